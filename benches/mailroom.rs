@@ -1,0 +1,78 @@
+//! `make bench`: what mailroom costs, each figure a ratio of two things run in turn on this machine.
+//!
+//! A row is one comparison: A and B, one after the other, round after round. The table shows the median of
+//! each over the rounds, the median of the rounds' ratios, and their range. A target that is missed is
+//! information and nothing more: the exit code says only whether everything could be measured.
+//!
+//! Arguments select rows by name (all when there is none); `--quick` shortens everything until it is a
+//! smoke test and the figures mean little.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark fails by panicking"
+)]
+#![allow(clippy::print_stdout, reason = "the table is the product")]
+
+#[path = "../tests/cluster/mod.rs"]
+mod cluster;
+#[path = "mailroom/enqueue.rs"]
+mod enqueue;
+#[path = "mailroom/flatness.rs"]
+mod flatness;
+#[path = "mailroom/ground.rs"]
+mod ground;
+#[path = "mailroom/handout.rs"]
+mod handout;
+#[path = "mailroom/latency.rs"]
+mod latency;
+#[path = "mailroom/pgbench.rs"]
+mod pgbench;
+#[path = "mailroom/plan.rs"]
+mod plan;
+#[path = "mailroom/snapshot.rs"]
+mod snapshot;
+#[path = "mailroom/table.rs"]
+mod table;
+#[path = "mailroom/watch.rs"]
+mod watch;
+
+use plan::{Effort, Plan};
+use table::Row;
+
+/// Measures one subject, which may give several rows.
+type Measure = fn(Effort) -> Vec<Row>;
+
+/// What there is to measure, by the name that selects it.
+const SUBJECTS: [(&str, Measure); 5] = [
+    ("enqueue", enqueue::measure),
+    ("handout", handout::measure),
+    ("flatness", flatness::measure),
+    ("snapshot", snapshot::measure),
+    ("latency", latency::measure),
+];
+
+fn main() {
+    let names = SUBJECTS.map(|(name, _)| name);
+    let plan = Plan::from_arguments(std::env::args().skip(1), &names).unwrap_or_else(|message| {
+        eprintln!("{message}");
+        std::process::exit(2)
+    });
+    let settings = ground::describe();
+    let load_before = ground::load_average();
+    let mut rows = Vec::new();
+    for (name, measure) in SUBJECTS {
+        if plan.includes(name) {
+            eprintln!("-- {name}");
+            rows.extend(measure(plan.effort));
+        }
+    }
+    println!("{settings}");
+    println!(
+        "load average {load_before} before the start{}",
+        plan.effort.of("", "; --quick: the figures mean little")
+    );
+    println!("a row: the medians of A and of B over the rounds, the median of A/B, its range\n");
+    table::print(&rows);
+}

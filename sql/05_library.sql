@@ -1,0 +1,118 @@
+-- The functions whose bodies are in the library, declared by hand so that volatility, strictness and
+-- argument names are written where a reader looks for them. Internal names start with an underscore.
+-- Nobody but the extension's owner may call them until 90_privileges.sql says otherwise.
+
+-- For the whole script, this file being its first: operators and functions are PostgreSQL's own, whatever
+-- somebody put into the schema we are installed in, and every name of ours is written out.
+SET LOCAL search_path TO pg_catalog, pg_temp;
+
+CREATE FUNCTION @extschema@._random_secret() RETURNS bytea
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_random_secret_wrapper';
+COMMENT ON FUNCTION @extschema@._random_secret() IS
+    'Internal. 32 bytes from the server''s strong random source.';
+
+CREATE FUNCTION @extschema@._random_code() RETURNS text
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_random_code_wrapper';
+COMMENT ON FUNCTION @extschema@._random_code() IS
+    'Internal. Five decimal digits, uniform over 00000 to 99999, from the server''s strong random source.';
+
+CREATE FUNCTION @extschema@._token_ttl() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_token_ttl_wrapper';
+COMMENT ON FUNCTION @extschema@._token_ttl() IS 'Internal. mailroom.token_ttl in seconds.';
+
+CREATE FUNCTION @extschema@._batch_limit() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_batch_limit_wrapper';
+COMMENT ON FUNCTION @extschema@._batch_limit() IS 'Internal. mailroom.batch_limit.';
+
+CREATE FUNCTION @extschema@._max_attempts() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_max_attempts_wrapper';
+COMMENT ON FUNCTION @extschema@._max_attempts() IS 'Internal. mailroom.max_attempts.';
+
+CREATE FUNCTION @extschema@._channel() RETURNS text
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_channel_wrapper';
+COMMENT ON FUNCTION @extschema@._channel() IS 'Internal. mailroom.channel.';
+
+CREATE FUNCTION @extschema@._link_base_url() RETURNS text
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_link_base_url_wrapper';
+COMMENT ON FUNCTION @extschema@._link_base_url() IS
+    'Internal. mailroom.link_base_url without a trailing slash; NULL when it is not set.';
+
+CREATE FUNCTION @extschema@._sign(action text, secret bytea, code text) RETURNS text
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_sign_wrapper';
+COMMENT ON FUNCTION @extschema@._sign(text, bytea, text) IS
+    'Internal. The signed token, 86 characters. Errors as mailroom_sign.';
+
+CREATE FUNCTION @extschema@._verify(token text, action text, code text) RETURNS boolean
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_verify_wrapper';
+COMMENT ON FUNCTION @extschema@._verify(text, text, text) IS
+    'Internal. Whether one of the keys signed this token for this action.';
+
+CREATE FUNCTION @extschema@._create_key_file() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_create_key_file_wrapper';
+COMMENT ON FUNCTION @extschema@._create_key_file() IS
+    'Internal. Makes the key file with a new random key, mode 0600, unless there is one.';
+
+CREATE FUNCTION @extschema@._request_worker() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_request_worker_wrapper';
+COMMENT ON FUNCTION @extschema@._request_worker() IS
+    'Internal. Asks the launcher, once this transaction commits, for a worker in this database.';
+
+CREATE FUNCTION @extschema@._announce(tokens bigint, urgent boolean) RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_announce_wrapper';
+COMMENT ON FUNCTION @extschema@._announce(bigint, boolean) IS
+    'Internal. Wakes the worker of this database once the transaction commits. True when the caller is to NOTIFY: there is no worker, or mailroom.notify = commit.';
+
+CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_begin() IS
+    'Internal. Begins a scan of pending; true when it must start at the very beginning.';
+
+CREATE FUNCTION @extschema@._scan_position(lane smallint) RETURNS bigint
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_scan_position_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_position(smallint) IS
+    'Internal. The token id after which this session''s scan of a lane starts; a hint, never the truth.';
+
+CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_high bigint) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_scan_end_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
+    'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
+
+CREATE FUNCTION @extschema@._worker_report(
+    OUT pid integer,
+    OUT since timestamptz,
+    OUT last_batch_at timestamptz,
+    OUT failures integer,
+    OUT next_wake_at timestamptz,
+    OUT next_wake_for text
+) RETURNS SETOF record
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_worker_report_wrapper';
+COMMENT ON FUNCTION @extschema@._worker_report() IS
+    'Internal. What the worker of this database tells of itself; no row when there is none.';
+
+CREATE FUNCTION @extschema@._recheck_at_commit() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_recheck_at_commit_wrapper';
+COMMENT ON FUNCTION @extschema@._recheck_at_commit() IS
+    'Internal. Has the worker look at everything once this transaction commits.';
+
+CREATE FUNCTION @extschema@.mailroom_worker_wake() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', 'mailroom_worker_wake_wrapper';
+COMMENT ON FUNCTION @extschema@.mailroom_worker_wake() IS
+    'Has the worker of this database look at the queue now; for tests and people, it is never needed. Returns whether there is a worker.';

@@ -1,0 +1,70 @@
+-- Pending: the narrow queue of tokens that nobody was handed yet, and the figure of how far it got.
+--
+-- A trigger on tokens fills it, whoever hands tokens out deletes from it (50_handout.sql). Invariant I1
+-- rests on it: a token that was committed has its row here until the transaction that took it commits.
+-- There is no foreign key: a row whose token is gone is harmless, and the check would make a consumer's
+-- open transaction and the deletion of an account wait for each other.
+
+CREATE TABLE @extschema@.pending (
+    lane smallint NOT NULL,
+    token bigint NOT NULL,
+    -- The order of hand-out is the order of this index: one lane after the other, each by token id.
+    CONSTRAINT pending_pkey PRIMARY KEY (lane, token),
+    CONSTRAINT pending_lane_is_urgent_or_normal CHECK (lane IN (0, 1))
+) WITH (
+    -- Rows live for seconds. Vacuum by number, whatever the table's size was when it was last analysed.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 100000
+);
+COMMENT ON TABLE @extschema@.pending IS 'Internal. Tokens that wait to be handed out; rows go when they are.';
+COMMENT ON COLUMN @extschema@.pending.lane IS '0: urgent (password recovery); 1: normal.';
+COMMENT ON COLUMN @extschema@.pending.token IS 'tokens.id';
+
+CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    queued bigint;
+BEGIN
+    INSERT INTO @extschema@.pending (lane, token)
+    SELECT CASE action WHEN 'password_recovery' THEN 0 ELSE 1 END, id
+    FROM new_tokens
+    WHERE consumed_at IS NULL;
+    GET DIAGNOSTICS queued = ROW_COUNT;
+    IF queued > 0
+        AND @extschema@._announce(
+            queued, EXISTS (SELECT FROM new_tokens WHERE action = 'password_recovery')
+        )
+    THEN
+        PERFORM pg_notify(@extschema@._channel(), '');
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tokens_enqueue() IS
+    'Internal. Queues new tokens and has the worker, or whoever listens on mailroom.channel, woken at COMMIT.';
+
+CREATE TRIGGER tokens_enqueue
+    AFTER INSERT ON @extschema@.tokens
+    REFERENCING NEW TABLE AS new_tokens
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._tokens_enqueue();
+
+CREATE TYPE @extschema@.job_type AS ENUM ('mailroom');
+COMMENT ON TYPE @extschema@.job_type IS 'The one job there is.';
+
+CREATE TABLE @extschema@.jobs (
+    job_type @extschema@.job_type,
+    last_seq bigint NOT NULL,
+    CONSTRAINT jobs_pkey PRIMARY KEY (job_type)
+) WITH (fillfactor = 10);
+COMMENT ON TABLE @extschema@.jobs IS 'How far each job got, for people to look at.';
+COMMENT ON COLUMN @extschema@.jobs.last_seq IS
+    'The highest token id handed out, as far as noted: consumers that meet here pass by rather than wait. A figure only: what is left is what is in pending.';
+
+INSERT INTO @extschema@.jobs (job_type, last_seq) VALUES ('mailroom', 0);

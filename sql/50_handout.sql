@@ -1,0 +1,452 @@
+-- Hand-out: from pending to a signed token, in a caller's hands or in the outbox.
+--
+-- Whoever takes a row of pending deletes it, with SKIP LOCKED, in its own transaction: a rollback returns
+-- it (I1), two consumers never hold the same one (I2) and never wait for each other (I3). Everything here
+-- runs with the caller's rights; 90_privileges.sql names the callers. The planner is kept from sequential
+-- scans because statistics of a queue say nothing: it may hold nothing or a million rows a moment later.
+
+CREATE FUNCTION @extschema@.mailroom_sign(action @extschema@.token_action, secret bytea, code text DEFAULT NULL) RETURNS text
+    LANGUAGE sql STABLE PARALLEL RESTRICTED
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@._sign(action::text, secret, code) $$;
+COMMENT ON FUNCTION @extschema@.mailroom_sign(@extschema@.token_action, bytea, text) IS
+    'The signed token, 86 characters: base64url without padding of secret and HMAC-SHA256(key, "/activate" || secret) or (key, "/recover" || secret || code). secret: 32 bytes. code: five digits, needed for password_recovery only. Errors: 22004 when an argument is missing, 22023 when it has the wrong shape; 58P01 and F0000 when there is no good key file.';
+
+CREATE FUNCTION @extschema@.mailroom_verify(token text, action @extschema@.token_action, code text DEFAULT NULL) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL RESTRICTED
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@._verify(token, action::text, code) $$;
+COMMENT ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) IS
+    'Whether one of the keys signed this token for this action, for password_recovery together with this code. Looks at no table: says nothing of expiry or use. False for anything malformed or NULL, in constant time for anything well-formed. Errors: 58P01 and F0000 when there is no good key file.';
+
+-- What would become of a token if it were handed out now. The one place that knows who is eligible.
+CREATE VIEW @extschema@._handout AS
+SELECT
+    t.id AS token,
+    t.action,
+    t.secret,
+    t.code,
+    t.account,
+    a.email,
+    a.login,
+    -- A token may be good for ever; the calendar ends here with the year 9999.
+    to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at,
+    v.reason,
+    CASE v.reason
+        WHEN 'token expired before it was handed out' THEN 'expired'
+        WHEN 'secret is not 32 bytes' THEN 'error'
+        WHEN 'code is not five digits' THEN 'error'
+        ELSE CASE WHEN v.reason IS NOT NULL THEN 'cancelled' END
+    END::@extschema@.outbox_state AS final
+FROM @extschema@.tokens t
+JOIN @extschema@.accounts a ON a.id = t.account
+CROSS JOIN LATERAL (
+    SELECT CASE
+        WHEN t.consumed_at IS NOT NULL THEN 'token was consumed before it was handed out'
+        WHEN t.expires_at <= extract(epoch FROM clock_timestamp())
+            THEN 'token expired before it was handed out'
+        WHEN a.status <> CASE t.action
+            WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
+            ELSE 'active'::@extschema@.account_status
+        END THEN 'account is ' || a.status::text
+        WHEN octet_length(t.secret) <> 32 THEN 'secret is not 32 bytes'
+        WHEN t.code !~ '^[0-9]{5}$' THEN 'code is not five digits'
+    END AS reason
+) v;
+COMMENT ON VIEW @extschema@._handout IS
+    'Internal. Tokens with what a mail needs; final and reason are NULL when the token may be handed out.';
+
+CREATE FUNCTION @extschema@._printable(address text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT regexp_replace(address, '[\u0001-\u001F\u007F]', '?', 'g') $$;
+COMMENT ON FUNCTION @extschema@._printable(text) IS
+    'Internal. An address as the outbox can hold it in a row that is not sent: a question mark for each control character.';
+
+CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Connection, transaction state, authorisation, rollback, access rule, resources, limits, prerequisites,
+    -- intervention, system, configuration, internal: the next row would fare no better.
+    SELECT left(code, 2) <> ALL ('{08,25,28,40,42,53,54,55,57,58,F0,XX}'::text[])
+$$;
+COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
+    'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
+
+CREATE FUNCTION @extschema@._pick(wanted integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    sweep boolean := @extschema@._scan_begin();
+    part bigint[];
+    picked bigint[] := '{}';
+    urgent_high bigint;
+    normal_high bigint;
+BEGIN
+    LOOP
+        WITH urgent AS MATERIALIZED (
+            SELECT p.ctid AS place
+            FROM @extschema@.pending p
+            WHERE p.lane = 0
+              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+            ORDER BY p.lane, p.token
+            LIMIT wanted - cardinality(picked)
+            FOR UPDATE SKIP LOCKED
+        ), normal AS MATERIALIZED (
+            SELECT p.ctid AS place
+            FROM @extschema@.pending p
+            WHERE p.lane = 1
+              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+            ORDER BY p.lane, p.token
+            LIMIT wanted - cardinality(picked) - (SELECT count(*) FROM urgent)
+            FOR UPDATE SKIP LOCKED
+        ), taken AS (
+            DELETE FROM @extschema@.pending p
+            WHERE p.ctid = ANY (ARRAY(SELECT place FROM urgent UNION ALL SELECT place FROM normal))
+            RETURNING p.lane, p.token
+        )
+        SELECT
+            coalesce(array_agg(token), '{}'),
+            max(token) FILTER (WHERE lane = 0),
+            max(token) FILTER (WHERE lane = 1)
+        INTO part, urgent_high, normal_high
+        FROM taken;
+
+        PERFORM @extschema@._scan_end(sweep, urgent_high, normal_high);
+        picked := picked || part;
+        -- Too few above this session's position says nothing about what lies below it: look there before
+        -- anybody is told that the queue is empty.
+        EXIT WHEN sweep OR cardinality(picked) >= wanted;
+        sweep := true;
+    END LOOP;
+    RETURN picked;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._pick(integer) IS
+    'Internal. Deletes up to so many rows of pending, urgent first, then by token id, and returns their token ids. Fewer than wanted: nothing is left but what other transactions hold.';
+
+CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- A mere figure must not make consumers wait for each other, nor fail a REPEATABLE READ one.
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        UPDATE @extschema@.jobs
+        SET last_seq = highest
+        WHERE ctid = ANY (ARRAY(
+            SELECT j.ctid
+            FROM @extschema@.jobs j
+            WHERE j.job_type = 'mailroom'
+              AND j.last_seq < highest
+            FOR UPDATE SKIP LOCKED
+        ));
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._note_progress(bigint) IS
+    'Internal. Advances jobs.last_seq unless another transaction is at it.';
+
+CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
+RETURNS TABLE (token bigint, action @extschema@.token_action, email text, login text, secret text, code text)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
+    asked integer;
+    got integer := 0;
+    part integer;
+    picked bigint[];
+    highest bigint;
+BEGIN
+    IF wanted < 1 THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'batch_limit must be at least 1',
+            DETAIL = format('It is %s.', wanted),
+            HINT = 'Leave it out to use mailroom.batch_limit.';
+    END IF;
+    LOOP
+        asked := wanted - got;
+        picked := @extschema@._pick(asked);
+        EXIT WHEN cardinality(picked) = 0;
+        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
+        -- One statement judges, records and returns, so that a token which expires in between cannot fall
+        -- through.
+        RETURN QUERY
+        WITH judged AS MATERIALIZED (
+            SELECT
+                h.*,
+                forbidden IS NOT NULL AND position(forbidden IN h.email || h.login) > 0 AS unspeakable
+            FROM @extschema@._handout h
+            WHERE h.token = ANY (picked)
+        ), recorded AS (
+            INSERT INTO @extschema@.outbox
+                (kind, token, account, recipients, data, state, expires_at, last_error, ended_at)
+            SELECT
+                j.action::text, j.token, j.account, ARRAY[@extschema@._printable(j.email)],
+                jsonb_build_object('login', j.login),
+                coalesce(j.final, 'error'), j.expires_at,
+                coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
+                now()
+            FROM judged j
+            WHERE j.final IS NOT NULL OR j.unspeakable
+        )
+        SELECT
+            j.token, j.action, j.email, j.login,
+            @extschema@._sign(j.action::text, j.secret, j.code), j.code
+        FROM judged j
+        WHERE j.final IS NULL AND NOT j.unspeakable
+        ORDER BY j.action DESC, j.token;
+        GET DIAGNOSTICS part = ROW_COUNT;
+        got := got + part;
+        EXIT WHEN got >= wanted OR cardinality(picked) < asked;
+    END LOOP;
+    IF highest IS NOT NULL THEN
+        PERFORM @extschema@._note_progress(highest);
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._dequeue(integer, text) IS
+    'Internal. mailroom_dequeue; rows whose email or login contains the forbidden character end as error.';
+
+CREATE FUNCTION @extschema@.mailroom_dequeue(batch_limit integer DEFAULT NULL)
+RETURNS TABLE (action @extschema@.token_action, email text, login text, secret text, code text)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.action, d.email, d.login, d.secret, d.code
+    FROM @extschema@._dequeue(batch_limit, NULL) d
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_dequeue(integer) IS
+    'Hands out up to batch_limit (default mailroom.batch_limit) tokens, password recoveries first, then by id; secret is the signed token. ROLLBACK returns them. Tokens that expired, were consumed or whose account is not eligible are not handed out and do not count: they end in outbox with the reason. Fewer rows than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file.';
+
+CREATE FUNCTION @extschema@.mailroom_dequeue_line(batch_limit integer DEFAULT NULL) RETURNS text
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT string_agg(
+        concat_ws(',', CASE d.action WHEN 'activation' THEN 1 ELSE 2 END, d.email, d.login, d.secret, d.code),
+        ',' ORDER BY d.action DESC, d.token
+    )
+    FROM @extschema@._dequeue(batch_limit, ',') d
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
+    'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it.';
+
+CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT skipped integer)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    base CONSTANT text := @extschema@._link_base_url();
+BEGIN
+    WITH put AS (
+        INSERT INTO @extschema@.outbox
+            (kind, token, account, recipients, data, priority, state, expires_at, last_error, ended_at)
+        SELECT
+            h.action::text, h.token, h.account, ARRAY[h.email],
+            CASE
+                WHEN h.final IS NOT NULL THEN jsonb_build_object('login', h.login)
+                WHEN base IS NULL
+                    THEN jsonb_build_object('login', h.login, 'token', s.signed, 'code', h.code)
+                ELSE jsonb_build_object(
+                    'login', h.login, 'token', s.signed, 'code', h.code, 'link', base || CASE h.action
+                        WHEN 'activation' THEN '/activate?token='
+                        ELSE '/recover?token='
+                    END || s.signed
+                )
+            END,
+            CASE h.action WHEN 'password_recovery' THEN -10 ELSE 0 END,
+            coalesce(h.final, 'scheduled'), h.expires_at, h.reason,
+            CASE WHEN h.final IS NOT NULL THEN now() END
+        FROM @extschema@._handout h
+        CROSS JOIN LATERAL (
+            -- OFFSET 0 keeps the planner from copying the call into each place that uses its result.
+            SELECT CASE WHEN h.final IS NULL THEN @extschema@._sign(h.action::text, h.secret, h.code) END
+            OFFSET 0
+        ) s (signed)
+        WHERE h.token = ANY (tokens)
+        ORDER BY h.action DESC, h.token
+        RETURNING state
+    )
+    SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
+    -- Tokens that are gone altogether count as skipped too.
+    skipped := cardinality(tokens) - collected;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._enqueue(bigint[]) IS
+    'Internal. Writes the outbox rows of these tokens: signed and scheduled, or final with the reason.';
+
+CREATE FUNCTION @extschema@._enqueue_singly(
+    tokens bigint[],
+    OUT collected integer,
+    OUT skipped integer,
+    OUT failed bigint[],
+    OUT states text[],
+    OUT reasons text[]
+)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    one bigint;
+    part record;
+BEGIN
+    collected := 0;
+    skipped := 0;
+    failed := '{}';
+    states := '{}';
+    reasons := '{}';
+    FOREACH one IN ARRAY tokens LOOP
+        BEGIN
+            SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(ARRAY[one]) e;
+            collected := collected + part.collected;
+            skipped := skipped + part.skipped;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                IF EXISTS (SELECT FROM @extschema@._handout h WHERE h.token = one AND h.final IS NULL) THEN
+                    failed := failed || one;
+                    states := states || SQLSTATE::text;
+                    reasons := reasons || SQLERRM;
+                ELSE
+                    -- It is of no use any more, so there is nothing to wait for.
+                    PERFORM @extschema@._give_up(one, SQLSTATE, SQLERRM);
+                    skipped := skipped + 1;
+                END IF;
+        END;
+    END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._enqueue_singly(bigint[]) IS
+    'Internal. As _enqueue, a token at a time; returns those that failed, each with its SQLSTATE and reason.';
+
+CREATE FUNCTION @extschema@._give_up(failed bigint, failed_with text, failed_for text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    address text;
+BEGIN
+    -- The address itself may be what is refused; then the account tells whose mail it was.
+    FOREACH address IN ARRAY ARRAY[NULL, '?'] LOOP
+        BEGIN
+            INSERT INTO @extschema@.outbox
+                (kind, token, account, recipients, state, expires_at, last_error, ended_at)
+            SELECT
+                h.action::text, h.token, h.account,
+                ARRAY[coalesce(address, @extschema@._printable(h.email))], 'error', h.expires_at,
+                format('%s (SQLSTATE %s)', failed_for, failed_with), now()
+            FROM @extschema@._handout h
+            WHERE h.token = failed;
+            RETURN;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF address IS NOT NULL OR NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+        END;
+    END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._give_up(bigint, text, text) IS
+    'Internal. Ends a token that cannot be written to the outbox as an error row with the reason (I8).';
+
+CREATE FUNCTION @extschema@._collect(
+    batch_limit integer,
+    skip_limit integer,
+    OUT collected integer,
+    OUT skipped integer,
+    OUT highest bigint
+)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
+    -- So many failures without a single success are enough to tell that it is not the rows.
+    patience CONSTANT integer := 1000;
+    asked integer;
+    picked bigint[];
+    part record;
+    failed bigint[] := '{}';
+    states text[] := '{}';
+    reasons text[] := '{}';
+BEGIN
+    IF wanted < 1 THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'batch_limit must be at least 1',
+            DETAIL = format('It is %s.', wanted),
+            HINT = 'Leave it out to use mailroom.batch_limit.';
+    END IF;
+    collected := 0;
+    skipped := 0;
+    LOOP
+        asked := wanted - collected;
+        picked := @extschema@._pick(asked);
+        EXIT WHEN cardinality(picked) = 0;
+        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
+        BEGIN
+            SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(picked) e;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                SELECT e.* INTO part FROM @extschema@._enqueue_singly(picked) e;
+                failed := failed || part.failed;
+                states := states || part.states;
+                reasons := reasons || part.reasons;
+        END;
+        collected := collected + part.collected;
+        skipped := skipped + part.skipped;
+        EXIT WHEN collected >= wanted
+            OR cardinality(picked) < asked
+            OR skipped >= skip_limit
+            OR cardinality(failed) >= patience;
+    END LOOP;
+    -- Bad rows are passed over until a good one shows that there is a difference. Where none does, it is not
+    -- the rows: then all of this is rolled back, to be tried again.
+    IF collected = 0 AND cardinality(failed) > 1 THEN
+        RAISE EXCEPTION USING
+            ERRCODE = states[1],
+            MESSAGE = reasons[1],
+            DETAIL = format('None of %s tokens could be written to the outbox.', cardinality(failed)),
+            HINT = 'Look for triggers or constraints that were added to the outbox.';
+    END IF;
+    FOR i IN 1 .. cardinality(failed) LOOP
+        PERFORM @extschema@._give_up(failed[i], states[i], reasons[i]);
+        skipped := skipped + 1;
+    END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._collect(integer, integer) IS
+    'Internal. mailroom_collect; gives up early once so many tokens were skipped (NULL: never), so that one transaction stays short.';
+
+CREATE FUNCTION @extschema@.mailroom_collect(batch_limit integer DEFAULT NULL) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    batch record;
+BEGIN
+    SELECT c.collected, c.highest INTO batch FROM @extschema@._collect(batch_limit, NULL) c;
+    IF batch.highest IS NOT NULL THEN
+        PERFORM @extschema@._note_progress(batch.highest);
+    END IF;
+    RETURN batch.collected;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_collect(integer) IS
+    'Moves up to batch_limit (default mailroom.batch_limit) tokens from pending to signed rows of outbox and returns how many became scheduled. Tokens that are no longer eligible become final rows with the reason and do not count. Fewer than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file.';

@@ -1,0 +1,167 @@
+-- The worker's side: what it looks at, how it takes a batch, and its diary.
+--
+-- Nothing here is reserved for the worker: any member of mailroom_sender may call it, and a server without
+-- the worker runs on mailroom_collect alone.
+
+CREATE TABLE @extschema@.job_runs (
+    id bigserial,
+    job_type @extschema@.job_type NOT NULL DEFAULT 'mailroom',
+    started_at timestamptz NOT NULL,
+    duration interval NOT NULL,
+    collected integer NOT NULL DEFAULT 0,
+    skipped integer NOT NULL DEFAULT 0,
+    trigger text NOT NULL,
+    error text,
+    CONSTRAINT job_runs_pkey PRIMARY KEY (id),
+    CONSTRAINT job_runs_trigger_must_be_known CHECK (trigger IN ('limit', 'timeout', 'urgent', 'poll')),
+    CONSTRAINT job_runs_counts_must_not_be_negative CHECK (collected >= 0 AND skipped >= 0)
+);
+COMMENT ON TABLE @extschema@.job_runs IS 'One row a batch of the worker.';
+COMMENT ON COLUMN @extschema@.job_runs.started_at IS 'When the worker began to take the batch.';
+COMMENT ON COLUMN @extschema@.job_runs.duration IS 'From then until its statements were done, without the commit.';
+COMMENT ON COLUMN @extschema@.job_runs.collected IS 'Tokens that became scheduled rows of outbox.';
+COMMENT ON COLUMN @extschema@.job_runs.skipped IS 'Tokens that were no longer eligible or could not be signed.';
+COMMENT ON COLUMN @extschema@.job_runs.trigger IS
+    'Why the batch went: limit, timeout, urgent, or poll (found without a wake-up).';
+COMMENT ON COLUMN @extschema@.job_runs.error IS 'Why the batch failed, with its SQLSTATE; it was rolled back. NULL when it went well.';
+
+-- A row is a pause; a table, so that it outlasts restarts, failover and restore.
+CREATE TABLE @extschema@.pauses (
+    job_type @extschema@.job_type NOT NULL DEFAULT 'mailroom',
+    since timestamptz NOT NULL DEFAULT now(),
+    paused_by name NOT NULL DEFAULT session_user,
+    CONSTRAINT pauses_pkey PRIMARY KEY (job_type)
+);
+COMMENT ON TABLE @extschema@.pauses IS 'A row while the worker is paused, see mailroom_pause().';
+COMMENT ON COLUMN @extschema@.pauses.paused_by IS 'The user who paused it.';
+
+CREATE FUNCTION @extschema@.mailroom_pause() RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO @extschema@.pauses DEFAULT VALUES ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM @extschema@._recheck_at_commit();
+    RETURN true;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_pause() IS
+    'Pauses the worker of this database from COMMIT on, over restarts, until mailroom_resume(). Tokens go on waiting; clients may still take them. Returns false when it was paused already.';
+
+CREATE FUNCTION @extschema@.mailroom_resume() RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM @extschema@.pauses WHERE job_type = 'mailroom';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM @extschema@._recheck_at_commit();
+    RETURN true;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_resume() IS
+    'Ends the pause of mailroom_pause(). Returns false when there was none.';
+
+-- Ages without secrets, for those who may not read tokens.
+CREATE VIEW @extschema@._token_ages AS
+SELECT t.id, t.created_at
+FROM @extschema@.tokens t;
+COMMENT ON VIEW @extschema@._token_ages IS 'Internal. When tokens were made.';
+
+CREATE FUNCTION @extschema@.mailroom_status(
+    OUT worker_pid integer,
+    OUT since timestamptz,
+    OUT paused boolean,
+    OUT last_batch_at timestamptz,
+    OUT waiting bigint,
+    OUT oldest_waiting interval,
+    OUT errors_in_a_row integer,
+    OUT next_wake_at timestamptz,
+    OUT next_wake_for text
+)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        w.pid,
+        w.since,
+        EXISTS (SELECT FROM @extschema@.pauses),
+        w.last_batch_at,
+        (SELECT count(*) FROM @extschema@.pending),
+        (
+            SELECT now() - to_timestamp(min(t.created_at))
+            FROM (SELECT min(p.token) AS id FROM @extschema@.pending p GROUP BY p.lane) lowest
+            JOIN @extschema@._token_ages t USING (id)
+        ),
+        w.failures,
+        w.next_wake_at,
+        w.next_wake_for
+    FROM (VALUES (1)) one
+    LEFT JOIN @extschema@._worker_report() w ON true
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_status() IS
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest, failures in a row, and when and why it wakes next. Counting what waits reads all of pending.';
+
+CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    sweep boolean := @extschema@._scan_begin();
+BEGIN
+    SELECT count(*), coalesce(bool_or(w.lane = 0), false)
+    INTO waiting, urgent
+    FROM (
+        (
+            SELECT p.lane
+            FROM @extschema@.pending p
+            WHERE p.lane = 0
+              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+            ORDER BY p.lane, p.token
+            LIMIT batch_limit
+        )
+        UNION ALL
+        (
+            SELECT p.lane
+            FROM @extschema@.pending p
+            WHERE p.lane = 1
+              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+            ORDER BY p.lane, p.token
+            LIMIT batch_limit
+        )
+    ) w;
+    PERFORM @extschema@._scan_end(sweep, NULL, NULL);
+    paused := EXISTS (SELECT FROM @extschema@.pauses);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._waiting(integer) IS
+    'Internal. How many tokens wait, counted no further than the limit in each lane, whether one is urgent, and whether the worker is paused.';
+
+CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    started CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    SELECT c.collected, c.skipped, c.highest
+    INTO collected, skipped, highest
+    FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;
+    IF collected + skipped > 0 THEN
+        INSERT INTO @extschema@.job_runs (started_at, duration, collected, skipped, trigger)
+        VALUES (started, clock_timestamp() - started, collected, skipped, trigger);
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._run_batch(integer, text) IS 'Internal. One batch of the worker, recorded in job_runs.';
+
+SELECT @extschema@._create_key_file();
+SELECT @extschema@._request_worker();

@@ -1,0 +1,1 @@
+SELECT _note_progress($1)

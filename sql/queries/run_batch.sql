@@ -1,0 +1,1 @@
+SELECT collected, skipped, highest FROM _run_batch($1, $2)

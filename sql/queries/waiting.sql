@@ -1,0 +1,1 @@
+SELECT waiting, urgent, paused FROM _waiting($1)

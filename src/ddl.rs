@@ -1,0 +1,213 @@
+//! Making way for statements that need a database to themselves, and noticing DROP EXTENSION.
+//!
+//! DROP DATABASE, ALTER DATABASE … RENAME or SET TABLESPACE, and CREATE DATABASE … TEMPLATE fail while
+//! another process is connected. The server itself waits five seconds for others to go, so it is enough to
+//! tell our worker before it begins, and to let it back in afterwards. Only the owner of a database can have
+//! its worker sent away, as only the owner could succeed with the statement.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use pgrx::prelude::*;
+use pgrx::{PgXactCallbackEvent, register_xact_callback};
+
+use crate::{registry, server, wake};
+
+thread_local! {
+    static NEXT_UTILITY: Cell<pg_sys::ProcessUtility_hook_type> = const { Cell::new(None) };
+    static NEXT_ACCESS: Cell<pg_sys::object_access_hook_type> = const { Cell::new(None) };
+}
+
+/// Hooks in. Called from `_PG_init` while libraries are being preloaded, so that every session has it.
+pub fn hook() {
+    // SAFETY: plain variables of the postmaster, inherited by every process; what was there is called on.
+    unsafe {
+        NEXT_UTILITY.set(pg_sys::ProcessUtility_hook);
+        pg_sys::ProcessUtility_hook = Some(process_utility);
+        NEXT_ACCESS.set(pg_sys::object_access_hook);
+        pg_sys::object_access_hook = Some(object_access);
+    }
+}
+
+/// The part of a statement that concerns us.
+struct Makeway {
+    /// The database that must be free of connections.
+    emptied: Option<pg_sys::Oid>,
+    /// The name of a database that comes into being.
+    created: Option<*const c_char>,
+}
+
+/// What this statement needs of us.
+///
+/// # Safety
+/// `statement` is a parse tree of the server's, or null.
+unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
+    let mut needs = Makeway {
+        emptied: None,
+        created: None,
+    };
+    // SAFETY: the tag says what the node is; names in it are NUL-terminated or null.
+    unsafe {
+        let Some(node) = statement.as_ref() else {
+            return needs;
+        };
+        let emptied = match node.type_ {
+            pg_sys::NodeTag::T_DropdbStmt => (*statement.cast::<pg_sys::DropdbStmt>()).dbname,
+            pg_sys::NodeTag::T_RenameStmt => {
+                let rename = &*statement.cast::<pg_sys::RenameStmt>();
+                if rename.renameType != pg_sys::ObjectType::OBJECT_DATABASE {
+                    return needs;
+                }
+                rename.subname
+            }
+            pg_sys::NodeTag::T_AlterDatabaseStmt => {
+                let alter = &*statement.cast::<pg_sys::AlterDatabaseStmt>();
+                if string_option(alter.options, c"tablespace").is_none() {
+                    return needs;
+                }
+                alter.dbname
+            }
+            pg_sys::NodeTag::T_CreatedbStmt => {
+                let create = &*statement.cast::<pg_sys::CreatedbStmt>();
+                needs.created = Some(create.dbname);
+                string_option(create.options, c"template").unwrap_or(std::ptr::null_mut())
+            }
+            _ => return needs,
+        };
+        if !emptied.is_null() {
+            let database = pg_sys::get_database_oid(emptied, true);
+            needs.emptied = (database != pg_sys::InvalidOid && server::owns_database(database))
+                .then_some(database);
+        }
+    }
+    needs
+}
+
+/// The text of an option of a statement, if it is given.
+///
+/// # Safety
+/// `options` is a list of `DefElem`, or null.
+unsafe fn string_option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut c_char> {
+    // SAFETY: by the caller's word; a name is NUL-terminated.
+    unsafe {
+        let length = options.as_ref()?.length;
+        (0..length)
+            .map(|at| {
+                &*(*(*options).elements.add(at as usize))
+                    .ptr_value
+                    .cast::<pg_sys::DefElem>()
+            })
+            .find(|option| CStr::from_ptr(option.defname) == name)
+            .filter(|option| !option.arg.is_null())
+            .map(|option| pg_sys::defGetString(std::ptr::from_ref(option).cast_mut()))
+    }
+}
+
+// The server's own, without the guard that pgrx wraps it in: see below.
+unsafe extern "C-unwind" {
+    fn standard_ProcessUtility(
+        statement: *mut pg_sys::PlannedStmt,
+        text: *const c_char,
+        read_only_tree: bool,
+        context: pg_sys::ProcessUtilityContext::Type,
+        parameters: pg_sys::ParamListInfo,
+        environment: *mut pg_sys::QueryEnvironment,
+        destination: *mut pg_sys::DestReceiver,
+        completion: *mut pg_sys::QueryCompletion,
+    );
+}
+
+/// Every utility statement of the server passes through here, and most of them concern us not at all. An
+/// error in one must go on to its session exactly as it is. So nothing is caught here: the frame owns nothing
+/// that would have to be dropped, the server may jump over it, and our own parts are guarded by themselves.
+#[allow(clippy::too_many_arguments, reason = "the server's signature")]
+unsafe extern "C-unwind" fn process_utility(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    parameters: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    destination: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the server passes a planned statement around a parse tree, never null; what it handed us is
+    // handed on.
+    unsafe {
+        // Asked now: a ROLLBACK frees its own parse tree. One that makes a database is still there afterwards.
+        let creates = matches!(
+            (*(*statement).utilityStmt).type_,
+            pg_sys::NodeTag::T_CreatedbStmt
+        );
+        make_way((*statement).utilityStmt);
+        let next = NEXT_UTILITY.get().unwrap_or(standard_ProcessUtility);
+        next(
+            statement,
+            text,
+            read_only_tree,
+            context,
+            parameters,
+            environment,
+            destination,
+            completion,
+        );
+        if creates {
+            welcome((*statement).utilityStmt);
+        }
+    }
+}
+
+/// Before a statement: sends the worker away from a database that must be free of connections. It may come
+/// back when the transaction ends, which for these statements is when they end, well or badly.
+#[pg_guard]
+unsafe extern "C-unwind" fn make_way(statement: *mut pg_sys::Node) {
+    // SAFETY: by the caller's word.
+    let Some(database) = (unsafe { needs(statement) }).emptied else {
+        return;
+    };
+    if registry::bar(database) {
+        for end in [PgXactCallbackEvent::Commit, PgXactCallbackEvent::Abort] {
+            register_xact_callback(end, move || registry::unbar(database));
+        }
+    }
+}
+
+/// After a statement: a database that came into being may have been copied from one with the extension.
+#[pg_guard]
+unsafe extern "C-unwind" fn welcome(statement: *mut pg_sys::Node) {
+    // SAFETY: by the caller's word; the name is part of the statement's parse tree.
+    unsafe {
+        if let Some(name) = needs(statement).created {
+            registry::request_at_commit(pg_sys::get_database_oid(name, true));
+        }
+    }
+}
+
+/// Called for every object that is made, changed, dropped or used: as above, nothing is caught here.
+unsafe extern "C-unwind" fn object_access(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub_object: c_int,
+    argument: *mut c_void,
+) {
+    // SAFETY: what the server handed us, handed on.
+    unsafe {
+        if let Some(next) = NEXT_ACCESS.get() {
+            next(access, class, object, sub_object, argument);
+        }
+        if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::ExtensionRelationId {
+            extension_dropped(object);
+        }
+    }
+}
+
+/// Has the worker find out at once, if the transaction commits, that the extension is gone.
+#[pg_guard]
+unsafe extern "C-unwind" fn extension_dropped(extension: pg_sys::Oid) {
+    // SAFETY: in a transaction; the extension's row is still there.
+    let ours = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
+    if ours == extension {
+        wake::recheck_at_commit();
+    }
+}

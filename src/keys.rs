@@ -1,0 +1,403 @@
+//! The key file: reading it, judging it, making one.
+//!
+//! One key a line, 64 hexadecimal digits; empty lines and lines that start with `#` are passed over. The
+//! first key signs, all of them verify, which is what a rotation needs. The file must belong to the
+//! server's user and be closed to everybody else, because whoever reads it can forge every link.
+//!
+//! Nothing here may show a byte of the file: errors name the path, the line and the rule that was broken.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::token::{KEY_LEN, SigningKey};
+
+/// Hexadecimal digits of a key.
+const HEX_LEN: usize = KEY_LEN * 2;
+/// A file larger than this, in bytes, is not a key file; some hundreds of keys fit.
+const MAX_FILE_LEN: u64 = 64 * 1024;
+/// `O_NONBLOCK`, so that opening a named pipe by mistake fails instead of waiting for a writer.
+const O_NONBLOCK: i32 = 0o4000;
+
+/// The keys of one file, in their order. There is always at least one.
+pub struct KeyRing {
+    first: SigningKey,
+    rest: Vec<SigningKey>,
+}
+
+impl KeyRing {
+    /// The key that signs.
+    pub fn signing(&self) -> &SigningKey {
+        &self.first
+    }
+
+    /// Every key that verifies, the signing one first.
+    pub fn verifying(&self) -> impl Iterator<Item = &SigningKey> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+}
+
+/// What identifies one state of the file without reading it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Fingerprint {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// The present state of the file at `path`; `None` when there is no such file to look at.
+    pub fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().as_ref().map(Self::of)
+    }
+}
+
+/// Why there are no keys to work with.
+#[derive(Debug)]
+pub struct KeyFileError {
+    /// The file in question.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a key file.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// There is no such file.
+    Missing,
+    /// The server's user may not open it.
+    Unreadable,
+    /// It is a directory, a pipe or a device.
+    NotAFile,
+    /// It belongs to another user than the server's.
+    ForeignOwner,
+    /// Its permission bits allow more than its owner.
+    TooOpen {
+        /// The bits, e.g. `0o640`.
+        mode: u32,
+    },
+    /// It is larger than any key file.
+    TooLarge,
+    /// A line is neither a key, nor empty, nor a comment.
+    MalformedLine {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// It holds no key at all.
+    NoKey,
+    /// The operating system failed.
+    Io(ErrorKind),
+}
+
+impl Problem {
+    fn of(error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::Missing,
+            ErrorKind::PermissionDenied => Self::Unreadable,
+            kind => Self::Io(kind),
+        }
+    }
+}
+
+/// Reads and judges the key file at `path`.
+///
+/// Symbolic links are followed, since secrets are often mounted behind one; what they lead to is judged.
+/// Owner and mode are those of the opened file, so it cannot be swapped between look and read.
+///
+/// # Errors
+/// Any [`Problem`], with the path.
+pub fn load(path: &Path) -> Result<(KeyRing, Fingerprint), KeyFileError> {
+    let fail = |problem| KeyFileError {
+        path: path.to_owned(),
+        problem,
+    };
+    read(path).map_err(fail)
+}
+
+fn read(path: &Path) -> Result<(KeyRing, Fingerprint), Problem> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NONBLOCK)
+        .open(path)
+        .map_err(|error| Problem::of(&error))?;
+    let meta = file.metadata().map_err(|error| Problem::of(&error))?;
+    judge(&meta)?;
+    // One byte more than allowed tells a file that grew since it was judged; the capacity is never
+    // exceeded, so the buffer is not moved and no copy of the keys stays behind unzeroed.
+    let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE_LEN as usize + 1));
+    file.take(MAX_FILE_LEN + 1)
+        .read_to_end(&mut content)
+        .map_err(|error| Problem::of(&error))?;
+    if content.len() as u64 > MAX_FILE_LEN {
+        return Err(Problem::TooLarge);
+    }
+    Ok((parse(&content)?, Fingerprint::of(&meta)))
+}
+
+fn judge(meta: &Metadata) -> Result<(), Problem> {
+    if !meta.is_file() {
+        return Err(Problem::NotAFile);
+    }
+    if meta.uid() != own_uid() {
+        return Err(Problem::ForeignOwner);
+    }
+    let mode = meta.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(Problem::TooOpen { mode });
+    }
+    if meta.len() > MAX_FILE_LEN {
+        return Err(Problem::TooLarge);
+    }
+    Ok(())
+}
+
+/// The user this process runs as; the owner of `/proc/self` would do on Linux only.
+fn own_uid() -> u32 {
+    unsafe extern "C" {
+        safe fn geteuid() -> u32;
+    }
+    geteuid()
+}
+
+fn parse(content: &[u8]) -> Result<KeyRing, Problem> {
+    let mut keys = Vec::new();
+    for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let key = decode_hex(line).ok_or(Problem::MalformedLine { line: index + 1 })?;
+        keys.push(SigningKey::new(&key));
+    }
+    let mut keys = keys.into_iter();
+    match keys.next() {
+        None => Err(Problem::NoKey),
+        Some(first) => Ok(KeyRing {
+            first,
+            rest: keys.collect(),
+        }),
+    }
+}
+
+fn decode_hex(line: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
+    if line.len() != HEX_LEN {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let mut key = Zeroizing::new([0_u8; KEY_LEN]);
+    for (byte, pair) in key.iter_mut().zip(line.chunks_exact(2)) {
+        *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?;
+    }
+    Some(key)
+}
+
+/// Writes a new file with the one key `key`, mode 0600, unless a file is already there.
+///
+/// The key is complete and on disk before the name exists: it is written under a temporary name, synced,
+/// and linked, which fails when somebody else was first. Returns whether this call made the file.
+///
+/// # Errors
+/// [`Problem::Unreadable`] when the directory is not writable, [`Problem::Io`] for the rest.
+pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFileError> {
+    let fail = |error: std::io::Error| KeyFileError {
+        path: path.to_owned(),
+        problem: match Problem::of(&error) {
+            Problem::Missing => Problem::Io(ErrorKind::NotFound),
+            other => other,
+        },
+    };
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.new", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let outcome = write_new(&temporary, key).and_then(|()| std::fs::hard_link(&temporary, path));
+    // The temporary name goes whether or not the link was made; only the link's outcome counts.
+    let _ = std::fs::remove_file(&temporary);
+    match outcome {
+        Ok(()) => sync_directory(path).map(|()| true).map_err(fail),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+fn write_new(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> std::io::Result<()> {
+    // A file of this name can only be the leftover of a crashed process that had our pid.
+    let _ = std::fs::remove_file(path);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    let mut line = Zeroizing::new(Vec::with_capacity(HEX_LEN + 1));
+    for byte in key.iter() {
+        line.extend([byte >> 4, byte & 15].map(|nibble| b"0123456789abcdef"[usize::from(nibble)]));
+    }
+    line.push(b'\n');
+    file.write_all(&line)?;
+    file.sync_all()
+}
+
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        None => Ok(()),
+        Some(directory) => File::open(directory)?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::{Purpose, parse as parse_token, sign};
+    use std::os::unix::fs::PermissionsExt;
+
+    const KEY_A: &str = "deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeef";
+    const KEY_B: &str = "CAFEBABEcafebabecafebabecafebabecafebabecafebabecafebabecafebabe";
+
+    /// A directory of this test's own, removed when it ends.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("mailroom-keys-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self, content: &str, mode: u32) -> PathBuf {
+            let path = self.0.join("key");
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn problem(path: &Path) -> Problem {
+        match load(path) {
+            Ok(_) => panic!("the file was accepted"),
+            Err(error) => error.problem,
+        }
+    }
+
+    #[test]
+    fn the_first_key_signs_and_all_verify() {
+        let scratch = Scratch::new("rotation");
+        let (old, _) = load(&scratch.file(&format!("{KEY_A}\n"), 0o600)).unwrap();
+        let text = format!("# rotated\n\n{KEY_B}\r\n  {KEY_A}");
+        let (ring, _) = load(&scratch.file(&text, 0o400)).unwrap();
+        let by_old = sign(old.signing(), Purpose::Activation, &[7; 32]);
+        let by_new = sign(ring.signing(), Purpose::Activation, &[7; 32]);
+        assert_ne!(by_old, by_new);
+        for token in [by_old, by_new] {
+            assert!(
+                parse_token(&token)
+                    .unwrap()
+                    .is_genuine(ring.verifying(), Purpose::Activation)
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_told_apart() {
+        assert_eq!(
+            problem(Path::new("/nonexistent/mailroom.key")),
+            Problem::Missing
+        );
+    }
+
+    #[test]
+    fn every_mode_that_others_can_use_is_refused() {
+        let scratch = Scratch::new("modes");
+        for mode in [0o640, 0o604, 0o620, 0o660, 0o644, 0o610, 0o777] {
+            assert_eq!(
+                problem(&scratch.file(KEY_A, mode)),
+                Problem::TooOpen { mode }
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_refused() {
+        let scratch = Scratch::new("directory");
+        assert_eq!(problem(&scratch.0), Problem::NotAFile);
+    }
+
+    #[test]
+    fn malformed_content_names_the_line_only() {
+        let scratch = Scratch::new("malformed");
+        let cases = [
+            (KEY_A[1..].to_owned(), Problem::MalformedLine { line: 1 }),
+            (format!("{KEY_A}0"), Problem::MalformedLine { line: 1 }),
+            (
+                format!("{KEY_A}\n{}g", &KEY_A[1..]),
+                Problem::MalformedLine { line: 2 },
+            ),
+            (
+                format!("{KEY_A} {KEY_B}"),
+                Problem::MalformedLine { line: 1 },
+            ),
+            (
+                "\u{feff}".to_owned() + KEY_A,
+                Problem::MalformedLine { line: 1 },
+            ),
+            (String::new(), Problem::NoKey),
+            ("# nothing but this\n\n".to_owned(), Problem::NoKey),
+            ("\n".repeat(MAX_FILE_LEN as usize + 1), Problem::TooLarge),
+        ];
+        for (content, expected) in cases {
+            let found = problem(&scratch.file(&content, 0o600));
+            assert_eq!(found, expected);
+            assert!(!format!("{found:?}").contains("beef"));
+        }
+    }
+
+    #[test]
+    fn a_created_file_is_private_and_loads() {
+        let scratch = Scratch::new("create");
+        let path = scratch.0.join("fresh");
+        assert!(create(&path, &Zeroizing::new([9; KEY_LEN])).unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        load(&path).unwrap();
+        let leftovers = std::fs::read_dir(&scratch.0).unwrap().count();
+        assert_eq!(leftovers, 1, "the temporary name is gone");
+    }
+
+    #[test]
+    fn an_existing_file_is_never_replaced() {
+        let scratch = Scratch::new("existing");
+        let path = scratch.file(KEY_A, 0o600);
+        assert!(!create(&path, &Zeroizing::new([9; KEY_LEN])).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), KEY_A);
+    }
+
+    #[test]
+    fn a_change_of_the_file_changes_its_fingerprint() {
+        let scratch = Scratch::new("fingerprint");
+        let (_, first) = load(&scratch.file(KEY_A, 0o600)).unwrap();
+        assert!(Fingerprint::at(&scratch.0.join("key")) == Some(first));
+        scratch.file(&format!("{KEY_B}\n{KEY_A}"), 0o600);
+        assert!(Fingerprint::at(&scratch.0.join("key")) != Some(first));
+        assert!(Fingerprint::at(&scratch.0.join("absent")).is_none());
+    }
+}

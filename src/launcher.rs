@@ -1,0 +1,258 @@
+//! The launcher: keeps one worker in each database that has the extension.
+//!
+//! It is connected to no database, so it never stands in the way of DROP DATABASE. Only a database itself
+//! knows whether it has the extension, so at start the launcher sends a worker into each, one after the
+//! other; a worker that finds nothing says so and leaves. Afterwards CREATE EXTENSION asks for one.
+//!
+//! It must never run a query of its own and never hold more than one start in flight, so that a server with
+//! many databases does not run out of worker processes at boot.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use pgrx::bgworkers::{
+    BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime,
+    DynamicBackgroundWorker, SignalWakeFlags,
+};
+use pgrx::prelude::*;
+
+use crate::registry::{self, SlotIndex};
+use crate::settings;
+
+/// How long after a worker's unexpected end the next one starts.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// How long after there was no free worker process the launcher tries again.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
+/// How often the launcher looks around although nothing woke it.
+const LOOK_AROUND: Duration = Duration::from_secs(60);
+
+/// Registers the launcher with the postmaster. Called from `_PG_init` while libraries are being preloaded.
+pub fn register() {
+    BackgroundWorkerBuilder::new("mailroom launcher")
+        .set_library("mailroom")
+        .set_function("mailroom_launcher_main")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(RESTART_DELAY))
+        .load();
+}
+
+struct Launcher {
+    /// Databases that nobody has looked into since this launcher started.
+    unknown: VecDeque<pg_sys::Oid>,
+    /// Databases that are to get a worker.
+    queue: VecDeque<SlotIndex>,
+    /// The one start that is under way.
+    starting: Option<(SlotIndex, DynamicBackgroundWorker)>,
+    /// Databases whose worker ended unexpectedly, with the time to try again.
+    delayed: Vec<(SlotIndex, Instant)>,
+    /// Whether the lack of a free worker process was reported already.
+    complained: bool,
+}
+
+/// Entry point, called by the postmaster.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn mailroom_launcher_main(_argument: pg_sys::Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    // No database: access to the shared catalogs only.
+    BackgroundWorker::connect_worker_to_spi(None, None);
+    registry::register_launcher();
+    log!("mailroom launcher started");
+    let mut launcher = Launcher {
+        unknown: databases(Templates::Not).into(),
+        queue: VecDeque::new(),
+        starting: None,
+        delayed: Vec::new(),
+        complained: false,
+    };
+    loop {
+        launcher.step();
+        if !BackgroundWorker::wait_latch(Some(launcher.next_look())) {
+            break;
+        }
+        if BackgroundWorker::sighup_received() {
+            // SAFETY: outside a transaction, on the main thread.
+            unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+        }
+    }
+    // Status 1 tells the postmaster to start the launcher again, unless the server is going down.
+    // SAFETY: no destructor of ours matters beyond this point.
+    unsafe { pg_sys::proc_exit(1) };
+}
+
+impl Launcher {
+    /// Moves the next unknown database into the queue, if there is one.
+    fn look_into_next(&mut self) {
+        let Some(database) = self.unknown.pop_front() else {
+            return;
+        };
+        match registry::slot_for(database) {
+            // A worker that outlived the previous launcher goes on.
+            Some(index) if registry::slot(index).worker != 0 => {}
+            Some(index) => self.enqueue(index),
+            None => {
+                self.unknown.clear();
+                ereport!(
+                    PgLogLevel::WARNING,
+                    PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                    format!(
+                        "mailroom looks after {} databases at most; some have no worker",
+                        settings::max_databases()
+                    ),
+                    "Raise mailroom.max_databases, or call mailroom_collect() in the others."
+                );
+            }
+        }
+    }
+
+    fn enqueue(&mut self, index: SlotIndex) {
+        if !self.queue.contains(&index) {
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Looks at what happened, and starts the next worker if none is being started.
+    fn step(&mut self) {
+        self.settle_start();
+        let now = Instant::now();
+        for (index, slot) in registry::slots() {
+            let known = self.queue.contains(&index)
+                || self
+                    .starting
+                    .as_ref()
+                    .is_some_and(|(starting, _)| *starting == index);
+            // A barred database is looked at again when it is unbarred, or when whoever barred it is gone.
+            if known || slot.worker != 0 || registry::is_barred(&slot) {
+                continue;
+            }
+            if slot.requested {
+                self.delayed.retain(|(delayed, _)| *delayed != index);
+                self.enqueue(index);
+            } else if slot.absent {
+                registry::free_if_absent(index);
+            } else if let Some(at) = self
+                .delayed
+                .iter()
+                .position(|(delayed, _)| *delayed == index)
+            {
+                if self.delayed[at].1 <= now {
+                    self.delayed.swap_remove(at);
+                    self.enqueue(index);
+                }
+            } else {
+                self.delayed.push((index, now + RESTART_DELAY));
+            }
+        }
+        while self.starting.is_none() && !(self.queue.is_empty() && self.unknown.is_empty()) {
+            if self.queue.is_empty() {
+                self.look_into_next();
+            }
+            self.start_next();
+        }
+    }
+
+    /// Ends the wait for the worker being started once it serves or is gone.
+    fn settle_start(&mut self) {
+        let Some((index, handle)) = &self.starting else {
+            return;
+        };
+        let stopped = matches!(
+            handle.pid(),
+            Err(BackgroundWorkerStatus::Stopped | BackgroundWorkerStatus::PostmasterDied)
+        );
+        if registry::slot(*index).worker != 0 || stopped {
+            self.starting = None;
+        }
+    }
+
+    fn start_next(&mut self) {
+        let Some(index) = self.queue.pop_front() else {
+            return;
+        };
+        let slot = registry::slot(index);
+        if registry::is_barred(&slot) {
+            return;
+        }
+        if !databases(Templates::Too).contains(&pg_sys::Oid::from(slot.database)) {
+            registry::forget(index);
+            return;
+        }
+        registry::starting(index);
+        let started = BackgroundWorkerBuilder::new("mailroom worker")
+            .set_library("mailroom")
+            .set_function("mailroom_worker_main")
+            .set_argument(index.to_datum())
+            .enable_spi_access()
+            // SAFETY: a plain variable of this process.
+            .set_notify_pid(unsafe { pg_sys::MyProcPid })
+            .load_dynamic();
+        match started {
+            Ok(handle) => {
+                self.complained = false;
+                self.starting = Some((index, handle));
+            }
+            Err(_) => {
+                if !self.complained {
+                    self.complained = true;
+                    ereport!(
+                        PgLogLevel::WARNING,
+                        PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
+                        "mailroom cannot start a worker: no free worker process",
+                        "Raise max_worker_processes. The launcher keeps trying."
+                    );
+                }
+                self.delayed.push((index, Instant::now() + RETRY_DELAY));
+            }
+        }
+    }
+
+    fn next_look(&self) -> Duration {
+        let now = Instant::now();
+        self.delayed
+            .iter()
+            .map(|(_, at)| at.saturating_duration_since(now))
+            .min()
+            .unwrap_or(LOOK_AROUND)
+            .clamp(Duration::from_millis(10), LOOK_AROUND)
+    }
+}
+
+/// Whether templates count as databases.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Templates {
+    /// For telling whether a database is still there.
+    Too,
+    /// For looking around: nobody is to be found in a template when it is copied.
+    Not,
+}
+
+/// All databases that accept connections.
+fn databases(templates: Templates) -> Vec<pg_sys::Oid> {
+    let mut found = Vec::new();
+    // SAFETY: main thread of a worker that may read shared catalogs. One transaction around a plain scan of
+    // pg_database; the tuples are looked at while the scan holds them and only their fixed fields are read.
+    unsafe {
+        pg_sys::StartTransactionCommand();
+        let relation =
+            pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+            if row.datallowconn && (templates == Templates::Too || !row.datistemplate) {
+                found.push(row.oid);
+            }
+        }
+        // table_endscan is an inline function in C; this is its body.
+        if let Some(end) = (*(*(*scan).rs_rd).rd_tableam).scan_end {
+            end(scan);
+        }
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+        pg_sys::CommitTransactionCommand();
+    }
+    found
+}

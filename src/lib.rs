@@ -1,0 +1,113 @@
+//! mailroom: transactional mail inside PostgreSQL.
+//!
+//! SQL owns the data and its transitions (`sql/`, compiled in below, in order). This library owns what SQL
+//! cannot do:
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`token`] | the wire format: sign, parse, verify (pure) |
+//! | [`keys`] | the key file (pure) |
+//! | [`signing`] | token and keys as SQL sees them |
+//! | [`random`] | secrets and codes |
+//! | [`settings`] | the settings `mailroom.*` |
+//! | [`batch`] | when a batch goes (pure) |
+//! | [`scan`] | where a session's scan of `pending` starts |
+//! | [`registry`] | which databases have a worker, in shared memory |
+//! | [`wake`] | waking the worker at commit |
+//! | [`ddl`] | making way for DROP DATABASE and its like |
+//! | [`notify`] | LISTEN from a worker |
+//! | [`launcher`] | one worker for each database that has the extension |
+//! | [`worker`] | the worker |
+//! | [`server`] | what differs between server versions |
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pgrx::prelude::*;
+
+mod batch;
+mod ddl;
+mod keys;
+mod launcher;
+mod notify;
+#[cfg(feature = "pg_test")]
+mod pg_test;
+mod random;
+mod registry;
+mod scan;
+mod server;
+mod settings;
+mod signing;
+mod token;
+mod wake;
+mod worker;
+
+pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");
+
+extension_sql_file!("../sql/05_library.sql", name = "library", bootstrap);
+extension_sql_file!(
+    "../sql/10_accounts.sql",
+    name = "accounts",
+    requires = ["library"]
+);
+extension_sql_file!(
+    "../sql/20_tokens.sql",
+    name = "tokens",
+    requires = ["accounts"]
+);
+extension_sql_file!(
+    "../sql/30_pending.sql",
+    name = "pending",
+    requires = ["tokens"]
+);
+extension_sql_file!(
+    "../sql/40_outbox.sql",
+    name = "outbox",
+    requires = ["pending"]
+);
+extension_sql_file!(
+    "../sql/50_handout.sql",
+    name = "handout",
+    requires = ["outbox"]
+);
+extension_sql_file!(
+    "../sql/60_worker.sql",
+    name = "worker",
+    requires = ["handout"]
+);
+extension_sql_file!(
+    "../sql/90_privileges.sql",
+    name = "privileges",
+    finalize,
+    requires = ["worker"]
+);
+
+/// Whether the library was loaded by shared_preload_libraries.
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there is shared memory and a launcher, which only a preloaded library can have.
+pub(crate) fn is_preloaded() -> bool {
+    PRELOADED.load(Ordering::Relaxed)
+}
+
+/// Called by the server when it loads the library, in the postmaster or in a session.
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    // SAFETY: plain variables of this process, read on its main thread.
+    let (preloading, upgrading) = unsafe {
+        (
+            pg_sys::process_shared_preload_libraries_in_progress,
+            pg_sys::IsBinaryUpgrade,
+        )
+    };
+    if preloading {
+        settings::define_preloaded();
+    }
+    settings::define();
+    if preloading && !upgrading {
+        PRELOADED.store(true, Ordering::Relaxed);
+        registry::reserve();
+        wake::reserve();
+        ddl::hook();
+        launcher::register();
+    }
+}

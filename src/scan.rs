@@ -1,0 +1,140 @@
+//! Where this session's next scan of `pending` starts.
+//!
+//! Rows that were taken stay in the index until vacuum may remove them, and while any session holds an old
+//! snapshot it may not. A scan that always started at the beginning would step over all of them, and a
+//! batch would cost more with every batch before it (I4). So each session remembers, per lane, the highest
+//! token id it took, and starts behind it.
+//!
+//! That position is a hint. Rows can appear below it: ids commit out of order, and a rollback returns what
+//! it took. Two rules keep the hint honest. A scan that finds fewer rows than asked looks below the position
+//! before it says that the queue is empty (`_pick` does). And a full scan, a *sweep*, is due whenever the
+//! time since the last one is [`SPACING`] times what that one cost: as long as there is little to step over
+//! every scan is a sweep, and when there is much, sweeps take a twentieth of the time and no more.
+//!
+//! The state belongs to this process alone; losing it costs one sweep.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use pgrx::prelude::*;
+
+use crate::wake;
+
+/// How many times its own duration must pass between two sweeps.
+const SPACING: u32 = 20;
+
+#[derive(Default)]
+struct Scan {
+    /// The highest token id taken in lane 0 (urgent) and lane 1 (normal).
+    position: [i64; 2],
+    began: Option<Instant>,
+    last_sweep: Option<Sweep>,
+}
+
+#[derive(Clone, Copy)]
+struct Sweep {
+    ended: Instant,
+    cost: Duration,
+}
+
+impl Scan {
+    fn begin(&mut self, now: Instant) -> bool {
+        self.began = Some(now);
+        self.last_sweep.is_none_or(|sweep| {
+            now.saturating_duration_since(sweep.ended) >= sweep.cost.saturating_mul(SPACING)
+        })
+    }
+
+    fn end(&mut self, now: Instant, swept: bool, high: [Option<i64>; 2]) {
+        for (position, high) in self.position.iter_mut().zip(high) {
+            match high {
+                None => {}
+                // A sweep takes the lowest rows there are, so what it did not reach lies above its highest,
+                // perhaps below the old position.
+                Some(high) if swept => *position = high,
+                Some(high) => *position = high.max(*position),
+            }
+        }
+        if swept {
+            let began = self.began.unwrap_or(now);
+            self.last_sweep = Some(Sweep {
+                ended: now,
+                cost: now.saturating_duration_since(began),
+            });
+        }
+        // The next part of this scan, if there is one, is timed by itself.
+        self.began = Some(now);
+    }
+}
+
+thread_local! {
+    static SCAN: RefCell<Scan> = RefCell::new(Scan::default());
+}
+
+#[pg_extern(sql = false)]
+fn _scan_begin() -> bool {
+    SCAN.with_borrow_mut(|scan| scan.begin(Instant::now()))
+}
+
+#[pg_extern(sql = false)]
+fn _scan_position(lane: i16) -> i64 {
+    SCAN.with_borrow(|scan| {
+        usize::try_from(lane)
+            .ok()
+            .and_then(|lane| scan.position.get(lane).copied())
+    })
+    .unwrap_or(0)
+}
+
+#[pg_extern(sql = false)]
+fn _scan_end(swept: bool, urgent_high: Option<i64>, normal_high: Option<i64>) {
+    if urgent_high.is_some() || normal_high.is_some() {
+        wake::took();
+    }
+    SCAN.with_borrow_mut(|scan| scan.end(Instant::now(), swept, [urgent_high, normal_high]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_first_scan_is_a_sweep() {
+        assert!(Scan::default().begin(Instant::now()));
+    }
+
+    #[test]
+    fn sweeps_are_spaced_by_what_they_cost() {
+        let start = Instant::now();
+        let mut scan = Scan::default();
+        scan.begin(start);
+        scan.end(start + 10 * MS, true, [None, Some(7)]);
+        assert!(!scan.begin(start + 209 * MS), "the last sweep took 10 ms");
+        assert!(scan.begin(start + 210 * MS));
+    }
+
+    #[test]
+    fn positions_advance_by_lane() {
+        let mut scan = Scan::default();
+        let now = Instant::now();
+        scan.end(now, false, [Some(500), None]);
+        scan.end(now, false, [None, Some(400)]);
+        scan.end(now, false, [Some(450), Some(410)]);
+        assert_eq!(scan.position, [500, 410]);
+    }
+
+    #[test]
+    fn a_sweep_may_move_a_position_back() {
+        let mut scan = Scan::default();
+        let now = Instant::now();
+        scan.end(now, false, [None, Some(900)]);
+        scan.end(now, true, [None, Some(120)]);
+        assert_eq!(
+            scan.position,
+            [0, 120],
+            "late rows between 120 and 900 are still to come"
+        );
+    }
+}

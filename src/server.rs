@@ -1,0 +1,132 @@
+//! What differs between the server versions we support, and nothing else.
+
+use std::time::Duration;
+
+use pgrx::pg_sys;
+
+/// The index of this process in the server's array of processes: unlike a pointer it means the same in
+/// every process, and a stale one can at worst wake a stranger.
+pub fn own_proc_number() -> i32 {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    // SAFETY: MyProc is set in every process that runs this library's workers and lives as long as it.
+    unsafe {
+        (*pg_sys::MyProc).pgprocno
+    }
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    // SAFETY: a plain variable of this process.
+    unsafe {
+        pg_sys::MyProcNumber
+    }
+}
+
+/// Sets the latch of the process at this index of the server's array; does nothing for a negative one.
+pub fn wake(proc_number: i32) {
+    if proc_number >= 0 {
+        // SAFETY: the index came from `own_proc_number` of some process. If that process has meanwhile ended,
+        // the latch is that of whoever has the entry now, and a latch set for no reason is something every
+        // process lives with.
+        unsafe { pg_sys::ProcSendSignal(proc_number) };
+    }
+}
+
+/// Now, in microseconds since 2000-01-01.
+pub fn now() -> i64 {
+    // SAFETY: reads the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() }
+}
+
+/// Asks a process of this server to end, as pg_terminate_backend does; does nothing for 0.
+pub fn terminate(pid: i32) {
+    // SAFETY: asks the server first whether this is one of its processes.
+    if pid > 0 && unsafe { !pg_sys::BackendPidGetProc(pid).is_null() } {
+        unsafe extern "C" {
+            safe fn kill(pid: i32, signal: i32) -> i32;
+        }
+        // It may be gone by now, which is as good.
+        let _ = kill(pid, pg_sys::SIGTERM as i32);
+    }
+}
+
+/// Waits until this process's latch is set or `timeout` has passed, and lets pending interrupts be served.
+/// Ends the process at once when the postmaster is gone.
+pub fn wait(timeout: Duration) {
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+    // SAFETY: MyLatch is this process's own, set up before the library's code runs in it.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event());
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    pg_sys::check_for_interrupts!();
+}
+
+/// What pg_stat_activity shows while a process of ours waits: `MailroomIdle` where extensions can name it.
+fn wait_event() -> u32 {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    {
+        pg_sys::PG_WAIT_EXTENSION
+    }
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    {
+        use std::sync::OnceLock;
+        static EVENT: OnceLock<u32> = OnceLock::new();
+        // SAFETY: the name is NUL-terminated and copied; the same name gives the same event everywhere.
+        *EVENT.get_or_init(|| unsafe { pg_sys::WaitEventExtensionNew(c"MailroomIdle".as_ptr()) })
+    }
+}
+
+// Declared in src/include/utils/timeout.h, which pgrx does not bind; the same in PostgreSQL 15 to 18.
+unsafe extern "C-unwind" {
+    fn enable_timeout_after(id: std::ffi::c_int, delay_ms: std::ffi::c_int);
+    fn disable_timeout(id: std::ffi::c_int, keep_indicator: bool);
+}
+
+/// `STATEMENT_TIMEOUT` of `enum TimeoutId`.
+const STATEMENT_TIMEOUT: std::ffi::c_int = 3;
+
+/// Has the running statement cancelled after `limit`. The server arms this for clients only.
+pub fn arm_statement_timeout(limit: Duration) {
+    let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: registered for every process that is connected to a database; main thread.
+    unsafe { enable_timeout_after(STATEMENT_TIMEOUT, millis) };
+}
+
+/// Takes back [`arm_statement_timeout`].
+pub fn disarm_statement_timeout() {
+    // SAFETY: as above; harmless when it is not armed.
+    unsafe { disable_timeout(STATEMENT_TIMEOUT, false) };
+}
+
+/// Whether the current user owns this database, as a superuser does with all of them.
+pub fn owns_database(database: pg_sys::Oid) -> bool {
+    // SAFETY: in a transaction, as every statement is.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        {
+            pg_sys::pg_database_ownercheck(database, pg_sys::GetUserId())
+        }
+        #[cfg(any(feature = "pg16", feature = "pg17", feature = "pg18"))]
+        {
+            pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, database, pg_sys::GetUserId())
+        }
+    }
+}
+
+/// Installs a handler for SIGTERM.
+pub fn on_sigterm(handler: unsafe extern "C-unwind" fn(i32)) {
+    // SAFETY: the handler does only what signal handlers may; see its own notes.
+    unsafe {
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(handler));
+        #[cfg(feature = "pg18")]
+        pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(handler));
+    }
+}
+
+/// The five characters of an error code.
+pub fn sqlstate(code: pgrx::PgSqlErrorCode) -> String {
+    // SAFETY: returns a static, NUL-terminated buffer of this process, copied before anybody else uses it.
+    unsafe { std::ffi::CStr::from_ptr(pg_sys::unpack_sql_state(code as i32)) }
+        .to_string_lossy()
+        .into_owned()
+}

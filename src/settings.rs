@@ -1,0 +1,256 @@
+//! The settings `mailroom.*`: one private static each, its unit, bounds and reason, and a typed getter.
+//!
+//! A setting never holds a secret: before the library is loaded a setting is a placeholder that anybody
+//! can read. Secrets are in files, and settings name the files.
+//!
+//! All are for the superuser to change (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they say where links
+//! point, how long they live and who is woken, and a session of the application has no say in that.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::prelude::*;
+
+use crate::batch::Rule;
+
+/// The channel's boot value, the name that listeners of the original system know.
+const DEFAULT_CHANNEL: &CStr = c"token_insert";
+/// The key file's name beside the data directory's own files.
+const DEFAULT_KEY_FILE: &str = "mailroom.key";
+
+static BATCH_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(100);
+static BATCH_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(1_000);
+static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(30_000);
+static CHANNEL: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(DEFAULT_CHANNEL));
+static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
+static TOKEN_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
+static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
+static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
+static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
+/// Who tells outside listeners of new tokens: the values of `mailroom.notify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+pub enum Notify {
+    /// The worker, once per wake-up; without a worker, the transaction that made them.
+    #[name = c"auto"]
+    Auto,
+    /// The transaction that made them, always.
+    #[name = c"commit"]
+    Commit,
+    /// Nobody.
+    #[name = c"off"]
+    Off,
+}
+
+/// Defines what can be defined only while libraries are being preloaded. To be called before [`define`].
+pub fn define_preloaded() {
+    GucRegistry::define_int_guc(
+        c"mailroom.max_databases",
+        c"Databases that can have a worker at the same time.",
+        c"Each worker takes one of max_worker_processes, and the launcher one more.",
+        &MAX_DATABASES,
+        1,
+        crate::registry::SLOTS as i32,
+        GucContext::Postmaster,
+        GucFlags::empty(),
+    );
+}
+
+/// Defines all other settings and reserves their prefix. Called once, when the library is loaded.
+pub fn define() {
+    // Bounded so that one batch stays one short transaction.
+    define_int(
+        c"mailroom.batch_limit",
+        c"Tokens that fill a batch.",
+        c"The worker takes a batch at once when this many wait; also the default of mailroom_dequeue and mailroom_collect.",
+        &BATCH_LIMIT,
+        1..=100_000,
+        GucFlags::empty(),
+    );
+    define_int(
+        c"mailroom.batch_timeout",
+        c"How long the oldest waiting token may wait for company.",
+        c"0 sends every token at once. Password recoveries never wait.",
+        &BATCH_TIMEOUT,
+        0..=3_600_000,
+        GucFlags::UNIT_MS,
+    );
+    define_int(
+        c"mailroom.poll_interval",
+        c"How often an idle worker looks without being woken.",
+        c"The safety net for wake-ups that never came, such as those of prepared transactions.",
+        &POLL_INTERVAL,
+        100..=3_600_000,
+        GucFlags::UNIT_MS,
+    );
+    define_int(
+        c"mailroom.token_ttl",
+        c"How long a new token is good for.",
+        c"The default of tokens.expires_at; short, because a mailbox is read by others too.",
+        &TOKEN_TTL,
+        1..=30 * 24 * 3600,
+        GucFlags::UNIT_S,
+    );
+    define_int(
+        c"mailroom.max_attempts",
+        c"How often a message is tried before it ends as error.",
+        c"The default of outbox.max_attempts.",
+        &MAX_ATTEMPTS,
+        1..=1_000,
+        GucFlags::empty(),
+    );
+    // SAFETY: the hook allocates nothing, does not panic and leaves `newval` as it is.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"mailroom.channel",
+            c"The channel on which new tokens are announced.",
+            c"Any session may LISTEN to it, and any session's NOTIFY on it wakes the worker.",
+            &CHANNEL,
+            GucContext::Suset,
+            GucFlags::empty(),
+            Some(check_channel),
+            None,
+            None,
+        );
+    }
+    GucRegistry::define_enum_guc(
+        c"mailroom.notify",
+        c"Who tells outside listeners of new tokens.",
+        c"auto: the worker on the writers' behalf, or without one the transaction itself; commit: always the transaction itself, one at a time in the whole cluster; off: nobody.",
+        &NOTIFY,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
+    GucRegistry::define_string_guc(
+        c"mailroom.key_file",
+        c"The file with the signing keys, one a line in 64 hexadecimal digits.",
+        c"Mode 0600, owned by the server's user. Empty: mailroom.key in the data directory, made by CREATE EXTENSION.",
+        &KEY_FILE,
+        GucContext::Suset,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    GucRegistry::define_string_guc(
+        c"mailroom.link_base_url",
+        c"Where the links in token mail point to.",
+        c"Scheme, host and path prefix, e.g. https://example.com/account; empty for mail without links.",
+        &LINK_BASE_URL,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
+    // SAFETY: the argument is a NUL-terminated string that lives for ever.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
+}
+
+fn define_int(
+    name: &'static CStr,
+    short: &'static CStr,
+    long: &'static CStr,
+    setting: &'static GucSetting<i32>,
+    bounds: std::ops::RangeInclusive<i32>,
+    flags: GucFlags,
+) {
+    let (min, max) = bounds.into_inner();
+    GucRegistry::define_int_guc(
+        name,
+        short,
+        long,
+        setting,
+        min,
+        max,
+        GucContext::Suset,
+        flags,
+    );
+}
+
+/// Refuses what NOTIFY would refuse: otherwise a mistyped channel would fail every INSERT.
+unsafe extern "C-unwind" fn check_channel(
+    newval: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: PostgreSQL passes a pointer to the candidate, which is NUL-terminated or null.
+    let candidate = unsafe {
+        newval
+            .as_ref()
+            .filter(|value| !value.is_null())
+            .map(|value| CStr::from_ptr(*value))
+    };
+    candidate.is_some_and(|name| (1..pg_sys::NAMEDATALEN as usize).contains(&name.count_bytes()))
+}
+
+/// The batching rule in force.
+pub fn batch_rule() -> Rule {
+    Rule {
+        limit: BATCH_LIMIT.get().unsigned_abs(),
+        linger: millis(BATCH_TIMEOUT.get()),
+    }
+}
+
+/// `mailroom.poll_interval`.
+pub fn poll_interval() -> Duration {
+    millis(POLL_INTERVAL.get())
+}
+
+/// `mailroom.max_databases`.
+pub fn max_databases() -> usize {
+    MAX_DATABASES.get().unsigned_abs() as usize
+}
+
+/// `mailroom.notify`.
+pub fn notify() -> Notify {
+    NOTIFY.get()
+}
+
+/// `mailroom.channel`, never empty.
+pub fn channel() -> CString {
+    CHANNEL.get().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned())
+}
+
+/// The path of the key file; a relative one counts from the data directory.
+pub fn key_file() -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let configured = KEY_FILE.get().unwrap_or_default();
+    let name = match configured.to_bytes() {
+        b"" => std::ffi::OsStr::new(DEFAULT_KEY_FILE),
+        name => std::ffi::OsStr::from_bytes(name),
+    };
+    // SAFETY: DataDir is set before any library is loaded, NUL-terminated, and never changes.
+    let data_directory = unsafe { CStr::from_ptr(pg_sys::DataDir) };
+    // Joining an absolute name replaces the directory.
+    PathBuf::from(std::ffi::OsStr::from_bytes(data_directory.to_bytes())).join(name)
+}
+
+#[pg_extern(sql = false)]
+fn _batch_limit() -> i32 {
+    BATCH_LIMIT.get()
+}
+
+#[pg_extern(sql = false)]
+fn _token_ttl() -> i64 {
+    i64::from(TOKEN_TTL.get())
+}
+
+#[pg_extern(sql = false)]
+fn _max_attempts() -> i32 {
+    MAX_ATTEMPTS.get()
+}
+
+#[pg_extern(sql = false)]
+fn _channel() -> String {
+    channel().to_string_lossy().into_owned()
+}
+
+#[pg_extern(sql = false)]
+fn _link_base_url() -> Option<String> {
+    let url = LINK_BASE_URL.get()?;
+    let url = url.to_str().ok()?.trim_end_matches('/');
+    (!url.is_empty()).then(|| url.to_owned())
+}
+
+fn millis(setting: i32) -> Duration {
+    Duration::from_millis(u64::from(setting.unsigned_abs()))
+}

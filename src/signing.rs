@@ -1,0 +1,231 @@
+//! Signing as SQL sees it: the key file in force, cached, behind `_sign` and `_verify`.
+//!
+//! The cache holds the keys of this process. It looks at the file's state at most once a transaction, so
+//! that a batch of a thousand costs one `stat`, and an edited file is in force with the next transaction.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use zeroize::Zeroizing;
+
+use crate::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
+use crate::random;
+use crate::settings;
+use crate::token::{self, Code, Purpose, SECRET_LEN};
+
+struct Cached {
+    path: PathBuf,
+    fingerprint: Fingerprint,
+    /// Start of the transaction that last compared the fingerprint.
+    checked_in: pg_sys::TimestampTz,
+    ring: Rc<KeyRing>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Option<Cached>> = const { RefCell::new(None) };
+}
+
+/// The keys of `mailroom.key_file`.
+fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
+    // SAFETY: reads a variable of this process; the caller is in a transaction, as every SQL function is.
+    let transaction = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
+    let path = settings::key_file();
+    CACHE.with_borrow_mut(|cache| {
+        if let Some(cached) = cache.as_mut().filter(|cached| cached.path == path) {
+            if cached.checked_in != transaction
+                && Fingerprint::at(&path) == Some(cached.fingerprint)
+            {
+                cached.checked_in = transaction;
+            }
+            if cached.checked_in == transaction {
+                return Ok(Rc::clone(&cached.ring));
+            }
+        }
+        *cache = None;
+        let (ring, fingerprint) = keys::load(&path)?;
+        let ring = Rc::new(ring);
+        *cache = Some(Cached {
+            path,
+            fingerprint,
+            checked_in: transaction,
+            ring: Rc::clone(&ring),
+        });
+        Ok(ring)
+    })
+}
+
+/// Why nothing was signed or verified.
+enum Error {
+    /// An argument that must be there is null.
+    Null(&'static str),
+    /// The secret has this many bytes.
+    SecretLength(usize),
+    /// The code is not five digits but has this many characters.
+    Code(usize),
+    /// The action is none of ours.
+    Action,
+    /// There are no keys.
+    KeyFile(KeyFileError),
+}
+
+impl From<KeyFileError> for Error {
+    fn from(error: KeyFileError) -> Self {
+        Self::KeyFile(error)
+    }
+}
+
+impl From<Error> for ErrorReport {
+    fn from(error: Error) -> Self {
+        use PgSqlErrorCode::{ERRCODE_INVALID_PARAMETER_VALUE, ERRCODE_NULL_VALUE_NOT_ALLOWED};
+        let invalid = |message: &'static str| {
+            Self::new(ERRCODE_INVALID_PARAMETER_VALUE, message, function_name!())
+        };
+        match error {
+            Error::Null(what) => Self::new(
+                ERRCODE_NULL_VALUE_NOT_ALLOWED,
+                format!("{what} must not be null"),
+                function_name!(),
+            )
+            .set_hint("Pass action, tokens.secret and, for password_recovery, tokens.code."),
+            Error::SecretLength(bytes) => invalid("a token's secret has 32 bytes")
+                .set_detail(format!("This one has {bytes}."))
+                .set_hint("Use tokens.secret as it is."),
+            Error::Code(characters) => invalid("a code is five decimal digits")
+                .set_detail(format!("This one has {characters} characters."))
+                .set_hint("Use tokens.code as it is."),
+            Error::Action => invalid("unknown token action")
+                .set_hint("The actions are activation and password_recovery."),
+            Error::KeyFile(KeyFileError { path, problem }) => {
+                let (code, message, hint) = explain(&path, &problem);
+                Self::new(code, message, function_name!())
+                    .set_detail(
+                        "Tokens are signed and verified with the keys in mailroom.key_file.",
+                    )
+                    .set_hint(hint)
+            }
+        }
+    }
+}
+
+#[pg_extern(sql = false)]
+fn _sign(
+    action: Option<&str>,
+    secret: Option<&[u8]>,
+    code: Option<&str>,
+) -> Result<String, ErrorReport> {
+    Ok(sign(action, secret, code)?)
+}
+
+fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Result<String, Error> {
+    let purpose = purpose(action.ok_or(Error::Null("action"))?, code)?;
+    let secret = secret.ok_or(Error::Null("secret"))?;
+    let secret: &[u8; SECRET_LEN] = secret
+        .try_into()
+        .map_err(|_| Error::SecretLength(secret.len()))?;
+    Ok(token::sign(key_ring()?.signing(), purpose, secret))
+}
+
+#[pg_extern(sql = false)]
+fn _verify(
+    token: Option<&str>,
+    action: Option<&str>,
+    code: Option<&str>,
+) -> Result<bool, ErrorReport> {
+    // First, so that a server without keys says so whatever it is asked.
+    let ring = key_ring().map_err(Error::from)?;
+    let (Some(token), Some(action)) = (token, action) else {
+        return Ok(false);
+    };
+    let Ok(purpose) = purpose(action, code) else {
+        return Ok(false);
+    };
+    Ok(token::parse(token).is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
+}
+
+#[pg_extern(sql = false)]
+fn _create_key_file() -> Result<(), ErrorReport> {
+    let path = settings::key_file();
+    if path.exists() {
+        // A file that is no good is told to whoever installs, not only to the first mail.
+        keys::load(&path).map_err(Error::from)?;
+        return Ok(());
+    }
+    let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
+    random::fill(&mut *key)?;
+    if keys::create(&path, &key).map_err(Error::from)? {
+        ereport!(
+            PgLogLevel::LOG,
+            PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+            format!(
+                "mailroom: generated a signing key in \"{}\"",
+                path.display()
+            )
+        );
+    }
+    Ok(())
+}
+
+/// The purpose a pair of SQL values stands for; a code is looked at for recoveries only.
+fn purpose<'a>(action: &str, code: Option<&'a str>) -> Result<Purpose<'a>, Error> {
+    match action {
+        "activation" => Ok(Purpose::Activation),
+        "password_recovery" => {
+            let digits = code.ok_or(Error::Null("code"))?;
+            let code = Code::new(digits).ok_or_else(|| Error::Code(digits.chars().count()))?;
+            Ok(Purpose::PasswordRecovery { code })
+        }
+        _ => Err(Error::Action),
+    }
+}
+
+/// What a broken key file looks like to a client: code, message and remedy, never its content.
+fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
+    use PgSqlErrorCode::{
+        ERRCODE_CONFIG_FILE_ERROR, ERRCODE_INSUFFICIENT_PRIVILEGE, ERRCODE_IO_ERROR,
+        ERRCODE_UNDEFINED_FILE,
+    };
+    let file = format!("key file \"{}\"", path.display());
+    let shape = "Write one key a line, 64 hexadecimal digits each, as \"openssl rand -hex 32\" prints them.";
+    match problem {
+        Problem::Missing => (
+            ERRCODE_UNDEFINED_FILE,
+            format!("{file} does not exist"),
+            "Put the file back, or set mailroom.key_file. To start with a new key: (umask 077; openssl rand -hex 32 > FILE) as the server's user; links sent before are then void.".to_owned(),
+        ),
+        Problem::Unreadable => (
+            ERRCODE_INSUFFICIENT_PRIVILEGE,
+            format!("{file} cannot be opened by the server's user"),
+            "Make the server's user the file's owner and let it pass the directories above.".to_owned(),
+        ),
+        Problem::NotAFile => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            format!("{file} is not a regular file"),
+            "Set mailroom.key_file to a file.".to_owned(),
+        ),
+        Problem::ForeignOwner => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            format!("{file} does not belong to the server's user"),
+            "Make the server's user the file's owner.".to_owned(),
+        ),
+        Problem::TooOpen { mode } => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            format!("{file} is open to others, mode {mode:04o}"),
+            "chmod 0600 it. If somebody may have read it, put a new key in the first line.".to_owned(),
+        ),
+        Problem::TooLarge => {
+            (ERRCODE_CONFIG_FILE_ERROR, format!("{file} is too large for a key file"), shape.to_owned())
+        }
+        Problem::MalformedLine { line } => {
+            (ERRCODE_CONFIG_FILE_ERROR, format!("{file} is malformed in line {line}"), shape.to_owned())
+        }
+        Problem::NoKey => (ERRCODE_CONFIG_FILE_ERROR, format!("{file} holds no key"), shape.to_owned()),
+        Problem::Io(kind) => (
+            ERRCODE_IO_ERROR,
+            format!("{file} cannot be used: {kind}"),
+            "Look at the disk and at the directory of the file.".to_owned(),
+        ),
+    }
+}

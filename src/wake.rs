@@ -1,0 +1,468 @@
+//! How a commit wakes the worker: a bell for each database in shared memory, rung after the commit.
+//!
+//! The trigger on `tokens` announces what its statement queued. The numbers are kept in this process until
+//! its transaction ends: a rollback, of a savepoint too, takes them back, and only a COMMIT adds them to the
+//! bell of the database and, when the worker must act, sets the worker's latch. The worker must act when
+//! nothing waited before, when the batch became full, or when something urgent came; all other commits cost
+//! one atomic addition. There is no lock on this path, unlike with NOTIFY, which lets one such commit through
+//! at a time.
+//!
+//! The count is what was *announced*. Others may have taken tokens meanwhile and prepared transactions are
+//! never announced, so it tells the worker when to look and never what is there.
+//!
+//! A bell holds numbers, never addresses; the worker's latch is found by its index in the server's array of
+//! processes. A transaction that found no bell NOTIFYs at commit instead.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::prelude::*;
+use pgrx::{PgSharedMemoryInitialization, pg_shmem_init};
+
+use crate::registry::{self, SLOTS, SlotIndex};
+use crate::server;
+use crate::settings::{self, Notify};
+
+/// What writers and the worker of one database share.
+struct Bell {
+    /// `pg_database.oid` of the database whose worker listens; 0 for none.
+    database: AtomicU32,
+    /// The worker's index in the server's array of processes.
+    worker: AtomicI32,
+    /// Tokens announced and not accounted for yet.
+    announced: AtomicU32,
+    /// Whether one of them was urgent.
+    urgent: AtomicBool,
+    /// How many fill a batch.
+    limit: AtomicU32,
+    /// Something besides the queue changed: the worker is to look at everything anew.
+    recheck: AtomicBool,
+    /// What the worker is about, for people.
+    report: Report,
+}
+
+/// What a worker tells of itself in `mailroom_status()`. Each part is true by itself; together they may be
+/// of two moments.
+#[derive(Default)]
+struct Report {
+    pid: AtomicI32,
+    /// Timestamps as the server has them: microseconds since 2000-01-01, 0 for never.
+    since: AtomicI64,
+    last_batch: AtomicI64,
+    failures: AtomicU32,
+    next_wake: AtomicI64,
+    /// A [`Next`].
+    next: AtomicU32,
+}
+
+/// What the worker waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Next {
+    /// Nothing waits: the poll floor.
+    Poll = 0,
+    /// A partial batch: its timeout.
+    Timeout = 1,
+    /// A failure: the next try.
+    Retry = 2,
+    /// mailroom_resume().
+    Resume = 3,
+}
+
+impl Next {
+    fn from_number(number: u32) -> &'static str {
+        match number {
+            1 => "timeout of a partial batch",
+            2 => "next try after a failure",
+            3 => "paused, until mailroom_resume()",
+            _ => "poll",
+        }
+    }
+}
+
+/// One bell for each slot of the registry.
+struct Bells {
+    /// Where shared memory has them, in this process; null unless the library was preloaded.
+    shared: UnsafeCell<*mut [Bell; SLOTS]>,
+}
+
+// SAFETY: the cell is written once, in the postmaster before it forks, and only read from then on; what it
+// points to is made of atomics.
+unsafe impl Sync for Bells {}
+
+static BELLS: Bells = Bells {
+    shared: UnsafeCell::new(std::ptr::null_mut()),
+};
+
+impl PgSharedMemoryInitialization for Bells {
+    type Value = ();
+
+    unsafe fn on_shmem_request(&'static self) {
+        // SAFETY: called by the server from its shmem_request_hook.
+        unsafe { pg_sys::RequestAddinShmemSpace(size_of::<[Bell; SLOTS]>()) };
+    }
+
+    unsafe fn on_shmem_startup(&'static self, (): ()) {
+        let mut found = false;
+        // SAFETY: called by the server from its shmem_startup_hook, in the postmaster, where nobody else is
+        // about. All-zero bytes are valid bells: nobody is there and nothing was announced.
+        unsafe {
+            let size = size_of::<[Bell; SLOTS]>();
+            let place = pg_sys::ShmemInitStruct(c"mailroom bells".as_ptr(), size, &mut found);
+            if !found {
+                place.cast::<u8>().write_bytes(0, size);
+            }
+            *self.shared.get() = place.cast();
+        }
+    }
+}
+
+impl Bells {
+    fn all(&'static self) -> &'static [Bell] {
+        // SAFETY: see Sync; the memory is mapped for as long as the process lives.
+        unsafe { (*self.shared.get()).as_ref() }.map_or(&[], |bells| bells.as_slice())
+    }
+
+    /// The bell of the database this process is connected to, if its worker listens.
+    fn of_this_database(&'static self) -> Option<&'static Bell> {
+        thread_local! {
+            /// Where it was last time. Only a hint: slots come and go.
+            static LAST: Cell<usize> = const { Cell::new(0) };
+        }
+        // SAFETY: a plain variable of this process.
+        let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
+        let bells = self.all();
+        let is_ours = |bell: &Bell| bell.database.load(Ordering::Acquire) == database;
+        if let Some(bell) = bells.get(LAST.get()).filter(|bell| is_ours(bell)) {
+            return Some(bell);
+        }
+        let index = bells.iter().position(is_ours)?;
+        LAST.set(index);
+        bells.get(index)
+    }
+}
+
+/// Reserves the shared memory. Called from `_PG_init` while libraries are being preloaded.
+pub fn reserve() {
+    pg_shmem_init!(BELLS);
+}
+
+impl Bell {
+    /// Adds to what was announced, and wakes the worker if that is a reason to act.
+    fn ring(&self, tokens: u32, urgent: bool) {
+        if urgent {
+            // Before the count: whoever sees the count then sees this too.
+            self.urgent.store(true, Ordering::Release);
+        }
+        let before = self.announced.fetch_add(tokens, Ordering::AcqRel);
+        let limit = self.limit.load(Ordering::Relaxed);
+        let filled = before < limit && before.saturating_add(tokens) >= limit;
+        if before == 0 || filled || urgent {
+            server::wake(self.worker.load(Ordering::Acquire));
+        }
+    }
+
+    /// Has the worker look at everything.
+    fn recheck(&self) {
+        self.recheck.store(true, Ordering::Release);
+        server::wake(self.worker.load(Ordering::Acquire));
+    }
+}
+
+/// The worker's end of its database's bell.
+pub struct Post {
+    bell: &'static Bell,
+}
+
+/// What was announced to the worker.
+#[derive(Clone, Copy, Default)]
+pub struct Announced {
+    /// Tokens, not accounted for yet.
+    pub count: u32,
+    /// Whether one was urgent.
+    pub urgent: bool,
+}
+
+impl Post {
+    /// Takes the post: from now on commits in this database ring instead of sending NOTIFY.
+    ///
+    /// Whoever takes it must look at the queue afterwards, for what was committed before. `None` without
+    /// shared memory.
+    pub fn take(index: SlotIndex, limit: u32) -> Option<Self> {
+        let bell = BELLS.all().get(index.get())?;
+        bell.announced.store(0, Ordering::Relaxed);
+        bell.urgent.store(false, Ordering::Relaxed);
+        bell.limit.store(limit, Ordering::Relaxed);
+        bell.recheck.store(false, Ordering::Relaxed);
+        bell.report.last_batch.store(0, Ordering::Relaxed);
+        bell.report.next_wake.store(0, Ordering::Relaxed);
+        bell.report.since.store(server::now(), Ordering::Relaxed);
+        // SAFETY: a plain variable of this process.
+        bell.report
+            .pid
+            .store(unsafe { pg_sys::MyProcPid }, Ordering::Relaxed);
+        bell.worker
+            .store(server::own_proc_number(), Ordering::Release);
+        // SAFETY: a plain variable of this process.
+        bell.database
+            .store(unsafe { pg_sys::MyDatabaseId }.to_u32(), Ordering::Release);
+        Some(Self { bell })
+    }
+
+    /// Whether everything is to be looked at anew; asks once.
+    pub fn take_recheck(&self) -> bool {
+        self.bell.recheck.swap(false, Ordering::AcqRel)
+    }
+
+    /// Tells people what the worker waits for, and until when.
+    pub fn report_wait(&self, next: Next, pause: Duration, failures: u32) {
+        let report = &self.bell.report;
+        let micros = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
+        report
+            .next_wake
+            .store(server::now().saturating_add(micros), Ordering::Relaxed);
+        report.next.store(next as u32, Ordering::Relaxed);
+        report.failures.store(failures, Ordering::Relaxed);
+    }
+
+    /// Tells people that a batch was just taken.
+    pub fn report_batch(&self) {
+        self.bell
+            .report
+            .last_batch
+            .store(server::now(), Ordering::Relaxed);
+    }
+
+    /// Sets how many tokens fill a batch.
+    pub fn set_limit(&self, limit: u32) {
+        self.bell.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// What was announced and not accounted for.
+    pub fn announced(&self) -> Announced {
+        let count = self.bell.announced.load(Ordering::Acquire);
+        Announced {
+            count,
+            urgent: self.bell.urgent.load(Ordering::Acquire),
+        }
+    }
+
+    /// Accounts for `count` tokens.
+    ///
+    /// Call this with what was read *before* the queue was looked at: what is announced in between stays.
+    pub fn account_for(&self, count: u32) {
+        self.replace(count, 0);
+    }
+
+    /// Accounts for `count` tokens and puts `waiting` in their place.
+    pub fn replace(&self, count: u32, waiting: u32) {
+        let _ =
+            self.bell
+                .announced
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |announced| {
+                    Some(announced.saturating_sub(count).saturating_add(waiting))
+                });
+    }
+
+    /// Takes note of the urgent ones; call this before the queue is looked at.
+    pub fn acknowledge_urgent(&self) {
+        self.bell.urgent.store(false, Ordering::Release);
+    }
+}
+
+/// Leaves the post, so that commits in this database NOTIFY again. Safe to call for a post never taken.
+pub fn leave_post(index: SlotIndex) {
+    if let Some(bell) = BELLS.all().get(index.get()) {
+        bell.database.store(0, Ordering::Release);
+        bell.worker.store(-1, Ordering::Release);
+    }
+}
+
+/// What the worker of this database tells of itself; no row when there is none.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity, reason = "the shape of a SQL row")]
+fn _worker_report() -> TableIterator<
+    'static,
+    (
+        name!(pid, i32),
+        name!(since, Option<TimestampWithTimeZone>),
+        name!(last_batch_at, Option<TimestampWithTimeZone>),
+        name!(failures, i32),
+        name!(next_wake_at, Option<TimestampWithTimeZone>),
+        name!(next_wake_for, &'static str),
+    ),
+> {
+    TableIterator::new(BELLS.of_this_database().map(|bell| {
+        let report = &bell.report;
+        let time = |at: &AtomicI64| match at.load(Ordering::Relaxed) {
+            0 => None,
+            micros => TimestampWithTimeZone::try_from(micros).ok(),
+        };
+        (
+            report.pid.load(Ordering::Relaxed),
+            time(&report.since),
+            time(&report.last_batch),
+            i32::try_from(report.failures.load(Ordering::Relaxed)).unwrap_or(i32::MAX),
+            time(&report.next_wake),
+            Next::from_number(report.next.load(Ordering::Relaxed)),
+        )
+    }))
+}
+
+/// Has the worker look at everything now, or asks for one; returns whether there was one.
+#[pg_extern(sql = false)]
+fn mailroom_worker_wake() -> bool {
+    let there = BELLS.of_this_database().map(Bell::recheck).is_some();
+    if !there {
+        // SAFETY: a plain variable of this process.
+        registry::request(unsafe { pg_sys::MyDatabaseId });
+    }
+    there
+}
+
+/// Has the worker look at everything once this transaction commits.
+#[pg_extern(sql = false)]
+fn _recheck_at_commit() {
+    recheck_at_commit();
+}
+
+/// As above, for the library itself.
+pub fn recheck_at_commit() {
+    register_callbacks();
+    RECHECK.set(true);
+}
+
+/// This transaction took rows of pending: if it is rolled back, the worker is to look for them.
+pub fn took() {
+    // SAFETY: a plain variable of this process. The worker itself knows when it failed, and waits then.
+    if unsafe { pg_sys::MyBgworkerEntry.is_null() } {
+        register_callbacks();
+        TOOK.set(true);
+    }
+}
+
+fn give_back() {
+    if TOOK.get()
+        && let Some(bell) = BELLS.of_this_database()
+    {
+        bell.recheck();
+    }
+}
+
+/// What one (sub)transaction of this process queued.
+struct Queued {
+    /// Nesting level of the (sub)transaction, 1 for the transaction itself.
+    level: i32,
+    tokens: u32,
+    urgent: bool,
+}
+
+thread_local! {
+    static QUEUED: RefCell<Vec<Queued>> = const { RefCell::new(Vec::new()) };
+    static RECHECK: Cell<bool> = const { Cell::new(false) };
+    /// Whether this transaction took rows of pending, which an abort gives back.
+    static TOOK: Cell<bool> = const { Cell::new(false) };
+    static CALLBACKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Announces queued tokens, to be told to the worker at commit. Returns whether the caller must NOTIFY.
+#[pg_extern(sql = false)]
+fn _announce(tokens: i64, urgent: bool) -> bool {
+    let mode = settings::notify();
+    if BELLS.of_this_database().is_none() {
+        return mode != Notify::Off;
+    }
+    register_callbacks();
+    // SAFETY: in a transaction, as every SQL function is.
+    let level = unsafe { pg_sys::GetCurrentTransactionNestLevel() };
+    let tokens = u32::try_from(tokens).unwrap_or(u32::MAX / 2);
+    QUEUED.with_borrow_mut(
+        |queued| match queued.last_mut().filter(|last| last.level == level) {
+            Some(last) => {
+                last.tokens = last.tokens.saturating_add(tokens);
+                last.urgent |= urgent;
+            }
+            None => queued.push(Queued {
+                level,
+                tokens,
+                urgent,
+            }),
+        },
+    );
+    mode == Notify::Commit
+}
+
+/// Once in a process: the server keeps callbacks for good.
+fn register_callbacks() {
+    if !CALLBACKS.replace(true) {
+        // SAFETY: guarded functions of the expected shapes, which need no argument.
+        unsafe {
+            pg_sys::RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
+            pg_sys::RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
+        }
+    }
+}
+
+/// After a commit nothing may fail any more: no allocation, no lock, no error in here.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_transaction_event(
+    event: pg_sys::XactEvent::Type,
+    _argument: *mut std::ffi::c_void,
+) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    match event {
+        XACT_EVENT_COMMIT => QUEUED.with_borrow_mut(|queued| {
+            let tokens = queued
+                .iter()
+                .fold(0_u32, |sum, part| sum.saturating_add(part.tokens));
+            let urgent = queued.iter().any(|part| part.urgent);
+            queued.clear();
+            let recheck = RECHECK.replace(false);
+            TOOK.set(false);
+            if let Some(bell) = BELLS.of_this_database() {
+                if tokens > 0 {
+                    bell.ring(tokens, urgent);
+                }
+                if recheck {
+                    bell.recheck();
+                }
+            }
+        }),
+        // Who commits a prepared transaction, and when, is not known here: the poll floor finds its tokens.
+        XACT_EVENT_ABORT | XACT_EVENT_PREPARE => {
+            QUEUED.with_borrow_mut(Vec::clear);
+            RECHECK.set(false);
+            if event == XACT_EVENT_ABORT {
+                give_back();
+            }
+            TOOK.set(false);
+        }
+        _ => {}
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_subtransaction_event(
+    event: pg_sys::SubXactEvent::Type,
+    _own: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _argument: *mut std::ffi::c_void,
+) {
+    use pg_sys::SubXactEvent::{SUBXACT_EVENT_ABORT_SUB, SUBXACT_EVENT_COMMIT_SUB};
+    // SAFETY: in a transaction; the level is still that of the subtransaction that ends.
+    let level = unsafe { pg_sys::GetCurrentTransactionNestLevel() };
+    QUEUED.with_borrow_mut(|queued| match event {
+        SUBXACT_EVENT_ABORT_SUB => {
+            queued.retain(|part| part.level < level);
+            give_back();
+        }
+        SUBXACT_EVENT_COMMIT_SUB => {
+            for part in queued.iter_mut().filter(|part| part.level >= level) {
+                part.level = level - 1;
+            }
+        }
+        _ => {}
+    });
+}

@@ -1,0 +1,447 @@
+//! The worker of one database: waits, looks, and takes a batch when the rule says so.
+//!
+//! Every step is a SQL function that any member of mailroom_sender may call, in a transaction of its own
+//! and with the rights of mailroom_sender. A failure ends that transaction, is logged once, and delays the
+//! next try; it never ends the worker, and never loses what the transaction had taken.
+
+mod session;
+
+use std::time::{Duration, Instant};
+
+use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
+use pgrx::prelude::*;
+
+use self::session::{Batch, Failure, Outside, Session};
+use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
+use crate::registry::{self, SlotIndex};
+use crate::settings::{self, Notify};
+use crate::wake::{self, Next, Post};
+use crate::{notify, server};
+
+/// The delay after the first failure; it doubles with each further one.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The longest delay after a failure.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+/// How often the log hears of failures in a row.
+const REMINDER: Duration = Duration::from_secs(60);
+/// How often jobs.last_seq is brought up to date under load: each update leaves a dead row behind that
+/// cannot go while anybody holds an old snapshot.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Entry point, called by the postmaster at the launcher's request.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    let index = SlotIndex::from_datum(argument);
+    // SAFETY: a guarded function of the expected shape; the argument is a plain number.
+    unsafe { pg_sys::before_shmem_exit(Some(leave_at_exit), argument) };
+    let slot = registry::slot(index);
+    // A database that is just being dropped would make us wait and then fail.
+    if slot.database == 0 || registry::is_barred(&slot) {
+        return;
+    }
+    BackgroundWorker::connect_worker_to_spi_by_oid(Some(pg_sys::Oid::from(slot.database)), None);
+    match attach(index) {
+        Attached::Yes(session) => {
+            if !registry::enter(index) {
+                return;
+            }
+            // Shared memory is there: without it there is no launcher to start us.
+            let Some(post) = Post::take(index, settings::batch_rule().limit) else {
+                return;
+            };
+            log!(
+                "mailroom worker started in database \"{}\"",
+                session.database()
+            );
+            Worker::new(session, post).run(index);
+            log!("mailroom worker stopped");
+        }
+        Attached::Absent => registry::report_absent(index),
+        Attached::Stopped => {}
+    }
+}
+
+enum Attached {
+    Yes(Session),
+    /// The database does not have the extension.
+    Absent,
+    /// The process was told to stop meanwhile.
+    Stopped,
+}
+
+/// Attaches to the database, for as long as it takes: what is in the way is said once.
+fn attach(index: SlotIndex) -> Attached {
+    let mut failures = Failures::default();
+    loop {
+        match Session::attach() {
+            Ok(Some(session)) => return Attached::Yes(session),
+            Ok(None) => return Attached::Absent,
+            Err(_) if session::stop_requested() => return Attached::Stopped,
+            Err(failure) => {
+                failures.count = failures.count.saturating_add(1);
+                if failures.count == 1 {
+                    if !registry::enter(index) {
+                        return Attached::Stopped;
+                    }
+                    failure.warn("mailroom worker cannot start its work");
+                }
+            }
+        }
+        server::wait(failures.delay());
+        if session::stop_requested() {
+            return Attached::Stopped;
+        }
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn leave_at_exit(_code: i32, argument: pg_sys::Datum) {
+    let index = SlotIndex::from_datum(argument);
+    wake::leave_post(index);
+    registry::leave(index);
+}
+
+/// What to wait for.
+struct Wait {
+    until: Time,
+    /// How to look when the time has come.
+    then: Cause,
+    /// Nothing waits, so that any announcement is a reason to look.
+    idle: bool,
+    /// For people.
+    next: Next,
+}
+
+/// Why the worker looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Commits rang the bell: what they announced is known without a query.
+    Rung,
+    /// The oldest of a partial batch has waited long enough.
+    Deadline,
+    /// A notification or a reload: something may be there that nobody announced.
+    Notified,
+    /// The poll floor, the first look after a start, or the next try after a failure.
+    Polled,
+}
+
+struct Worker {
+    session: Session,
+    post: Post,
+    /// Told by mailroom_pause() to leave the queue alone.
+    paused: bool,
+    batcher: Batcher,
+    /// Why the batch in hand, or the latest one, went.
+    trigger: Trigger,
+    origin: Instant,
+    failures: Failures,
+    progress: Progress,
+}
+
+/// Failures in a row.
+#[derive(Default)]
+struct Failures {
+    count: u32,
+    /// No new try before this time.
+    retry_at: Time,
+    /// When the log was last told.
+    told_at: Time,
+}
+
+impl Failures {
+    fn delay(&self) -> Duration {
+        FIRST_DELAY
+            .saturating_mul(1 << self.count.saturating_sub(1).min(6))
+            .min(LONGEST_DELAY)
+    }
+}
+
+/// How far jobs.last_seq lags behind.
+#[derive(Default)]
+struct Progress {
+    highest: Option<i64>,
+    noted_at: Time,
+}
+
+impl Worker {
+    fn new(session: Session, post: Post) -> Self {
+        Self {
+            session,
+            post,
+            paused: false,
+            batcher: Batcher::default(),
+            trigger: Trigger::Poll,
+            origin: Instant::now(),
+            failures: Failures::default(),
+            progress: Progress::default(),
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    fn run(&mut self, index: SlotIndex) {
+        let mut cause = Cause::Polled;
+        loop {
+            let wait = match self.work(cause) {
+                Ok(wait) => wait,
+                // A cancelled statement is how the stop made itself heard.
+                Err(_) if session::stop_requested() => return,
+                Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
+                    registry::report_absent(index);
+                    return;
+                }
+                Err(failure) => self.back_off(&failure),
+            };
+            match self.wait(&wait) {
+                Some(next) => cause = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Looks, and takes batches for as long as the rule says so.
+    fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
+        let mut outside = if cause == Cause::Rung && settings::notify() == Notify::Auto {
+            Outside::Owed
+        } else {
+            Outside::Told
+        };
+        let mut look = if cause == Cause::Polled {
+            Look::Polled
+        } else {
+            Look::Woken
+        };
+        let rule = settings::batch_rule();
+        let mut backlog = match cause {
+            Cause::Rung | Cause::Deadline => self.announced(),
+            Cause::Notified | Cause::Polled => self.look(rule)?,
+        };
+        loop {
+            match self.batcher.decide(rule, self.now(), backlog, look) {
+                Decision::Go(trigger) => {
+                    backlog = self.take_batch(rule, trigger, backlog, outside)?;
+                    outside = Outside::Told;
+                    look = Look::AfterBatch;
+                }
+                Decision::LingerUntil(until) => {
+                    if outside == Outside::Owed {
+                        self.session.tell_outside()?;
+                    }
+                    return Ok(Wait {
+                        until,
+                        then: Cause::Deadline,
+                        idle: false,
+                        next: Next::Timeout,
+                    });
+                }
+                Decision::Idle => {
+                    self.recovered();
+                    let until = self.now().saturating_add(settings::poll_interval());
+                    let next = if self.paused {
+                        Next::Resume
+                    } else {
+                        Next::Poll
+                    };
+                    return Ok(Wait {
+                        until,
+                        then: Cause::Polled,
+                        idle: true,
+                        next,
+                    });
+                }
+            }
+            if session::stop_requested() {
+                return Ok(Wait {
+                    until: self.now(),
+                    then: cause,
+                    idle: true,
+                    next: Next::Poll,
+                });
+            }
+        }
+    }
+
+    /// Takes one batch, and returns what is known to wait after it.
+    fn take_batch(
+        &mut self,
+        rule: Rule,
+        trigger: Trigger,
+        backlog: Backlog,
+        outside: Outside,
+    ) -> Result<Backlog, Failure> {
+        self.trigger = trigger;
+        // Asking for just as many as are known to wait spares the search for more, which has to step over
+        // all that was taken while an old snapshot is held.
+        let size = backlog.count.clamp(1, rule.limit);
+        // Read before the queue is: what is announced later may or may not be in the batch, and stays.
+        let announced = self.announced();
+        self.post.acknowledge_urgent();
+        let batch = self.session.run_batch(size, trigger, outside)?;
+        let moved = batch.moved();
+        debug1!(
+            "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
+            batch.collected,
+            batch.skipped,
+            trigger.as_str()
+        );
+        self.batcher.taken(moved);
+        self.post.report_batch();
+        self.recovered();
+        self.note_progress(&batch)?;
+        if moved < size {
+            // Nothing is left of all that was announced by then.
+            self.post.account_for(announced.count);
+            return Ok(self.announced());
+        }
+        self.post.account_for(moved);
+        let announced = self.announced();
+        // A full batch is known to be there; anything less is worth a look, for not everything is announced.
+        if announced.count >= rule.limit {
+            Ok(announced)
+        } else {
+            self.look(rule)
+        }
+    }
+
+    /// What commits announced.
+    fn announced(&self) -> Backlog {
+        let announced = self.post.announced();
+        Backlog {
+            count: announced.count,
+            urgent: announced.urgent,
+        }
+    }
+
+    /// Looks at the queue itself, and sets the bell by what is there.
+    fn look(&mut self, rule: Rule) -> Result<Backlog, Failure> {
+        self.post.set_limit(rule.limit);
+        let announced = self.announced();
+        self.post.acknowledge_urgent();
+        let waiting = self.session.waiting(rule.limit)?;
+        self.post.replace(announced.count, waiting.count);
+        self.paused = waiting.paused;
+        if self.paused {
+            return Ok(Backlog::default());
+        }
+        Ok(Backlog {
+            count: waiting.count,
+            urgent: waiting.urgent,
+        })
+    }
+
+    /// Waits until it is time, or until something else is a reason to look; `None` for a stop.
+    fn wait(&mut self, wait: &Wait) -> Option<Cause> {
+        loop {
+            if session::stop_requested() {
+                return None;
+            }
+            let notified = notify::drain();
+            let now = self.now();
+            if now >= wait.until {
+                return Some(wait.then);
+            }
+            // While failing, a wake-up is no reason to hurry: the next try sees all there is.
+            let rechecked = self.post.take_recheck();
+            if now >= self.failures.retry_at || rechecked {
+                if notified || rechecked {
+                    return Some(Cause::Notified);
+                }
+                let announced = self.announced();
+                let full = announced.count >= settings::batch_rule().limit;
+                if !self.paused && (announced.urgent || full || (wait.idle && announced.count > 0))
+                {
+                    return Some(Cause::Rung);
+                }
+            }
+            let flush = self
+                .progress
+                .highest
+                .map(|_| self.progress.noted_at.saturating_add(PROGRESS_INTERVAL));
+            let next = flush.map_or(wait.until, |flush| flush.min(wait.until));
+            // Waking a little late is no harm, waking a little early would spin.
+            let pause = next
+                .saturating_sub(now)
+                .saturating_add(Duration::from_micros(999));
+            self.post.report_wait(
+                wait.next,
+                wait.until.saturating_sub(now),
+                self.failures.count,
+            );
+            server::wait(pause);
+            if BackgroundWorker::sighup_received() {
+                self.reload();
+                // The rule may have changed, and what made it fail may have been mended.
+                return Some(Cause::Notified);
+            }
+            if flush.is_some_and(|flush| self.now() >= flush) {
+                // A figure for people; if it cannot be written now, the next batch will.
+                let _ = self.flush_progress();
+            }
+        }
+    }
+
+    fn reload(&mut self) {
+        // SAFETY: outside a transaction, on the main thread.
+        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+        if let Err(failure) = self.session.listen() {
+            failure.warn("mailroom worker could not change its channel");
+        }
+    }
+
+    fn note_progress(&mut self, batch: &Batch) -> Result<(), Failure> {
+        self.progress.highest = self.progress.highest.max(batch.highest);
+        if self.now().saturating_sub(self.progress.noted_at) >= PROGRESS_INTERVAL {
+            self.flush_progress()?;
+        }
+        Ok(())
+    }
+
+    fn flush_progress(&mut self) -> Result<(), Failure> {
+        self.progress.noted_at = self.now();
+        match self.progress.highest.take() {
+            Some(highest) => self.session.note_progress(highest),
+            None => Ok(()),
+        }
+    }
+
+    /// Plans the next try after a failure. The log is told of the first of a row, and once a minute from
+    /// then on; job_runs has them all.
+    fn back_off(&mut self, failure: &Failure) -> Wait {
+        self.failures.count = self.failures.count.saturating_add(1);
+        let delay = self.failures.delay();
+        let now = self.now();
+        let recorded = self.session.record_failure(failure, self.trigger);
+        if self.failures.count == 1 || now.saturating_sub(self.failures.told_at) >= REMINDER {
+            self.failures.told_at = now;
+            failure.warn(&format!(
+                "mailroom worker could not take a batch (attempt {}, next in {} s)",
+                self.failures.count,
+                delay.as_secs()
+            ));
+            if let Err(second) = recorded {
+                second.warn("mailroom worker could not record a failure");
+            }
+        }
+        self.failures.retry_at = self.now().saturating_add(delay);
+        Wait {
+            until: self.failures.retry_at,
+            then: Cause::Polled,
+            idle: true,
+            next: Next::Retry,
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.failures.count > 0 {
+            log!(
+                "mailroom worker works again after {} failures",
+                self.failures.count
+            );
+            self.failures = Failures::default();
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! The worker's dealings with its database: one transaction a call, bounded rights, errors as values.
+//!
+//! The statements are in `sql/queries/`. They run as mailroom_sender inside a security-restricted
+//! operation, so that nothing they reach, a trigger somebody put on a table for instance, can get at the
+//! rights the process was started with.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::prelude::*;
+use pgrx::spi::{SpiClient, SpiError, SpiTupleTable};
+
+use crate::batch::Trigger;
+use crate::{notify, server, settings};
+
+/// The version whose SQL this library was built for.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// How long a statement of the worker may run. A batch takes milliseconds; what takes this long is stuck.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may wait for a lock, say behind an ALTER TABLE, before it gives way and tries again.
+const LOCK_TIMEOUT: &str = "5s";
+
+/// Why a transaction of the worker came to nothing.
+pub enum Failure {
+    /// The extension this session attached to is no longer there.
+    ExtensionGone,
+    /// PostgreSQL or the library refused. Neither DETAIL nor CONTEXT is kept: they may quote rows.
+    Refused {
+        /// Five characters.
+        sqlstate: String,
+        /// The primary message.
+        message: String,
+        /// The remedy, if the error named one.
+        hint: Option<String>,
+        /// When the transaction began, in microseconds since 2000-01-01.
+        began: Option<i64>,
+    },
+}
+
+impl Failure {
+    fn refused(code: PgSqlErrorCode, message: &str, hint: Option<&str>) -> Self {
+        Self::Refused {
+            sqlstate: server::sqlstate(code),
+            message: message.to_owned(),
+            hint: hint.map(str::to_owned),
+            began: None,
+        }
+    }
+
+    /// Whether this is [`Failure::ExtensionGone`].
+    pub fn is_extension_gone(&self) -> bool {
+        matches!(self, Self::ExtensionGone)
+    }
+
+    /// Writes one WARNING to the server's log.
+    pub fn warn(&self, what: &str) {
+        match self {
+            Self::ExtensionGone => warning!("{what}: the extension is gone"),
+            Self::Refused {
+                sqlstate,
+                message,
+                hint,
+                ..
+            } => {
+                let hint = hint
+                    .as_deref()
+                    .map(|hint| format!(" ({hint})"))
+                    .unwrap_or_default();
+                warning!("{what}: {message} [{sqlstate}]{hint}");
+            }
+        }
+    }
+}
+
+impl From<CaughtError> for Failure {
+    fn from(error: CaughtError) -> Self {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic {
+            ereport: report, ..
+        }) = &error;
+        Self::refused(report.sql_error_code(), report.message(), report.hint())
+    }
+}
+
+impl From<SpiError> for Failure {
+    fn from(error: SpiError) -> Self {
+        Self::refused(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            &error.to_string(),
+            None,
+        )
+    }
+}
+
+/// What waits, see `_waiting`.
+pub struct Waiting {
+    /// Tokens, counted no further than the limit in each lane.
+    pub count: u32,
+    /// Whether one of them is urgent.
+    pub urgent: bool,
+    /// Whether the worker is to leave them alone.
+    pub paused: bool,
+}
+
+/// What one batch did, see `_run_batch`.
+pub struct Batch {
+    /// Tokens that became scheduled rows.
+    pub collected: u32,
+    /// Tokens that were no longer eligible.
+    pub skipped: u32,
+    /// The highest token id taken.
+    pub highest: Option<i64>,
+}
+
+impl Batch {
+    /// Tokens that left the queue.
+    pub fn moved(&self) -> u32 {
+        self.collected.saturating_add(self.skipped)
+    }
+}
+
+/// Whether those who LISTEN on the channel are to hear of new tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// Writers rang the bell and left the NOTIFY to the worker.
+    Owed,
+    /// Everybody was told.
+    Told,
+}
+
+impl Outside {
+    fn tell(self) {
+        if self == Self::Owed {
+            notify::notify(&settings::channel());
+        }
+    }
+}
+
+/// A database with the extension, as this process knows it.
+pub struct Session {
+    database: String,
+    extension: pg_sys::Oid,
+    sender: pg_sys::Oid,
+}
+
+/// One row of `attach.sql`.
+struct Installed {
+    version: String,
+    schema: String,
+    database: String,
+    sender: Option<pg_sys::Oid>,
+    extension: pg_sys::Oid,
+}
+
+impl Session {
+    /// Finds the extension and listens on its channel; `None` when the database does not have it.
+    pub fn attach() -> Result<Option<Self>, Failure> {
+        let found = transaction(None, || {
+            Spi::connect(|client| {
+                let row =
+                    client.select(include_str!("../../sql/queries/attach.sql"), Some(1), &[])?;
+                if row.is_empty() {
+                    return Ok(None);
+                }
+                let row = row.first();
+                Ok(Some(Installed {
+                    version: required(&row, 1)?,
+                    schema: required(&row, 2)?,
+                    database: required(&row, 3)?,
+                    sender: row.get(4)?,
+                    extension: required(&row, 5)?,
+                }))
+            })
+        })?;
+        let Some(found) = found else { return Ok(None) };
+        if found.version != VERSION {
+            return Err(Failure::refused(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                &format!(
+                    "the extension is version {}, the library {VERSION}",
+                    found.version
+                ),
+                Some(
+                    "Run ALTER EXTENSION mailroom UPDATE, or restart the server with the matching library.",
+                ),
+            ));
+        }
+        let Some(sender) = found.sender else {
+            return Err(Failure::refused(
+                PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
+                "role mailroom_sender does not exist",
+                Some("Create the role and grant it what the extension's script does."),
+            ));
+        };
+        set_option(
+            c"search_path",
+            &format!("pg_catalog, {}, pg_temp", found.schema),
+        );
+        set_option(c"lock_timeout", LOCK_TIMEOUT);
+        set_option(c"application_name", "mailroom");
+        let session = Self {
+            database: found.database,
+            extension: found.extension,
+            sender,
+        };
+        install_stop_handler();
+        session.listen()?;
+        Ok(Some(session))
+    }
+
+    /// The name of the database, as it was at the start.
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// Listens on `mailroom.channel` as it is now, and on nothing else.
+    pub fn listen(&self) -> Result<(), Failure> {
+        transaction(None, || {
+            notify::listen_only(&settings::channel());
+            Ok(())
+        })
+    }
+
+    /// Looks at the queue.
+    pub fn waiting(&self, limit: u32) -> Result<Waiting, Failure> {
+        self.call(
+            include_str!("../../sql/queries/waiting.sql"),
+            &[integer(limit).into()],
+            |row| {
+                Ok(Waiting {
+                    count: count(required(row, 1)?),
+                    urgent: required(row, 2)?,
+                    paused: required(row, 3)?,
+                })
+            },
+        )
+    }
+
+    /// Takes one batch and records it; tells outside listeners in the same transaction if they are owed it.
+    pub fn run_batch(
+        &self,
+        limit: u32,
+        trigger: Trigger,
+        outside: Outside,
+    ) -> Result<Batch, Failure> {
+        let arguments = [integer(limit).into(), trigger.as_str().into()];
+        self.call(
+            include_str!("../../sql/queries/run_batch.sql"),
+            &arguments,
+            |row| {
+                outside.tell();
+                Ok(Batch {
+                    collected: count(required(row, 1)?),
+                    skipped: count(required(row, 2)?),
+                    highest: row.get(3)?,
+                })
+            },
+        )
+    }
+
+    /// Tells outside listeners in a transaction of its own.
+    pub fn tell_outside(&self) -> Result<(), Failure> {
+        transaction(None, || {
+            Outside::Owed.tell();
+            Ok(())
+        })
+    }
+
+    /// Advances jobs.last_seq.
+    pub fn note_progress(&self, highest: i64) -> Result<(), Failure> {
+        self.call(
+            include_str!("../../sql/queries/note_progress.sql"),
+            &[highest.into()],
+            |_| Ok(()),
+        )
+    }
+
+    /// Leaves a trace of a failed batch in job_runs.
+    pub fn record_failure(&self, failure: &Failure, trigger: Trigger) -> Result<(), Failure> {
+        let Failure::Refused {
+            sqlstate,
+            message,
+            began,
+            ..
+        } = failure
+        else {
+            return Ok(());
+        };
+        let error = format!("{message} [{sqlstate}]");
+        let began = began.and_then(|began| TimestampWithTimeZone::try_from(began).ok());
+        transaction(Some(self.sender), || {
+            Spi::connect_mut(|client| {
+                let arguments = [began.into(), trigger.as_str().into(), error.as_str().into()];
+                client.update(
+                    include_str!("../../sql/queries/record_failure.sql"),
+                    None,
+                    &arguments,
+                )?;
+                Ok(())
+            })
+        })
+    }
+
+    /// Whether the extension this session attached to was dropped.
+    pub fn is_gone(&self) -> bool {
+        matches!(
+            transaction(None, || self.check_extension()),
+            Err(Failure::ExtensionGone)
+        )
+    }
+
+    fn check_extension(&self) -> Result<(), Failure> {
+        // SAFETY: in a transaction; the name is NUL-terminated; `true` makes a missing one InvalidOid.
+        let present = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
+        if present == self.extension {
+            Ok(())
+        } else {
+            Err(Failure::ExtensionGone)
+        }
+    }
+
+    /// Runs one statement that returns one row, as mailroom_sender, in a transaction of its own.
+    fn call<R>(
+        &self,
+        statement: &str,
+        arguments: &[pgrx::datum::DatumWithOid<'_>],
+        read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        transaction(Some(self.sender), || {
+            self.check_extension()?;
+            Spi::connect_mut(|client: &mut SpiClient<'_>| {
+                let rows = client.update(statement, Some(1), arguments)?;
+                read(&rows.first())
+            })
+        })
+    }
+}
+
+fn required<T: FromDatum + IntoDatum>(
+    row: &SpiTupleTable<'_>,
+    column: usize,
+) -> Result<T, Failure> {
+    row.get(column)?.ok_or_else(|| {
+        Failure::refused(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            &format!("column {column} of an internal query is null"),
+            None,
+        )
+    })
+}
+
+fn integer(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn count(value: i32) -> u32 {
+    value.unsigned_abs()
+}
+
+thread_local! {
+    /// Memory for what the server allocates between transactions; null until the first use.
+    static SCRATCH: Cell<pg_sys::MemoryContext> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// Empties the scratch memory and makes it the current one. Not within a transaction.
+///
+/// The server's own main loop does the same in every round: what its functions leave behind out there would
+/// otherwise stay for as long as the process does.
+fn renew_scratch() {
+    if SCRATCH.get().is_null() {
+        // SAFETY: main thread; the name is static; the context lives as long as the process.
+        SCRATCH.set(unsafe {
+            pg_sys::AllocSetContextCreateInternal(
+                pg_sys::TopMemoryContext,
+                c"mailroom worker".as_ptr(),
+                pg_sys::ALLOCSET_SMALL_MINSIZE as usize,
+                pg_sys::ALLOCSET_SMALL_INITSIZE as usize,
+                pg_sys::ALLOCSET_SMALL_MAXSIZE as usize,
+            )
+        });
+    }
+    // SAFETY: nobody keeps anything of it from one transaction to the next.
+    unsafe {
+        pg_sys::MemoryContextReset(SCRATCH.get());
+        pg_sys::CurrentMemoryContext = SCRATCH.get();
+    }
+}
+
+/// Whether this process was told to stop.
+pub fn stop_requested() -> bool {
+    // SAFETY: sig_atomic_t of this process, written by its signal handler; one volatile read.
+    unsafe { (&raw const pg_sys::ShutdownRequestPending).read_volatile() != 0 }
+}
+
+/// Whether a transaction is open, for the signal handler.
+static IN_TRANSACTION: AtomicBool = AtomicBool::new(false);
+
+/// SIGTERM ends a running statement, too: it may be waiting for a lock that is held for hours.
+fn install_stop_handler() {
+    server::on_sigterm(stop);
+}
+
+unsafe extern "C-unwind" fn stop(_signal: i32) {
+    // SAFETY: what signal handlers of the server do: set flags of this process, set its latch.
+    unsafe {
+        (&raw mut pg_sys::ShutdownRequestPending).write_volatile(1);
+        if IN_TRANSACTION.load(Ordering::Relaxed) {
+            (&raw mut pg_sys::QueryCancelPending).write_volatile(1);
+            (&raw mut pg_sys::InterruptPending).write_volatile(1);
+        }
+        pg_sys::SetLatch(pg_sys::MyLatch);
+    }
+}
+
+/// Sets an option of this process, as SET does.
+fn set_option(name: &CStr, value: &str) {
+    let Ok(value) = CString::new(value) else {
+        return;
+    };
+    // SAFETY: main thread; both strings are NUL-terminated and copied by the callee.
+    unsafe {
+        pg_sys::SetConfigOption(
+            name.as_ptr(),
+            value.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+        );
+    }
+}
+
+/// Runs `body` in a transaction, committed on `Ok` and rolled back on `Err` and on any PostgreSQL error.
+///
+/// With `role`, current_user is that role and the operation is security-restricted until after the commit,
+/// so deferred triggers are held in as well.
+fn transaction<R>(
+    role: Option<pg_sys::Oid>,
+    body: impl FnOnce() -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let began = server::now();
+    IN_TRANSACTION.store(true, Ordering::Relaxed);
+    let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
+        begin(role);
+        let value = body()?;
+        // SAFETY: the transaction and the snapshot that `begin` opened.
+        unsafe {
+            pg_sys::PopActiveSnapshot();
+            pg_sys::CommitTransactionCommand();
+        }
+        Ok(value)
+    }))
+    .catch_others(|error| Err(error.into()))
+    .execute();
+    if outcome.is_err() {
+        // SAFETY: whatever state the transaction is in, this is how the server's own main loop leaves it.
+        unsafe { pg_sys::AbortCurrentTransaction() };
+    }
+    IN_TRANSACTION.store(false, Ordering::Relaxed);
+    end();
+    outcome.map_err(|failure| match failure {
+        Failure::Refused {
+            sqlstate,
+            message,
+            hint,
+            began: None,
+        } => Failure::Refused {
+            sqlstate,
+            message,
+            hint,
+            began: Some(began),
+        },
+        other => other,
+    })
+}
+
+fn begin(role: Option<pg_sys::Oid>) {
+    // SAFETY: main thread of a connected worker, no transaction open. The user is changed inside the
+    // transaction, so an abort restores it; `end` restores it after a commit.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::pgstat_report_activity(
+            pg_sys::BackendState::STATE_RUNNING,
+            c"mailroom worker: batch".as_ptr(),
+        );
+        pg_sys::StartTransactionCommand();
+        if let Some(role) = role {
+            let context =
+                pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION;
+            pg_sys::SetUserIdAndSecContext(role, context as i32);
+        }
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+    }
+    server::arm_statement_timeout(STATEMENT_TIMEOUT);
+}
+
+fn end() {
+    renew_scratch();
+    server::disarm_statement_timeout();
+    // SAFETY: main thread, no transaction open. A cancel that came too late for its statement must not hit
+    // the wait that follows.
+    unsafe {
+        (&raw mut pg_sys::QueryCancelPending).write_volatile(0);
+        pg_sys::SetUserIdAndSecContext(pg_sys::GetSessionUserId(), 0);
+        pg_sys::pgstat_report_stat(false);
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
+    }
+}

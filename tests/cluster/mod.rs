@@ -1,0 +1,441 @@
+//! A throw-away PostgreSQL cluster with mailroom in it, for tests, benchmarks and the demonstration.
+//!
+//! The server is the staged copy that `MAILROOM_PG_CONFIG` names (`tests/run` makes it). It listens on a
+//! Unix socket in its own temporary directory only, and both go when the value is dropped. PostgreSQL
+//! refuses to run as root; then its programs run as the user `postgres`.
+
+#![allow(
+    dead_code,
+    reason = "each test program uses its own part of this module"
+)]
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use postgres::{Client, Config, NoTls};
+
+/// How long a condition may take to come true before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How to end a server, as `pg_ctl stop -m` spells it.
+#[derive(Clone, Copy, Debug)]
+pub enum Stop {
+    Fast,
+    Immediate,
+}
+
+/// A running (or stopped, or crashed) cluster.
+pub struct Cluster {
+    root: PathBuf,
+    bin: PathBuf,
+}
+
+impl Cluster {
+    /// Starts a cluster with the library preloaded and these lines added to its configuration.
+    pub fn start(settings: &[&str]) -> Self {
+        Self::start_from("MAILROOM_PG_CONFIG", settings)
+    }
+
+    /// As [`Self::start`], with the server that another variable names.
+    pub fn start_from(variable: &str, settings: &[&str]) -> Self {
+        let bin = bin_directory(variable);
+        let cluster = Self {
+            root: fresh_directory(),
+            bin,
+        };
+        cluster.create(settings);
+        cluster.start_server();
+        cluster
+    }
+
+    fn create(&self, settings: &[&str]) {
+        copy_tree(template(&self.bin), &self.data());
+        let mut conf = format!(
+            "unix_socket_directories = '{}'\n\
+             listen_addresses = ''\n\
+             shared_preload_libraries = 'mailroom'\n\
+             max_connections = 60\n\
+             shared_buffers = 128MB\n\
+             log_line_prefix = '%m [%p] %b '\n\
+             fsync = off\n",
+            self.root.display()
+        );
+        for setting in settings {
+            conf.push_str(setting);
+            conf.push('\n');
+        }
+        self.append("postgresql.auto.conf", &conf);
+    }
+
+    /// Adds lines to a file of the data directory.
+    pub fn append(&self, file: &str, lines: &str) {
+        let path = self.data().join(file);
+        let mut content = std::fs::read_to_string(&path).unwrap_or_default();
+        content.push_str(lines);
+        std::fs::write(&path, content).unwrap();
+        give_away(&path);
+    }
+
+    /// Starts the server and waits until it accepts connections.
+    pub fn start_server(&self) {
+        self.start_server_with("");
+    }
+
+    /// As [`Self::start_server`], with options for the server program.
+    pub fn start_server_with(&self, options: &str) {
+        let output = self
+            .program("pg_ctl")
+            .args(["-w", "-t", "60", "-s", "start", "-o", options, "-l"])
+            .arg(self.root.join("log"))
+            .arg("-D")
+            .arg(self.data())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "the server did not start:\n{}",
+            self.log()
+        );
+    }
+
+    /// Starts a streaming standby of `primary`, from a base backup.
+    pub fn follow(primary: &Self) -> Self {
+        let standby = Self {
+            root: fresh_directory(),
+            bin: primary.bin.clone(),
+        };
+        let output = primary
+            .program("pg_basebackup")
+            .args([
+                "--checkpoint=fast",
+                "--write-recovery-conf",
+                "--no-sync",
+                "-D",
+            ])
+            .arg(standby.data())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let socket = format!("unix_socket_directories = '{}'\n", standby.root.display());
+        standby.append("postgresql.auto.conf", &socket);
+        standby.start_server();
+        standby
+    }
+
+    /// Stops the server; returns how long it took.
+    pub fn stop_server(&self, how: Stop) -> Duration {
+        let begin = Instant::now();
+        let mode = match how {
+            Stop::Fast => "fast",
+            Stop::Immediate => "immediate",
+        };
+        self.program("pg_ctl")
+            .args(["-w", "-t", "60", "-s", "stop", "-m", mode, "-D"])
+            .arg(self.data())
+            .output()
+            .unwrap();
+        begin.elapsed()
+    }
+
+    /// Makes the server read its configuration again.
+    pub fn reload(&self) {
+        let output = self
+            .program("pg_ctl")
+            .args(["-s", "reload", "-D"])
+            .arg(self.data())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    /// The socket's directory, for `PGHOST`.
+    pub fn socket(&self) -> &Path {
+        &self.root
+    }
+
+    /// A directory that the server's user and this process can both write to.
+    pub fn scratch(&self) -> PathBuf {
+        let path = self.root.join("scratch");
+        std::fs::create_dir_all(&path).unwrap();
+        give_away(&path);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        path
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.root.join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Connects as the superuser.
+    pub fn connect(&self, database: &str) -> Client {
+        self.connect_as(database, "postgres")
+    }
+
+    /// Connects as some role that may log in.
+    pub fn connect_as(&self, database: &str, user: &str) -> Client {
+        self.try_connect(database, user)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+    }
+
+    /// Connects, or tells why not.
+    pub fn try_connect(&self, database: &str, user: &str) -> Result<Client, postgres::Error> {
+        Config::new()
+            .host_path(&self.root)
+            .user(user)
+            .dbname(database)
+            .connect(NoTls)
+    }
+
+    /// Makes a database with the extension in it and connects to it.
+    pub fn create_database(&self, name: &str) -> Client {
+        self.connect("postgres")
+            .batch_execute(&format!("CREATE DATABASE {name}"))
+            .unwrap();
+        let mut client = self.connect(name);
+        client.batch_execute("CREATE EXTENSION mailroom").unwrap();
+        client
+    }
+
+    /// One of the server's programs, run as the server's user, with the environment to reach the server.
+    pub fn program(&self, name: &str) -> Command {
+        self.as_server_user(Command::new(self.bin.join(name)))
+    }
+
+    /// Any program, run as the server's user, with the environment to reach the server.
+    pub fn as_server_user(&self, mut command: Command) -> Command {
+        if let Some((uid, gid)) = server_identity() {
+            command.uid(uid).gid(gid);
+        }
+        command
+            .current_dir(&self.root)
+            .env("PGHOST", &self.root)
+            .env("PGUSER", "postgres")
+            .env("LC_ALL", "C.UTF-8")
+            .env("HOME", &self.root)
+            .env_remove("PGPORT")
+            .env_remove("PGDATABASE")
+            .env_remove("PGOPTIONS")
+            .env_remove("PGSERVICE");
+        command
+    }
+
+    /// Runs psql over a script; asserts nothing.
+    pub fn psql(&self, database: &str, script: &str) -> Output {
+        self.program("psql")
+            .args(["-X", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", script])
+            .output()
+            .unwrap()
+    }
+
+    /// The process id of the worker that serves `database`, once it has looked at the queue and waits.
+    pub fn worker(&self, database: &str) -> i32 {
+        let mut client = self.connect(database);
+        eventually("a worker that waits", || {
+            client
+                .query_opt(
+                    "SELECT pid FROM _worker_report() WHERE next_wake_at IS NOT NULL",
+                    &[],
+                )
+                .unwrap()
+                .map(|row| row.get(0))
+        })
+    }
+}
+
+/// The process id of the worker of the client's database, if there is one.
+pub fn find_worker(client: &mut Client) -> Option<i32> {
+    client
+        .query_opt(
+            "SELECT pid FROM pg_stat_activity \
+             WHERE backend_type = 'mailroom worker' AND datname = current_database()",
+            &[],
+        )
+        .unwrap()
+        .map(|row| row.get(0))
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the server's log ---\n{}", self.log());
+        }
+        self.stop_server(Stop::Immediate);
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// Waits until `condition` returns something, looking again and again; fails the test after [`PATIENCE`].
+pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "gave up waiting for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends a signal, by its name, to a process of the server.
+pub fn signal(name: &str, pid: i32) {
+    // The shell's own: a bare Debian has no such program.
+    let command = format!("kill -{name} {pid}");
+    let status = Command::new("sh").args(["-c", &command]).status().unwrap();
+    assert!(status.success(), "no process {pid} to send {name} to");
+}
+
+/// One number from a query.
+pub fn number(client: &mut Client, query: &str) -> i64 {
+    client
+        .query_one(&format!("SELECT ({query})::bigint"), &[])
+        .unwrap()
+        .get(0)
+}
+
+/// The programs of the server under test.
+pub fn bin_directory(variable: &str) -> PathBuf {
+    ask_pg_config(variable, "--bindir")
+}
+
+/// A path that pg_config prints.
+pub fn ask_pg_config(variable: &str, option: &str) -> PathBuf {
+    let program = std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run the tests with `make test`, which prepares a server for them")
+    });
+    let output = Command::new(program).arg(option).output().unwrap();
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+}
+
+/// The user that runs the server when we are root.
+fn server_identity() -> Option<(u32, u32)> {
+    static IDENTITY: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *IDENTITY.get_or_init(|| {
+        let id = |arguments: &[&str]| -> Option<u32> {
+            let output = Command::new("id").args(arguments).output().ok()?;
+            String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+        };
+        if id(&["-u"]) != Some(0) {
+            return None;
+        }
+        Some((
+            id(&["-u", "postgres"]).expect("user postgres"),
+            id(&["-g", "postgres"]).expect("group postgres"),
+        ))
+    })
+}
+
+fn give_away(path: &Path) {
+    if let Some((uid, gid)) = server_identity() {
+        chown(path, Some(uid), Some(gid)).unwrap();
+    }
+}
+
+/// A new directory with a short name: a socket's path may have 107 bytes at most.
+fn fresh_directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!(
+        "mailroom-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    let path = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir(&path).unwrap();
+    give_away(&path);
+    path
+}
+
+/// An empty data directory, made once by each test program and copied for each cluster.
+fn template(bin: &Path) -> &'static Path {
+    static TEMPLATE: OnceLock<Template> = OnceLock::new();
+    &TEMPLATE
+        .get_or_init(|| {
+            let root = fresh_directory();
+            let mut initdb = Command::new(bin.join("initdb"));
+            if let Some((uid, gid)) = server_identity() {
+                initdb.uid(uid).gid(gid);
+            }
+            let output = initdb
+                .args([
+                    "-A",
+                    "trust",
+                    "-U",
+                    "postgres",
+                    "-E",
+                    "UTF8",
+                    "--locale=C.UTF-8",
+                    "--no-sync",
+                    "-D",
+                ])
+                .arg(root.join("data"))
+                .current_dir(&root)
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            Template {
+                data: root.join("data"),
+            }
+        })
+        .data
+}
+
+/// A static is never dropped, so the directory goes with the process: see [`remove_at_exit`].
+struct Template {
+    data: PathBuf,
+}
+
+/// Removes the template when the test program ends.
+extern "C" fn remove_template() {
+    let name = format!("mailroom-{}-", std::process::id());
+    for entry in std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if entry.file_name().to_string_lossy().starts_with(&name) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    remove_at_exit();
+    let status = Command::new("cp")
+        .arg("-a")
+        .arg(from)
+        .arg(to)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+fn remove_at_exit() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    unsafe extern "C" {
+        fn atexit(callback: extern "C" fn()) -> i32;
+    }
+    ONCE.get_or_init(|| {
+        // SAFETY: the callback takes nothing, does not unwind and uses no thread-local state.
+        unsafe { atexit(remove_template) };
+    });
+}

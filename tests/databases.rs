@@ -1,0 +1,274 @@
+//! A worker in each database that has the extension, and in nobody's way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+
+use std::collections::BTreeSet;
+
+use cluster::{Cluster, Stop, eventually, find_worker, number};
+use postgres::Client;
+
+/// The databases that have a worker.
+fn served(client: &mut Client) -> BTreeSet<String> {
+    client
+        .query(
+            "SELECT datname::text FROM pg_stat_activity \
+             WHERE backend_type = 'mailroom worker' AND datname IS NOT NULL",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+/// Waits until exactly these databases have a worker.
+fn wait_for_workers(client: &mut Client, databases: &[&str]) {
+    let expected: BTreeSet<String> = databases.iter().map(|&name| name.to_owned()).collect();
+    eventually(&format!("workers in {databases:?}"), || {
+        (served(client) == expected).then_some(())
+    });
+}
+
+/// Inserts one account and waits for its mail.
+fn expect_mail(client: &mut Client, name: &str) {
+    let before = number(client, "SELECT count(*) FROM outbox");
+    client
+        .execute(
+            "INSERT INTO accounts (email, login) VALUES ($1 || '@example.com', $1)",
+            &[&name],
+        )
+        .unwrap();
+    eventually("its mail", || {
+        (number(client, "SELECT count(*) FROM outbox") == before + 1).then_some(())
+    });
+}
+
+const AT_ONCE: &[&str] = &["mailroom.batch_limit = 1"];
+
+#[test]
+fn drop_extension_sends_the_worker_away_at_once() {
+    // Nothing but the drop itself can tell the worker: the poll is an hour away.
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    wait_for_workers(&mut client, &["app"]);
+    client.batch_execute("DROP EXTENSION mailroom").unwrap();
+    wait_for_workers(&mut client, &[]);
+    client
+        .batch_execute(
+            "CREATE EXTENSION mailroom; DROP EXTENSION mailroom; CREATE EXTENSION mailroom",
+        )
+        .unwrap();
+    wait_for_workers(&mut client, &["app"]);
+    client
+        .batch_execute("BEGIN; DROP EXTENSION mailroom; CREATE EXTENSION mailroom; COMMIT")
+        .unwrap();
+    wait_for_workers(&mut client, &["app"]);
+    cluster.append("postgresql.auto.conf", "mailroom.batch_limit = 1\n");
+    cluster.reload();
+    expect_mail(&mut client, "a");
+}
+
+#[test]
+fn a_rolled_back_drop_extension_changes_nothing() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    wait_for_workers(&mut client, &["app"]);
+    let worker = find_worker(&mut client).unwrap();
+    client
+        .batch_execute("BEGIN; DROP EXTENSION mailroom; ROLLBACK")
+        .unwrap();
+    expect_mail(&mut client, "a");
+    assert_eq!(find_worker(&mut client), Some(worker));
+}
+
+#[test]
+fn drop_database_succeeds_at_the_first_try() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut other = cluster.connect("postgres");
+    for round in 0..5 {
+        let mut client = cluster.create_database("app");
+        expect_mail(&mut client, &format!("a{round}"));
+        drop(client);
+        other.batch_execute("DROP DATABASE app").unwrap();
+        wait_for_workers(&mut other, &[]);
+    }
+    // Not even a moment after the extension was made, when the worker is only just starting.
+    for _ in 0..5 {
+        drop(cluster.create_database("app"));
+        other.batch_execute("DROP DATABASE app").unwrap();
+    }
+    wait_for_workers(&mut other, &[]);
+    assert!(
+        !cluster.log().contains("FATAL:  database"),
+        "a worker was sent into a dropped database"
+    );
+}
+
+#[test]
+fn a_drop_database_that_fails_leaves_the_worker_at_work() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    expect_mail(&mut client, "a");
+    // Another client is connected, so this fails after the server's five seconds.
+    assert!(
+        cluster
+            .connect("postgres")
+            .batch_execute("DROP DATABASE app")
+            .is_err()
+    );
+    wait_for_workers(&mut client, &["app"]);
+    expect_mail(&mut client, "b");
+}
+
+#[test]
+fn only_the_owner_can_send_a_worker_away() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    expect_mail(&mut client, "a");
+    let worker = find_worker(&mut client).unwrap();
+    client
+        .batch_execute("CREATE ROLE mallory LOGIN CREATEDB")
+        .unwrap();
+    let mut mallory = cluster.connect_as("postgres", "mallory");
+    for statement in [
+        "DROP DATABASE app",
+        "ALTER DATABASE app RENAME TO mine",
+        "CREATE DATABASE mine TEMPLATE app",
+    ] {
+        let error = mallory.batch_execute(statement).unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "42501", "{statement}");
+    }
+    expect_mail(&mut client, "b");
+    assert_eq!(find_worker(&mut client), Some(worker));
+}
+
+#[test]
+fn rename_and_template_succeed_and_the_worker_comes_back() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    expect_mail(&mut client, "a");
+    drop(client);
+    let mut other = cluster.connect("postgres");
+    other
+        .batch_execute("ALTER DATABASE app RENAME TO \"The App\"")
+        .unwrap();
+    wait_for_workers(&mut other, &["The App"]);
+    other
+        .batch_execute("CREATE DATABASE copy TEMPLATE \"The App\"")
+        .unwrap();
+    wait_for_workers(&mut other, &["The App", "copy"]);
+    let mut copy = cluster.connect("copy");
+    assert_eq!(number(&mut copy, "SELECT count(*) FROM outbox"), 1);
+    expect_mail(&mut copy, "b");
+    expect_mail(&mut cluster.connect("The App"), "c");
+}
+
+#[test]
+fn an_error_in_a_utility_statement_reaches_its_session_unchanged() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.connect("postgres");
+    let error = client
+        .batch_execute("CREATE TABLE t (a int, a int)")
+        .unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "42701");
+    assert_eq!(error.detail(), None);
+    assert!(
+        error.file().is_some_and(|file| file.ends_with(".c")),
+        "{:?}",
+        error.file()
+    );
+    client
+        .batch_execute(
+            "CREATE TABLE u (a int PRIMARY KEY, b int CONSTRAINT positive CHECK (b > 0))",
+        )
+        .unwrap();
+    client.batch_execute("INSERT INTO u VALUES (1, 1)").unwrap();
+    let error = client
+        .batch_execute("ALTER TABLE u ADD CONSTRAINT large CHECK (b > 10)")
+        .unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().constraint(), Some("large"));
+}
+
+#[test]
+fn beyond_max_databases_there_is_one_warning_and_the_rest_works() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_limit = 1",
+        "mailroom.max_databases = 2",
+        "max_worker_processes = 12",
+    ]);
+    for name in ["one", "two", "three"] {
+        drop(cluster.create_database(name));
+    }
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["one", "two"]);
+    drop(client);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    let mut client = cluster.connect("postgres");
+    eventually("two workers", || {
+        (served(&mut client).len() == 2).then_some(())
+    });
+    eventually("the warning", || {
+        cluster
+            .log()
+            .contains("mailroom looks after 2 databases at most")
+            .then_some(())
+    });
+    assert_eq!(
+        cluster
+            .log()
+            .matches("mailroom looks after 2 databases")
+            .count(),
+        1
+    );
+    // Room for the third one, as soon as another is gone.
+    let first = served(&mut client).into_iter().next().unwrap();
+    client
+        .batch_execute(&format!("DROP DATABASE {first}"))
+        .unwrap();
+}
+
+#[test]
+fn without_a_free_worker_process_there_is_one_warning() {
+    // The launcher and the server's own logical replication launcher take both.
+    let cluster = Cluster::start(&["max_worker_processes = 2"]);
+    let mut client = cluster.create_database("app");
+    eventually("the warning", || {
+        cluster
+            .log()
+            .contains("mailroom cannot start a worker: no free worker process")
+            .then_some(())
+    });
+    assert_eq!(find_worker(&mut client), None);
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
+        .unwrap();
+    assert_eq!(number(&mut client, "SELECT mailroom_collect()"), 1);
+}
+
+#[test]
+fn a_schema_of_the_extensions_name_without_it_is_left_alone() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.connect("postgres");
+    client.batch_execute("CREATE DATABASE decoy").unwrap();
+    let mut decoy = cluster.connect("decoy");
+    decoy
+        .batch_execute("CREATE SCHEMA mailroom; CREATE TABLE pending (lane int, token int); CREATE TABLE accounts ()")
+        .unwrap();
+    drop(decoy);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    let mut app = cluster.create_database("app");
+    expect_mail(&mut app, "a");
+    assert_eq!(served(&mut app), BTreeSet::from(["app".to_owned()]));
+    let log = cluster.log();
+    assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+}

@@ -1,0 +1,119 @@
+//! Runs the server's own pg_regress or pg_isolation_regress over a directory of this checkout.
+//!
+//! The programs run as the server's user, which may not be able to read the checkout, so they get a copy
+//! of it. A run counts only if every input has its expected file, every expected file its input, and the
+//! program itself says that it passed as many tests as there are files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cluster::{Cluster, ask_pg_config, bin_directory};
+
+/// One of the two programs, and the files that it reads.
+pub struct Suite {
+    /// Below `pgxs/src/test` of the server's library directory.
+    pub program: &'static str,
+    /// Below `tests`; holds the directory of the inputs and `expected`.
+    pub directory: &'static str,
+    /// The directory of the inputs.
+    pub inputs: &'static str,
+    /// Their extension.
+    pub extension: &'static str,
+}
+
+impl Suite {
+    /// Runs all of it on a cluster without the worker, where nothing happens but what the files say.
+    pub fn run(&self) {
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests")
+            .join(self.directory);
+        let tests = stems(&checkout.join(self.inputs), self.extension);
+        let expected = stems(&checkout.join("expected"), "out");
+        assert!(
+            !tests.is_empty(),
+            "there are no tests in {}",
+            checkout.display()
+        );
+        assert_eq!(
+            tests, expected,
+            "inputs (left) and expected files (right) of {}",
+            self.directory
+        );
+
+        let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+        let copy = cluster.scratch();
+        for part in [self.inputs, "expected"] {
+            copy_files(&checkout.join(part), &copy.join(part));
+        }
+        let program = ask_pg_config("MAILROOM_PG_CONFIG", "--pkglibdir")
+            .join("pgxs/src/test")
+            .join(self.program);
+        assert!(
+            program.exists(),
+            "the server came without {}",
+            program.display()
+        );
+        let mut run = cluster.as_server_user(Command::new(program));
+        // Input, expected and output directories are the current one by default; versions before 16 have no
+        // option for the second.
+        run.current_dir(&copy)
+            .arg(format!(
+                "--bindir={}",
+                bin_directory("MAILROOM_PG_CONFIG").display()
+            ))
+            .args(&tests)
+            // Long before pg_isolation_regress would give up by itself.
+            .env("PGISOLATIONTIMEOUT", "60");
+        let output = run.output().unwrap();
+
+        let report = String::from_utf8_lossy(&output.stdout);
+        let passed = report.contains(&format!("All {} tests passed", tests.len()));
+        if output.status.success() && passed {
+            return;
+        }
+        let kept = self.keep(&copy.join("results"));
+        let diffs = std::fs::read_to_string(copy.join("regression.diffs")).unwrap_or_default();
+        panic!(
+            "{}\n{report}\n{}\n{diffs}\nWhat came out is in {}.",
+            output.status,
+            String::from_utf8_lossy(&output.stderr),
+            kept.display()
+        );
+    }
+
+    /// Puts what came out where it outlives the cluster; returns where that is.
+    fn keep(&self, results: &Path) -> PathBuf {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.directory);
+        let _ = std::fs::remove_dir_all(&kept);
+        if results.is_dir() {
+            copy_files(results, &kept);
+        }
+        kept
+    }
+}
+
+/// The names, without the extension, of the files in a directory that have it; any other file is a mistake.
+fn stems(directory: &Path, extension: &str) -> BTreeSet<String> {
+    std::fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            assert_eq!(
+                path.extension().and_then(|found| found.to_str()),
+                Some(extension),
+                "what is {} doing here?",
+                path.display()
+            );
+            path.file_stem().unwrap().to_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}

@@ -1,0 +1,206 @@
+//! Many consumers at once, some of them dying: every token is handed out once or is back in the queue.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+
+use std::sync::Barrier;
+
+use cluster::{Cluster, eventually, number, signal};
+use postgres::Client;
+
+const TOKENS: u32 = 20_000;
+const CONSUMERS: usize = 8;
+
+/// What a consumer was handed counts once its transaction commits: it notes it in the same one.
+const TAKE: &str = "INSERT INTO handed SELECT secret FROM mailroom_dequeue($1)";
+
+fn prepare(cluster: &Cluster) -> Client {
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE app")
+        .unwrap();
+    let mut client = cluster.connect("app");
+    client
+        .batch_execute(&format!(
+            "SET client_min_messages = error; CREATE EXTENSION mailroom; CREATE TABLE handed (secret text); \
+             INSERT INTO accounts (email, login, status) \
+             SELECT i || '@example.com', i, CASE WHEN i % 5 = 0 THEN 'active' ELSE 'provisioned' END::account_status \
+             FROM generate_series(1, {TOKENS}) i; \
+             INSERT INTO tokens (account, action) SELECT id, 'password_recovery' FROM accounts WHERE status = 'active'"
+        ))
+        .unwrap();
+    assert_eq!(
+        number(&mut client, "SELECT count(*) FROM pending"),
+        i64::from(TOKENS)
+    );
+    client
+}
+
+/// How a consumer came to its end.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    QueueEmpty,
+    CutOff,
+}
+
+/// Takes batches of changing size and rolls some of them back, until the queue is empty or it is cut off.
+fn consume(client: &mut Client, seed: usize) -> End {
+    try_consume(client, seed).unwrap_or(End::CutOff)
+}
+
+fn try_consume(client: &mut Client, seed: usize) -> Result<End, postgres::Error> {
+    let mut round = seed;
+    loop {
+        let mut transaction = client.transaction()?;
+        let limit = i32::try_from(1 + round * 37 % 200).unwrap();
+        let taken = transaction.execute(TAKE, &[&limit])?;
+        if round.is_multiple_of(7) {
+            transaction.rollback()?;
+        } else {
+            transaction.commit()?;
+            if taken == 0 {
+                return Ok(End::QueueEmpty);
+            }
+        }
+        round += 1;
+    }
+}
+
+/// What was handed out and what still waits are all tokens, and no token is among them twice.
+fn audit(client: &mut Client) {
+    let handed = number(client, "SELECT count(*) FROM handed");
+    let distinct = number(client, "SELECT count(DISTINCT secret) FROM handed");
+    assert_eq!(handed, distinct, "a token was handed out twice");
+    let waiting = number(client, "SELECT count(*) FROM pending");
+    assert_eq!(handed + waiting, i64::from(TOKENS), "a token was lost");
+    while number(
+        client,
+        "WITH taken AS (SELECT * FROM mailroom_dequeue(1000)) SELECT count(*) FROM taken",
+    ) > 0
+    {}
+    assert_eq!(
+        number(client, "SELECT count(*) FROM outbox"),
+        0,
+        "a token was given up"
+    );
+    // Consumers that met at the figure passed it by; the next one who is alone sets it right.
+    assert!(number(client, "SELECT last_seq FROM jobs") <= i64::from(TOKENS));
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('last@example.com', 'last')")
+        .unwrap();
+    assert_eq!(client.execute(TAKE, &[&10]).unwrap(), 1);
+    assert_eq!(
+        number(
+            client,
+            "SELECT last_seq - max(id) FROM jobs, tokens GROUP BY last_seq"
+        ),
+        0
+    );
+}
+
+#[test]
+fn eight_consumers_one_of_them_terminated() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = prepare(&cluster);
+    std::thread::scope(|scope| {
+        let consumers: Vec<_> = (0..CONSUMERS)
+            .map(|seed| {
+                let mut client = cluster.connect("app");
+                scope.spawn(move || consume(&mut client, seed))
+            })
+            .collect();
+        let mut killer = cluster.connect("app");
+        eventually("a consumer in mid-batch to terminate", || {
+            let row = killer
+                .query_opt(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                     WHERE query LIKE 'INSERT INTO handed%' AND state = 'active' \
+                     AND EXISTS (SELECT FROM handed) LIMIT 1",
+                    &[],
+                )
+                .unwrap();
+            row.filter(|row| row.get(0)).map(|_| ())
+        });
+        let ends: Vec<End> = consumers
+            .into_iter()
+            .map(|consumer| consumer.join().unwrap())
+            .collect();
+        assert!(ends.contains(&End::CutOff), "nobody was terminated");
+        assert!(ends.contains(&End::QueueEmpty), "nobody was left");
+    });
+    audit(&mut client);
+}
+
+#[test]
+fn eight_consumers_one_of_them_killed() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = prepare(&cluster);
+    let start = Barrier::new(CONSUMERS + 1);
+    std::thread::scope(|scope| {
+        for seed in 0..CONSUMERS {
+            let mut client = cluster.connect("app");
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                consume(&mut client, seed);
+            });
+        }
+        start.wait();
+        let victim: i32 = eventually("a consumer in mid-batch", || {
+            let row = client
+                .query_opt(
+                    "SELECT pid FROM pg_stat_activity \
+                     WHERE query LIKE 'INSERT INTO handed%' AND state = 'active' AND EXISTS (SELECT FROM handed) LIMIT 1",
+                    &[],
+                )
+                .unwrap();
+            row.map(|row| row.get(0))
+        });
+        signal("KILL", victim);
+    });
+    let mut client = eventually("the server to recover", || {
+        let mut client = cluster.try_connect("app", "postgres").ok()?;
+        client.simple_query("SELECT 1").ok().map(|_| client)
+    });
+    audit(&mut client);
+}
+
+#[test]
+fn a_consumer_in_an_open_transaction_delays_nobody() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = prepare(&cluster);
+    let mut sitter = cluster.connect("app");
+    let mut open = sitter.transaction().unwrap();
+    assert_eq!(open.execute(TAKE, &[&5_000]).unwrap(), 5_000);
+    // Whoever had to wait for the sitter would run into this.
+    client.batch_execute("SET lock_timeout = '1s'").unwrap();
+    assert_eq!(client.execute(TAKE, &[&100_000]).unwrap(), 15_000);
+    client
+        .batch_execute(
+            "DELETE FROM accounts WHERE id <= 100; \
+             UPDATE accounts SET status = 'suspended' WHERE id BETWEEN 101 AND 200; \
+             UPDATE tokens SET consumed_at = 1 WHERE account BETWEEN 201 AND 300",
+        )
+        .unwrap();
+    open.rollback().unwrap();
+    // What it held came back, the tokens of deleted accounts among it.
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 5_000);
+    let gone = number(
+        &mut client,
+        "SELECT count(*) FROM pending p WHERE NOT EXISTS (SELECT FROM tokens t WHERE t.id = p.token)",
+    );
+    let again = i64::try_from(client.execute(TAKE, &[&100_000]).unwrap()).unwrap();
+    let skipped = number(
+        &mut client,
+        "SELECT count(*) FROM outbox WHERE state IN ('cancelled', 'expired', 'error')",
+    );
+    assert!(gone > 0 && skipped > 0);
+    assert_eq!(again + skipped + gone, 5_000);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+}

@@ -1,0 +1,485 @@
+//! The signing key in a running server: made by CREATE EXTENSION, kept, shared, rotated, broken, mended, and
+//! never seen anywhere but in its file.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use cluster::{Cluster, Stop, eventually, find_worker, number};
+use postgres::Client;
+
+const KEY_A: &str = "deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeef";
+const KEY_B: &str = "cafebabecafebabecafebabecafebabecafebabecafebabecafebabecafebabe";
+
+/// All that a server can be told to log.
+const TALKATIVE: &[&str] = &[
+    "log_statement = 'all'",
+    "log_min_messages = debug5",
+    "log_min_error_statement = debug5",
+    "log_error_verbosity = verbose",
+    "log_duration = on",
+    "log_parameter_max_length = -1",
+    "log_parameter_max_length_on_error = -1",
+    "debug_print_plan = on",
+    "mailroom.batch_timeout = 0",
+];
+
+/// Runs a shell script in the data directory, as the server's user: only what that user made is accepted.
+fn shell(cluster: &Cluster, script: &str) {
+    let mut command = cluster.as_server_user(Command::new("sh"));
+    let output = command
+        .current_dir(cluster.data())
+        .args(["-euc", script])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Puts a new key file in the place of the old one.
+fn write_key_file(cluster: &Cluster, content: &str) {
+    shell(
+        cluster,
+        &format!("umask 077; printf '%s' '{content}' >new.key; mv new.key mailroom.key"),
+    );
+}
+
+fn key_file(cluster: &Cluster) -> String {
+    fs::read_to_string(cluster.data().join("mailroom.key")).unwrap()
+}
+
+fn sign(client: &mut Client) -> String {
+    client
+        .query_one(
+            "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))",
+            &[],
+        )
+        .unwrap()
+        .get(0)
+}
+
+fn verifies(client: &mut Client, token: &str) -> bool {
+    client
+        .query_one("SELECT mailroom_verify($1, 'activation')", &[&token])
+        .unwrap()
+        .get(0)
+}
+
+fn register(client: &mut Client, login: &str) {
+    client
+        .execute(
+            "INSERT INTO accounts (email, login) VALUES ($1 || '@example.com', $1)",
+            &[&login],
+        )
+        .unwrap();
+}
+
+/// The signed token of the mail that the worker made for this account, once it has.
+fn mailed(client: &mut Client, login: &str) -> String {
+    eventually("the worker's mail", || {
+        client
+            .query_opt(
+                "SELECT data->>'token' FROM outbox WHERE data->>'login' = $1",
+                &[&login],
+            )
+            .unwrap()
+            .map(|row| row.get(0))
+    })
+}
+
+/// Fails if a piece of one of these secrets is in the text, in any case: 12 characters of one are too many.
+fn assert_tells_nothing(text: &str, secrets: &[&str]) {
+    let text = text.to_lowercase();
+    for secret in secrets {
+        let secret = secret.trim().to_lowercase();
+        assert!(secret.len() >= 12, "not much of a secret");
+        for start in 0..=secret.len() - 12 {
+            let piece = &secret[start..start + 12];
+            if let Some(place) = text.find(piece) {
+                let line = text[..place].matches('\n').count();
+                panic!(
+                    "line {line} shows a secret: {}",
+                    text.lines().nth(line).unwrap_or_default()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_key_is_private_and_seen_nowhere_but_in_its_file() {
+    let cluster = Cluster::start(TALKATIVE);
+    let mut client = cluster.create_database("app");
+    let path = cluster.data().join("mailroom.key");
+    let meta = fs::metadata(&path).unwrap();
+    let owner = fs::metadata(cluster.data()).unwrap();
+    assert_eq!(meta.mode() & 0o7777, 0o600);
+    assert_eq!((meta.uid(), meta.gid()), (owner.uid(), owner.gid()));
+    assert_eq!(meta.nlink(), 1, "no other name of it stays behind");
+    let key = key_file(&cluster);
+    let digits = key.trim_end();
+    assert_eq!(digits.len(), 64);
+    assert!(digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let names: Vec<String> = fs::read_dir(cluster.data())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("mailroom"))
+        .collect();
+    assert_eq!(names, ["mailroom.key"]);
+
+    // Everything that uses the key, by a client and by the worker.
+    let token = sign(&mut client);
+    assert!(verifies(&mut client, &token));
+    register(&mut client, "worker");
+    let worker_token = mailed(&mut client, "worker");
+    let worker = cluster.worker("app");
+    cluster::signal("TERM", worker);
+    eventually("the next worker", || {
+        find_worker(&mut client).filter(|pid| *pid != worker)
+    });
+    register(&mut client, "next");
+    mailed(&mut client, "next");
+    let code: String = client
+        .query_one(
+            "SELECT data->>'code' FROM outbox WHERE data->>'login' = 'next'",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(code.len(), 5);
+
+    let log = cluster.log();
+    assert!(
+        log.contains("mailroom_sign"),
+        "the log is as talkative as it gets"
+    );
+    assert!(log.contains("DEBUG"), "down to its lowest level");
+    assert!(
+        log.contains("generated a signing key"),
+        "an operator is told"
+    );
+    // The worker's token was never sent to anybody, so nobody can have put it into a statement.
+    let encoded = base64(&bytes(digits));
+    assert_tells_nothing(&log, &[digits, &encoded, &worker_token]);
+
+    // Nor do settings, statistics or dumps show the key.
+    let settings: String = client
+        .query_one("SELECT string_agg(s::text, ' ') FROM pg_settings s", &[])
+        .unwrap()
+        .get(0);
+    assert!(settings.contains("mailroom.key_file"));
+    assert_tells_nothing(&settings, &[digits, &encoded]);
+    let dump = cluster.program("pg_dumpall").output().unwrap();
+    assert!(dump.status.success());
+    let dump = String::from_utf8(dump.stdout).unwrap();
+    assert!(dump.contains("CREATE EXTENSION"));
+    assert_tells_nothing(&dump, &[digits, &encoded]);
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let sextet = |chunk: &[u8], place: usize| {
+        let word = chunk
+            .iter()
+            .fold(0_usize, |word, byte| word << 8 | usize::from(*byte));
+        char::from(ALPHABET[word >> (18 - 6 * place) & 63])
+    };
+    // The last two of the 32 bytes are left out: what is missing is padding and four letters.
+    bytes
+        .chunks_exact(3)
+        .flat_map(|chunk| (0..4).map(move |place| sextet(chunk, place)))
+        .collect()
+}
+
+/// Everything an error tells a client.
+fn told(error: &postgres::Error) -> String {
+    let db = error.as_db_error().expect("an answer of the server");
+    format!(
+        "{} {} {} {} {}",
+        db.code().code(),
+        db.message(),
+        db.detail().unwrap_or_default(),
+        db.hint().unwrap_or_default(),
+        db.where_().unwrap_or_default()
+    )
+}
+
+#[test]
+fn a_broken_file_is_told_without_its_content() {
+    let cluster = Cluster::start(TALKATIVE);
+    // Nobody registers, so the worker has no use for the file: what it says is another test's.
+    let mut client = cluster.create_database("app");
+    let first = key_file(&cluster);
+
+    // What makes the file bad, the SQLSTATE, and what the message must say.
+    let long = KEY_A.repeat(2_000);
+    let cases: Vec<(&str, String, &str, &str)> = vec![
+        (
+            "missing",
+            "rm -f mailroom.key".to_owned(),
+            "58P01",
+            "does not exist",
+        ),
+        (
+            "group-readable",
+            broken(KEY_A, "0640"),
+            "F0000",
+            "mode 0640",
+        ),
+        (
+            "readable by all",
+            broken(KEY_A, "0604"),
+            "F0000",
+            "mode 0604",
+        ),
+        (
+            "unreadable",
+            broken(KEY_A, "0000"),
+            "42501",
+            "cannot be opened",
+        ),
+        ("empty", broken("", "0600"), "F0000", "holds no key"),
+        (
+            "a comment",
+            broken(&format!("# {KEY_A}"), "0600"),
+            "F0000",
+            "holds no key",
+        ),
+        ("too short", broken(&KEY_A[1..], "0600"), "F0000", "line 1"),
+        (
+            "too long",
+            broken(&format!("{KEY_A}0"), "0600"),
+            "F0000",
+            "line 1",
+        ),
+        (
+            "second line",
+            broken(&format!("{KEY_A}\n{}", &KEY_B[2..]), "0600"),
+            "F0000",
+            "line 2",
+        ),
+        (
+            "two in a line",
+            broken(&format!("{KEY_A} {KEY_B}"), "0600"),
+            "F0000",
+            "line 1",
+        ),
+        (
+            "base64",
+            broken(&base64(&bytes(KEY_A)), "0600"),
+            "F0000",
+            "line 1",
+        ),
+        ("too large", broken(&long, "0600"), "F0000", "too large"),
+        (
+            "directory",
+            "rm -f mailroom.key; mkdir -m 0700 mailroom.key".to_owned(),
+            "F0000",
+            "not a regular file",
+        ),
+    ];
+    for (what, script, state, words) in &cases {
+        shell(&cluster, "rm -rf mailroom.key");
+        shell(&cluster, script);
+        for statement in [
+            "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))",
+            "SELECT mailroom_verify('', 'activation')",
+        ] {
+            let error = client.simple_query(statement).unwrap_err();
+            let text = told(&error);
+            assert!(text.starts_with(state), "{what}: {text}");
+            assert!(text.contains(words), "{what}: {text}");
+            assert!(
+                !error
+                    .as_db_error()
+                    .unwrap()
+                    .hint()
+                    .unwrap_or_default()
+                    .is_empty()
+            );
+            assert_tells_nothing(&text, &[KEY_A, KEY_B, &base64(&bytes(KEY_A))]);
+        }
+    }
+    // A file of another kind, which the server may read and a key file is not.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("SET mailroom.key_file = 'postgresql.auto.conf'")
+        .unwrap();
+    let error = other
+        .simple_query("SELECT mailroom_verify('', 'activation')")
+        .unwrap_err();
+    let text = told(&error);
+    assert!(text.contains("malformed in line"), "{text}");
+    assert!(!text.contains("unix_socket_directories"), "{text}");
+
+    // Put right, it works in the very session that complained.
+    shell(&cluster, "rm -rf mailroom.key");
+    write_key_file(&cluster, KEY_A);
+    let token = sign(&mut client);
+    assert!(verifies(&mut client, &token));
+    assert_tells_nothing(
+        &cluster.log(),
+        &[KEY_A, KEY_B, first.trim_end(), &base64(&bytes(KEY_A))],
+    );
+}
+
+/// A script that makes a key file with this content and mode.
+fn broken(content: &str, mode: &str) -> String {
+    format!("umask 077; printf '%s' '{content}' >mailroom.key; chmod {mode} mailroom.key")
+}
+
+#[test]
+fn a_key_outlives_restarts_and_is_one_for_all_databases() {
+    let cluster = Cluster::start(&[]);
+    let mut first = cluster.create_database("first");
+    let key = key_file(&cluster);
+    let token = sign(&mut first);
+    let mut second = cluster.create_database("second");
+    assert!(verifies(&mut second, &token));
+    assert_eq!(sign(&mut second), token);
+    for how in [Stop::Fast, Stop::Immediate] {
+        cluster.stop_server(how);
+        cluster.start_server();
+        assert_eq!(key_file(&cluster), key, "after {how:?}");
+        assert!(verifies(&mut cluster.connect("first"), &token));
+    }
+    // Installed anew, it still knows the links it sent before.
+    let mut first = cluster.connect("first");
+    first
+        .batch_execute("DROP EXTENSION mailroom; CREATE EXTENSION mailroom")
+        .unwrap();
+    assert_eq!(key_file(&cluster), key);
+    assert!(verifies(&mut first, &token));
+}
+
+#[test]
+fn a_rotation_keeps_old_links_until_the_old_line_goes() {
+    let cluster = Cluster::start(&["mailroom.batch_timeout = 0"]);
+    let mut client = cluster.create_database("app");
+    let old_key = key_file(&cluster);
+    register(&mut client, "before");
+    let old_mail = mailed(&mut client, "before");
+    let old_token = sign(&mut client);
+
+    // The new key first, the old one below it: for sessions and the worker alike, without a reload.
+    write_key_file(&cluster, &format!("{KEY_A}\n{old_key}"));
+    let new_token = sign(&mut client);
+    assert_ne!(new_token, old_token);
+    register(&mut client, "after");
+    let new_mail = mailed(&mut client, "after");
+    for token in [&old_mail, &old_token, &new_mail, &new_token] {
+        assert!(verifies(&mut client, token));
+    }
+
+    // The old key goes, and what it signed is void. What the new one signed, the worker's mail among it,
+    // is not.
+    write_key_file(&cluster, KEY_A);
+    for (token, expected) in [
+        (&old_mail, false),
+        (&old_token, false),
+        (&new_mail, true),
+        (&new_token, true),
+    ] {
+        assert_eq!(verifies(&mut client, token), expected);
+    }
+}
+
+fn warnings(cluster: &Cluster) -> usize {
+    cluster
+        .log()
+        .lines()
+        .filter(|line| line.contains("WARNING") && line.contains("could not take a batch"))
+        .count()
+}
+
+#[test]
+fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = 0",
+        "mailroom.poll_interval = '100ms'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let breakages = [
+        "chmod 0640 mailroom.key".to_owned(),
+        broken(&KEY_B[1..], "0600"),
+        "rm mailroom.key".to_owned(),
+    ];
+    for (round, script) in breakages.iter().enumerate() {
+        shell(&cluster, "cp -p mailroom.key safe.key");
+        shell(&cluster, script);
+        let failures = "SELECT count(*) FROM job_runs WHERE error IS NOT NULL";
+        let before = number(&mut client, failures);
+        for login in ["a", "b", "c"] {
+            register(&mut client, &format!("{login}{round}"));
+        }
+        // More tries than warnings.
+        eventually("three failed batches", || {
+            (number(&mut client, failures) >= before + 3).then_some(())
+        });
+        assert_eq!(
+            warnings(&cluster),
+            round + 1,
+            "one warning for this breakage"
+        );
+        assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 3);
+        let row = client
+            .query_one(
+                "SELECT error, collected FROM job_runs ORDER BY id DESC LIMIT 1",
+                &[],
+            )
+            .unwrap();
+        let error: String = row.get(0);
+        assert!(error.contains("key file"), "{error}");
+        assert_eq!(row.get::<_, i32>(1), 0);
+
+        shell(&cluster, "chmod 0600 safe.key; mv -f safe.key mailroom.key");
+        cluster.reload();
+        for login in ["a", "b", "c"] {
+            let token = mailed(&mut client, &format!("{login}{round}"));
+            assert!(verifies(&mut client, &token));
+        }
+        assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+        // By then it has said so, too; the next round counts from here.
+        eventually("the all-clear", || {
+            (cluster.log().matches("works again").count() == round + 1).then_some(())
+        });
+    }
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 9);
+    assert_eq!(
+        number(&mut client, "SELECT count(DISTINCT token) FROM outbox"),
+        9
+    );
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state <> 'scheduled'"
+        ),
+        0
+    );
+    let errors: String = client
+        .query_one("SELECT string_agg(error, ' ') FROM job_runs", &[])
+        .unwrap()
+        .get(0);
+    assert_tells_nothing(&errors, &[KEY_B, key_file(&cluster).trim_end()]);
+    assert_tells_nothing(&cluster.log(), &[KEY_B, key_file(&cluster).trim_end()]);
+}

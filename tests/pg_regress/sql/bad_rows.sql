@@ -1,0 +1,128 @@
+-- I8: a bad row hurts only itself. Whatever is wrong with one token, one address or one trigger's opinion of
+-- one recipient, that row ends with its reason and the rest of its batch goes on. An outbox that takes nothing
+-- at all is another matter: then the call fails, and nothing is lost (I1).
+
+SET client_min_messages = error;
+CREATE EXTENSION mailroom;
+\set SHOW_CONTEXT never
+
+CREATE TEMPORARY VIEW mails AS
+SELECT
+    token, account, recipients, kind, priority, state, last_error,
+    (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data) key) AS data,
+    ended_at IS NOT NULL AS ended
+FROM outbox
+ORDER BY id;
+CREATE PROCEDURE pg_temp.start_over() LANGUAGE sql AS $$
+    TRUNCATE accounts, tokens, pending, outbox RESTART IDENTITY;
+    UPDATE jobs SET last_seq = 0;
+$$;
+
+-- I8: a malformed secret or code. The constraints forbid them; a table can be older than a constraint.
+CALL pg_temp.start_over();
+ALTER TABLE tokens DROP CONSTRAINT tokens_secret_must_be_32_bytes;
+ALTER TABLE tokens DROP CONSTRAINT tokens_code_must_be_five_digits;
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), ('secret@example.com', 'secret'), ('code@example.com', 'code'), ('also.good@example.com', 'also good');
+UPDATE tokens SET secret = '\x00' WHERE account = 2;
+UPDATE tokens SET code = 'x' WHERE account = 3;
+BEGIN;
+SELECT login FROM mailroom_dequeue();
+TABLE mails;
+ROLLBACK;
+SELECT mailroom_collect(2);
+TABLE mails;
+ALTER TABLE tokens ADD CONSTRAINT tokens_secret_must_be_32_bytes CHECK (octet_length(secret) = 32) NOT VALID;
+ALTER TABLE tokens ADD CONSTRAINT tokens_code_must_be_five_digits CHECK (code ~ '^[0-9]{5}$') NOT VALID;
+
+-- I8: an address that the outbox refuses and the accounts did not.
+CALL pg_temp.start_over();
+ALTER TABLE accounts DROP CONSTRAINT accounts_email_must_not_contain_control_characters;
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), (E'bad\r@example.com', 'bad'), ('also.good@example.com', 'also good');
+SELECT mailroom_collect();
+TABLE mails;
+-- Passed over by a dequeuer, it must not stop the others either.
+CALL pg_temp.start_over();
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), (E'bad\r@example.com', 'bad'), ('also.good@example.com', 'also good');
+UPDATE accounts SET status = 'suspended' WHERE login = 'bad';
+\set VERBOSITY terse
+SELECT login FROM mailroom_dequeue();
+\set VERBOSITY default
+SELECT count(*) AS recorded FROM mails WHERE token = 2 AND ended;
+CALL pg_temp.start_over();
+ALTER TABLE accounts ADD CONSTRAINT accounts_email_must_not_contain_control_characters
+    CHECK (email !~ '[\u0001-\u001F\u007F]') NOT VALID;
+
+-- I8: a token that is good for ever, as epoch seconds that no timestamp can hold.
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), ('forever@example.com', 'forever'), ('also.good@example.com', 'also good');
+UPDATE tokens SET expires_at = 9223372036854775807 WHERE account = 2;
+SELECT mailroom_collect() >= 2 AS the_good_ones_went;
+SELECT recipients, state FROM outbox WHERE recipients[1] LIKE '%good%';
+SELECT count(*) AS left_behind FROM pending;
+CALL pg_temp.start_over();
+
+-- I8: a trigger of the application's that refuses one recipient, in each way a trigger can fail.
+CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.state = 'scheduled' AND NEW.recipients[1] LIKE TG_ARGV[0] THEN
+        IF TG_ARGV[1] = 'raise' THEN
+            RAISE EXCEPTION 'this recipient is on the list of those who want no mail';
+        ELSIF TG_ARGV[1] = 'state' THEN
+            RAISE EXCEPTION 'an error of the application''s own' USING ERRCODE = 'AP001';
+        ELSIF TG_ARGV[1] = 'divide' THEN
+            PERFORM 1 / (random() * 0)::integer;
+        END IF;
+    END IF;
+    RETURN NEW;
+END;
+$$;
+CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse('bad%', 'raise');
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), ('bad@example.com', 'bad'), ('also.good@example.com', 'also good');
+SELECT mailroom_collect();
+TABLE mails;
+TABLE pending;
+DROP TRIGGER refuse ON outbox;
+CALL pg_temp.start_over();
+CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse('bad%', 'divide');
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), ('bad@example.com', 'bad'), ('also.good@example.com', 'also good');
+SELECT mailroom_collect();
+TABLE mails;
+DROP TRIGGER refuse ON outbox;
+CALL pg_temp.start_over();
+CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse('bad%', 'state');
+INSERT INTO accounts (email, login) VALUES
+    ('good@example.com', 'good'), ('bad@example.com', 'bad'), ('also.good@example.com', 'also good');
+SELECT mailroom_collect();
+TABLE mails;
+DROP TRIGGER refuse ON outbox;
+
+-- As many bad ones as a batch takes must not bar the way of the good ones behind them.
+CALL pg_temp.start_over();
+SELECT _scan_end(true, 0, 0);
+CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse('bad%', 'raise');
+INSERT INTO accounts (email, login) VALUES
+    ('bad@example.com', 'bad'), ('bad.too@example.com', 'bad too'), ('good@example.com', 'good');
+SELECT mailroom_collect(2);
+SELECT recipients, state FROM outbox ORDER BY token;
+SELECT count(*) AS left_behind FROM pending;
+DROP TRIGGER refuse ON outbox;
+
+-- When nothing goes through it is not the rows that are bad: the call fails and nothing is lost.
+CALL pg_temp.start_over();
+CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.refuse('%', 'raise');
+INSERT INTO accounts (email, login) VALUES ('one@example.com', 'one'), ('two@example.com', 'two');
+SELECT mailroom_collect();
+\echo :SQLSTATE
+TABLE mails;
+TABLE pending;
+TABLE jobs;
+DROP TRIGGER refuse ON outbox;
+SELECT mailroom_collect();
+
+DROP VIEW mails;
+DROP EXTENSION mailroom CASCADE;

@@ -1,0 +1,56 @@
+-- Operations on a server without a worker: mailroom_status tells what waits and that nobody takes it;
+-- mailroom_pause and mailroom_resume are transactional, say whether they changed something, and stop the
+-- worker alone, not the clients who collect or dequeue.
+
+SET client_min_messages = error;
+CREATE EXTENSION mailroom;
+\pset null NULL
+
+-- One row whatever happens. Ages vary, so they are shown as there or not.
+CREATE TEMPORARY VIEW status AS
+SELECT
+    worker_pid, since, paused, last_batch_at, waiting,
+    oldest_waiting >= interval '1 hour' AS waits_for_an_hour,
+    errors_in_a_row, next_wake_at, next_wake_for
+FROM mailroom_status();
+TABLE status;
+INSERT INTO accounts (email, login) SELECT i || '@example.com', i FROM generate_series(1, 3) i;
+UPDATE tokens SET created_at = created_at - 3600, expires_at = expires_at + 3600 WHERE id = 1;
+TABLE status;
+-- The oldest is looked for in both lanes.
+DELETE FROM tokens WHERE id = 1;
+UPDATE accounts SET status = 'active' WHERE id = 3;
+INSERT INTO tokens (account, action, created_at) SELECT 3, 'password_recovery', floor(extract(epoch FROM now())) - 3600;
+TABLE status;
+
+-- Paused, and by whom.
+SELECT mailroom_pause();
+SELECT mailroom_pause();
+SELECT job_type, since <= now() AS since, paused_by = session_user AS by_me FROM pauses;
+SELECT paused FROM status;
+INSERT INTO accounts (email, login) VALUES ('later@example.com', 'later');
+SELECT login FROM mailroom_dequeue(1);
+SELECT mailroom_collect();
+SELECT waiting FROM status;
+SELECT mailroom_resume();
+SELECT mailroom_resume();
+TABLE pauses;
+SELECT paused FROM status;
+
+-- Nothing happens before COMMIT.
+BEGIN;
+SELECT mailroom_pause();
+SELECT paused FROM status;
+ROLLBACK;
+SELECT paused FROM status;
+SELECT mailroom_pause();
+BEGIN;
+SELECT mailroom_resume();
+ROLLBACK;
+SELECT paused FROM status;
+
+-- There is nobody to wake.
+SELECT mailroom_worker_wake();
+
+DROP VIEW status;
+DROP EXTENSION mailroom;

@@ -1,0 +1,260 @@
+-- Who may do what: every function, table and column against PUBLIC and the four roles, so that a grant which
+-- comes or goes is seen here; and that the grants suffice for what each role is there for, and for no more.
+
+SET client_min_messages = error;
+\set SHOW_CONTEXT never
+\set VERBOSITY terse
+
+-- Installing takes a superuser.
+CREATE ROLE mail_owner;
+SELECT format('GRANT CREATE ON DATABASE %I TO mail_owner', current_database()) \gexec
+SET ROLE mail_owner;
+CREATE EXTENSION mailroom;
+RESET ROLE;
+SELECT format('REVOKE CREATE ON DATABASE %I FROM mail_owner', current_database()) \gexec
+DROP ROLE mail_owner;
+
+CREATE EXTENSION mailroom;
+\pset format unaligned
+
+-- Somebody with no right but to connect stands for PUBLIC.
+CREATE ROLE mail_nobody;
+CREATE TEMPORARY TABLE who (place, name) AS VALUES
+    (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_monitor'), (5, 'mailroom_admin');
+CREATE TEMPORARY VIEW members AS
+SELECT d.classid, d.objid
+FROM pg_depend d
+WHERE d.refclassid = 'pg_extension'::regclass
+  AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'mailroom')
+  AND d.deptype = 'e';
+
+-- Functions: who may call them. mailroom_admin may call all and is left out.
+SELECT
+    p.oid::regprocedure AS function,
+    coalesce(string_agg(w.name, ', ' ORDER BY w.place) FILTER (WHERE has_function_privilege(w.name, p.oid, 'EXECUTE')), '-') AS callers
+FROM members m
+JOIN pg_proc p ON p.oid = m.objid AND m.classid = 'pg_proc'::regclass
+CROSS JOIN who w
+WHERE w.name <> 'mailroom_admin'
+GROUP BY p.oid
+ORDER BY p.oid::regprocedure::text;
+SELECT count(*) AS not_callable_by_admin
+FROM members m
+WHERE m.classid = 'pg_proc'::regclass AND NOT has_function_privilege('mailroom_admin', m.objid, 'EXECUTE');
+-- Whose rights a function lends: never a superuser's.
+SELECT p.oid::regprocedure AS function, r.rolname AS lends_rights_of, r.rolsuper
+FROM members m
+JOIN pg_proc p ON p.oid = m.objid AND m.classid = 'pg_proc'::regclass
+JOIN pg_roles r ON r.oid = p.proowner
+WHERE p.prosecdef
+ORDER BY 1;
+
+-- Tables and views as a whole.
+SELECT
+    c.oid::regclass AS relation, w.name AS role,
+    concat_ws(', ',
+        CASE WHEN has_table_privilege(w.name, c.oid, 'SELECT') THEN 'SELECT' END,
+        CASE WHEN has_table_privilege(w.name, c.oid, 'INSERT') THEN 'INSERT' END,
+        CASE WHEN has_table_privilege(w.name, c.oid, 'UPDATE') THEN 'UPDATE' END,
+        CASE WHEN has_table_privilege(w.name, c.oid, 'DELETE') THEN 'DELETE' END,
+        CASE WHEN has_table_privilege(w.name, c.oid, 'TRUNCATE') THEN 'TRUNCATE' END,
+        CASE WHEN has_table_privilege(w.name, c.oid, 'REFERENCES') THEN 'REFERENCES' END
+    ) AS may
+FROM members m
+JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'v')
+CROSS JOIN who w
+WHERE has_table_privilege(w.name, c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES')
+ORDER BY c.oid::regclass::text, w.place;
+-- Nobody but the owner may put a trigger on a table: it would run with the rights of whoever writes to the
+-- table, and that may be a superuser.
+SELECT c.oid::regclass AS relation, w.name AS role
+FROM members m
+JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'v')
+CROSS JOIN who w
+WHERE has_table_privilege(w.name, c.oid, 'TRIGGER')
+ORDER BY c.oid::regclass::text, w.place;
+-- Columns, where the whole is not granted.
+SELECT
+    c.oid::regclass AS relation, w.name AS role, p.privilege,
+    string_agg(a.attname, ', ' ORDER BY a.attnum) AS columns
+FROM members m
+JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'v')
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+CROSS JOIN who w
+CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('REFERENCES')) p (privilege)
+WHERE has_column_privilege(w.name, c.oid, a.attnum, p.privilege)
+  AND NOT has_table_privilege(w.name, c.oid, p.privilege)
+GROUP BY c.oid, w.place, w.name, p.privilege
+ORDER BY c.oid::regclass::text, w.place, p.privilege;
+-- Sequences.
+SELECT c.oid::regclass AS sequence, string_agg(w.name, ', ' ORDER BY w.place) AS users
+FROM members m
+JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass AND c.relkind = 'S'
+CROSS JOIN who w
+WHERE has_sequence_privilege(w.name, c.oid, 'USAGE, SELECT, UPDATE')
+GROUP BY c.oid
+ORDER BY c.oid::regclass::text;
+-- None of the roles is a member of another, and none passes a right on.
+SELECT r.rolname, g.rolname AS member_of
+FROM pg_auth_members a
+JOIN pg_roles r ON r.oid = a.member
+JOIN pg_roles g ON g.oid = a.roleid
+WHERE r.rolname LIKE 'mailroom%';
+SELECT c.oid::regclass, x.grantee::regrole
+FROM members m
+JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass
+CROSS JOIN LATERAL aclexplode(c.relacl) x
+WHERE x.is_grantable AND x.grantee <> c.relowner;
+
+-- What follows is done rather than asked.
+INSERT INTO accounts (email, login) VALUES ('one@example.com', 'one');
+
+SET ROLE mail_nobody;
+SELECT * FROM accounts;
+SELECT * FROM tokens;
+SELECT * FROM pending;
+SELECT * FROM outbox;
+SELECT * FROM jobs;
+SELECT * FROM job_runs;
+SELECT * FROM _handout;
+INSERT INTO accounts (email, login) VALUES ('nobody@example.com', 'nobody');
+SELECT * FROM mailroom_dequeue();
+SELECT mailroom_dequeue_line();
+SELECT mailroom_collect();
+SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
+SELECT mailroom_verify('', 'activation');
+SELECT mailroom_pause();
+SELECT mailroom_resume();
+SELECT * FROM mailroom_status();
+SELECT mailroom_worker_wake();
+SELECT * FROM pauses;
+SELECT _random_code();
+SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
+RESET ROLE;
+
+-- The application registers people, in any spelling, and sees no token and no mail.
+SET ROLE mailroom_app;
+INSERT INTO accounts (email, login) VALUES ('App@Example.com', 'App') RETURNING id, email, login, status;
+INSERT INTO accounts (email, login) VALUES ('APP@example.com', 'again') ON CONFLICT (email) DO NOTHING;
+INSERT INTO accounts (email, login) VALUES ('other@example.com', 'APP') ON CONFLICT DO NOTHING;
+COPY accounts (email, login) FROM STDIN;
+copied@example.com	copied
+\.
+SELECT id, email, login, status FROM accounts ORDER BY id;
+SELECT created_at FROM accounts;
+INSERT INTO accounts (email, login, status) VALUES ('cheat@example.com', 'cheat', 'active');
+UPDATE accounts SET status = 'active';
+UPDATE accounts SET email = 'mine@example.com';
+DELETE FROM accounts;
+SELECT * FROM tokens;
+INSERT INTO tokens (account, action) VALUES (1, 'password_recovery');
+UPDATE tokens SET consumed_at = 1;
+SELECT * FROM pending;
+SELECT * FROM outbox;
+SELECT * FROM _handout;
+SELECT * FROM mailroom_dequeue();
+SELECT mailroom_collect();
+SELECT mailroom_pause();
+SELECT * FROM mailroom_status();
+-- It checks links and cannot make them.
+SELECT mailroom_verify('', 'activation');
+SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
+SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
+RESET ROLE;
+-- Their tokens came all the same, by the rights of mailroom_admin.
+SELECT a.login, t.action FROM accounts a LEFT JOIN tokens t ON t.account = a.id ORDER BY a.id;
+
+-- The sender takes what waits, and writes nothing but the outbox, the diary and the figure.
+SET ROLE mailroom_sender;
+SELECT login FROM mailroom_dequeue(1);
+SELECT mailroom_dequeue_line(1) IS NOT NULL AS line;
+SELECT mailroom_collect(1);
+SELECT state, recipients, enqueued_by FROM outbox;
+SELECT * FROM jobs;
+SELECT mailroom_verify('', 'activation');
+SELECT collected FROM _run_batch(1, 'poll');
+SELECT waiting FROM _waiting(1);
+SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
+SELECT * FROM accounts;
+SELECT * FROM tokens;
+SELECT mailroom_pause();
+INSERT INTO pauses DEFAULT VALUES;
+INSERT INTO pending VALUES (1, 1);
+UPDATE outbox SET recipients = '{mine@example.com}';
+DELETE FROM outbox;
+DELETE FROM job_runs;
+INSERT INTO accounts (email, login) VALUES ('sender@example.com', 'sender');
+RESET ROLE;
+
+-- The monitor sees counts, states and reasons, but no address and no content.
+SET ROLE mailroom_monitor;
+SELECT state, kind, priority, last_error, attempts FROM outbox;
+SELECT count(*) FROM pending;
+SELECT * FROM jobs;
+SELECT collected, skipped, trigger, error FROM job_runs;
+SELECT worker_pid, paused, waiting, oldest_waiting, errors_in_a_row FROM mailroom_status();
+SELECT mailroom_pause();
+SELECT * FROM outbox;
+SELECT recipients FROM outbox;
+SELECT data FROM outbox;
+SELECT subject FROM outbox;
+SELECT body_text FROM outbox;
+SELECT * FROM accounts;
+SELECT * FROM tokens;
+SELECT * FROM _handout;
+SELECT mailroom_collect();
+SELECT mailroom_verify('', 'activation');
+UPDATE jobs SET last_seq = 0;
+RESET ROLE;
+
+-- The administrator changes everything there is.
+SET ROLE mailroom_admin;
+SELECT mailroom_pause();
+SELECT paused_by = session_user AS by_whom_logged_in FROM pauses;
+SELECT mailroom_resume();
+UPDATE accounts SET status = 'suspended' WHERE login = 'one';
+UPDATE tokens SET consumed_at = 1 WHERE account = 1;
+INSERT INTO accounts (email, login, status) VALUES ('admin@example.com', 'admin', 'active');
+INSERT INTO tokens (account, action) SELECT id, 'password_recovery' FROM accounts WHERE login = 'admin';
+SELECT action, login FROM mailroom_dequeue();
+SELECT length(mailroom_sign('activation', decode(repeat('00', 32), 'hex')));
+DELETE FROM accounts;
+SELECT state, count(*) FROM outbox GROUP BY state ORDER BY state;
+DELETE FROM outbox;
+DROP TABLE outbox;
+RESET ROLE;
+
+-- Rights that a trigger lends go no further: a table of the same name in the caller's own schema is not
+-- written to, and an operator of the caller's own is not called.
+GRANT mailroom_app TO mail_nobody;
+CREATE SCHEMA mine AUTHORIZATION mail_nobody;
+SET ROLE mail_nobody;
+CREATE TABLE mine.tokens (account bigint, action text);
+CREATE FUNCTION mine.lower(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'called as %', current_user; END $$;
+CREATE FUNCTION mine.same(token_action, token_action) RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'called as %', current_user; END $$;
+CREATE OPERATOR mine.= (LEFTARG = token_action, RIGHTARG = token_action, FUNCTION = mine.same);
+SET search_path = mine, public;
+INSERT INTO accounts (email, login) VALUES ('Mine@example.com', 'mine') RETURNING email;
+SELECT count(*) FROM mine.tokens;
+RESET search_path;
+RESET ROLE;
+SELECT count(*) FROM tokens;
+
+-- Settings: mail is what the superuser says it is.
+SET ROLE mail_nobody;
+SET mailroom.batch_limit = 1;
+SET mailroom.batch_timeout = 0;
+SET mailroom.poll_interval = '1s';
+SET mailroom.channel = 'mine';
+SET mailroom.token_ttl = '1d';
+SET mailroom.max_attempts = 1;
+SET mailroom.key_file = '/tmp/mine';
+SET mailroom.link_base_url = 'https://evil.example.com';
+SET mailroom.no_such_setting = 1;
+RESET ROLE;
+
+DROP SCHEMA mine CASCADE;
+DROP VIEW members;
+DROP EXTENSION mailroom;
+DROP ROLE mail_nobody;

@@ -1,0 +1,130 @@
+-- The extension in a schema whose name needs quoting and that is on nobody's search_path, while objects of
+-- the same names, and functions, operators and types that shadow PostgreSQL's own, lie in wait: in that very
+-- schema before the extension comes, in the caller's path ahead of pg_catalog, and in pg_temp. Each function
+-- and operator raises, each type accepts nothing, each table would show rows: none of them is ever touched.
+
+SET client_min_messages = error;
+\set SHOW_CONTEXT never
+\set VERBOSITY terse
+
+-- Traps, in the schema where the extension is about to be installed and in another one.
+CREATE SCHEMA "Mail Room";
+CREATE SCHEMA traps;
+DO $$
+DECLARE
+    place text;
+    name text;
+    kind text;
+    body constant text := $f$RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''trapped as %'', current_user; END'$f$;
+BEGIN
+    FOREACH place IN ARRAY ARRAY['"Mail Room"', 'traps'] LOOP
+        FOREACH name IN ARRAY ARRAY['lower', 'char_length', 'octet_length', 'to_timestamp', 'cardinality', 'pg_notify', 'set_config'] LOOP
+            FOREACH kind IN ARRAY ARRAY['text', 'bytea', 'bigint', 'bigint[]', 'text[]', 'text, text', 'text, text, boolean'] LOOP
+                EXECUTE format('CREATE FUNCTION %s.%I(%s) %s', place, name, kind, body);
+            END LOOP;
+        END LOOP;
+        FOREACH name IN ARRAY ARRAY['now', 'clock_timestamp', 'gen_random_uuid'] LOOP
+            EXECUTE format('CREATE FUNCTION %s.%I() %s', place, name, body);
+        END LOOP;
+        FOREACH name IN ARRAY ARRAY['=', '<>', '<', '<=', '>', '>=', '+', '-', '||', '~', '!~', '~~'] LOOP
+            FOREACH kind IN ARRAY ARRAY['text', 'bigint', 'integer', 'boolean', 'name', 'oid'] LOOP
+                EXECUTE format('CREATE FUNCTION %s.%I(%s, %s) %s', place, 'trap ' || name, kind, kind, body);
+                EXECUTE format(
+                    'CREATE OPERATOR %1$s.%2$s (LEFTARG = %3$s, RIGHTARG = %3$s, FUNCTION = %1$s."trap %2$s")', place, name, kind
+                );
+            END LOOP;
+        END LOOP;
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_token_ttl'] LOOP
+        EXECUTE format('CREATE FUNCTION traps.%I() %s', name, body);
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', '_handout'] LOOP
+        EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token bigint, lane smallint)', name);
+        EXECUTE format('CREATE TEMPORARY TABLE %I AS TABLE traps.%I', name, name);
+    END LOOP;
+    -- The names of the triggers' transition tables.
+    CREATE TEMPORARY TABLE new_accounts (id bigint, status text);
+    CREATE TEMPORARY TABLE new_tokens (id bigint, action text, consumed_at bigint);
+    CREATE TEMPORARY TABLE old_tokens (id bigint);
+END;
+$$;
+-- Types are looked up in pg_temp first unless it is put last.
+CREATE DOMAIN traps.text AS integer CHECK (false);
+CREATE DOMAIN traps.jsonb AS integer CHECK (false);
+CREATE DOMAIN traps.token_action AS integer CHECK (false);
+CREATE DOMAIN traps.account_status AS integer CHECK (false);
+CREATE DOMAIN traps.outbox_state AS integer CHECK (false);
+CREATE DOMAIN pg_temp.text AS integer CHECK (false);
+CREATE DOMAIN pg_temp.jsonb AS integer CHECK (false);
+CREATE DOMAIN pg_temp.token_action AS integer CHECK (false);
+CREATE DOMAIN pg_temp.account_status AS integer CHECK (false);
+CREATE DOMAIN pg_temp.outbox_state AS integer CHECK (false);
+
+-- They are armed.
+SET search_path = pg_temp, traps, "Mail Room", pg_catalog;
+SELECT lower('A'::pg_catalog.text);
+SELECT 1 = 1;
+SELECT 'a'::text;
+
+-- Installed in their presence.
+CREATE EXTENSION mailroom SCHEMA "Mail Room";
+
+-- The whole story, with every trap ahead of what it shadows.
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('One@Example.com', 'One');
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('two@example.com', 'two'), ('ONE@example.com', 'x') ON CONFLICT DO NOTHING;
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('TWO@example.com', 'Zwei')
+ON CONFLICT (email) DO UPDATE SET login = excluded.login RETURNING id, login;
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('no address', 'y');
+INSERT INTO "Mail Room".accounts (email, login, status) VALUES ('three@example.com', 'three', 'active') RETURNING id;
+INSERT INTO "Mail Room".tokens (account, action) VALUES (6, 'password_recovery') RETURNING id, action;
+COPY "Mail Room".accounts (email, login) FROM STDIN;
+Four@example.com	four
+five@example.com	five
+\.
+UPDATE "Mail Room".tokens SET consumed_at = 1 WHERE account OPERATOR(pg_catalog.=) 2;
+UPDATE "Mail Room".accounts SET status = 'suspended' WHERE id OPERATOR(pg_catalog.=) 2;
+UPDATE "Mail Room".accounts SET status = 'active' WHERE id OPERATOR(pg_catalog.=) 2;
+SELECT id, email, login, status FROM "Mail Room".accounts ORDER BY id;
+SELECT action, email, login FROM "Mail Room".mailroom_dequeue(1);
+SELECT "Mail Room".mailroom_dequeue_line(1) IS NOT NULL AS line;
+SELECT "Mail Room".mailroom_collect();
+SELECT * FROM "Mail Room".mailroom_dequeue();
+SELECT id, account, kind, state, recipients FROM "Mail Room".outbox ORDER BY id;
+SELECT * FROM "Mail Room".jobs;
+SELECT "Mail Room".mailroom_verify(
+    "Mail Room".mailroom_sign('activation', '\x0707070707070707070707070707070707070707070707070707070707070707'), 'activation'
+);
+DELETE FROM "Mail Room".accounts WHERE id OPERATOR(pg_catalog.=) 7;
+SELECT id, account, state, last_error FROM "Mail Room".outbox ORDER BY id;
+-- A bad row takes the longer way.
+ALTER TABLE "Mail Room".outbox ADD CONSTRAINT no_bad CHECK (state::pg_catalog.text OPERATOR(pg_catalog.<>) 'scheduled' OR recipients[1] OPERATOR(pg_catalog.<>) 'bad@example.com');
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('bad@example.com', 'bad'), ('good@example.com', 'good');
+SELECT "Mail Room".mailroom_collect();
+SELECT id, account, state, last_error FROM "Mail Room".outbox ORDER BY id;
+-- What the worker calls.
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('worker@example.com', 'worker');
+SELECT waiting, urgent FROM "Mail Room"._waiting(10);
+SELECT collected, skipped, highest FROM "Mail Room"._run_batch(10, 'poll');
+SELECT collected, trigger FROM "Mail Room".job_runs;
+
+-- By a role that finds nothing unqualified at all.
+SET search_path = '';
+SET ROLE mailroom_app;
+INSERT INTO "Mail Room".accounts (email, login) VALUES ('App@example.com', 'App') RETURNING email, login;
+SELECT "Mail Room".mailroom_verify('', 'activation');
+SET ROLE mailroom_sender;
+SELECT action, email, login FROM "Mail Room".mailroom_dequeue();
+RESET ROLE;
+
+-- Not a row in any of the traps.
+RESET search_path;
+SELECT
+    (SELECT count(*) FROM pg_temp.accounts) + (SELECT count(*) FROM pg_temp.tokens) + (SELECT count(*) FROM pg_temp.pending)
+    + (SELECT count(*) FROM pg_temp.outbox) + (SELECT count(*) FROM pg_temp.jobs) + (SELECT count(*) FROM pg_temp.job_runs) AS in_pg_temp,
+    (SELECT count(*) FROM traps.accounts) + (SELECT count(*) FROM traps.tokens) + (SELECT count(*) FROM traps.pending)
+    + (SELECT count(*) FROM traps.outbox) + (SELECT count(*) FROM traps.jobs) + (SELECT count(*) FROM traps.job_runs) AS in_traps;
+
+DROP EXTENSION mailroom;
+DISCARD TEMP;
+DROP SCHEMA "Mail Room" CASCADE;
+DROP SCHEMA traps CASCADE;

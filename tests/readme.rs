@@ -1,0 +1,191 @@
+//! Every command and query of the README, executed.
+//!
+//! Blocks marked `sql` run in their order in a database `app` that has a worker; between two of them the
+//! queue is given time to empty. `fresh` gives a block a database of its own, `no-worker` a server that does
+//! not preload the library. A comment `-- => x` is a line that psql must print. `sh` blocks are make
+//! targets, or, marked `key`, run in the data directory.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+
+use std::process::Command;
+
+use cluster::{Cluster, eventually, number};
+
+struct Block<'a> {
+    language: &'a str,
+    marks: Vec<&'a str>,
+    text: String,
+}
+
+/// The fenced blocks that name a language.
+fn blocks(readme: &str) -> Vec<Block<'_>> {
+    let mut found = Vec::new();
+    let mut open: Option<Option<Block<'_>>> = None;
+    for line in readme.lines() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(info), None) => {
+                let mut words = info.split_whitespace();
+                open = Some(words.next().map(|language| Block {
+                    language,
+                    marks: words.collect(),
+                    text: String::new(),
+                }));
+            }
+            (Some(_), Some(_)) => found.extend(open.take().flatten()),
+            (None, Some(Some(block))) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+            }
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap()
+}
+
+/// What the comments of a block promise.
+fn promises(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter_map(|line| line.split_once("-- => "))
+        .map(|(_, promise)| promise.trim_end())
+        .collect()
+}
+
+fn run_sql(cluster: &Cluster, database: &str, text: &str) {
+    let script = cluster.scratch().join("block.sql");
+    std::fs::write(&script, text).unwrap();
+    let output = cluster
+        .program("psql")
+        .args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-d",
+            database,
+            "-f",
+        ])
+        .arg(&script)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let promised = promises(text);
+    if !promised.is_empty() {
+        let printed: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(printed, promised, "{text}");
+    }
+}
+
+#[test]
+fn every_query_works() {
+    let cluster = Cluster::start(&[]);
+    let bare = Cluster::start(&["shared_preload_libraries = ''"]);
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE app")
+        .unwrap();
+    let text = readme();
+    let mut executed = 0;
+    for (index, block) in blocks(&text)
+        .into_iter()
+        .enumerate()
+        .filter(|(_, block)| block.language == "sql")
+    {
+        let server = if block.marks.contains(&"no-worker") {
+            &bare
+        } else {
+            &cluster
+        };
+        if block.marks.contains(&"fresh") {
+            let database = format!("fresh{index}");
+            server
+                .connect("postgres")
+                .batch_execute(&format!("CREATE DATABASE {database}"))
+                .unwrap();
+            run_sql(server, &database, &block.text);
+        } else {
+            run_sql(server, "app", &block.text);
+            let mut client = server.connect("app");
+            eventually("the queue to empty", || {
+                (number(&mut client, "SELECT count(*) FROM pending") == 0).then_some(())
+            });
+        }
+        executed += 1;
+    }
+    assert!(executed >= 12, "only {executed} blocks were found");
+}
+
+#[test]
+fn every_make_target_exists() {
+    let text = readme();
+    let mut seen = 0;
+    for block in blocks(&text)
+        .iter()
+        .filter(|block| block.language == "sh" && block.marks.is_empty())
+    {
+        for line in block.text.lines() {
+            let arguments = line.strip_prefix("make ").expect("a make command");
+            // -n prints what would be done, and fails for a target that does not exist.
+            let output = Command::new("make")
+                .arg("-n")
+                .args(arguments.split_whitespace())
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .env_remove("MAKEFLAGS")
+                .env_remove("MAKELEVEL")
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{line}\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3);
+}
+
+#[test]
+fn the_key_is_rotated_as_described() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    let secret = vec![7_u8; 32];
+    let sign = "SELECT mailroom_sign('activation', $1)";
+    let old: String = client.query_one(sign, &[&secret]).unwrap().get(0);
+    let text = readme();
+    let rotation = blocks(&text)
+        .into_iter()
+        .find(|block| block.marks.contains(&"key"))
+        .unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", &rotation.text]);
+    let status = cluster
+        .as_server_user(shell)
+        .current_dir(cluster.data())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let new: String = client.query_one(sign, &[&secret]).unwrap().get(0);
+    assert_ne!(old, new);
+    for token in [old, new] {
+        let genuine: bool = client
+            .query_one("SELECT mailroom_verify($1, 'activation')", &[&token])
+            .unwrap()
+            .get(0);
+        assert!(genuine);
+    }
+}

@@ -1,0 +1,619 @@
+//! The worker, end to end: batches, wake-ups, failures and violent ends.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, Stop, eventually, find_worker, number, signal};
+use postgres::Client;
+
+/// Inserts `count` accounts whose names begin with `prefix`.
+fn insert_accounts(client: &mut Client, prefix: &str, count: u32) {
+    client
+        .execute(
+            "INSERT INTO accounts (email, login) \
+             SELECT $1 || i || '@example.com', $1 || i FROM generate_series(1, $2::bigint) i",
+            &[&prefix, &i64::from(count)],
+        )
+        .unwrap();
+}
+
+/// Waits until the outbox has `count` rows, and no more.
+fn wait_for_outbox(client: &mut Client, count: i64) {
+    eventually(&format!("{count} rows in the outbox"), || {
+        (number(client, "SELECT count(*) FROM outbox") >= count).then_some(())
+    });
+    assert_eq!(number(client, "SELECT count(*) FROM outbox"), count);
+}
+
+/// How many tokens each batch collected, and why it went.
+fn runs(client: &mut Client) -> Vec<(i32, String)> {
+    let rows = client
+        .query("SELECT collected, trigger FROM job_runs ORDER BY id", &[])
+        .unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+fn run(collected: i32, trigger: &str) -> (i32, String) {
+    (collected, trigger.to_owned())
+}
+
+/// A worker other than `old`, and a connection to talk about it with.
+fn next_worker(cluster: &Cluster, database: &str, old: i32) -> (Client, i32) {
+    eventually("the next worker", || {
+        let mut client = cluster.try_connect(database, "postgres").ok()?;
+        let row = client
+            .query_opt(
+                "SELECT pid FROM pg_stat_activity \
+                 WHERE backend_type = 'mailroom worker' AND datname = current_database() AND pid <> $1",
+                &[&old],
+            )
+            .ok()??;
+        Some((client, row.get(0)))
+    })
+}
+
+#[test]
+fn a_full_batch_goes_at_once_and_the_rest_after_the_timeout() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 3", "mailroom.batch_timeout = '2s'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    insert_accounts(&mut client, "a", 5);
+    wait_for_outbox(&mut client, 5);
+    assert_eq!(runs(&mut client), [run(3, "limit"), run(2, "timeout")]);
+}
+
+#[test]
+fn a_recovery_takes_along_what_waits_and_goes_first() {
+    let cluster = Cluster::start(&["mailroom.batch_timeout = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) VALUES ('z@example.com', 'z', 'active')",
+        )
+        .unwrap();
+    insert_accounts(&mut client, "a", 2);
+    client
+        .batch_execute("INSERT INTO tokens (account, action) VALUES (1, 'password_recovery')")
+        .unwrap();
+    wait_for_outbox(&mut client, 3);
+    assert_eq!(runs(&mut client), [run(3, "urgent")]);
+    let first: String = client
+        .query_one("SELECT kind FROM outbox ORDER BY id LIMIT 1", &[])
+        .unwrap()
+        .get(0);
+    assert_eq!(first, "password_recovery");
+}
+
+/// Queues a token without telling anybody.
+fn insert_unannounced(client: &mut Client) {
+    client
+        .batch_execute(
+            "BEGIN; ALTER TABLE tokens DISABLE TRIGGER tokens_enqueue; \
+             INSERT INTO accounts (email, login) VALUES ('u@example.com', 'u'); \
+             ALTER TABLE tokens ENABLE TRIGGER tokens_enqueue; \
+             INSERT INTO pending (lane, token) SELECT 1, max(id) FROM tokens; COMMIT",
+        )
+        .unwrap();
+}
+
+#[test]
+fn the_poll_floor_finds_what_nobody_announced() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = '1h'",
+        "mailroom.poll_interval = '200ms'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    insert_unannounced(&mut client);
+    wait_for_outbox(&mut client, 1);
+    assert_eq!(runs(&mut client), [run(1, "poll")]);
+}
+
+#[test]
+fn any_notify_on_the_channel_wakes_it() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_limit = 1",
+        "mailroom.poll_interval = '1h'",
+        "mailroom.channel = 'Wake up'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    insert_unannounced(&mut client);
+    client.batch_execute("NOTIFY \"Wake up\"").unwrap();
+    wait_for_outbox(&mut client, 1);
+}
+
+/// The next notification on `token_insert` that a session hears.
+fn hear(listener: &mut Client) {
+    use postgres::fallible_iterator::FallibleIterator;
+    let mut notifications = listener.notifications();
+    let heard = notifications
+        .timeout_iter(cluster::PATIENCE)
+        .next()
+        .unwrap()
+        .expect("a notification");
+    assert_eq!(heard.channel(), "token_insert");
+}
+
+/// When the worker last began or ended a transaction.
+fn last_activity(client: &mut Client) -> std::time::SystemTime {
+    client
+        .query_one(
+            "SELECT state_change FROM pg_stat_activity WHERE backend_type = 'mailroom worker'",
+            &[],
+        )
+        .unwrap()
+        .get(0)
+}
+
+#[test]
+fn commits_that_join_a_lingering_batch_cost_the_worker_no_transaction() {
+    let cluster = Cluster::start(&["mailroom.batch_timeout = '1h'", "mailroom.batch_limit = 20"]);
+    let mut client = cluster.create_database("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN token_insert").unwrap();
+    cluster.worker("app");
+    insert_accounts(&mut client, "first", 1);
+    hear(&mut listener);
+    // The worker hears its own notification and looks once more; then it is quiet.
+    let mut quiet = last_activity(&mut client);
+    eventually("the worker to be quiet", || {
+        let before = std::mem::replace(&mut quiet, last_activity(&mut client));
+        (before == quiet && quiet.elapsed().unwrap() > Duration::from_millis(300)).then_some(())
+    });
+    for i in 0..18 {
+        insert_accounts(&mut client, &format!("more{i}-"), 1);
+    }
+    assert_eq!(last_activity(&mut client), quiet, "it ran a transaction");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 19);
+    insert_accounts(&mut client, "last", 1);
+    wait_for_outbox(&mut client, 20);
+    assert_eq!(runs(&mut client), [run(20, "limit")]);
+}
+
+#[test]
+fn only_what_commits_wakes_the_worker() {
+    let cluster = Cluster::start(&["mailroom.batch_timeout = '1h'", "mailroom.batch_limit = 3"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "BEGIN; INSERT INTO accounts (email, login) SELECT i || '@a.example', 'a' || i FROM generate_series(1, 5) i; ROLLBACK; \
+             BEGIN; INSERT INTO accounts (email, login) VALUES ('1@b.example', 'b1'); \
+             SAVEPOINT s; INSERT INTO accounts (email, login) SELECT i || '@c.example', 'c' || i FROM generate_series(1, 5) i; \
+             ROLLBACK TO s; SAVEPOINT t; INSERT INTO accounts (email, login) VALUES ('1@d.example', 'd1'); RELEASE t; COMMIT",
+        )
+        .unwrap();
+    // Two wait; whatever the rolled-back ones had announced would have made it a batch.
+    insert_accounts(&mut client, "e", 1);
+    wait_for_outbox(&mut client, 3);
+    assert_eq!(runs(&mut client), [run(3, "limit")]);
+}
+
+#[test]
+fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
+    for (setting, heard) in [("auto", true), ("commit", true), ("off", false)] {
+        let cluster = Cluster::start(&[
+            "mailroom.batch_limit = 1",
+            &format!("mailroom.notify = {setting}"),
+        ]);
+        let mut client = cluster.create_database("app");
+        let mut listener = cluster.connect("app");
+        listener.batch_execute("LISTEN token_insert").unwrap();
+        cluster.worker("app");
+        insert_accounts(&mut client, "a", 1);
+        wait_for_outbox(&mut client, 1);
+        if heard {
+            hear(&mut listener);
+        } else {
+            // What this sends is heard first if nothing else was sent.
+            client
+                .batch_execute("NOTIFY token_insert, 'only this'")
+                .unwrap();
+            use postgres::fallible_iterator::FallibleIterator;
+            let mut notifications = listener.notifications();
+            let first = notifications
+                .timeout_iter(cluster::PATIENCE)
+                .next()
+                .unwrap()
+                .unwrap();
+            assert_eq!(first.payload(), "only this");
+        }
+    }
+}
+
+#[test]
+fn a_prepared_transaction_is_found_by_the_poll() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = '1h'",
+        "mailroom.poll_interval = '200ms'",
+        "max_prepared_transactions = 2",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client.batch_execute("BEGIN").unwrap();
+    insert_accounts(&mut client, "a", 1);
+    client.batch_execute("PREPARE TRANSACTION 'p'").unwrap();
+    client.batch_execute("COMMIT PREPARED 'p'").unwrap();
+    wait_for_outbox(&mut client, 1);
+    assert_eq!(runs(&mut client), [run(1, "poll")]);
+}
+
+#[test]
+fn a_reload_changes_the_channel_and_the_rule() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = '1h'",
+        "mailroom.poll_interval = '1h'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    insert_accounts(&mut client, "a", 1);
+    cluster.append(
+        "postgresql.auto.conf",
+        "mailroom.batch_timeout = 0\nmailroom.channel = 'other'\n",
+    );
+    cluster.reload();
+    wait_for_outbox(&mut client, 1);
+    eventually("the reload to reach this session", || {
+        let channel: String = client
+            .query_one("SHOW mailroom.channel", &[])
+            .unwrap()
+            .get(0);
+        (channel == "other").then_some(())
+    });
+    // Only the new channel can tell it of this one.
+    insert_unannounced(&mut client);
+    client.batch_execute("NOTIFY other").unwrap();
+    wait_for_outbox(&mut client, 2);
+}
+
+#[test]
+fn a_row_that_cannot_be_signed_ends_as_error_and_the_rest_goes_on() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 3"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "ALTER TABLE tokens DROP CONSTRAINT tokens_secret_must_be_32_bytes; \
+             INSERT INTO accounts (email, login, status) SELECT i || '@example.com', i, 'active' FROM generate_series(1, 3) i; \
+             INSERT INTO tokens (account, action, secret) VALUES \
+                (1, 'password_recovery', DEFAULT), (2, 'password_recovery', '\\x00'), (3, 'password_recovery', DEFAULT)",
+        )
+        .unwrap();
+    wait_for_outbox(&mut client, 3);
+    let row = client
+        .query_one(
+            "SELECT account, last_error, data::text FROM outbox WHERE state = 'error'",
+            &[],
+        )
+        .unwrap();
+    assert_eq!(row.get::<_, i64>(0), 2);
+    assert_eq!(row.get::<_, String>(1), "secret is not 32 bytes");
+    assert_eq!(row.get::<_, String>(2), r#"{"login": "2"}"#);
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'"
+        ),
+        2
+    );
+    assert_eq!(number(&mut client, "SELECT sum(skipped) FROM job_runs"), 1);
+}
+
+#[test]
+fn a_failing_batch_is_logged_once_backed_off_and_retried() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 2"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'no mail today' USING DETAIL = NEW.data::text; END $$; \
+             CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .unwrap();
+    insert_accounts(&mut client, "a", 2);
+    eventually("two failures in job_runs", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM job_runs WHERE error LIKE 'no mail today [P0001]'",
+        ) >= 2)
+            .then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 2);
+    let log = cluster.log();
+    assert_eq!(
+        log.matches("mailroom worker could not take a batch")
+            .count(),
+        1,
+        "{log}"
+    );
+    for row in client.query("SELECT secret FROM tokens", &[]).unwrap() {
+        assert!(
+            !log.contains(&mailroom_prefix(row.get(0))),
+            "a signed token is in the log"
+        );
+    }
+    client
+        .batch_execute("DROP TRIGGER refuse ON outbox")
+        .unwrap();
+    wait_for_outbox(&mut client, 2);
+    eventually("the recovery to be logged", || {
+        cluster
+            .log()
+            .contains("mailroom worker works again")
+            .then_some(())
+    });
+}
+
+/// How every signed token of this secret begins: the first 30 bytes in base64url.
+fn mailroom_prefix(secret: Vec<u8>) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    secret[..30]
+        .chunks(3)
+        .flat_map(|c| {
+            let bits = u32::from(c[0]) << 16 | u32::from(c[1]) << 8 | u32::from(c[2]);
+            [18, 12, 6, 0].map(|shift| ALPHABET[(bits >> shift & 63) as usize] as char)
+        })
+        .collect()
+}
+
+#[test]
+fn killed_in_mid_batch_nothing_is_lost_or_doubled() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 50"]);
+    let mut client = cluster.create_database("app");
+    let mut worker = cluster.worker("app");
+    for round in 0..5 {
+        let before = number(&mut client, "SELECT count(*) FROM outbox");
+        insert_accounts(&mut client, &format!("r{round}-"), 2000);
+        eventually("the worker to be at it", || {
+            (number(&mut client, "SELECT count(*) FROM outbox") > before).then_some(())
+        });
+        signal("KILL", worker);
+        (client, worker) = next_worker(&cluster, "app", worker);
+    }
+    wait_for_outbox(&mut client, 10_000);
+    assert_eq!(
+        number(&mut client, "SELECT count(DISTINCT token) FROM outbox"),
+        10_000
+    );
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+    assert_eq!(
+        number(&mut client, "SELECT sum(collected) FROM job_runs"),
+        10_000
+    );
+}
+
+#[test]
+fn an_immediate_shutdown_loses_nothing() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 10", "fsync = on"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    insert_accounts(&mut client, "a", 3000);
+    eventually("the worker to be at it", || {
+        (number(&mut client, "SELECT count(*) FROM outbox") > 0).then_some(())
+    });
+    cluster.stop_server(Stop::Immediate);
+    cluster.start_server();
+    let mut client = cluster.connect("app");
+    wait_for_outbox(&mut client, 3000);
+    assert_eq!(
+        number(&mut client, "SELECT count(DISTINCT token) FROM outbox"),
+        3000
+    );
+}
+
+#[test]
+fn terminated_it_comes_back() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
+    let mut client = cluster.create_database("app");
+    let first = cluster.worker("app");
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&first])
+        .unwrap();
+    let (mut client, _) = next_worker(&cluster, "app", first);
+    insert_accounts(&mut client, "a", 1);
+    wait_for_outbox(&mut client, 1);
+    let log = cluster.log();
+    assert!(
+        !log.contains("ERROR") && !log.contains("FATAL") && !log.contains("reinitializing"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_lock_that_the_worker_waits_for() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
+    let mut client = cluster.create_database("app");
+    let worker = cluster.worker("app");
+    insert_accounts(&mut client, "a", 1);
+    wait_for_outbox(&mut client, 1);
+    let mut holder = cluster.connect("app");
+    holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
+    insert_accounts(&mut client, "b", 1);
+    eventually("the worker to wait for the lock", || {
+        let waits = client
+            .query_opt(
+                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
+                &[&worker],
+            )
+            .unwrap();
+        waits.map(|_| ())
+    });
+    let told = std::time::Instant::now();
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&worker])
+        .unwrap();
+    eventually("the worker to be gone", || {
+        find_worker(&mut client)
+            .is_none_or(|pid| pid != worker)
+            .then_some(())
+    });
+    // After five seconds it would have given up waiting for the lock by itself.
+    assert!(
+        told.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        told.elapsed()
+    );
+    holder.batch_execute("ROLLBACK").unwrap();
+    wait_for_outbox(&mut client, 2);
+}
+
+#[test]
+fn a_fast_shutdown_under_load_is_prompt() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 5"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    insert_accounts(&mut client, "a", 20_000);
+    eventually("the worker to be at it", || {
+        (number(&mut client, "SELECT count(*) FROM outbox") > 0).then_some(())
+    });
+    // pg_ctl would wait for a minute; a worker that ignored the stop would make it fail.
+    let took = cluster.stop_server(Stop::Fast);
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(cluster.log().contains("mailroom worker stopped"));
+    cluster.start_server();
+    let mut client = cluster.connect("app");
+    wait_for_outbox(&mut client, 20_000);
+}
+
+#[test]
+fn every_database_with_the_extension_has_its_own_worker() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "max_worker_processes = 8"]);
+    let mut one = cluster.create_database("one");
+    let mut two = cluster.create_database("two");
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE bystander")
+        .unwrap();
+    cluster.worker("one");
+    cluster.worker("two");
+    insert_accounts(&mut one, "a", 3);
+    insert_accounts(&mut two, "b", 2);
+    wait_for_outbox(&mut one, 3);
+    wait_for_outbox(&mut two, 2);
+    drop((one, two));
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    cluster.worker("one");
+    cluster.worker("two");
+    let mut client = cluster.connect("postgres");
+    let workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'mailroom worker'";
+    eventually("two workers and no third", || {
+        (number(&mut client, workers) == 2).then_some(())
+    });
+}
+
+#[test]
+fn a_consumer_that_rolls_back_wakes_the_worker_for_what_it_gives_back() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    insert_accounts(&mut client, "a", 2);
+    let mut consumer = cluster.connect("app");
+    consumer
+        .batch_execute(
+            "BEGIN; SELECT FROM mailroom_dequeue(1); SAVEPOINT s; SELECT FROM mailroom_dequeue(1)",
+        )
+        .unwrap();
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    eventually("the worker to have looked", || {
+        let next: String = client
+            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
+            .unwrap()
+            .get(0);
+        (!next.contains("resume")).then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
+    consumer.batch_execute("ROLLBACK TO s").unwrap();
+    wait_for_outbox(&mut client, 1);
+    consumer.batch_execute("ROLLBACK").unwrap();
+    wait_for_outbox(&mut client, 2);
+}
+
+#[test]
+fn the_worker_has_no_rights_that_a_hostile_trigger_could_use() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "CREATE TABLE tried (what text, outcome text); GRANT INSERT ON tried TO PUBLIC; \
+             CREATE ROLE mallory LOGIN; GRANT TRIGGER ON outbox TO mallory; GRANT CREATE ON SCHEMA public TO mallory",
+        )
+        .unwrap();
+    cluster
+        .connect_as("app", "mallory")
+        .batch_execute(
+            "CREATE FUNCTION climb() RETURNS trigger LANGUAGE plpgsql AS $f$ \
+             DECLARE attempt text; \
+             BEGIN \
+                FOREACH attempt IN ARRAY ARRAY['ALTER ROLE mallory SUPERUSER', 'RESET ROLE', 'RESET SESSION AUTHORIZATION', \
+                    'SET ROLE postgres', 'SET SESSION AUTHORIZATION postgres', 'CREATE TABLE mine ()', 'SELECT pg_read_file(''mailroom.key'')'] LOOP \
+                    BEGIN \
+                        EXECUTE attempt; \
+                        INSERT INTO public.tried VALUES (attempt, 'worked as ' || current_user); \
+                    EXCEPTION WHEN OTHERS THEN \
+                        INSERT INTO public.tried VALUES (attempt, SQLSTATE); \
+                    END; \
+                END LOOP; \
+                RETURN NEW; \
+             END $f$; \
+             CREATE TRIGGER climb BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION climb()",
+        )
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    wait_for_outbox(&mut client, 1);
+    let tried = client
+        .query("SELECT what, outcome FROM tried", &[])
+        .unwrap();
+    assert_eq!(tried.len(), 7);
+    for row in tried {
+        let (what, outcome): (String, String) = (row.get(0), row.get(1));
+        assert!(outcome == "42501", "{what}: {outcome}");
+    }
+}
+
+#[test]
+fn without_preload_inserts_notify_and_a_client_collects() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let output = {
+        cluster
+            .connect("postgres")
+            .batch_execute("CREATE DATABASE app")
+            .unwrap();
+        cluster.psql("app", "CREATE EXTENSION mailroom")
+    };
+    let warning = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        warning.contains("mailroom is not in shared_preload_libraries"),
+        "{warning}"
+    );
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN token_insert").unwrap();
+    let mut client = cluster.connect("app");
+    insert_accounts(&mut client, "a", 4);
+    let heard = {
+        use postgres::fallible_iterator::FallibleIterator;
+        let mut notifications = listener.notifications();
+        let heard = notifications
+            .timeout_iter(cluster::PATIENCE)
+            .next()
+            .unwrap();
+        heard.map(|notification| notification.channel().to_owned())
+    };
+    assert_eq!(heard.as_deref(), Some("token_insert"));
+    assert_eq!(number(&mut client, "SELECT mailroom_collect(3)"), 3);
+    assert_eq!(number(&mut client, "SELECT mailroom_collect(3)"), 1);
+    assert_eq!(number(&mut client, "SELECT mailroom_collect(3)"), 0);
+}
