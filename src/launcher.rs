@@ -16,7 +16,7 @@ use pgrx::bgworkers::{
 };
 use pgrx::prelude::*;
 
-use crate::registry::{self, SlotIndex};
+use crate::registry::{self, SlotIndex, Stage};
 use crate::settings;
 
 /// How long after a worker's unexpected end the next one starts.
@@ -161,7 +161,8 @@ impl Launcher {
             handle.pid(),
             Err(BackgroundWorkerStatus::Stopped | BackgroundWorkerStatus::PostmasterDied)
         );
-        if registry::slot(*index).worker != 0 || stopped {
+        let slot = registry::slot(*index);
+        if stopped || (slot.worker != 0 && slot.stage == Stage::Serving) {
             self.starting = None;
         }
     }
@@ -178,11 +179,11 @@ impl Launcher {
             registry::forget(index);
             return;
         }
-        registry::starting(index);
+        let ticket = registry::starting(index);
         let started = BackgroundWorkerBuilder::new("mailroom worker")
             .set_library("mailroom")
             .set_function("mailroom_worker_main")
-            .set_argument(index.to_datum())
+            .set_argument(Some(ticket.to_datum()))
             .enable_spi_access()
             // SAFETY: a plain variable of this process.
             .set_notify_pid(unsafe { pg_sys::MyProcPid })

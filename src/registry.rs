@@ -4,6 +4,8 @@
 //! fills in its own; a session that creates the extension asks for one. All of it is rare, so a lock guards
 //! it; what every commit touches is in `wake.rs`. Shared memory exists only when the library was preloaded.
 
+use std::time::{Duration, Instant};
+
 use pgrx::lwlock::PgLwLock;
 use pgrx::prelude::*;
 use pgrx::{PGRXSharedMemory, PgXactCallbackEvent, pg_shmem_init, register_xact_callback};
@@ -12,20 +14,50 @@ use crate::{server, settings};
 
 /// Databases that can have a worker at the same time.
 pub const SLOTS: usize = 64;
+/// How long a session waits for a worker that is just connecting. The server itself waits five seconds for
+/// other sessions to go.
+const CONNECTING: Duration = Duration::from_secs(5);
+
+/// How far a worker has come.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// It is connecting to the database, deaf to everything.
+    #[default]
+    Connecting,
+    /// It can be told to go, and looks for the extension.
+    Looking,
+    /// It found it: the launcher need not wait for it any longer.
+    Serving,
+}
 
 /// A database as seen by the launcher and the workers.
 #[derive(Clone, Copy, Default)]
 pub struct Slot {
     /// `pg_database.oid`; 0 for a free slot.
     pub database: u32,
-    /// Process id of the worker that serves it; 0 while there is none.
+    /// Process id of the worker that serves it, or is about to; 0 while there is none.
     pub worker: i32,
+    /// How far that worker has come.
+    pub stage: Stage,
     /// A session created the extension here and committed since the last start of a worker.
     pub requested: bool,
     /// The last worker looked and found no extension.
     pub absent: bool,
     /// Process id of a session whose statement needs the database to itself; 0 for none.
     pub barred_by: i32,
+    /// Changes whenever a worker that is still on its way is to turn back.
+    generation: u16,
+}
+
+impl Slot {
+    /// A slot for another database, or for none. Whoever was on the way to the old one will notice.
+    fn reset(&mut self, database: u32) {
+        *self = Self {
+            database,
+            generation: self.generation.wrapping_add(1),
+            ..Self::default()
+        };
+    }
 }
 
 /// Everything in shared memory.
@@ -65,15 +97,33 @@ impl SlotIndex {
     pub fn get(self) -> usize {
         self.0
     }
+}
+
+/// What a worker is sent off with: a slot, as it was at that moment.
+#[derive(Clone, Copy)]
+pub struct Ticket {
+    index: SlotIndex,
+    generation: u16,
+}
+
+impl Ticket {
+    /// The slot it is for.
+    pub fn index(self) -> SlotIndex {
+        self.index
+    }
 
     /// For a worker's start argument.
-    pub fn to_datum(self) -> Option<pg_sys::Datum> {
-        Some(pg_sys::Datum::from(self.0))
+    pub fn to_datum(self) -> pg_sys::Datum {
+        pg_sys::Datum::from(self.index.0 << 16 | usize::from(self.generation))
     }
 
     /// From a worker's start argument.
     pub fn from_datum(datum: pg_sys::Datum) -> Self {
-        Self(datum.value().min(SLOTS - 1))
+        let [low, high, ..] = datum.value().to_le_bytes();
+        Self {
+            index: SlotIndex((datum.value() >> 16).min(SLOTS - 1)),
+            generation: u16::from_le_bytes([low, high]),
+        }
     }
 }
 
@@ -106,10 +156,7 @@ fn find_or_make(registry: &mut Registry, database: u32) -> Option<SlotIndex> {
         .position(|slot| slot.database == database)
         .or_else(|| slots.iter().position(|slot| slot.database == 0))?;
     if slots[index].database == 0 {
-        slots[index] = Slot {
-            database,
-            ..Slot::default()
-        };
+        slots[index].reset(database);
     }
     Some(SlotIndex(index))
 }
@@ -120,11 +167,15 @@ pub fn slot(index: SlotIndex) -> Slot {
 }
 
 /// The launcher is about to start a worker here: what was asked for until now is answered by it.
-pub fn starting(index: SlotIndex) {
+pub fn starting(index: SlotIndex) -> Ticket {
     let mut registry = REGISTRY.exclusive();
     let slot = &mut registry.slots[index.0];
     slot.requested = false;
     slot.absent = false;
+    Ticket {
+        index,
+        generation: slot.generation,
+    }
 }
 
 /// Forgets a database that has no extension, unless one was created meanwhile.
@@ -133,33 +184,44 @@ pub fn free_if_absent(index: SlotIndex) -> bool {
     let slot = &mut registry.slots[index.0];
     let free = slot.absent && !slot.requested && slot.worker == 0;
     if free {
-        *slot = Slot::default();
+        slot.reset(0);
     }
     free
 }
 
 /// Keeps workers out of a database while this session's statement needs it to itself; tells the one that is
-/// there to go. Returns whether there is anything to [`unbar`].
+/// there to go, and one that is on its way to turn back. Returns whether there is anything to [`unbar`].
 pub fn bar(database: pg_sys::Oid) -> bool {
     if !crate::is_preloaded() {
         return false;
     }
-    let worker = {
+    let wanted = database.to_u32();
+    let index = {
         let mut registry = REGISTRY.exclusive();
-        let wanted = database.to_u32();
-        let Some(slot) = registry
+        let Some(index) = registry
             .slots
-            .iter_mut()
-            .find(|slot| slot.database == wanted)
+            .iter()
+            .position(|slot| slot.database == wanted)
         else {
             return false;
         };
+        let slot = &mut registry.slots[index];
         // SAFETY: a plain variable of this process.
         slot.barred_by = unsafe { pg_sys::MyProcPid };
-        slot.worker
+        slot.generation = slot.generation.wrapping_add(1);
+        SlotIndex(index)
     };
-    server::terminate(worker);
-    true
+    // One that is just connecting can neither be told to go nor be overtaken: it would be left with a
+    // database that is gone. It takes milliseconds.
+    let patience = Instant::now() + CONNECTING;
+    loop {
+        let slot = slot(index);
+        if slot.worker == 0 || slot.stage != Stage::Connecting || Instant::now() >= patience {
+            server::terminate(slot.worker);
+            return true;
+        }
+        server::wait(Duration::from_millis(1));
+    }
 }
 
 /// Ends what [`bar`] began: a worker comes back if the database is still there.
@@ -188,25 +250,41 @@ pub fn is_barred(slot: &Slot) -> bool {
 
 /// Forgets a database that was dropped.
 pub fn forget(index: SlotIndex) {
-    REGISTRY.exclusive().slots[index.0] = Slot::default();
+    REGISTRY.exclusive().slots[index.0].reset(0);
 }
 
-/// This worker serves the slot's database from now on, until [`leave`]; false when a session keeps workers
-/// out of it just now, and this one must go.
+/// This worker is about to connect to the database that is returned; `None` when it has come too late, for
+/// a session needs the database to itself or the slot is another's by now. Ends with [`leave`].
 #[must_use]
-pub fn enter(index: SlotIndex) -> bool {
-    let (entered, launcher) = {
+pub fn arrive(ticket: Ticket) -> Option<pg_sys::Oid> {
+    let mut registry = REGISTRY.exclusive();
+    let slot = &mut registry.slots[ticket.index.0];
+    if slot.database == 0 || slot.generation != ticket.generation || is_barred(slot) {
+        return None;
+    }
+    // SAFETY: a plain variable of this process.
+    slot.worker = unsafe { pg_sys::MyProcPid };
+    slot.stage = Stage::Connecting;
+    Some(pg_sys::Oid::from(slot.database))
+}
+
+/// This worker is connected and can be told to go; false when it was, while it could not hear.
+#[must_use]
+pub fn look_around(index: SlotIndex) -> bool {
+    let mut registry = REGISTRY.exclusive();
+    let slot = &mut registry.slots[index.0];
+    slot.stage = Stage::Looking;
+    !is_barred(slot)
+}
+
+/// This worker is here to stay; the launcher may start the next one.
+pub fn serve(index: SlotIndex) {
+    let launcher = {
         let mut registry = REGISTRY.exclusive();
-        let entered = !is_barred(&registry.slots[index.0]);
-        if entered {
-            // SAFETY: a plain variable of this process.
-            registry.slots[index.0].worker = unsafe { pg_sys::MyProcPid };
-        }
-        (entered, registry.launcher)
+        registry.slots[index.0].stage = Stage::Serving;
+        registry.launcher
     };
-    // It waits for this before it starts the next worker.
     server::wake(launcher);
-    entered
 }
 
 /// This worker looked and there is no extension.

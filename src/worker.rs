@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 
 use self::session::{Batch, Failure, Outside, Session};
 use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
-use crate::registry::{self, SlotIndex};
+use crate::registry::{self, SlotIndex, Ticket};
 use crate::settings::{self, Notify};
 use crate::wake::{self, Next, Post};
 use crate::{notify, server};
@@ -33,20 +33,20 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    let index = SlotIndex::from_datum(argument);
+    let ticket = Ticket::from_datum(argument);
+    let index = ticket.index();
+    let Some(database) = registry::arrive(ticket) else {
+        return;
+    };
     // SAFETY: a guarded function of the expected shape; the argument is a plain number.
     unsafe { pg_sys::before_shmem_exit(Some(leave_at_exit), argument) };
-    let slot = registry::slot(index);
-    // A database that is just being dropped would make us wait and then fail.
-    if slot.database == 0 || registry::is_barred(&slot) {
+    BackgroundWorker::connect_worker_to_spi_by_oid(Some(database), None);
+    if !registry::look_around(index) {
         return;
     }
-    BackgroundWorker::connect_worker_to_spi_by_oid(Some(pg_sys::Oid::from(slot.database)), None);
     match attach(index) {
         Attached::Yes(session) => {
-            if !registry::enter(index) {
-                return;
-            }
+            registry::serve(index);
             // Shared memory is there: without it there is no launcher to start us.
             let Some(post) = Post::take(index, settings::batch_rule().limit) else {
                 return;
@@ -82,9 +82,7 @@ fn attach(index: SlotIndex) -> Attached {
             Err(failure) => {
                 failures.count = failures.count.saturating_add(1);
                 if failures.count == 1 {
-                    if !registry::enter(index) {
-                        return Attached::Stopped;
-                    }
+                    registry::serve(index);
                     failure.warn("mailroom worker cannot start its work");
                 }
             }
@@ -98,7 +96,7 @@ fn attach(index: SlotIndex) -> Attached {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn leave_at_exit(_code: i32, argument: pg_sys::Datum) {
-    let index = SlotIndex::from_datum(argument);
+    let index = Ticket::from_datum(argument).index();
     wake::leave_post(index);
     registry::leave(index);
 }

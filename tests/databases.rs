@@ -100,7 +100,7 @@ fn drop_database_succeeds_at_the_first_try() {
         wait_for_workers(&mut other, &[]);
     }
     // Not even a moment after the extension was made, when the worker is only just starting.
-    for _ in 0..5 {
+    for _ in 0..20 {
         drop(cluster.create_database("app"));
         other.batch_execute("DROP DATABASE app").unwrap();
     }
