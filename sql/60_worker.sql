@@ -113,6 +113,7 @@ CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, O
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     sweep boolean := @extschema@._scan_begin();

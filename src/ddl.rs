@@ -2,8 +2,9 @@
 //!
 //! DROP DATABASE, ALTER DATABASE … RENAME or SET TABLESPACE, and CREATE DATABASE … TEMPLATE fail while
 //! another process is connected. The server itself waits five seconds for others to go, so it is enough to
-//! tell our worker before it begins, and to let it back in afterwards. Only the owner of a database can have
-//! its worker sent away, as only the owner could succeed with the statement.
+//! tell our worker before it begins, and to let it back in afterwards. Only those who could succeed with the
+//! statement can have a worker sent away: the owner of the database, and, where it is a template, those who
+//! may copy it.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -76,8 +77,9 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
         };
         if !emptied.is_null() {
             let database = pg_sys::get_database_oid(emptied, true);
-            needs.emptied = (database != pg_sys::InvalidOid && server::owns_database(database))
-                .then_some(database);
+            let may = server::owns_database(database)
+                || (needs.created.is_some() && server::may_copy(database));
+            needs.emptied = (database != pg_sys::InvalidOid && may).then_some(database);
         }
     }
     needs
@@ -139,6 +141,7 @@ unsafe extern "C-unwind" fn process_utility(
             (*(*statement).utilityStmt).type_,
             pg_sys::NodeTag::T_CreatedbStmt
         );
+        let finishes = finishes_prepared((*statement).utilityStmt);
         make_way((*statement).utilityStmt);
         let next = NEXT_UTILITY.get().unwrap_or(standard_ProcessUtility);
         next(
@@ -153,6 +156,9 @@ unsafe extern "C-unwind" fn process_utility(
         );
         if creates {
             welcome((*statement).utilityStmt);
+        }
+        if finishes {
+            prepared_finished();
         }
     }
 }
@@ -181,6 +187,37 @@ unsafe extern "C-unwind" fn welcome(statement: *mut pg_sys::Node) {
             registry::request_at_commit(pg_sys::get_database_oid(name, true));
         }
     }
+}
+
+/// Whether this is COMMIT PREPARED or ROLLBACK PREPARED.
+///
+/// # Safety
+/// `statement` is a parse tree of the server's.
+unsafe fn finishes_prepared(statement: *const pg_sys::Node) -> bool {
+    use pg_sys::TransactionStmtKind::{TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED};
+    // SAFETY: the tag says what the node is.
+    unsafe {
+        (*statement).type_ == pg_sys::NodeTag::T_TransactionStmt
+            && matches!(
+                (*statement.cast::<pg_sys::TransactionStmt>()).kind,
+                TRANS_STMT_COMMIT_PREPARED | TRANS_STMT_ROLLBACK_PREPARED
+            )
+    }
+}
+
+/// After the end of a prepared transaction: it may have queued tokens, given some back, or made or dropped
+/// the extension, and whoever prepared it could not know.
+#[pg_guard]
+unsafe extern "C-unwind" fn prepared_finished() {
+    // SAFETY: in the transaction of the statement; the name is NUL-terminated; `true` makes a missing
+    // extension InvalidOid.
+    let exists =
+        unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) } != pg_sys::InvalidOid;
+    if exists && !wake::has_worker() {
+        // SAFETY: a plain variable of this process.
+        registry::request_at_commit(unsafe { pg_sys::MyDatabaseId });
+    }
+    wake::recheck_at_commit();
 }
 
 /// Called for every object that is made, changed, dropped or used: as above, nothing is caught here.

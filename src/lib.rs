@@ -11,6 +11,7 @@
 //! | [`random`] | secrets and codes |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
+//! | [`failures`] | when to try again, and when to say so (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
 //! | [`registry`] | which databases have a worker, in shared memory |
 //! | [`wake`] | waking the worker at commit |
@@ -26,6 +27,7 @@ use pgrx::prelude::*;
 
 mod batch;
 mod ddl;
+mod failures;
 mod keys;
 mod launcher;
 mod notify;

@@ -37,7 +37,9 @@ pub struct Slot {
     pub database: u32,
     /// Process id of the worker that serves it, or is about to; 0 while there is none.
     pub worker: i32,
-    /// How far that worker has come.
+    /// That worker's index in the server's process array, for its latch.
+    latch: i32,
+    /// How far it has come.
     pub stage: Stage,
     /// A session created the extension here and committed since the last start of a worker.
     pub requested: bool,
@@ -264,6 +266,7 @@ pub fn arrive(ticket: Ticket) -> Option<pg_sys::Oid> {
     }
     // SAFETY: a plain variable of this process.
     slot.worker = unsafe { pg_sys::MyProcPid };
+    slot.latch = server::own_proc_number();
     slot.stage = Stage::Connecting;
     Some(pg_sys::Oid::from(slot.database))
 }
@@ -325,6 +328,24 @@ fn _request_worker() {
 /// database again when it starts.
 pub fn request_at_commit(database: pg_sys::Oid) {
     register_xact_callback(PgXactCallbackEvent::Commit, move || request(database));
+}
+
+/// Has the worker of this database look at once whether it can do its work, if it waits to try that again.
+pub fn hurry() {
+    if !crate::is_preloaded() {
+        return;
+    }
+    // SAFETY: a plain variable of this process, set since it connected.
+    let database = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let latch = REGISTRY
+        .share()
+        .slots
+        .iter()
+        .find(|slot| slot.database == database && slot.worker != 0)
+        .map(|slot| slot.latch);
+    if let Some(latch) = latch {
+        server::wake(latch);
+    }
 }
 
 /// Asks for a worker in `database` now.

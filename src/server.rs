@@ -112,6 +112,43 @@ pub fn owns_database(database: pg_sys::Oid) -> bool {
     }
 }
 
+/// Whether the current user may copy this database without owning it: a template, by a role with CREATEDB.
+pub fn may_copy(database: pg_sys::Oid) -> bool {
+    // SAFETY: in a transaction. Each row is looked at while the cache holds it, by its fixed part.
+    unsafe {
+        let is_template = with_row(pg_sys::SysCacheIdentifier::DATABASEOID, database, |row| {
+            (*row.cast::<pg_sys::FormData_pg_database>()).datistemplate
+        });
+        is_template
+            && with_row(
+                pg_sys::SysCacheIdentifier::AUTHOID,
+                pg_sys::GetUserId(),
+                |row| (*row.cast::<pg_sys::FormData_pg_authid>()).rolcreatedb,
+            )
+    }
+}
+
+/// What `read` says of the row with this oid; false when there is none.
+///
+/// # Safety
+/// In a transaction; `cache` is one by oid; `read` looks at the fixed part of its rows only.
+unsafe fn with_row(
+    cache: pg_sys::SysCacheIdentifier::Type,
+    oid: pg_sys::Oid,
+    read: impl FnOnce(*mut std::ffi::c_char) -> bool,
+) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(cache as i32, pg_sys::Datum::from(oid));
+        if tuple.is_null() {
+            return false;
+        }
+        let answer = read(pg_sys::GETSTRUCT(tuple).cast());
+        pg_sys::ReleaseSysCache(tuple);
+        answer
+    }
+}
+
 /// Installs a handler for SIGTERM.
 pub fn on_sigterm(handler: unsafe extern "C-unwind" fn(i32)) {
     // SAFETY: the handler does only what signal handlers may; see its own notes.

@@ -318,6 +318,7 @@ fn mailroom_worker_wake() -> bool {
     if !there {
         // SAFETY: a plain variable of this process.
         registry::request(unsafe { pg_sys::MyDatabaseId });
+        registry::hurry();
     }
     there
 }
@@ -326,6 +327,11 @@ fn mailroom_worker_wake() -> bool {
 #[pg_extern(sql = false)]
 fn _recheck_at_commit() {
     recheck_at_commit();
+}
+
+/// Whether the worker of this database listens.
+pub fn has_worker() -> bool {
+    BELLS.of_this_database().is_some()
 }
 
 /// As above, for the library itself.
@@ -405,7 +411,8 @@ fn register_callbacks() {
     }
 }
 
-/// After a commit nothing may fail any more: no allocation, no lock, no error in here.
+/// After a commit nothing may fail any more: no allocation and no error in here, and no lock unless somebody
+/// asked for a recheck.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_transaction_event(
     event: pg_sys::XactEvent::Type,
@@ -421,13 +428,18 @@ unsafe extern "C-unwind" fn at_transaction_event(
             queued.clear();
             let recheck = RECHECK.replace(false);
             TOOK.set(false);
-            if let Some(bell) = BELLS.of_this_database() {
-                if tokens > 0 {
-                    bell.ring(tokens, urgent);
+            match BELLS.of_this_database() {
+                Some(bell) => {
+                    if tokens > 0 {
+                        bell.ring(tokens, urgent);
+                    }
+                    if recheck {
+                        bell.recheck();
+                    }
                 }
-                if recheck {
-                    bell.recheck();
-                }
+                // A worker that could not start its work tries again.
+                None if recheck => registry::hurry(),
+                None => {}
             }
         }),
         // Who commits a prepared transaction, and when, is not known here: the poll floor finds its tokens.

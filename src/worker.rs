@@ -13,17 +13,14 @@ use pgrx::prelude::*;
 
 use self::session::{Batch, Failure, Outside, Session};
 use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
+use crate::failures::Failures;
 use crate::registry::{self, SlotIndex, Ticket};
 use crate::settings::{self, Notify};
 use crate::wake::{self, Next, Post};
 use crate::{notify, server};
 
-/// The delay after the first failure; it doubles with each further one.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest delay after a failure.
-const LONGEST_DELAY: Duration = Duration::from_secs(60);
-/// How often the log hears of failures in a row.
-const REMINDER: Duration = Duration::from_secs(60);
+/// How soon to look after a notification that was, as far as one can tell, the worker's own.
+const ECHO: Duration = Duration::from_secs(1);
 /// How often jobs.last_seq is brought up to date under load: each update leaves a dead row behind that
 /// cannot go while anybody holds an old snapshot.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,14 +77,16 @@ fn attach(index: SlotIndex) -> Attached {
             Ok(None) => return Attached::Absent,
             Err(_) if session::stop_requested() => return Attached::Stopped,
             Err(failure) => {
-                failures.count = failures.count.saturating_add(1);
-                if failures.count == 1 {
+                let first = failures.count() == 0;
+                let delay = failures.record(Time::ZERO).delay;
+                // What is in the way stays as it is until somebody acts: once is enough.
+                if first {
                     registry::serve(index);
                     failure.warn("mailroom worker cannot start its work");
                 }
+                server::wait(delay);
             }
         }
-        server::wait(failures.delay());
         if session::stop_requested() {
             return Attached::Stopped;
         }
@@ -130,30 +129,20 @@ struct Worker {
     post: Post,
     /// Told by mailroom_pause() to leave the queue alone.
     paused: bool,
+    /// The latest look did not see the end of the queue: more may wait than was announced.
+    beyond: bool,
+    /// When the latest look was.
+    looked_at: Time,
+    /// The worker told outside listeners, and will hear that itself.
+    echo: bool,
+    /// When to look because of a notification that may have been more than that echo.
+    look_by: Option<Time>,
     batcher: Batcher,
     /// Why the batch in hand, or the latest one, went.
     trigger: Trigger,
     origin: Instant,
     failures: Failures,
     progress: Progress,
-}
-
-/// Failures in a row.
-#[derive(Default)]
-struct Failures {
-    count: u32,
-    /// No new try before this time.
-    retry_at: Time,
-    /// When the log was last told.
-    told_at: Time,
-}
-
-impl Failures {
-    fn delay(&self) -> Duration {
-        FIRST_DELAY
-            .saturating_mul(1 << self.count.saturating_sub(1).min(6))
-            .min(LONGEST_DELAY)
-    }
 }
 
 /// How far jobs.last_seq lags behind.
@@ -169,6 +158,10 @@ impl Worker {
             session,
             post,
             paused: false,
+            beyond: true,
+            looked_at: Time::ZERO,
+            echo: false,
+            look_by: None,
             batcher: Batcher::default(),
             trigger: Trigger::Poll,
             origin: Instant::now(),
@@ -228,6 +221,7 @@ impl Worker {
                 Decision::LingerUntil(until) => {
                     if outside == Outside::Owed {
                         self.session.tell_outside()?;
+                        self.echo = true;
                     }
                     return Ok(Wait {
                         until,
@@ -279,6 +273,7 @@ impl Worker {
         let announced = self.announced();
         self.post.acknowledge_urgent();
         let batch = self.session.run_batch(size, trigger, outside)?;
+        self.echo |= outside == Outside::Owed;
         let moved = batch.moved();
         debug1!(
             "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
@@ -293,15 +288,16 @@ impl Worker {
         if moved < size {
             // Nothing is left of all that was announced by then.
             self.post.account_for(announced.count);
+            self.beyond = false;
             return Ok(self.announced());
         }
         self.post.account_for(moved);
         let announced = self.announced();
-        // A full batch is known to be there; anything less is worth a look, for not everything is announced.
-        if announced.count >= rule.limit {
-            Ok(announced)
-        } else {
+        let stale = self.now().saturating_sub(self.looked_at) >= settings::poll_interval();
+        if announced.count < rule.limit && (self.beyond || stale) {
             self.look(rule)
+        } else {
+            Ok(announced)
         }
     }
 
@@ -320,6 +316,9 @@ impl Worker {
         let announced = self.announced();
         self.post.acknowledge_urgent();
         let waiting = self.session.waiting(rule.limit)?;
+        self.looked_at = self.now();
+        self.look_by = None;
+        self.beyond = waiting.count >= rule.limit;
         self.post.replace(announced.count, waiting.count);
         self.paused = waiting.paused;
         if self.paused {
@@ -337,14 +336,14 @@ impl Worker {
             if session::stop_requested() {
                 return None;
             }
-            let notified = notify::drain();
+            let notified = self.take_notified();
             let now = self.now();
             if now >= wait.until {
                 return Some(wait.then);
             }
             // While failing, a wake-up is no reason to hurry: the next try sees all there is.
             let rechecked = self.post.take_recheck();
-            if now >= self.failures.retry_at || rechecked {
+            if now >= self.failures.retry_at() || rechecked {
                 if notified || rechecked {
                     return Some(Cause::Notified);
                 }
@@ -359,7 +358,10 @@ impl Worker {
                 .progress
                 .highest
                 .map(|_| self.progress.noted_at.saturating_add(PROGRESS_INTERVAL));
-            let next = flush.map_or(wait.until, |flush| flush.min(wait.until));
+            let next = [flush, self.look_by]
+                .into_iter()
+                .flatten()
+                .fold(wait.until, Time::min);
             // Waking a little late is no harm, waking a little early would spin.
             let pause = next
                 .saturating_sub(now)
@@ -367,7 +369,7 @@ impl Worker {
             self.post.report_wait(
                 wait.next,
                 wait.until.saturating_sub(now),
-                self.failures.count,
+                self.failures.count(),
             );
             server::wait(pause);
             if BackgroundWorker::sighup_received() {
@@ -380,6 +382,20 @@ impl Worker {
                 let _ = self.flush_progress();
             }
         }
+    }
+
+    /// Takes delivery of notifications; whether one is a reason to look now.
+    ///
+    /// Who sent one cannot be told. Right after the worker's own it is most likely that one; should somebody
+    /// else's have come with it, it is looked for a little later.
+    fn take_notified(&mut self) -> bool {
+        let notified = notify::drain();
+        let now = self.now();
+        if notified && std::mem::take(&mut self.echo) {
+            self.look_by.get_or_insert(now.saturating_add(ECHO));
+            return false;
+        }
+        notified || self.look_by.is_some_and(|by| now >= by)
     }
 
     fn reload(&mut self) {
@@ -409,24 +425,20 @@ impl Worker {
     /// Plans the next try after a failure. The log is told of the first of a row, and once a minute from
     /// then on; job_runs has them all.
     fn back_off(&mut self, failure: &Failure) -> Wait {
-        self.failures.count = self.failures.count.saturating_add(1);
-        let delay = self.failures.delay();
-        let now = self.now();
         let recorded = self.session.record_failure(failure, self.trigger);
-        if self.failures.count == 1 || now.saturating_sub(self.failures.told_at) >= REMINDER {
-            self.failures.told_at = now;
+        let verdict = self.failures.record(self.now());
+        if verdict.tell {
             failure.warn(&format!(
                 "mailroom worker could not take a batch (attempt {}, next in {} s)",
-                self.failures.count,
-                delay.as_secs()
+                self.failures.count(),
+                verdict.delay.as_secs()
             ));
             if let Err(second) = recorded {
                 second.warn("mailroom worker could not record a failure");
             }
         }
-        self.failures.retry_at = self.now().saturating_add(delay);
         Wait {
-            until: self.failures.retry_at,
+            until: self.failures.retry_at(),
             then: Cause::Polled,
             idle: true,
             next: Next::Retry,
@@ -434,12 +446,9 @@ impl Worker {
     }
 
     fn recovered(&mut self) {
-        if self.failures.count > 0 {
-            log!(
-                "mailroom worker works again after {} failures",
-                self.failures.count
-            );
-            self.failures = Failures::default();
+        let failures = self.failures.end();
+        if failures > 0 {
+            log!("mailroom worker works again after {failures} failures");
         }
     }
 }

@@ -65,6 +65,21 @@ fn it_is_visible_and_reports_its_work() {
             )
             .unwrap()
     });
+    if number(
+        &mut client,
+        "SELECT current_setting('server_version_num')::bigint",
+    ) >= 170_000
+    {
+        eventually("a wait that says whose it is", || {
+            client
+                .query_opt(
+                    "SELECT FROM pg_stat_activity WHERE backend_type = 'mailroom worker' \
+                     AND wait_event_type = 'Extension' AND wait_event = 'MailroomIdle'",
+                    &[],
+                )
+                .unwrap()
+        });
+    }
     // What autovacuum goes by.
     let counted = "SELECT (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'outbox') \
                    + (SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'pending')";

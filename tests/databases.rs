@@ -171,6 +171,75 @@ fn rename_and_template_succeed_and_the_worker_comes_back() {
 }
 
 #[test]
+fn a_template_is_copied_by_whoever_may_copy_it() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("pattern");
+    expect_mail(&mut client, "a");
+    client
+        .batch_execute("ALTER DATABASE pattern IS_TEMPLATE true; CREATE ROLE maker LOGIN CREATEDB")
+        .unwrap();
+    drop(client);
+    cluster
+        .connect_as("postgres", "maker")
+        .batch_execute("CREATE DATABASE copy TEMPLATE pattern")
+        .unwrap();
+    let mut other = cluster.connect("postgres");
+    wait_for_workers(&mut other, &["copy", "pattern"]);
+    expect_mail(&mut cluster.connect("copy"), "b");
+}
+
+#[test]
+fn an_extension_made_or_dropped_by_a_prepared_transaction_is_noticed() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_limit = 1",
+        "mailroom.poll_interval = '1h'",
+        "max_prepared_transactions = 2",
+    ]);
+    let mut other = cluster.connect("postgres");
+    other.batch_execute("CREATE DATABASE app").unwrap();
+    let mut client = cluster.connect("app");
+    client
+        .batch_execute("BEGIN; CREATE EXTENSION mailroom; PREPARE TRANSACTION 'p'")
+        .unwrap();
+    assert!(served(&mut other).is_empty());
+    client.batch_execute("COMMIT PREPARED 'p'").unwrap();
+    wait_for_workers(&mut other, &["app"]);
+    expect_mail(&mut client, "a");
+    client
+        .batch_execute("BEGIN; DROP EXTENSION mailroom; PREPARE TRANSACTION 'p'")
+        .unwrap();
+    client.batch_execute("COMMIT PREPARED 'p'").unwrap();
+    wait_for_workers(&mut other, &[]);
+}
+
+#[test]
+fn a_worker_that_cannot_start_its_work_goes_with_the_extension() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    wait_for_workers(&mut client, &["app"]);
+    client
+        .batch_execute("UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'mailroom'")
+        .unwrap();
+    drop(client);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    eventually("its complaint", || {
+        cluster
+            .log()
+            .contains("mailroom worker cannot start its work")
+            .then_some(())
+    });
+    let mut client = cluster.connect("app");
+    wait_for_workers(&mut client, &["app"]);
+    let worker = find_worker(&mut client).unwrap();
+    client.batch_execute("DROP EXTENSION mailroom").unwrap();
+    eventually("the process to end", || {
+        (!std::path::Path::new(&format!("/proc/{worker}")).exists()).then_some(())
+    });
+    wait_for_workers(&mut client, &[]);
+}
+
+#[test]
 fn an_error_in_a_utility_statement_reaches_its_session_unchanged() {
     let cluster = Cluster::start(&[]);
     let mut client = cluster.connect("postgres");

@@ -214,6 +214,14 @@ fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
         wait_for_outbox(&mut client, 1);
         if heard {
             hear(&mut listener);
+            // A token that waits for company is no secret either.
+            cluster.append(
+                "postgresql.auto.conf",
+                "mailroom.batch_limit = 9\nmailroom.batch_timeout = '1h'\n",
+            );
+            cluster.reload();
+            insert_accounts(&mut client, "b", 1);
+            hear(&mut listener);
         } else {
             // What this sends is heard first if nothing else was sent.
             client
@@ -232,10 +240,10 @@ fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
 }
 
 #[test]
-fn a_prepared_transaction_is_found_by_the_poll() {
+fn a_prepared_transaction_wakes_the_worker_when_it_is_finished() {
     let cluster = Cluster::start(&[
-        "mailroom.batch_timeout = '1h'",
-        "mailroom.poll_interval = '200ms'",
+        "mailroom.batch_limit = 1",
+        "mailroom.poll_interval = '1h'",
         "max_prepared_transactions = 2",
     ]);
     let mut client = cluster.create_database("app");
@@ -245,7 +253,24 @@ fn a_prepared_transaction_is_found_by_the_poll() {
     client.batch_execute("PREPARE TRANSACTION 'p'").unwrap();
     client.batch_execute("COMMIT PREPARED 'p'").unwrap();
     wait_for_outbox(&mut client, 1);
-    assert_eq!(runs(&mut client), [run(1, "poll")]);
+
+    // One that took tokens gives them back when it is rolled back.
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    insert_accounts(&mut client, "b", 1);
+    client
+        .batch_execute("BEGIN; SELECT FROM mailroom_dequeue(1); PREPARE TRANSACTION 'p'")
+        .unwrap();
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    eventually("the worker to have looked", || {
+        let next: String = client
+            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
+            .unwrap()
+            .get(0);
+        (!next.contains("resume")).then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 1);
+    client.batch_execute("ROLLBACK PREPARED 'p'").unwrap();
+    wait_for_outbox(&mut client, 2);
 }
 
 #[test]
@@ -491,25 +516,30 @@ fn every_database_with_the_extension_has_its_own_worker() {
     let cluster = Cluster::start(&["mailroom.batch_limit = 1", "max_worker_processes = 8"]);
     let mut one = cluster.create_database("one");
     let mut two = cluster.create_database("two");
+    let mut three = cluster.create_database("three");
     cluster
         .connect("postgres")
         .batch_execute("CREATE DATABASE bystander")
         .unwrap();
     cluster.worker("one");
     cluster.worker("two");
+    cluster.worker("three");
     insert_accounts(&mut one, "a", 3);
     insert_accounts(&mut two, "b", 2);
+    insert_accounts(&mut three, "c", 1);
     wait_for_outbox(&mut one, 3);
     wait_for_outbox(&mut two, 2);
-    drop((one, two));
+    wait_for_outbox(&mut three, 1);
+    drop((one, two, three));
     cluster.stop_server(Stop::Fast);
     cluster.start_server();
     cluster.worker("one");
     cluster.worker("two");
+    cluster.worker("three");
     let mut client = cluster.connect("postgres");
     let workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'mailroom worker'";
-    eventually("two workers and no third", || {
-        (number(&mut client, workers) == 2).then_some(())
+    eventually("three workers and no fourth", || {
+        (number(&mut client, workers) == 3).then_some(())
     });
 }
 

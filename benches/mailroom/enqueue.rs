@@ -1,16 +1,16 @@
 //! What a writer pays: single-row INSERT INTO accounts, a commit each.
 //!
-//! A is the extension as it is installed, with its worker at work. What it is compared with answers two
-//! questions. Against a database where nobody is woken and nobody collects: what does all of mailroom take
-//! from the writers, the worker's share of the same cores included? Against one where nobody is woken but a
-//! worker polls, and so does the same work: what does the wake-up itself take? And against NOTIFY in every
-//! commit, which the wake-up is to beat.
+//! A is the extension as it is installed, with its worker at work. What it is compared with answers three
+//! questions. Against the same schema without the wake-up, where a worker polls and so does the same work:
+//! what does the wake-up take? Against one where nobody is woken and nobody collects: what does all of
+//! mailroom take from the writers, the worker's share of the same cores included? And against NOTIFY in
+//! every commit, which the wake-up is to beat.
 
 use crate::cluster::{Cluster, number};
 use crate::ground;
 use crate::pgbench::Load;
 use crate::plan::Effort;
-use crate::table::{Row, Unit};
+use crate::table::{Row, Target, Unit};
 
 const INSERT: &str = include_str!("enqueue.pgbench");
 
@@ -22,6 +22,9 @@ struct Variant {
     /// Replaces the trigger that queues tokens.
     trigger: Option<&'static str>,
     collects: Collects,
+    /// For the ratio of the subject to this one, and from how many clients on.
+    target: Option<Target>,
+    target_from: u32,
 }
 
 #[derive(PartialEq, Eq)]
@@ -36,16 +39,19 @@ const SUBJECT: Variant = Variant {
     settings: &[],
     trigger: None,
     collects: Collects::Yes,
+    target: None,
+    target_from: 0,
 };
 
 const PARTNERS: [Variant; 3] = [
     Variant {
         database: "silent",
         name: "no wake-up, nobody collects",
-        // The worker looks once, at an empty queue, and then not for the rest of the run.
-        settings: &["mailroom.poll_interval = '1h'"],
+        settings: &[],
         trigger: Some(include_str!("queue_only.sql")),
         collects: Collects::No,
+        target: None,
+        target_from: 0,
     },
     Variant {
         database: "polled",
@@ -57,6 +63,8 @@ const PARTNERS: [Variant; 3] = [
         ],
         trigger: Some(include_str!("queue_only.sql")),
         collects: Collects::Yes,
+        target: Some(Target::RatioAtLeast(0.9)),
+        target_from: 8,
     },
     Variant {
         database: "notified",
@@ -64,6 +72,8 @@ const PARTNERS: [Variant; 3] = [
         settings: &[],
         trigger: Some(include_str!("queue_and_notify.sql")),
         collects: Collects::Yes,
+        target: Some(Target::RatioAtLeast(2.0)),
+        target_from: 8,
     },
 ];
 
@@ -73,6 +83,9 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     for variant in std::iter::once(&SUBJECT).chain(&PARTNERS) {
         let mut client = ground::create_database(&cluster, variant.database, variant.settings);
         client.batch_execute(variant.trigger.unwrap_or("")).unwrap();
+        if variant.collects == Collects::No {
+            client.batch_execute("SELECT mailroom_pause()").unwrap();
+        }
         cluster.worker(variant.database);
     }
     let clients: &[u32] = effort.of(&[1, 8, 32], &[8]);
@@ -93,11 +106,14 @@ fn compare(cluster: &Cluster, effort: Effort, clients: u32) -> Vec<Row> {
     };
     let mut rows: Vec<Row> = PARTNERS
         .iter()
-        .map(|partner| Row::new(name(partner), Unit::PerSecond))
+        .map(|partner| {
+            let target = (clients >= partner.target_from).then_some(partner.target);
+            Row::new(name(partner), Unit::PerSecond).aiming_at(target.flatten())
+        })
         .collect();
-    // A round is two turns each, so that a disk that is slow for some seconds is slow for all.
-    let turns = effort.of(2, 1);
-    for _ in 0..effort.of(3, 1) {
+    // A round is some short turns each, so that a disk that is slow for some seconds is slow for all.
+    let turns = effort.of(5, 1);
+    for _ in 0..effort.of(5, 1) {
         let mut subject = 0.0;
         let mut partners = [0.0; PARTNERS.len()];
         for _ in 0..turns {
@@ -118,7 +134,7 @@ fn insert(cluster: &Cluster, effort: Effort, clients: u32, variant: &Variant) ->
     let load = Load {
         script: INSERT,
         clients,
-        seconds: effort.of(5, 1),
+        seconds: effort.of(2, 1),
         rate: None,
     };
     let rate = load.run(cluster, variant.database);

@@ -35,7 +35,7 @@ const CASES: [Case; 2] = [
         database: "urgent",
         settings: &[],
         insert: "INSERT INTO tokens (action, account) SELECT 'password_recovery', min(id) FROM accounts",
-        targets: [Some(Target::AtMost(2.0)), Some(Target::AtMost(10.0))],
+        targets: [Some(Target::AtMost(0.8)), Some(Target::AtMost(3.0))],
     },
     Case {
         name: "batch_limit = 1",

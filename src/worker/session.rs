@@ -203,6 +203,9 @@ impl Session {
             &format!("pg_catalog, {}, pg_temp", found.schema),
         );
         set_option(c"lock_timeout", LOCK_TIMEOUT);
+        // A batch that a crash takes back is in pending again. A row whose commit is not on disk yet cannot
+        // be sent: whoever claims it commits, and that commit brings all earlier ones to disk with it.
+        set_option(c"synchronous_commit", "off");
         set_option(c"application_name", "mailroom");
         let session = Self {
             database: found.database,
