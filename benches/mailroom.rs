@@ -21,6 +21,8 @@ mod cluster;
 mod enqueue;
 #[path = "mailroom/flatness.rs"]
 mod flatness;
+#[path = "mailroom/footprint.rs"]
+mod footprint;
 #[path = "mailroom/ground.rs"]
 mod ground;
 #[path = "mailroom/handout.rs"]
@@ -45,12 +47,13 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 5] = [
+const SUBJECTS: [(&str, Measure); 6] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
+    ("footprint", footprint::measure),
 ];
 
 fn main() {

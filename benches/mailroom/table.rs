@@ -11,6 +11,10 @@ pub enum Unit {
     Millis,
     /// Seconds.
     Seconds,
+    /// Kilobytes.
+    Kilobytes,
+    /// How many.
+    Count,
 }
 
 impl Unit {
@@ -20,6 +24,8 @@ impl Unit {
             Self::PerSecond => format!("{value:.0}/s"),
             Self::Millis => format!("{value:.2} ms"),
             Self::Seconds => format!("{value:.2} s"),
+            Self::Kilobytes => format!("{value:.0} kB"),
+            Self::Count => format!("{value:.0}"),
         }
     }
 }
