@@ -38,6 +38,11 @@ CREATE FUNCTION @extschema@._channel() RETURNS text
     AS 'MODULE_PATHNAME', '_channel_wrapper';
 COMMENT ON FUNCTION @extschema@._channel() IS 'Internal. mailroom.channel.';
 
+CREATE FUNCTION @extschema@._outbox_channel() RETURNS text
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_outbox_channel_wrapper';
+COMMENT ON FUNCTION @extschema@._outbox_channel() IS 'Internal. mailroom.outbox_channel.';
+
 CREATE FUNCTION @extschema@._link_base_url() RETURNS text
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_link_base_url_wrapper';
@@ -73,6 +78,12 @@ CREATE FUNCTION @extschema@._announce(tokens bigint, urgent boolean) RETURNS boo
     AS 'MODULE_PATHNAME', '_announce_wrapper';
 COMMENT ON FUNCTION @extschema@._announce(bigint, boolean) IS
     'Internal. Wakes the worker of this database once the transaction commits. True when the caller is to NOTIFY: there is no worker, or mailroom.notify = commit.';
+
+CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_announce_due_wrapper';
+COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS
+    'Internal. Tells the worker of this database, once the transaction commits, that a message becomes due or a claim lapses at this time. True when the caller is to NOTIFY.';
 
 CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
     LANGUAGE c VOLATILE

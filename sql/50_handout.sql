@@ -287,6 +287,9 @@ BEGIN
         RETURNING state
     )
     SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
+    IF collected > 0 THEN
+        PERFORM @extschema@._mail_due(now());
+    END IF;
     -- Tokens that are gone altogether count as skipped too.
     skipped := cardinality(tokens) - collected;
 END;

@@ -146,6 +146,20 @@ $$;
 COMMENT ON FUNCTION @extschema@._waiting(integer) IS
     'Internal. How many tokens wait, counted no further than the limit in each lane, whether one is urgent, and whether the worker is paused.';
 
+CREATE FUNCTION @extschema@._tend(tell boolean, OUT next_due timestamptz)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF tell THEN
+        PERFORM @extschema@._mail_due(now());
+    END IF;
+    next_due := @extschema@.mailroom_next_due();
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tend(boolean) IS
+    'Internal. Looks after the outbox for the worker: tells senders that mail is due, and returns when to do so next.';
+
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

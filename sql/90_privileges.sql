@@ -78,6 +78,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._is_row_at_fault(text),
     @extschema@._collect(integer, integer),
     @extschema@._waiting(integer),
+    @extschema@._tend(boolean),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._announce_due(timestamptz),
+    @extschema@._outbox_channel(),
+    @extschema@.mailroom_next_due(),
     @extschema@._run_batch(integer, text)
 TO mailroom_sender;
 

@@ -66,10 +66,11 @@ extension_sql_file!(
     name = "outbox",
     requires = ["pending"]
 );
+extension_sql_file!("../sql/41_due.sql", name = "due", requires = ["outbox"]);
 extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["outbox"]
+    requires = ["due"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",

@@ -75,6 +75,12 @@ fn wait_event() -> u32 {
     }
 }
 
+/// Hands over the statistics of this process's work that were held back so far.
+pub fn report_statistics() {
+    // SAFETY: main thread, no transaction open.
+    unsafe { pg_sys::pgstat_report_stat(true) };
+}
+
 // Declared in src/include/utils/timeout.h, which pgrx does not bind; the same in PostgreSQL 15 to 18.
 unsafe extern "C-unwind" {
     fn enable_timeout_after(id: std::ffi::c_int, delay_ms: std::ffi::c_int);

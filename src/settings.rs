@@ -17,6 +17,8 @@ use crate::batch::Rule;
 
 /// The channel's boot value, the name that listeners of the original system know.
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
+/// Where senders outside the server hear that there is mail for them.
+const DEFAULT_OUTBOX_CHANNEL: &CStr = c"outbox_due";
 /// The key file's name beside the data directory's own files.
 const DEFAULT_KEY_FILE: &str = "mailroom.key";
 
@@ -25,6 +27,8 @@ static BATCH_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 static CHANNEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_CHANNEL));
+static OUTBOX_CHANNEL: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(DEFAULT_OUTBOX_CHANNEL));
 static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
 static TOKEN_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
@@ -103,7 +107,7 @@ pub fn define() {
         1..=1_000,
         GucFlags::empty(),
     );
-    // SAFETY: the hook allocates nothing, does not panic and leaves `newval` as it is.
+    // SAFETY: the hooks allocate nothing, do not panic and leave `newval` as it is.
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
             c"mailroom.channel",
@@ -116,10 +120,21 @@ pub fn define() {
             None,
             None,
         );
+        GucRegistry::define_string_guc_with_hooks(
+            c"mailroom.outbox_channel",
+            c"The channel on which it is announced that a message in the outbox is due.",
+            c"For senders outside the server: LISTEN to it, and call mailroom_claim when something arrives.",
+            &OUTBOX_CHANNEL,
+            GucContext::Suset,
+            GucFlags::empty(),
+            Some(check_channel),
+            None,
+            None,
+        );
     }
     GucRegistry::define_enum_guc(
         c"mailroom.notify",
-        c"Who tells outside listeners of new tokens.",
+        c"Who tells outside listeners of new tokens and of due messages.",
         c"auto: the worker on the writers' behalf, or without one the transaction itself; commit: always the transaction itself, one at a time in the whole cluster; off: nobody.",
         &NOTIFY,
         GucContext::Suset,
@@ -242,6 +257,15 @@ fn _max_attempts() -> i32 {
 #[pg_extern(sql = false)]
 fn _channel() -> String {
     channel().to_string_lossy().into_owned()
+}
+
+#[pg_extern(sql = false)]
+fn _outbox_channel() -> String {
+    OUTBOX_CHANNEL
+        .get()
+        .unwrap_or_else(|| DEFAULT_OUTBOX_CHANNEL.to_owned())
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[pg_extern(sql = false)]

@@ -39,9 +39,15 @@ struct Bell {
     limit: AtomicU32,
     /// Something besides the queue changed: the worker is to look at everything anew.
     recheck: AtomicBool,
+    /// The earliest time at which the outbox wants the worker, as announced and not taken note of yet:
+    /// microseconds since 2000-01-01, [`NEVER`] for none.
+    due: AtomicI64,
     /// What the worker is about, for people.
     report: Report,
 }
+
+/// No time at all.
+const NEVER: i64 = i64::MAX;
 
 /// What a worker tells of itself in `mailroom_status()`. Each part is true by itself; together they may be
 /// of two moments.
@@ -69,6 +75,8 @@ pub enum Next {
     Retry = 2,
     /// mailroom_resume().
     Resume = 3,
+    /// A message that becomes due, or a claim that lapses.
+    Due = 4,
 }
 
 impl Next {
@@ -77,6 +85,7 @@ impl Next {
             1 => "timeout of a partial batch",
             2 => "next try after a failure",
             3 => "paused, until mailroom_resume()",
+            4 => "a message becomes due or a claim lapses",
             _ => "poll",
         }
     }
@@ -164,6 +173,13 @@ impl Bell {
         }
     }
 
+    /// Tells of a time at which the outbox wants the worker, and wakes it if none so early was told before.
+    fn remind(&self, due: i64) {
+        if due < self.due.fetch_min(due, Ordering::AcqRel) {
+            server::wake(self.worker.load(Ordering::Acquire));
+        }
+    }
+
     /// Has the worker look at everything.
     fn recheck(&self) {
         self.recheck.store(true, Ordering::Release);
@@ -196,6 +212,7 @@ impl Post {
         bell.urgent.store(false, Ordering::Relaxed);
         bell.limit.store(limit, Ordering::Relaxed);
         bell.recheck.store(false, Ordering::Relaxed);
+        bell.due.store(NEVER, Ordering::Relaxed);
         bell.report.last_batch.store(0, Ordering::Relaxed);
         bell.report.next_wake.store(0, Ordering::Relaxed);
         bell.report.since.store(server::now(), Ordering::Relaxed);
@@ -214,6 +231,11 @@ impl Post {
     /// Whether everything is to be looked at anew; asks once.
     pub fn take_recheck(&self) -> bool {
         self.bell.recheck.swap(false, Ordering::AcqRel)
+    }
+
+    /// The earliest time at which the outbox wants the worker, of those told since the last call.
+    pub fn take_due(&self) -> Option<i64> {
+        Some(self.bell.due.swap(NEVER, Ordering::AcqRel)).filter(|&due| due != NEVER)
     }
 
     /// Tells people what the worker waits for, and until when.
@@ -358,11 +380,47 @@ fn give_back() {
 }
 
 /// What one (sub)transaction of this process queued.
+#[derive(Clone, Copy)]
 struct Queued {
     /// Nesting level of the (sub)transaction, 1 for the transaction itself.
     level: i32,
     tokens: u32,
     urgent: bool,
+    /// As [`Bell::due`].
+    due: i64,
+}
+
+impl Queued {
+    /// Nothing, so far.
+    fn at(level: i32) -> Self {
+        Self {
+            level,
+            tokens: 0,
+            urgent: false,
+            due: NEVER,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.urgent |= other.urgent;
+        self.due = self.due.min(other.due);
+    }
+}
+
+/// Adds to what the current (sub)transaction queued.
+fn queue(change: impl FnOnce(&mut Queued)) {
+    register_callbacks();
+    // SAFETY: in a transaction, as every SQL function is.
+    let level = unsafe { pg_sys::GetCurrentTransactionNestLevel() };
+    let mut part = Queued::at(level);
+    change(&mut part);
+    QUEUED.with_borrow_mut(
+        |queued| match queued.last_mut().filter(|last| last.level == level) {
+            Some(last) => last.add(&part),
+            None => queued.push(part),
+        },
+    );
 }
 
 thread_local! {
@@ -380,23 +438,28 @@ fn _announce(tokens: i64, urgent: bool) -> bool {
     if BELLS.of_this_database().is_none() {
         return mode != Notify::Off;
     }
-    register_callbacks();
-    // SAFETY: in a transaction, as every SQL function is.
-    let level = unsafe { pg_sys::GetCurrentTransactionNestLevel() };
-    let tokens = u32::try_from(tokens).unwrap_or(u32::MAX / 2);
-    QUEUED.with_borrow_mut(
-        |queued| match queued.last_mut().filter(|last| last.level == level) {
-            Some(last) => {
-                last.tokens = last.tokens.saturating_add(tokens);
-                last.urgent |= urgent;
-            }
-            None => queued.push(Queued {
-                level,
-                tokens,
-                urgent,
-            }),
-        },
-    );
+    queue(|part| {
+        part.tokens = u32::try_from(tokens).unwrap_or(u32::MAX / 2);
+        part.urgent = urgent;
+    });
+    mode == Notify::Commit
+}
+
+/// Announces that the outbox wants attention at this time, to be told to the worker at commit: a message
+/// becomes due, or a claim lapses. Returns whether the caller must NOTIFY.
+#[pg_extern(sql = false)]
+fn _announce_due(due: TimestampWithTimeZone) -> bool {
+    let mode = settings::notify();
+    let due = due.into_inner();
+    // SAFETY: a plain variable of this process.
+    if unsafe { !pg_sys::MyBgworkerEntry.is_null() } {
+        // The worker itself: it learns of later times when it looks, and tells of mail in its transaction.
+        return mode != Notify::Off && due <= server::now();
+    }
+    if BELLS.of_this_database().is_none() {
+        return mode != Notify::Off;
+    }
+    queue(|part| part.due = due);
     mode == Notify::Commit
 }
 
@@ -421,17 +484,17 @@ unsafe extern "C-unwind" fn at_transaction_event(
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
     match event {
         XACT_EVENT_COMMIT => QUEUED.with_borrow_mut(|queued| {
-            let tokens = queued
-                .iter()
-                .fold(0_u32, |sum, part| sum.saturating_add(part.tokens));
-            let urgent = queued.iter().any(|part| part.urgent);
-            queued.clear();
+            let mut all = Queued::at(1);
+            queued.drain(..).for_each(|part| all.add(&part));
             let recheck = RECHECK.replace(false);
             TOOK.set(false);
             match BELLS.of_this_database() {
                 Some(bell) => {
-                    if tokens > 0 {
-                        bell.ring(tokens, urgent);
+                    if all.tokens > 0 {
+                        bell.ring(all.tokens, all.urgent);
+                    }
+                    if all.due != NEVER {
+                        bell.remind(all.due);
                     }
                     if recheck {
                         bell.recheck();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 
-use self::session::{Batch, Failure, Outside, Session};
+use self::session::{Batch, Failure, Outside, Session, Tell, Waiting};
 use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
 use crate::failures::Failures;
 use crate::registry::{self, SlotIndex, Ticket};
@@ -19,6 +19,9 @@ use crate::settings::{self, Notify};
 use crate::wake::{self, Next, Post};
 use crate::{notify, server};
 
+/// How long senders are left alone between two notifications that mail is due: those who come meanwhile are
+/// told together, and a flood of mail costs a hundred small transactions a second at most.
+const DUE_SPACING: Duration = Duration::from_millis(10);
 /// How soon to look after a notification that was, as far as one can tell, the worker's own.
 const ECHO: Duration = Duration::from_secs(1);
 /// How often jobs.last_seq is brought up to date under load: each update leaves a dead row behind that
@@ -120,8 +123,14 @@ enum Cause {
     Deadline,
     /// A notification or a reload: something may be there that nobody announced.
     Notified,
-    /// The poll floor, the first look after a start, or the next try after a failure.
+    /// Somebody said that something besides the queue changed.
+    Rechecked,
+    /// A message has become due, or a claim has lapsed.
+    Due,
+    /// The poll floor, or the next try after a failure.
     Polled,
+    /// The first look: what became due while nobody was here is told to those who wait for it.
+    Started,
 }
 
 struct Worker {
@@ -131,8 +140,12 @@ struct Worker {
     paused: bool,
     /// The latest look did not see the end of the queue: more may wait than was announced.
     beyond: bool,
-    /// When the latest look was.
-    looked_at: Time,
+    /// When everything was last looked at.
+    polled_at: Time,
+    /// When the outbox wants attention, in microseconds since 2000-01-01.
+    next_due: Option<i64>,
+    /// When it last got some.
+    tended_at: Time,
     /// The worker told outside listeners, and will hear that itself.
     echo: bool,
     /// When to look because of a notification that may have been more than that echo.
@@ -159,7 +172,9 @@ impl Worker {
             post,
             paused: false,
             beyond: true,
-            looked_at: Time::ZERO,
+            polled_at: Time::ZERO,
+            next_due: None,
+            tended_at: Time::ZERO,
             echo: false,
             look_by: None,
             batcher: Batcher::default(),
@@ -175,7 +190,7 @@ impl Worker {
     }
 
     fn run(&mut self, index: SlotIndex) {
-        let mut cause = Cause::Polled;
+        let mut cause = Cause::Started;
         loop {
             let wait = match self.work(cause) {
                 Ok(wait) => wait,
@@ -201,15 +216,17 @@ impl Worker {
         } else {
             Outside::Told
         };
-        let mut look = if cause == Cause::Polled {
-            Look::Polled
-        } else {
-            Look::Woken
-        };
         let rule = settings::batch_rule();
-        let mut backlog = match cause {
-            Cause::Rung | Cause::Deadline => self.announced(),
-            Cause::Notified | Cause::Polled => self.look(rule)?,
+        let (mut look, mut backlog) = match cause {
+            Cause::Rung | Cause::Deadline => (Look::Woken, self.announced()),
+            Cause::Notified => (Look::Woken, self.look(rule)?),
+            Cause::Rechecked => (Look::Woken, self.poll(rule, Tell::Senders)?),
+            Cause::Polled => (Look::Polled, self.poll(rule, Tell::Nobody)?),
+            Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
+            Cause::Due => {
+                self.tend(Tell::Senders)?;
+                (Look::Woken, self.announced())
+            }
         };
         loop {
             match self.batcher.decide(rule, self.now(), backlog, look) {
@@ -232,7 +249,7 @@ impl Worker {
                 }
                 Decision::Idle => {
                     self.recovered();
-                    let until = self.now().saturating_add(settings::poll_interval());
+                    let until = self.polled_at.saturating_add(settings::poll_interval());
                     let next = if self.paused {
                         Next::Resume
                     } else {
@@ -273,7 +290,8 @@ impl Worker {
         let announced = self.announced();
         self.post.acknowledge_urgent();
         let batch = self.session.run_batch(size, trigger, outside)?;
-        self.echo |= outside == Outside::Owed;
+        let told = batch.collected > 0 && settings::notify() != Notify::Off;
+        self.echo |= told || outside == Outside::Owed;
         let moved = batch.moved();
         debug1!(
             "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
@@ -293,16 +311,24 @@ impl Worker {
         }
         self.post.account_for(moved);
         let announced = self.announced();
-        let stale = self.now().saturating_sub(self.looked_at) >= settings::poll_interval();
-        if announced.count < rule.limit && (self.beyond || stale) {
+        if self.is_poll_due() {
+            self.poll(rule, Tell::Nobody)
+        } else if announced.count < rule.limit && self.beyond {
             self.look(rule)
         } else {
             Ok(announced)
         }
     }
 
-    /// What commits announced.
+    fn is_poll_due(&self) -> bool {
+        self.now().saturating_sub(self.polled_at) >= settings::poll_interval()
+    }
+
+    /// What commits announced, if the worker may take any of it.
     fn announced(&self) -> Backlog {
+        if self.paused {
+            return Backlog::default();
+        }
         let announced = self.post.announced();
         Backlog {
             count: announced.count,
@@ -312,11 +338,33 @@ impl Worker {
 
     /// Looks at the queue itself, and sets the bell by what is there.
     fn look(&mut self, rule: Rule) -> Result<Backlog, Failure> {
+        self.look_with(rule, |session| session.waiting(rule.limit))
+    }
+
+    /// Looks at the queue and after the outbox, in one statement.
+    fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
+        self.polled_at = self.now();
+        self.tended_at = self.polled_at;
+        let mut next_due = None;
+        let backlog = self.look_with(rule, |session| {
+            let (waiting, due) = session.poll(rule.limit, tell)?;
+            next_due = due;
+            Ok(waiting)
+        })?;
+        self.next_due = next_due;
+        self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
+        Ok(backlog)
+    }
+
+    fn look_with(
+        &mut self,
+        rule: Rule,
+        waiting: impl FnOnce(&Session) -> Result<Waiting, Failure>,
+    ) -> Result<Backlog, Failure> {
         self.post.set_limit(rule.limit);
-        let announced = self.announced();
+        let announced = self.post.announced();
         self.post.acknowledge_urgent();
-        let waiting = self.session.waiting(rule.limit)?;
-        self.looked_at = self.now();
+        let waiting = waiting(&self.session)?;
         self.look_by = None;
         self.beyond = waiting.count >= rule.limit;
         self.post.replace(announced.count, waiting.count);
@@ -330,6 +378,23 @@ impl Worker {
         })
     }
 
+    /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
+    fn tend(&mut self, tell: Tell) -> Result<(), Failure> {
+        self.tended_at = self.now();
+        self.next_due = self.session.tend(tell)?;
+        self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
+        Ok(())
+    }
+
+    /// When the outbox wants attention next.
+    ///
+    /// The wall clock is asked anew in every round, for it may jump; the poll floor bounds what a jump costs.
+    fn tend_at(&self) -> Option<Time> {
+        let micros = self.next_due?.saturating_sub(server::now()).max(0);
+        let at = self.now() + Duration::from_micros(micros.unsigned_abs());
+        Some(at.max(self.tended_at.saturating_add(DUE_SPACING)))
+    }
+
     /// Waits until it is time, or until something else is a reason to look; `None` for a stop.
     fn wait(&mut self, wait: &Wait) -> Option<Cause> {
         loop {
@@ -341,19 +406,39 @@ impl Worker {
             if now >= wait.until {
                 return Some(wait.then);
             }
+            if let Some(due) = self.post.take_due() {
+                self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
+            }
+            if self.post.take_recheck() {
+                return Some(Cause::Rechecked);
+            }
             // While failing, a wake-up is no reason to hurry: the next try sees all there is.
-            let rechecked = self.post.take_recheck();
-            if now >= self.failures.retry_at() || rechecked {
-                if notified || rechecked {
+            let mut next = wait.until;
+            let mut reason = wait.next;
+            if now >= self.failures.retry_at() {
+                if notified {
                     return Some(Cause::Notified);
                 }
                 let announced = self.announced();
                 let full = announced.count >= settings::batch_rule().limit;
-                if !self.paused && (announced.urgent || full || (wait.idle && announced.count > 0))
-                {
+                if announced.urgent || full || (wait.idle && announced.count > 0) {
                     return Some(Cause::Rung);
                 }
+                if self.is_poll_due() {
+                    return Some(Cause::Polled);
+                }
+                let poll_at = self.polled_at.saturating_add(settings::poll_interval());
+                if let Some(at) = self.tend_at().filter(|&at| at < next.min(poll_at)) {
+                    if at <= now {
+                        return Some(Cause::Due);
+                    }
+                    reason = Next::Due;
+                    next = at;
+                }
+                next = next.min(poll_at);
             }
+            self.post
+                .report_wait(reason, next.saturating_sub(now), self.failures.count());
             let flush = self
                 .progress
                 .highest
@@ -361,16 +446,15 @@ impl Worker {
             let next = [flush, self.look_by]
                 .into_iter()
                 .flatten()
-                .fold(wait.until, Time::min);
+                .fold(next, Time::min);
             // Waking a little late is no harm, waking a little early would spin.
             let pause = next
                 .saturating_sub(now)
                 .saturating_add(Duration::from_micros(999));
-            self.post.report_wait(
-                wait.next,
-                wait.until.saturating_sub(now),
-                self.failures.count(),
-            );
+            if pause >= PROGRESS_INTERVAL {
+                // The server holds statistics back for a second, for there is always more to come.
+                server::report_statistics();
+            }
             server::wait(pause);
             if BackgroundWorker::sighup_received() {
                 self.reload();

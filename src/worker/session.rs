@@ -108,6 +108,17 @@ pub struct Waiting {
     pub paused: bool,
 }
 
+impl Waiting {
+    /// From the first three columns.
+    fn read(row: &SpiTupleTable<'_>) -> Result<Self, Failure> {
+        Ok(Self {
+            count: count(required(row, 1)?),
+            urgent: required(row, 2)?,
+            paused: required(row, 3)?,
+        })
+    }
+}
+
 /// What one batch did, see `_run_batch`.
 pub struct Batch {
     /// Tokens that became scheduled rows.
@@ -140,6 +151,15 @@ impl Outside {
             notify::notify(&settings::channel());
         }
     }
+}
+
+/// Whether senders who LISTEN on the channel of the outbox are to hear that mail is due.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tell {
+    /// It may be news to them.
+    Senders,
+    /// They were told when it became due.
+    Nobody,
 }
 
 /// A database with the extension, as this process knows it.
@@ -235,13 +255,27 @@ impl Session {
         self.call(
             include_str!("../../sql/queries/waiting.sql"),
             &[integer(limit).into()],
-            |row| {
-                Ok(Waiting {
-                    count: count(required(row, 1)?),
-                    urgent: required(row, 2)?,
-                    paused: required(row, 3)?,
-                })
-            },
+            Waiting::read,
+        )
+    }
+
+    /// Looks at the queue and after the outbox; also returns when the outbox wants attention next, in
+    /// microseconds since 2000-01-01.
+    pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, Option<i64>), Failure> {
+        let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
+        self.call(
+            include_str!("../../sql/queries/poll.sql"),
+            &arguments,
+            |row| Ok((Waiting::read(row)?, micros(row.get(4)?))),
+        )
+    }
+
+    /// Looks after the outbox alone.
+    pub fn tend(&self, tell: Tell) -> Result<Option<i64>, Failure> {
+        self.call(
+            include_str!("../../sql/queries/tend.sql"),
+            &[(tell == Tell::Senders).into()],
+            |row| Ok(micros(row.get(1)?)),
         )
     }
 
@@ -360,6 +394,10 @@ fn required<T: FromDatum + IntoDatum>(
 
 fn integer(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn micros(time: Option<TimestampWithTimeZone>) -> Option<i64> {
+    time.map(TimestampWithTimeZone::into_inner)
 }
 
 fn count(value: i32) -> u32 {

@@ -1,0 +1,1 @@
+SELECT next_due FROM _tend($1)
