@@ -343,6 +343,9 @@ impl Worker {
 
     /// Looks at the queue and after the outbox, in one statement.
     fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
+        // What has become due by now is not among what will.
+        let due = self.next_due.is_some_and(|due| due <= server::now());
+        let tell = if due { Tell::Senders } else { tell };
         self.polled_at = self.now();
         self.tended_at = self.polled_at;
         let mut next_due = None;
