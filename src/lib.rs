@@ -9,6 +9,9 @@
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`random`] | secrets and codes |
+//! | [`address`] | what a mail address may look like (pure) |
+//! | [`template`] | checking and rendering templates, and those that come with us (pure) |
+//! | [`compose`] | addresses and templates as SQL sees them |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
@@ -24,7 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
+mod address;
 mod batch;
+mod compose;
 mod ddl;
 mod keys;
 mod launcher;
@@ -37,6 +42,7 @@ mod scan;
 mod server;
 mod settings;
 mod signing;
+mod template;
 mod token;
 mod wake;
 mod worker;
@@ -65,9 +71,19 @@ extension_sql_file!(
     requires = ["pending"]
 );
 extension_sql_file!(
+    "../sql/41_templates.sql",
+    name = "templates",
+    requires = ["outbox"]
+);
+extension_sql_file!(
+    "../sql/42_send.sql",
+    name = "send",
+    requires = ["templates"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["outbox"]
+    requires = ["send"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",

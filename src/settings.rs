@@ -17,6 +17,8 @@ use crate::batch::Rule;
 
 /// The channel's boot value, the name that listeners of the original system know.
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
+/// The locale's boot value, that of the templates in the library.
+const DEFAULT_LOCALE: &CStr = c"en";
 /// The key file's name beside the data directory's own files.
 const DEFAULT_KEY_FILE: &str = "mailroom.key";
 
@@ -31,6 +33,8 @@ static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static LOCALE: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(DEFAULT_LOCALE));
 
 /// Who tells outside listeners of new tokens: the values of `mailroom.notify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
@@ -141,6 +145,14 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    GucRegistry::define_string_guc(
+        c"mailroom.locale",
+        c"The locale of mail that does not name one.",
+        c"A tag such as en or pt-br, as in templates.locale; mail names its own in data, under locale.",
+        &LOCALE,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
 }
@@ -222,6 +234,15 @@ pub fn key_file() -> PathBuf {
     let data_directory = unsafe { CStr::from_ptr(pg_sys::DataDir) };
     // Joining an absolute name replaces the directory.
     PathBuf::from(std::ffi::OsStr::from_bytes(data_directory.to_bytes())).join(name)
+}
+
+/// `mailroom.locale` as it was set.
+pub fn locale() -> String {
+    LOCALE
+        .get()
+        .unwrap_or_else(|| DEFAULT_LOCALE.to_owned())
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[pg_extern(sql = false)]
