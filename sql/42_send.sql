@@ -394,7 +394,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_send_many(jsonb) IS
-    'Schedules many mails at once, all or none, and returns their ids in the order of the array: one object a mail, with the names of the arguments of mailroom_send. JSON null is as good as leaving it out. Errors: as mailroom_send, for the first bad element, which is named as in messages[3], counting from 0.';
+    'Schedules many mails at once, all or none, and returns their ids in the order of the array: one object a mail, with the names of the arguments of mailroom_send. JSON null is as good as leaving it out. Errors: as mailroom_send, for the first bad element, which is named as in messages[3], counting from 0. Two calls that take the same item_keys in different order can end in a deadlock error, as with any unique key.';
 
 CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
     LANGUAGE plpgsql

@@ -1,6 +1,9 @@
 //! Addresses and templates as SQL sees them.
 //!
 //! The engine lives in the session's memory and holds sources only: values come with each call and go with it.
+//!
+//! Text comes in as bytes, because it is UTF-8 only where the database is. In any other database what we read
+//! and what we write has to be ASCII, and whatever is not is refused as a problem of the message or the template.
 
 use std::cell::RefCell;
 
@@ -11,7 +14,7 @@ use pgrx::prelude::*;
 
 use crate::address;
 use crate::settings;
-use crate::template::{self, Engine, Part, Problem};
+use crate::template::{self, Engine, Part};
 
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
@@ -20,13 +23,33 @@ thread_local! {
 /// Characters of an address that an error quotes.
 const QUOTE_MAX: usize = 80;
 
+/// What is said of text that this database cannot exchange with us.
+const NOT_ASCII: &str = "holds a character beyond ASCII, for which the database must be in UTF8";
+
+fn is_database_utf8() -> bool {
+    // SAFETY: reads a variable of this process that is set before any function can be called.
+    unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
+}
+
+/// Text of the database, if we can read it.
+fn readable(text: &[u8]) -> Option<&str> {
+    if is_database_utf8() || text.is_ascii() {
+        std::str::from_utf8(text).ok()
+    } else {
+        None
+    }
+}
+
 /// What is wrong with the first of these addresses that is none, as in `[2] "a@": …`, counting from 1.
 #[pg_extern(sql = false)]
-fn _addresses_problem(addresses: Option<Array<&str>>) -> Option<String> {
+fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<String> {
     addresses?.iter().enumerate().find_map(|(index, found)| {
         let place = index + 1;
         let Some(found) = found else {
             return Some(format!("[{place}] is null"));
+        };
+        let Some(found) = readable(found) else {
+            return Some(format!("[{place}] {NOT_ASCII}"));
         };
         let problem = address::check(found).err()?;
         let quote: String = found.chars().take(QUOTE_MAX).collect();
@@ -36,14 +59,14 @@ fn _addresses_problem(addresses: Option<Array<&str>>) -> Option<String> {
 
 /// Where to look for a template, best first.
 #[pg_extern(sql = false)]
-fn _locales(wanted: Option<&str>) -> Vec<String> {
-    template::locales(wanted, &settings::locale())
+fn _locales(wanted: Option<&[u8]>) -> Vec<String> {
+    template::locales(wanted.and_then(readable), &settings::locale())
 }
 
 /// What is wrong with one part of a template; `None` when nothing is.
 #[pg_extern(sql = false)]
-fn _template_problem(part: &str, source: &str) -> Result<Option<String>, ErrorReport> {
-    let part = Part::named(part).ok_or_else(|| {
+fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<String>, ErrorReport> {
+    let part = readable(part).and_then(Part::named).ok_or_else(|| {
         ErrorReport::new(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
             "unknown part of a template",
@@ -51,6 +74,9 @@ fn _template_problem(part: &str, source: &str) -> Result<Option<String>, ErrorRe
         )
         .set_hint("The parts are subject, body_text and body_html.")
     })?;
+    let Some(source) = readable(source) else {
+        return Ok(Some(format!("{}: {NOT_ASCII}", part.column())));
+    };
     let checked = with_engine(|engine| engine.check(part, source));
     Ok(checked.err().map(|problem| problem.to_string()))
 }
@@ -60,10 +86,10 @@ fn _template_problem(part: &str, source: &str) -> Result<Option<String>, ErrorRe
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _render(
-    subject: Option<&str>,
-    body_text: Option<&str>,
-    body_html: Option<&str>,
-    variables: &str,
+    subject: Option<&[u8]>,
+    body_text: Option<&[u8]>,
+    body_html: Option<&[u8]>,
+    variables: &[u8],
 ) -> TableIterator<
     'static,
     (
@@ -80,21 +106,25 @@ fn _render(
     TableIterator::once(row)
 }
 
-fn render(sources: [Option<&str>; 3], variables: &str) -> Result<[Option<String>; 3], String> {
+fn render(sources: [Option<&[u8]>; 3], variables: &[u8]) -> Result<[Option<String>; 3], String> {
+    let variables = readable(variables).ok_or_else(|| format!("data {NOT_ASCII}"))?;
     let variables: serde_json::Value = serde_json::from_str(variables)
         .map_err(|_| "data is nested too deeply or holds a number too large".to_owned())?;
     let variables = Value::from(Serde(variables));
     let mut rendered = [None, None, None];
     let parts = [Part::Subject, Part::Text, Part::Html];
-    with_engine(|engine| {
-        for ((part, source), into) in parts.into_iter().zip(sources).zip(&mut rendered) {
-            if let Some(source) = source {
-                *into = Some(engine.render(part, source, &variables)?);
-            }
+    for ((part, source), into) in parts.into_iter().zip(sources).zip(&mut rendered) {
+        let Some(source) = source else {
+            continue;
+        };
+        let source = readable(source).ok_or_else(|| format!("{}: {NOT_ASCII}", part.column()))?;
+        let made = with_engine(|engine| engine.render(part, source, &variables))
+            .map_err(|problem| problem.to_string())?;
+        if readable(made.as_bytes()).is_none() {
+            return Err(format!("{}: {NOT_ASCII}", part.column()));
         }
-        Ok(())
-    })
-    .map_err(|problem: Problem| problem.to_string())?;
+        *into = Some(made);
+    }
     Ok(rendered)
 }
 

@@ -109,3 +109,19 @@ UPDATE templates SET subject = 'Changed' WHERE kind = 'w' AND locale = 'en';
 SELECT c.subject FROM outbox o CROSS JOIN LATERAL _compose(o) c ORDER BY o.id LIMIT 1;
 
 DROP EXTENSION mailroom;
+
+-- In a database that is not in UTF8 what is not ASCII is refused, rather than taken for what it is not.
+SELECT current_database() AS here \gset
+CREATE DATABASE mail_latin1 ENCODING LATIN1 TEMPLATE template0 LOCALE 'C';
+\c mail_latin1
+SET client_min_messages = error;
+CREATE EXTENSION mailroom;
+SELECT mailroom_send('a@example.com', 'S' || chr(252), 'T' || chr(252)) IS NOT NULL;
+SELECT mailroom_send(chr(252) || '@example.com', 'S', 'T');
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('x', 'en', chr(252), 'T');
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('x', 'en', '{{ v }}', 'T'), ('y', 'en', '{{ "\u00fc" }}', 'T');
+SELECT subject FROM mailroom_preview('x', '{"v": "<v>"}');
+SELECT subject FROM mailroom_preview('x', '{"v": "\u00fc"}');
+SELECT subject FROM mailroom_preview('y');
+\c :here
+DROP DATABASE mail_latin1;
