@@ -84,7 +84,7 @@ CREATE FUNCTION @extschema@._builtin_templates(
     OUT body_text text,
     OUT body_html text
 ) RETURNS SETOF record
-    LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 2
+    LANGUAGE c STABLE PARALLEL SAFE ROWS 2
     AS 'MODULE_PATHNAME', '_builtin_templates_wrapper';
 COMMENT ON FUNCTION @extschema@._builtin_templates() IS
     'Internal. The templates that come with the library.';

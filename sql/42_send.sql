@@ -66,7 +66,7 @@ COMMENT ON FUNCTION @extschema@._live(text[]) IS
     'Internal. Who holds these keys. Keys are shared by all, so this looks beyond the caller''s own mail.';
 
 CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -318,7 +318,7 @@ COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text[], te
     'mailroom_send for one recipient.';
 
 CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
-    LANGUAGE sql STABLE
+    LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT array_agg(ROW(
@@ -365,7 +365,7 @@ BEGIN
             WHEN jsonb_typeof(e.value) <> 'object' THEN format('it is a JSON %s, not an object', jsonb_typeof(e.value))
             WHEN e.value - names <> '{}'
                 THEN format('there is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
-            WHEN e.value ?& '{recipient,recipients}' THEN 'recipient and recipients are both given'
+            WHEN e.value ->> 'recipient' IS NOT NULL AND e.value ->> 'recipients' IS NOT NULL THEN 'recipient and recipients are both given'
         END
     ) p (reason)
     WHERE p.reason IS NOT NULL

@@ -153,7 +153,8 @@ SELECT * FROM mailroom_send_many('[
     {"recipients": ["y@example.com", "x@example.com"], "subject": "S", "body_html": "H", "cc": ["c@example.com"], "bcc": null,
      "kind": "news", "data": {"n": 1}, "send_at": "2040-01-01T00:00:00Z", "expires_at": "2040-01-02T00:00:00Z",
      "priority": -1, "item_key": "a", "group_key": "g", "max_attempts": 2, "on_conflict": "error"},
-    {"recipient": "w@example.com", "subject": "S", "body_text": "T", "item_key": "b"}
+    {"recipient": "w@example.com", "recipients": null, "subject": "S", "body_text": "T", "body_html": null, "kind": null, "data": null,
+     "send_at": null, "expires_at": null, "priority": null, "item_key": "b", "group_key": null, "max_attempts": null, "on_conflict": null}
 ]');
 SELECT
     id, recipients, cc, bcc, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
