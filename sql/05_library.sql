@@ -49,6 +49,51 @@ CREATE FUNCTION @extschema@._link_base_url() RETURNS text
 COMMENT ON FUNCTION @extschema@._link_base_url() IS
     'Internal. mailroom.link_base_url without a trailing slash; NULL when it is not set.';
 
+CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_addresses_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._addresses_problem(text[]) IS
+    'Internal. What is wrong with the first element that is no mail address, beginning with its place as in [2]; NULL when all are.';
+
+CREATE FUNCTION @extschema@._locales(wanted text) RETURNS text[]
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_locales_wrapper';
+COMMENT ON FUNCTION @extschema@._locales(text) IS
+    'Internal. The locales in which to look for a template, best first: the wanted one and its shorter forms, then mailroom.locale and its shorter forms.';
+
+CREATE FUNCTION @extschema@._template_problem(part text, source text) RETURNS text
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_template_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._template_problem(text, text) IS
+    'Internal. Why this source cannot be the part subject, body_text or body_html of a template, with line and column; NULL when it can. Error: 22023 for another part.';
+
+CREATE FUNCTION @extschema@._render(
+    subject_source text,
+    text_source text,
+    html_source text,
+    variables text,
+    OUT subject text,
+    OUT body_text text,
+    OUT body_html text,
+    OUT error text
+) RETURNS SETOF record
+    LANGUAGE c STABLE PARALLEL RESTRICTED ROWS 1
+    AS 'MODULE_PATHNAME', '_render_wrapper';
+COMMENT ON FUNCTION @extschema@._render(text, text, text, text) IS
+    'Internal. One row: the parts rendered with these variables, the text of a JSON object; or all NULL but error, which holds no value of a variable. A source that is NULL is not rendered.';
+
+CREATE FUNCTION @extschema@._builtin_templates(
+    OUT kind text,
+    OUT locale text,
+    OUT subject text,
+    OUT body_text text,
+    OUT body_html text
+) RETURNS SETOF record
+    LANGUAGE c STABLE PARALLEL SAFE ROWS 2
+    AS 'MODULE_PATHNAME', '_builtin_templates_wrapper';
+COMMENT ON FUNCTION @extschema@._builtin_templates() IS
+    'Internal. The templates that come with the library.';
+
 CREATE FUNCTION @extschema@._sign(action text, secret bytea, code text) RETURNS text
     LANGUAGE c STABLE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', '_sign_wrapper';

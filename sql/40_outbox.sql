@@ -40,6 +40,8 @@ CREATE TABLE @extschema@.outbox (
     CONSTRAINT outbox_pkey PRIMARY KEY (id),
     CONSTRAINT outbox_kind_must_not_be_empty CHECK (kind <> ''),
     CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(recipients) > 0),
+    CONSTRAINT outbox_addresses_must_not_be_null_or_empty
+        CHECK (('' <> ALL (recipients || cc || bcc)) IS TRUE),
     CONSTRAINT outbox_addresses_must_not_contain_control_characters
         CHECK ((recipients || cc || bcc)::text !~ '[\u0001-\u001F\u007F]'),
     CONSTRAINT outbox_subject_must_be_one_line CHECK (subject !~ '[\u0001-\u001F\u007F]'),

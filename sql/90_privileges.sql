@@ -35,8 +35,9 @@ GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_mon
 -- mailroom_admin: all data and all functions, and the rights behind the triggers below. Not TRIGGER: whoever
 -- may put a trigger on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
-    @extschema@.jobs, @extschema@.outbox, @extschema@.job_runs, @extschema@.pauses TO mailroom_admin;
-GRANT SELECT ON @extschema@._handout, @extschema@._token_ages TO mailroom_admin;
+    @extschema@.jobs, @extschema@.outbox, @extschema@.job_runs, @extschema@.pauses, @extschema@.templates TO mailroom_admin;
+GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@.mailroom_templates TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
     @extschema@.job_runs_id_seq TO mailroom_admin;
 
@@ -45,6 +46,47 @@ GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.ac
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@._verify(text, text, text) TO mailroom_app;
+
+-- It schedules mail, and takes back or moves mail of its own: through _own_mail, column by column, so that whatever
+-- it writes there itself, around the functions, is mail that the functions could have written. The view is the
+-- extension's, since whoever owns a view may put triggers on it.
+GRANT SELECT (id, message_id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
+GRANT INSERT (
+    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
+    max_attempts, item_key, group_key
+) ON @extschema@._own_mail TO mailroom_app;
+GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_send(text[], text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text),
+    @extschema@.mailroom_send(text, text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text),
+    @extschema@.mailroom_send_many(jsonb),
+    @extschema@.mailroom_cancel(bigint),
+    @extschema@.mailroom_cancel(text),
+    @extschema@.mailroom_reschedule(bigint, timestamptz),
+    @extschema@.mailroom_reschedule(text, timestamptz),
+    @extschema@._submit(@extschema@._message[]),
+    @extschema@._parse_messages(jsonb),
+    @extschema@._refuse(integer, text, text, text, text),
+    @extschema@._live(text[]),
+    @extschema@._is_own(name),
+    @extschema@._addresses_problem(text[]),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._announce_due(timestamptz),
+    @extschema@._outbox_channel(),
+    @extschema@._max_attempts()
+TO mailroom_app;
+-- It sees the templates, which are no secret, and what they make of its data.
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_app;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_preview(text, jsonb, text),
+    @extschema@._compose(@extschema@.outbox),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._builtin_templates(),
+    @extschema@._link_base_url()
+TO mailroom_app;
 
 -- mailroom_sender: takes tokens out of pending, signs them, writes the outbox and the diary. The worker
 -- runs as this role. The hand-out functions run with the caller's rights, hence the grants on the tables:
@@ -85,6 +127,16 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_next_due(),
     @extschema@._run_batch(integer, text)
 TO mailroom_sender;
+-- It composes what it sends.
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_preview(text, jsonb, text),
+    @extschema@._compose(@extschema@.outbox),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._builtin_templates()
+TO mailroom_sender;
 
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
@@ -102,3 +154,5 @@ ALTER FUNCTION @extschema@._tokens_activate_account() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw_all() OWNER TO mailroom_admin;
+-- So does the one function that tells an application who holds an item_key.
+ALTER FUNCTION @extschema@._live(text[]) OWNER TO mailroom_admin;

@@ -9,6 +9,9 @@
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`random`] | secrets and codes |
+//! | [`address`] | what a mail address may look like (pure) |
+//! | [`template`] | checking and rendering templates, and those that come with us (pure) |
+//! | [`compose`] | addresses and templates as SQL sees them |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
@@ -25,7 +28,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
+mod address;
 mod batch;
+mod compose;
 mod ddl;
 mod failures;
 mod keys;
@@ -39,6 +44,7 @@ mod scan;
 mod server;
 mod settings;
 mod signing;
+mod template;
 mod token;
 mod wake;
 mod worker;
@@ -68,9 +74,19 @@ extension_sql_file!(
 );
 extension_sql_file!("../sql/41_due.sql", name = "due", requires = ["outbox"]);
 extension_sql_file!(
+    "../sql/42_templates.sql",
+    name = "templates",
+    requires = ["due"]
+);
+extension_sql_file!(
+    "../sql/43_send.sql",
+    name = "send",
+    requires = ["templates"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["due"]
+    requires = ["send"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",

@@ -19,6 +19,8 @@ use crate::batch::Rule;
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
 /// Where senders outside the server hear that there is mail for them.
 const DEFAULT_OUTBOX_CHANNEL: &CStr = c"outbox_due";
+/// The locale's boot value, that of the templates in the library.
+const DEFAULT_LOCALE: &CStr = c"en";
 /// The key file's name beside the data directory's own files.
 const DEFAULT_KEY_FILE: &str = "mailroom.key";
 
@@ -35,6 +37,8 @@ static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static LOCALE: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(DEFAULT_LOCALE));
 
 /// Who tells outside listeners of new tokens: the values of `mailroom.notify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
@@ -156,6 +160,14 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    GucRegistry::define_string_guc(
+        c"mailroom.locale",
+        c"The locale of mail that does not name one.",
+        c"A tag such as en or pt-br, as in templates.locale; mail names its own in data, under locale.",
+        &LOCALE,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
 }
@@ -237,6 +249,15 @@ pub fn key_file() -> PathBuf {
     let data_directory = unsafe { CStr::from_ptr(pg_sys::DataDir) };
     // Joining an absolute name replaces the directory.
     PathBuf::from(std::ffi::OsStr::from_bytes(data_directory.to_bytes())).join(name)
+}
+
+/// `mailroom.locale` as it was set.
+pub fn locale() -> String {
+    LOCALE
+        .get()
+        .unwrap_or_else(|| DEFAULT_LOCALE.to_owned())
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[pg_extern(sql = false)]

@@ -128,6 +128,14 @@ SELECT mailroom_resume();
 SELECT * FROM mailroom_status();
 SELECT mailroom_worker_wake();
 SELECT * FROM pauses;
+SELECT mailroom_send('a@example.com', 'S', 'T');
+SELECT * FROM mailroom_send_many('[]');
+SELECT mailroom_cancel(1);
+SELECT mailroom_reschedule(1, now());
+SELECT * FROM mailroom_preview('activation');
+SELECT * FROM templates;
+SELECT * FROM _own_mail;
+SELECT * FROM _live('{a}');
 SELECT _random_code();
 SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
 RESET ROLE;
@@ -160,7 +168,67 @@ SELECT * FROM mailroom_status();
 SELECT mailroom_verify('', 'activation');
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
+-- It schedules mail in its own name, and takes back and moves its own and no other, whatever it is given.
 RESET ROLE;
+CREATE ROLE mail_shop;
+CREATE ROLE mail_clerk;
+GRANT mailroom_app TO mail_shop, mail_clerk;
+GRANT mail_shop TO mail_clerk;
+INSERT INTO outbox (id, kind, recipients, item_key) VALUES (900, 'x', '{foreign@example.com}', 'foreign');
+SET ROLE mail_shop;
+SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'shop') AS shop \gset
+SELECT count(*) FROM mailroom_send_many('[{"recipient": "shop@example.com", "subject": "S", "body_text": "T", "item_key": "shop-2"}]');
+SELECT mailroom_cancel(900), mailroom_cancel('foreign'), mailroom_reschedule(900, now()), mailroom_reschedule('foreign', now());
+SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'foreign', on_conflict => 'replace');
+SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'foreign', on_conflict => 'ignore');
+SELECT subject FROM mailroom_preview('activation');
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('activation', 'en', 'S', 'T');
+UPDATE templates SET subject = 'S';
+SELECT recipients FROM _own_mail;
+-- Around the functions it gets no further: neither another's name, nor mail with a token, nor another state.
+SELECT state, item_key FROM _own_mail ORDER BY item_key;
+INSERT INTO _own_mail (kind, recipients, enqueued_by) VALUES ('x', '{a@example.com}', 'mailroom_admin');
+INSERT INTO _own_mail (kind, recipients, token) VALUES ('activation', '{a@example.com}', 1);
+INSERT INTO _own_mail (kind, recipients) VALUES ('activation', '{a@example.com}');
+INSERT INTO _own_mail (kind, recipients, state) VALUES ('x', '{a@example.com}', 'sent');
+INSERT INTO _own_mail (kind, recipients) VALUES ('x', ARRAY[E'a@example.com\r\nBcc: b@example.com']);
+UPDATE _own_mail SET state = 'sent';
+UPDATE _own_mail SET state = 'claimed';
+UPDATE _own_mail SET recipients = '{a@example.com}';
+UPDATE _own_mail SET state = 'cancelled' WHERE item_key = 'foreign';
+DELETE FROM _own_mail;
+SELECT nextval('outbox_id_seq') IS NOT NULL AS may_burn_numbers;
+SELECT setval('outbox_id_seq', 1);
+-- Another application does not get at it; a role that has its rights does.
+SET ROLE mailroom_app;
+SELECT mailroom_cancel(:shop), mailroom_cancel('shop');
+SET ROLE mail_clerk;
+SELECT mailroom_reschedule(:shop, '2040-01-01 00:00:00+00'), mailroom_cancel('shop');
+SET ROLE mail_shop;
+UPDATE _own_mail SET state = 'scheduled' WHERE id = :shop;
+-- A function that lends its owner's rights makes its owner the sender.
+RESET ROLE;
+CREATE FUNCTION lent() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$ SELECT mailroom_send('lent@example.com', 'S', 'T') $$;
+ALTER FUNCTION lent() OWNER TO mail_shop;
+SET ROLE mail_nobody;
+SELECT lent() IS NOT NULL AS lent;
+RESET ROLE;
+SELECT recipients, enqueued_by = current_user AS by_owner, enqueued_by = 'mail_shop' AS by_shop, state FROM outbox ORDER BY id = 900, id;
+-- What a role left behind that is gone is for the administrator.
+DROP FUNCTION lent();
+REASSIGN OWNED BY mail_shop TO mail_clerk;
+DROP OWNED BY mail_shop;
+DROP ROLE mail_shop;
+SET ROLE mail_clerk;
+SELECT mailroom_cancel('shop-2');
+SET ROLE mailroom_admin;
+SELECT mailroom_cancel('shop-2'), mailroom_cancel(900);
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('activation', 'en', 'S', 'T');
+DELETE FROM templates;
+RESET ROLE;
+DROP OWNED BY mail_clerk;
+DROP ROLE mail_clerk;
+DELETE FROM outbox;
 -- Their tokens came all the same, by the rights of mailroom_admin.
 SELECT a.login, t.action FROM accounts a LEFT JOIN tokens t ON t.account = a.id ORDER BY a.id;
 
