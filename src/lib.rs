@@ -12,6 +12,9 @@
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
+//! | [`due`] | where its scan for due mail starts |
+//! | [`sweep`] | how often a scan may start at the beginning (pure) |
+//! | [`retry`] | when a failed mail is tried again (pure) |
 //! | [`registry`] | which databases have a worker, in shared memory |
 //! | [`wake`] | waking the worker at commit |
 //! | [`ddl`] | making way for DROP DATABASE and its like |
@@ -26,6 +29,7 @@ use pgrx::prelude::*;
 
 mod batch;
 mod ddl;
+mod due;
 mod keys;
 mod launcher;
 mod notify;
@@ -33,10 +37,12 @@ mod notify;
 mod pg_test;
 mod random;
 mod registry;
+mod retry;
 mod scan;
 mod server;
 mod settings;
 mod signing;
+mod sweep;
 mod token;
 mod wake;
 mod worker;
@@ -65,20 +71,36 @@ extension_sql_file!(
     requires = ["pending"]
 );
 extension_sql_file!(
+    "../sql/44_compose.sql",
+    name = "compose",
+    requires = ["outbox"]
+);
+extension_sql_file!(
+    "../sql/45_claim.sql",
+    name = "claim",
+    requires = ["compose"]
+);
+extension_sql_file!(
+    "../sql/46_settle.sql",
+    name = "settle",
+    requires = ["claim"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["outbox"]
+    requires = ["settle"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",
     name = "worker",
     requires = ["handout"]
 );
+extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["worker"]);
 extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["worker"]
+    requires = ["purge"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.
