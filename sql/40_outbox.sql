@@ -15,6 +15,18 @@ CREATE DOMAIN @extschema@._addresses AS text[]
     CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (VALUE::text !~ '[\u0001-\u001F\u007F]');
 COMMENT ON DOMAIN @extschema@._addresses IS 'Internal. Mail addresses without control characters.';
 
+CREATE DOMAIN @extschema@._recipients AS @extschema@._addresses
+    CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(VALUE) > 0);
+COMMENT ON DOMAIN @extschema@._recipients IS 'Internal. At least one mail address.';
+
+CREATE DOMAIN @extschema@._kind AS text
+    CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '');
+COMMENT ON DOMAIN @extschema@._kind IS 'Internal. What sort of mail it is.';
+
+CREATE DOMAIN @extschema@._variables AS jsonb
+    CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(VALUE) = 'object');
+COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object.';
+
 CREATE DOMAIN @extschema@._one_line AS text
     CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ '[\u0001-\u001F\u007F]');
 COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters.';
@@ -22,16 +34,16 @@ COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control chara
 CREATE TABLE @extschema@.outbox (
     id bigserial,
     message_id uuid NOT NULL DEFAULT gen_random_uuid(),
-    kind text NOT NULL,
+    kind @extschema@._kind NOT NULL,
     token bigint,
     account bigint,
-    recipients @extschema@._addresses NOT NULL,
+    recipients @extschema@._recipients NOT NULL,
     cc @extschema@._addresses NOT NULL DEFAULT '{}',
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
     subject @extschema@._one_line,
     body_text text,
     body_html text,
-    data jsonb NOT NULL DEFAULT '{}',
+    data @extschema@._variables NOT NULL DEFAULT '{}',
     priority smallint NOT NULL DEFAULT 0,
     state @extschema@.outbox_state NOT NULL DEFAULT 'scheduled',
     send_at timestamptz NOT NULL DEFAULT now(),
@@ -50,9 +62,6 @@ CREATE TABLE @extschema@.outbox (
     updated_at timestamptz NOT NULL DEFAULT now(),
     ended_at timestamptz,
     CONSTRAINT outbox_pkey PRIMARY KEY (id),
-    CONSTRAINT outbox_kind_must_not_be_empty CHECK (kind <> ''),
-    CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(recipients) > 0),
-    CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(data) = 'object'),
     CONSTRAINT outbox_attempts_must_not_be_negative CHECK (attempts >= 0),
     CONSTRAINT outbox_max_attempts_must_be_positive CHECK (max_attempts > 0),
     CONSTRAINT outbox_claim_must_have_claimant_and_end CHECK (
@@ -119,7 +128,7 @@ CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key)
 CREATE TABLE @extschema@.attempts (
     id bigserial,
     outbox bigint NOT NULL,
-    attempt integer NOT NULL,
+    attempt integer,
     outcome text NOT NULL,
     started_at timestamptz,
     ended_at timestamptz NOT NULL,
@@ -132,7 +141,7 @@ CREATE TABLE @extschema@.attempts (
 COMMENT ON TABLE @extschema@.attempts IS
     'One row an attempt to send that did not succeed or may not have; purged with its mail. See outbox_history.';
 COMMENT ON COLUMN @extschema@.attempts.outbox IS 'outbox.id';
-COMMENT ON COLUMN @extschema@.attempts.attempt IS 'The how-manieth attempt it was, from 1.';
+COMMENT ON COLUMN @extschema@.attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
 COMMENT ON COLUMN @extschema@.attempts.outcome IS
     'failed: the sender said so; lapsed: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
 COMMENT ON COLUMN @extschema@.attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';

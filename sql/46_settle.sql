@@ -21,7 +21,7 @@ BEGIN
     SELECT o.ctid, u.item::integer
     FROM unnest(ids) WITH ORDINALITY u (id, item)
     JOIN @extschema@.outbox o ON o.id = u.id
-    WHERE o.state = 'claimed'
+    WHERE o.claimed_until IS NOT NULL
       AND o.claimed_by = claimant
       AND o.attempts = coalesce(tries[u.item], o.attempts)
     FOR UPDATE OF o SKIP LOCKED;
@@ -68,7 +68,7 @@ BEGIN
     END IF;
     INSERT INTO @extschema@.attempts (outbox, attempt, outcome, ended_at, claimant, status, error)
     SELECT
-        o.id, coalesce(tries[u.item], o.attempts) + 1, 'late', clock_timestamp(), claimant,
+        o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
         statuses[u.item], errors[u.item]
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item];
@@ -91,6 +91,7 @@ CREATE FUNCTION @extschema@.mailroom_mark_sent(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
@@ -99,7 +100,8 @@ DECLARE
     late integer[];
 BEGIN
     PERFORM @extschema@._check_parallel(ids, cardinality(provider_ids), cardinality(attempts));
-    -- Nobody else touches a claim before its lease has ended, so these wait for nobody.
+    -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
+    -- claimed; its state is not asked for, lest a partial index look better than the primary key.
     IF provider_ids IS NULL AND attempts IS NULL THEN
         UPDATE @extschema@.outbox o
         SET state = 'sent',
@@ -108,7 +110,6 @@ BEGIN
             updated_at = moment,
             ended_at = moment
         WHERE o.id = ANY (ids)
-          AND o.state = 'claimed'
           AND o.claimed_by = who
           AND o.claimed_until > moment;
     ELSE
@@ -121,7 +122,6 @@ BEGIN
             ended_at = moment
         FROM unnest(ids) WITH ORDINALITY u (id, item)
         WHERE o.id = u.id
-          AND o.state = 'claimed'
           AND o.claimed_by = who
           AND o.claimed_until > moment
           AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts);
