@@ -15,6 +15,8 @@
 )]
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 
+#[path = "mailroom/claim.rs"]
+mod claim;
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
 #[path = "mailroom/enqueue.rs"]
@@ -47,10 +49,11 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 6] = [
+const SUBJECTS: [(&str, Measure); 7] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
+    ("claim", claim::measure),
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
     ("footprint", footprint::measure),

@@ -33,6 +33,22 @@ CREATE FUNCTION @extschema@._max_attempts() RETURNS integer
     AS 'MODULE_PATHNAME', '_max_attempts_wrapper';
 COMMENT ON FUNCTION @extschema@._max_attempts() IS 'Internal. mailroom.max_attempts.';
 
+CREATE FUNCTION @extschema@._lease() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_lease_wrapper';
+COMMENT ON FUNCTION @extschema@._lease() IS 'Internal. mailroom.lease in seconds.';
+
+CREATE FUNCTION @extschema@._retention() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_retention_wrapper';
+COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. mailroom.retention in seconds.';
+
+CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
+    LANGUAGE c VOLATILE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_backoff_wrapper';
+COMMENT ON FUNCTION @extschema@._backoff(integer) IS
+    'Internal. Seconds to wait after so many failed attempts: uniform between 0 and 5 s doubled with each attempt, 1 hour at most.';
+
 CREATE FUNCTION @extschema@._channel() RETURNS text
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_channel_wrapper';
@@ -130,6 +146,18 @@ CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS boolean
 COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS
     'Internal. Tells the worker of this database, once the transaction commits, that a message becomes due or a claim lapses at this time. True when the caller is to NOTIFY.';
 
+CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_claimed_wrapper';
+COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
+    'Internal. Tells the worker when a lease ends, and has this transaction brought to disk when it commits.';
+
+CREATE FUNCTION @extschema@._took() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_took_wrapper';
+COMMENT ON FUNCTION @extschema@._took() IS
+    'Internal. Has the worker look again if this transaction, which took rows of pending, is rolled back.';
+
 CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
@@ -147,6 +175,54 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
     AS 'MODULE_PATHNAME', '_scan_end_wrapper';
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
+
+CREATE FUNCTION @extschema@._due_begin() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._due_begin() IS
+    'Internal. Begins a scan for due mail; true when it must start at the very beginning.';
+
+CREATE FUNCTION @extschema@._due_may_sweep() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
+COMMENT ON FUNCTION @extschema@._due_may_sweep() IS
+    'Internal. Whether a scan that found too little may start at the very beginning now.';
+
+CREATE FUNCTION @extschema@._due_positions(OUT priority smallint, OUT send_at timestamptz, OUT id bigint)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_positions_wrapper';
+COMMENT ON FUNCTION @extschema@._due_positions() IS
+    'Internal. Where this session''s scan of each priority starts, urgent first; a hint, never the truth.';
+
+CREATE FUNCTION @extschema@._due_note(swept boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_note_wrapper';
+COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint) IS
+    'Internal. Notes the last row that a scan of a priority came to.';
+
+CREATE FUNCTION @extschema@._due_end(swept boolean) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_end_wrapper';
+COMMENT ON FUNCTION @extschema@._due_end(boolean) IS 'Internal. Ends a scan for due mail.';
+
+CREATE FUNCTION @extschema@._due_leases(swept boolean, until timestamptz) RETURNS timestamptz
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_leases_wrapper';
+COMMENT ON FUNCTION @extschema@._due_leases(boolean, timestamptz) IS
+    'Internal. The end of lease from which on this session has to look for lapsed claims, NULL for all; the next look starts at until.';
+
+CREATE FUNCTION @extschema@._purge_position() RETURNS bigint
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_purge_position_wrapper';
+COMMENT ON FUNCTION @extschema@._purge_position() IS
+    'Internal. The row of outbox behind which this session''s next batch of a purge starts.';
+
+CREATE FUNCTION @extschema@._purge_note(id bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_purge_note_wrapper';
+COMMENT ON FUNCTION @extschema@._purge_note(bigint) IS
+    'Internal. Notes the row of outbox up to which a purge came, 0 for all of them.';
 
 CREATE FUNCTION @extschema@._worker_report(
     OUT pid integer,

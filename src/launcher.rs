@@ -144,6 +144,9 @@ impl Launcher {
                 self.delayed.push((index, now + RESTART_DELAY));
             }
         }
+        if self.unknown.is_empty() && registry::take_room_for_others() {
+            self.unknown = databases(Templates::Not).into();
+        }
         while self.starting.is_none() && !(self.queue.is_empty() && self.unknown.is_empty()) {
             if self.queue.is_empty() {
                 self.look_into_next();

@@ -16,6 +16,9 @@
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
+//! | [`due`] | where its scan for due mail starts |
+//! | [`sweep`] | how often a scan may start at the beginning (pure) |
+//! | [`retry`] | when a failed mail is tried again (pure) |
 //! | [`registry`] | which databases have a worker, in shared memory |
 //! | [`wake`] | waking the worker at commit |
 //! | [`ddl`] | making way for DROP DATABASE and its like |
@@ -32,6 +35,7 @@ mod address;
 mod batch;
 mod compose;
 mod ddl;
+mod due;
 mod failures;
 mod keys;
 mod launcher;
@@ -40,10 +44,12 @@ mod notify;
 mod pg_test;
 mod random;
 mod registry;
+mod retry;
 mod scan;
 mod server;
 mod settings;
 mod signing;
+mod sweep;
 mod template;
 mod token;
 mod wake;
@@ -83,21 +89,28 @@ extension_sql_file!(
     name = "send",
     requires = ["templates"]
 );
+extension_sql_file!("../sql/45_claim.sql", name = "claim", requires = ["send"]);
+extension_sql_file!(
+    "../sql/46_settle.sql",
+    name = "settle",
+    requires = ["claim"]
+);
 extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["send"]
+    requires = ["settle"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",
     name = "worker",
     requires = ["handout"]
 );
+extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["worker"]);
 extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["worker"]
+    requires = ["purge"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.

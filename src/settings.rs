@@ -35,6 +35,8 @@ static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
 static TOKEN_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
+static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
+static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 3600);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LOCALE: GucSetting<Option<CString>> =
@@ -110,6 +112,22 @@ pub fn define() {
         &MAX_ATTEMPTS,
         1..=1_000,
         GucFlags::empty(),
+    );
+    define_int(
+        c"mailroom.lease",
+        c"How long a claimed mail is its claimant's.",
+        c"The default of mailroom_claim; longer than the slowest send, because what is not settled by then is sent again.",
+        &LEASE,
+        1..=24 * 3600,
+        GucFlags::UNIT_S,
+    );
+    define_int(
+        c"mailroom.retention",
+        c"How long finished mails and the diary are kept.",
+        c"What mailroom_purge deletes ended longer ago than this.",
+        &RETENTION,
+        0..=20 * 365 * 24 * 3600,
+        GucFlags::UNIT_S,
     );
     // SAFETY: the hooks allocate nothing, do not panic and leave `newval` as it is.
     unsafe {
@@ -273,6 +291,16 @@ fn _token_ttl() -> i64 {
 #[pg_extern(sql = false)]
 fn _max_attempts() -> i32 {
     MAX_ATTEMPTS.get()
+}
+
+#[pg_extern(sql = false)]
+fn _lease() -> i32 {
+    LEASE.get()
+}
+
+#[pg_extern(sql = false)]
+fn _retention() -> i32 {
+    RETENTION.get()
 }
 
 #[pg_extern(sql = false)]

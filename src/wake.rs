@@ -39,6 +39,8 @@ struct Bell {
     limit: AtomicU32,
     /// Something besides the queue changed: the worker is to look at everything anew.
     recheck: AtomicBool,
+    /// Somebody who had taken tokens gave them back.
+    given_back: AtomicBool,
     /// The earliest time at which the outbox wants the worker, as announced and not taken note of yet:
     /// microseconds since 2000-01-01, [`NEVER`] for none.
     due: AtomicI64,
@@ -180,6 +182,12 @@ impl Bell {
         }
     }
 
+    /// Has the worker look for tokens that were given back.
+    fn give_back(&self) {
+        self.given_back.store(true, Ordering::Release);
+        server::wake(self.worker.load(Ordering::Acquire));
+    }
+
     /// Has the worker look at everything.
     fn recheck(&self) {
         self.recheck.store(true, Ordering::Release);
@@ -212,6 +220,7 @@ impl Post {
         bell.urgent.store(false, Ordering::Relaxed);
         bell.limit.store(limit, Ordering::Relaxed);
         bell.recheck.store(false, Ordering::Relaxed);
+        bell.given_back.store(false, Ordering::Relaxed);
         bell.due.store(NEVER, Ordering::Relaxed);
         bell.report.last_batch.store(0, Ordering::Relaxed);
         bell.report.next_wake.store(0, Ordering::Relaxed);
@@ -231,6 +240,11 @@ impl Post {
     /// Whether everything is to be looked at anew; asks once.
     pub fn take_recheck(&self) -> bool {
         self.bell.recheck.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether tokens were given back; asks once.
+    pub fn take_given_back(&self) -> bool {
+        self.bell.given_back.swap(false, Ordering::AcqRel)
     }
 
     /// The earliest time at which the outbox wants the worker, of those told since the last call.
@@ -288,9 +302,10 @@ impl Post {
                 });
     }
 
-    /// Takes note of the urgent ones; call this before the queue is looked at.
-    pub fn acknowledge_urgent(&self) {
-        self.bell.urgent.store(false, Ordering::Release);
+    /// Takes note of the urgent ones, and returns whether there were any; call this before the queue is looked
+    /// at.
+    pub fn acknowledge_urgent(&self) -> bool {
+        self.bell.urgent.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -363,6 +378,12 @@ pub fn recheck_at_commit() {
 }
 
 /// This transaction took rows of pending: if it is rolled back, the worker is to look for them.
+#[pg_extern(sql = false)]
+fn _took() {
+    took();
+}
+
+/// As above, for the library itself.
 pub fn took() {
     // SAFETY: a plain variable of this process. The worker itself knows when it failed, and waits then.
     if unsafe { pg_sys::MyBgworkerEntry.is_null() } {
@@ -375,7 +396,7 @@ fn give_back() {
     if TOOK.get()
         && let Some(bell) = BELLS.of_this_database()
     {
-        bell.recheck();
+        bell.give_back();
     }
 }
 
@@ -461,6 +482,15 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
     }
     queue(|part| part.due = due);
     mode == Notify::Commit
+}
+
+/// Announces the end of a lease, and brings the claim to disk when it commits, whatever the session's
+/// synchronous_commit: what somebody is about to send must not be forgotten in a crash.
+#[pg_extern(sql = false)]
+fn _claimed(until: TimestampWithTimeZone) {
+    _announce_due(until);
+    // SAFETY: in a transaction; sets a flag that lasts as long as it.
+    unsafe { pg_sys::ForceSyncCommit() };
 }
 
 /// Once in a process: the server keeps callbacks for good.

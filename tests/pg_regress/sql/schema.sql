@@ -38,7 +38,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_token_ttl'] LOOP
         EXECUTE format('CREATE FUNCTION traps.%I() %s', name, body);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', '_handout', 'templates', 'mailroom_templates', '_own_mail'] LOOP
+    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'attempts', '_handout', 'templates', 'mailroom_templates', '_own_mail'] LOOP
         EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token bigint, lane smallint)', name);
         EXECUTE format('CREATE TEMPORARY TABLE %I AS TABLE traps.%I', name, name);
     END LOOP;
@@ -108,6 +108,18 @@ INSERT INTO "Mail Room".accounts (email, login) VALUES ('worker@example.com', 'w
 SELECT waiting, urgent FROM "Mail Room"._waiting(10);
 SELECT collected, skipped, highest FROM "Mail Room"._run_batch(10, 'poll');
 SELECT collected, trigger FROM "Mail Room".job_runs;
+-- The outbox as a queue.
+INSERT INTO "Mail Room".outbox (kind, recipients, subject, body_text, group_key) VALUES ('own', '{a@example.com}', 'Hello', 'Text', 'a'), ('own', '{a@example.com}', 'Hello', 'Text', 'a');
+SELECT count(id) FROM "Mail Room".mailroom_claim_group(claimant => 'me');
+SELECT "Mail Room".mailroom_release(o.id, 'me') FROM "Mail Room".outbox o WHERE o.claimed_by OPERATOR(pg_catalog.=) 'me';
+SELECT count(id) FROM "Mail Room".mailroom_claim(100, '1 h', 'me');
+UPDATE "Mail Room".outbox SET claimed_until = claimed_at WHERE state::pg_catalog.text OPERATOR(pg_catalog.=) 'claimed';
+SELECT count(id) FROM "Mail Room".mailroom_claim(1, '1 h', 'me');
+SELECT "Mail Room".mailroom_extend(o.id, '1 h', 'me'), "Mail Room".mailroom_mark_error(o.id, 'no', permanent => true, claimant => 'me'), "Mail Room".mailroom_mark_sent(o.id, 'late', 'me')
+FROM "Mail Room".outbox o WHERE o.claimed_by OPERATOR(pg_catalog.=) 'me' AND o.state::pg_catalog.text OPERATOR(pg_catalog.=) 'claimed';
+SELECT "Mail Room".mailroom_retry('own');
+SELECT purged FROM "Mail Room".mailroom_purge();
+SELECT outcome, count(*) FROM "Mail Room".outbox_history GROUP BY outcome ORDER BY outcome;
 
 -- Any message, in every way there is to schedule it, and taken back.
 INSERT INTO "Mail Room".templates (kind, locale, subject, body_text, body_html) VALUES ('w', 'en', 'Hello {{ name }}', '{{ name }}', '<p>{{ name }}</p>');

@@ -108,7 +108,7 @@ SELECT mailroom_send('fourth@example.com', 'S', 'T', item_key => 'k', on_conflic
 SELECT id, recipients, state, last_error = 'replaced by ' || current_user AS replaced, ended_at IS NOT NULL AS ended FROM outbox ORDER BY id;
 SELECT count(DISTINCT message_id) FROM outbox;
 -- A claimed one has the key still, and is not replaced.
-UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_until = now() + '1 min' WHERE id = 2;
+UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min' WHERE id = 2;
 SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'replace');
 SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k');
 SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'ignore');
@@ -136,7 +136,7 @@ SELECT mailroom_send('quoted@example.com', 'S', 'T') AS q \gset
 SELECT mailroom_cancel(:'q'), mailroom_cancel(id => :'q');
 -- What is claimed or has ended stays as it is.
 SELECT mailroom_send('claimed@example.com', 'S', 'T', item_key => 'claimed') AS i \gset
-UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_until = now() + '1 min' WHERE id = :i;
+UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min' WHERE id = :i;
 SELECT mailroom_cancel(:i), mailroom_cancel('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule('claimed', now());
 UPDATE outbox SET state = 'sent' WHERE id = :i;
 SELECT mailroom_cancel(:i), mailroom_cancel('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule('claimed', now());
