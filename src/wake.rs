@@ -35,6 +35,8 @@ struct Bell {
     announced: AtomicU32,
     /// Whether one of them was urgent.
     urgent: AtomicBool,
+    /// Something was announced of which outside listeners have not heard yet.
+    untold: AtomicBool,
     /// How many fill a batch.
     limit: AtomicU32,
     /// Something besides the queue changed: the worker is to look at everything anew.
@@ -167,6 +169,10 @@ impl Bell {
             // Before the count: whoever sees the count then sees this too.
             self.urgent.store(true, Ordering::Release);
         }
+        // Read first, for most commits find it set, and a write would take the line from all other writers.
+        if !self.untold.load(Ordering::Relaxed) {
+            self.untold.store(true, Ordering::Release);
+        }
         let before = self.announced.fetch_add(tokens, Ordering::AcqRel);
         let limit = self.limit.load(Ordering::Relaxed);
         let filled = before < limit && before.saturating_add(tokens) >= limit;
@@ -218,6 +224,7 @@ impl Post {
         let bell = BELLS.all().get(index.get())?;
         bell.announced.store(0, Ordering::Relaxed);
         bell.urgent.store(false, Ordering::Relaxed);
+        bell.untold.store(false, Ordering::Relaxed);
         bell.limit.store(limit, Ordering::Relaxed);
         bell.recheck.store(false, Ordering::Relaxed);
         bell.given_back.store(false, Ordering::Relaxed);
@@ -300,6 +307,11 @@ impl Post {
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, |announced| {
                     Some(announced.saturating_sub(count).saturating_add(waiting))
                 });
+    }
+
+    /// Whether something was announced since the last call.
+    pub fn take_untold(&self) -> bool {
+        self.bell.untold.swap(false, Ordering::AcqRel)
     }
 
     /// Takes note of the urgent ones, and returns whether there were any; call this before the queue is looked

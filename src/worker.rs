@@ -153,6 +153,8 @@ struct Worker {
     next_due: Option<i64>,
     /// When it last got some.
     tended_at: Time,
+    /// Something was announced of which outside listeners have not heard yet.
+    owes_outside: bool,
     /// The worker told outside listeners, and will hear that itself.
     echo: bool,
     /// When a notification was last a reason to look.
@@ -185,6 +187,7 @@ impl Worker {
             poll_pause: POLL_PAUSE,
             next_due: None,
             tended_at: Time::ZERO,
+            owes_outside: false,
             echo: false,
             heard_at: None,
             look_by: None,
@@ -222,11 +225,6 @@ impl Worker {
 
     /// Looks, and takes batches for as long as the rule says so.
     fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
-        let mut outside = if cause == Cause::Rung && settings::notify() == Notify::Auto {
-            Outside::Owed
-        } else {
-            Outside::Told
-        };
         let rule = settings::batch_rule();
         let (mut look, mut backlog) = match cause {
             Cause::Rung | Cause::Deadline => (Look::Woken, self.announced()),
@@ -240,15 +238,16 @@ impl Worker {
             }
         };
         loop {
+            let outside = self.outside();
             match self.batcher.decide(rule, self.now(), backlog, look) {
                 Decision::Go(trigger) => {
                     backlog = self.take_batch(rule, trigger, backlog, outside)?;
-                    outside = Outside::Told;
                     look = Look::AfterBatch;
                 }
                 Decision::LingerUntil(until) => {
                     if outside == Outside::Owed {
                         self.session.tell_outside()?;
+                        self.owes_outside = false;
                         self.echo = true;
                     }
                     return Ok(Wait {
@@ -301,6 +300,7 @@ impl Worker {
         let announced = self.announced();
         let urgent = self.post.acknowledge_urgent();
         let batch = self.session.run_batch(size, trigger, outside)?;
+        self.owes_outside &= outside == Outside::Told;
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
         self.echo |= told || outside == Outside::Owed;
         let moved = batch.moved();
@@ -334,6 +334,16 @@ impl Worker {
             self.look(rule)
         } else {
             Ok(announced)
+        }
+    }
+
+    /// Whether outside listeners have to hear of what was announced, which the writers left to us.
+    fn outside(&mut self) -> Outside {
+        self.owes_outside |= self.post.take_untold();
+        if self.owes_outside && settings::notify() == Notify::Auto {
+            Outside::Owed
+        } else {
+            Outside::Told
         }
     }
 
