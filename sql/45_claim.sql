@@ -7,9 +7,13 @@
 -- each batch would cost as much as ten of its rows, and statistics of a queue say nothing: plans are generic.
 
 CREATE FUNCTION @extschema@._claimant(claimant text) RETURNS text
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT coalesce(claimant, session_user || '/' || pg_backend_pid()) $$;
+AS $$
+BEGIN
+    RETURN coalesce(claimant, session_user || '/' || pg_backend_pid());
+END;
+$$;
 COMMENT ON FUNCTION @extschema@._claimant(text) IS
     'Internal. The name given, or that of this session: its user and process id.';
 
