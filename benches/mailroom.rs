@@ -19,6 +19,8 @@
 mod claim;
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
+#[path = "mailroom/due.rs"]
+mod due;
 #[path = "mailroom/enqueue.rs"]
 mod enqueue;
 #[path = "mailroom/flatness.rs"]
@@ -49,7 +51,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 7] = [
+const SUBJECTS: [(&str, Measure); 8] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -57,6 +59,7 @@ const SUBJECTS: [(&str, Measure); 7] = [
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
     ("footprint", footprint::measure),
+    ("due", due::measure),
 ];
 
 fn main() {
