@@ -31,6 +31,8 @@ mod footprint;
 mod ground;
 #[path = "mailroom/handout.rs"]
 mod handout;
+#[path = "mailroom/kills.rs"]
+mod kills;
 #[path = "mailroom/latency.rs"]
 mod latency;
 #[path = "mailroom/pgbench.rs"]
@@ -51,7 +53,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 8] = [
+const SUBJECTS: [(&str, Measure); 9] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -60,6 +62,7 @@ const SUBJECTS: [(&str, Measure); 8] = [
     ("latency", latency::measure),
     ("footprint", footprint::measure),
     ("due", due::measure),
+    ("kills", kills::measure),
 ];
 
 fn main() {

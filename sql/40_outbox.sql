@@ -29,7 +29,7 @@ CREATE DOMAIN @extschema@._variables AS jsonb
 COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object.';
 
 CREATE DOMAIN @extschema@._one_line AS text
-    CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ '[\u0001-\u001F\u007F]');
+    CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ '[\u0001-\u001F\u007F-\u009F\u2028\u2029]');
 COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters.';
 
 CREATE TABLE @extschema@.outbox (

@@ -185,7 +185,7 @@ CREATE FUNCTION @extschema@.mailroom_preview(
     OUT body_text text,
     OUT body_html text
 )
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable

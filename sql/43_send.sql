@@ -47,6 +47,15 @@ FROM @extschema@.outbox o
 WHERE o.state IN ('scheduled', 'cancelled')
   AND (o.token IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
   AND @extschema@._is_own(o.enqueued_by)
+  -- What _submit refuses with a reason is refused here too.
+  AND isfinite(o.send_at)
+  AND isfinite(o.expires_at) IS NOT FALSE
+  AND (octet_length(o.subject) <= 998) IS NOT FALSE
+  AND (char_length(o.item_key) <= 255) IS NOT FALSE
+  AND (char_length(o.group_key) <= 255) IS NOT FALSE
+  AND o.max_attempts <= 1000
+  AND cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc) <= 50
+  AND (o.token IS NOT NULL OR @extschema@._addresses_problem(o.recipients || o.cc || o.bcc) IS NULL)
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._own_mail IS
     'Internal. Mail of the current user''s making that is scheduled or was cancelled.';
@@ -93,6 +102,7 @@ DECLARE
     replaced bigint[];
     done integer[] := '{}';
     ids bigint[] := '{}';
+    rounds integer := 0;
 BEGIN
     SELECT m.ordinal, r.reason
     INTO bad
@@ -113,7 +123,7 @@ BEGIN
                 WHEN m.subject = '' THEN 'subject is empty'
                 WHEN octet_length(m.subject) > 998
                     THEN format('subject has %s octets, at most 998 are allowed', octet_length(m.subject))
-                WHEN m.subject ~ '[\u0001-\u001F\u007F]' THEN 'subject contains a control character'
+                WHEN m.subject ~ '[\u0001-\u001F\u007F-\u009F\u2028\u2029]' THEN 'subject contains a control character'
                 WHEN m.body_text = '' THEN 'body_text is empty'
                 WHEN m.body_html = '' THEN 'body_html is empty'
                 WHEN m.kind = '' THEN 'kind is empty'
@@ -243,6 +253,12 @@ BEGIN
         JOIN unnest(todo) m USING (message_id);
 
         EXIT WHEN cardinality(done) = cardinality(messages);
+        rounds := rounds + 1;
+        IF rounds >= 100 THEN
+            RAISE object_in_use USING
+                MESSAGE = 'messages cannot be scheduled: an item_key is held by mail that cannot be replaced',
+                HINT = 'Use another item_key, or cancel that mail first.';
+        END IF;
         -- What is left found its key taken: look again who has it.
         todo := ARRAY(
             SELECT m

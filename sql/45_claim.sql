@@ -24,9 +24,9 @@ AS $$
 DECLARE
     term CONSTANT interval := coalesce(lease, make_interval(secs => @extschema@._lease()));
 BEGIN
-    IF term <= interval '0' THEN
+    IF term <= interval '0' OR term > interval '1 year' THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'lease must be longer than nothing',
+            MESSAGE = 'lease must be longer than nothing and at most a year',
             DETAIL = format('It is %s.', term),
             HINT = 'Leave it out to use mailroom.lease.';
     END IF;
@@ -487,6 +487,11 @@ BEGIN
             OR NOT @extschema@._due_may_sweep();
         sweep := true;
     END LOOP;
+    IF NOT sweep AND cardinality(places) < wanted THEN
+        -- Something may lie behind this session's position, too dear to look for just now: have senders told
+        -- to look again.
+        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
     IF places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
     END IF;

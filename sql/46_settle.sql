@@ -46,6 +46,28 @@ $$;
 COMMENT ON FUNCTION @extschema@._check_parallel(bigint[], integer[]) IS
     'Internal. Refuses arrays of another length than ids; NULLs pass. Errors: 2202E.';
 
+CREATE FUNCTION @extschema@._redact(error text, addresses text[], code text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- Before anything that takes time is done with it.
+    clean text := left(error, 4000);
+    address text;
+BEGIN
+    clean := regexp_replace(clean, '[A-Za-z0-9_-]{86}', '[token]', 'g');
+    FOREACH address IN ARRAY addresses LOOP
+        clean := replace(clean, address, '[address]');
+    END LOOP;
+    IF code <> '' THEN
+        clean := replace(clean, code, '[code]');
+    END IF;
+    RETURN left(clean, 1000);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._redact(text, text[], text) IS
+    'Internal. What a sender says went wrong, as far as others may read it: without signed tokens, these addresses and this code, and 1000 characters at most.';
+
 CREATE FUNCTION @extschema@._note_late(
     ids bigint[],
     items integer[],
@@ -69,7 +91,8 @@ BEGIN
     INSERT INTO @extschema@.attempts (outbox, attempt, outcome, ended_at, claimant, status, error)
     SELECT
         o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
-        statuses[u.item], errors[u.item]
+        statuses[u.item],
+        @extschema@._redact(errors[u.item], o.recipients || o.cc || o.bcc, o.data ->> 'code')
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item];
     RAISE LOG USING
@@ -97,36 +120,48 @@ DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     moment CONSTANT timestamptz := clock_timestamp();
     settled bigint;
+    grouped boolean;
     late integer[];
 BEGIN
     PERFORM @extschema@._check_parallel(ids, cardinality(provider_ids), cardinality(attempts));
     -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
     -- claimed; its state is not asked for, lest a partial index look better than the primary key.
     IF provider_ids IS NULL AND attempts IS NULL THEN
-        UPDATE @extschema@.outbox o
-        SET state = 'sent',
-            data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
-            claimed_until = NULL,
-            updated_at = moment,
-            ended_at = moment
-        WHERE o.id = ANY (ids)
-          AND o.claimed_by = who
-          AND o.claimed_until > moment;
+        WITH done AS (
+            UPDATE @extschema@.outbox o
+            SET state = 'sent',
+                data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+                claimed_until = NULL,
+                updated_at = moment,
+                ended_at = moment
+            WHERE o.id = ANY (ids)
+              AND o.claimed_by = who
+              AND o.claimed_until > moment
+            RETURNING o.group_key
+        )
+        SELECT count(*), count(d.group_key) > 0 INTO settled, grouped FROM done d;
     ELSE
-        UPDATE @extschema@.outbox o
-        SET state = 'sent',
-            data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
-            provider_id = provider_ids[u.item],
-            claimed_until = NULL,
-            updated_at = moment,
-            ended_at = moment
-        FROM unnest(ids) WITH ORDINALITY u (id, item)
-        WHERE o.id = u.id
-          AND o.claimed_by = who
-          AND o.claimed_until > moment
-          AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts);
+        WITH done AS (
+            UPDATE @extschema@.outbox o
+            SET state = 'sent',
+                data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+                provider_id = provider_ids[u.item],
+                claimed_until = NULL,
+                updated_at = moment,
+                ended_at = moment
+            FROM unnest(ids) WITH ORDINALITY u (id, item)
+            WHERE o.id = u.id
+              AND o.claimed_by = who
+              AND o.claimed_until > moment
+              AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts)
+            RETURNING o.group_key
+        )
+        SELECT count(*), count(d.group_key) > 0 INTO settled, grouped FROM done d;
     END IF;
-    GET DIAGNOSTICS settled = ROW_COUNT;
+    IF grouped THEN
+        -- The rest of the group can be claimed now.
+        PERFORM @extschema@._mail_due(moment);
+    END IF;
     IF settled = cardinality(ids) THEN
         RETURN '{}';
     END IF;
@@ -206,7 +241,9 @@ BEGIN
     ), judged AS MATERIALIZED (
         SELECT
             h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
-            coalesce(errors[h.item], 'no reason given') AS error,
+            coalesce(
+                @extschema@._redact(errors[h.item], o.recipients || o.cc || o.bcc, o.data ->> 'code'), 'no reason given'
+            ) AS error,
             CASE
                 WHEN permanent[h.item] OR o.attempts + 1 >= o.max_attempts THEN 'error'
                 WHEN w.again >= o.expires_at THEN 'expired'
@@ -216,7 +253,7 @@ BEGIN
         JOIN @extschema@.outbox o ON o.ctid = h.place
         CROSS JOIN LATERAL (
             SELECT moment + greatest(
-                make_interval(secs => @extschema@._backoff(o.attempts + 1)), retry_after[h.item]
+                make_interval(secs => @extschema@._backoff(o.attempts + 1)), CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
             ) AS again
             OFFSET 0
         ) w
@@ -238,7 +275,7 @@ BEGIN
             ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
         FROM judged j
         WHERE o.ctid = j.place
-        RETURNING o.id, o.state, o.send_at
+        RETURNING o.id, o.state, o.send_at, o.group_key
     )
     SELECT
         ARRAY(
@@ -246,14 +283,15 @@ BEGIN
             FROM unnest(ids) WITH ORDINALITY u (id, item)
             WHERE NOT EXISTS (SELECT FROM settled s WHERE s.id = u.id)
         ),
-        (SELECT min(s.send_at) FROM settled s WHERE s.state = 'scheduled')
+        (SELECT min(CASE WHEN s.group_key IS NULL THEN s.send_at ELSE moment END) FROM settled s
+            WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
     INTO late, earliest;
     PERFORM @extschema@._mail_due(earliest);
     RETURN @extschema@._note_late(ids, late, who, attempts, errors, statuses, 'failed');
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[]) IS
-    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. statuses: the provider''s answers. claimant, attempts, result and errors as for mailroom_mark_sent.';
+    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after, of which 30 days count; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. statuses: the provider''s answers. claimant, attempts, result and errors as for mailroom_mark_sent.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,

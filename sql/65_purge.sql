@@ -42,6 +42,14 @@ BEGIN
         WHERE a.outbox IN (SELECT g.id FROM gone g)
     )
     SELECT count(*) INTO purged FROM gone;
+    -- Those whose mail was deleted otherwise, or settled late after it was purged.
+    DELETE FROM @extschema@.attempts a
+    WHERE a.id = ANY (ARRAY(
+        SELECT w.id
+        FROM (SELECT i.id, i.outbox, i.ended_at FROM @extschema@.attempts i ORDER BY i.id LIMIT batch_limit) w
+        WHERE w.ended_at < horizon
+          AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = w.outbox)
+    ));
     DELETE FROM @extschema@.job_runs r
     WHERE r.id = ANY (ARRAY(
         SELECT j.id

@@ -78,16 +78,14 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._outbox_channel(),
     @extschema@._max_attempts()
 TO mailroom_app;
--- It sees the templates, which are no secret, and what they make of its data.
+-- It sees the templates, which are no secret, and what they make of its data; but it may not render a template of
+-- its own making, whose author is trusted with the server's memory.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_preview(text, jsonb, text),
-    @extschema@._compose(@extschema@.outbox),
     @extschema@._template(text, text),
     @extschema@._locales(text),
-    @extschema@._render(text, text, text, text),
-    @extschema@._builtin_templates(),
-    @extschema@._link_base_url()
+    @extschema@._builtin_templates()
 TO mailroom_app;
 
 -- mailroom_sender: takes tokens out of pending, signs them, writes the outbox and the diary, claims mails and
@@ -169,6 +167,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._next_group(timestamptz, text[]),
     @extschema@._pick_group(text, timestamptz),
     @extschema@._held(bigint[], text, integer[]),
+    @extschema@._redact(text, text[], text),
     @extschema@._check_parallel(bigint[], integer[]),
     @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text),
     @extschema@._purge(integer)
@@ -201,7 +200,8 @@ ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._outbox_end() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw_all() OWNER TO mailroom_admin;
--- So does the one function that tells an application who holds an item_key.
+-- So does the one function that tells an application who holds an item_key, and the one that shows it a mail.
+ALTER FUNCTION @extschema@.mailroom_preview(text, jsonb, text) OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._live(text[]) OWNER TO mailroom_admin;
 
 -- The purge deletes mails, which a sender may not do otherwise.

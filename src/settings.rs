@@ -92,7 +92,7 @@ pub fn define() {
     define_int(
         c"mailroom.poll_interval",
         c"How often an idle worker looks without being woken.",
-        c"The safety net for wake-ups that never came, such as those of prepared transactions.",
+        c"The safety net for wake-ups that never came, and how often finished mail is purged.",
         &POLL_INTERVAL,
         100..=3_600_000,
         GucFlags::UNIT_MS,

@@ -290,7 +290,10 @@ fn render(template: &Template<'_, '_>, part: Part, variables: &Value) -> Result<
         if rendered.trim().is_empty() {
             return Err(Problem::whole(part, "renders to nothing"));
         }
-        if rendered.chars().any(char::is_control) {
+        if rendered
+            .chars()
+            .any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
+        {
             return Err(Problem::whole(
                 part,
                 "renders to more than one line, or to a control character",

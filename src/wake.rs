@@ -405,10 +405,17 @@ pub fn took() {
 }
 
 fn give_back() {
-    if TOOK.get()
-        && let Some(bell) = BELLS.of_this_database()
-    {
-        bell.give_back();
+    if !(TOOK.get() || CLAIMED.get()) {
+        return;
+    }
+    if let Some(bell) = BELLS.of_this_database() {
+        if TOOK.get() {
+            bell.give_back();
+        }
+        if CLAIMED.get() {
+            // Due it was, and senders who looked meanwhile found it taken.
+            bell.remind(server::now());
+        }
     }
 }
 
@@ -461,6 +468,8 @@ thread_local! {
     static RECHECK: Cell<bool> = const { Cell::new(false) };
     /// Whether this transaction took rows of pending, which an abort gives back.
     static TOOK: Cell<bool> = const { Cell::new(false) };
+    /// Whether this transaction claimed mail, which an abort puts back.
+    static CLAIMED: Cell<bool> = const { Cell::new(false) };
     static CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -501,6 +510,8 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
 #[pg_extern(sql = false)]
 fn _claimed(until: TimestampWithTimeZone) {
     _announce_due(until);
+    register_callbacks();
+    CLAIMED.set(true);
     // SAFETY: in a transaction; sets a flag that lasts as long as it.
     unsafe { pg_sys::ForceSyncCommit() };
 }
@@ -530,6 +541,7 @@ unsafe extern "C-unwind" fn at_transaction_event(
             queued.drain(..).for_each(|part| all.add(&part));
             let recheck = RECHECK.replace(false);
             TOOK.set(false);
+            CLAIMED.set(false);
             match BELLS.of_this_database() {
                 Some(bell) => {
                     if all.tokens > 0 {
@@ -547,7 +559,7 @@ unsafe extern "C-unwind" fn at_transaction_event(
                 None => {}
             }
         }),
-        // Who commits a prepared transaction, and when, is not known here: the poll floor finds its tokens.
+        // Who commits a prepared transaction, and when, is not known here; `ddl.rs` has the worker look when it is.
         XACT_EVENT_ABORT | XACT_EVENT_PREPARE => {
             QUEUED.with_borrow_mut(Vec::clear);
             RECHECK.set(false);
@@ -555,6 +567,7 @@ unsafe extern "C-unwind" fn at_transaction_event(
                 give_back();
             }
             TOOK.set(false);
+            CLAIMED.set(false);
         }
         _ => {}
     }

@@ -747,6 +747,41 @@ fn senders_hear_of_claims_that_lapse() {
 }
 
 #[test]
+fn senders_hear_of_claims_that_are_rolled_back_and_of_groups_that_are_free_again() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', group_key => 'g') FROM generate_series(1, 2)",
+        )
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    client
+        .batch_execute("BEGIN; SELECT FROM mailroom_claim(2, '1 h', 'one'); ROLLBACK")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    client
+        .batch_execute("SELECT FROM mailroom_claim(1, '1 h', 'one')")
+        .unwrap();
+    let free = "SELECT count(*) FROM mailroom_claim(1, '1 h', 'two')";
+    assert_eq!(number(&mut client, free), 0);
+    client
+        .batch_execute(
+            "SELECT mailroom_mark_sent(id, claimant => 'one') FROM outbox WHERE claimed_by = 'one'",
+        )
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    assert_eq!(number(&mut client, free), 1);
+}
+
+#[test]
 fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
     let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
     let mut client = cluster.create_database("app");

@@ -248,4 +248,13 @@ SELECT id, state FROM outbox ORDER BY id;
 RESET mailroom.retention;
 
 DROP VIEW story, history;
+
+-- What a sender says went wrong may quote what others must not read.
+INSERT INTO outbox (kind, recipients, subject, body_text, data)
+VALUES ('own', '{quoted@example.com}', 'S', 'T', '{"code": "04711"}') RETURNING id AS quoted \gset
+SELECT count(*) FROM mailroom_claim(100, '1 h', 'me');
+SELECT mailroom_mark_error(:quoted, 'refused: <quoted@example.com> 04711 ' || repeat('A', 86) || repeat('.', 2000), '400000 years', claimant => 'me');
+SELECT left(last_error, 60), length(last_error), send_at < now() + interval '31 days' AS bounded FROM outbox WHERE id = :quoted;
+SELECT mailroom_claim(1, '400000 years');
+
 DROP EXTENSION mailroom CASCADE;
