@@ -32,6 +32,8 @@ SELECT
     a.login,
     -- A token may be good for ever; the calendar ends here with the year 9999.
     to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at,
+    -- Five guesses at one of 100,000 codes, then the token is of no use.
+    t.wrong_codes >= 5 AS locked,
     v.reason,
     CASE v.reason
         WHEN 'token expired before it was handed out' THEN 'expired'
@@ -50,6 +52,7 @@ CROSS JOIN LATERAL (
             WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
             ELSE 'active'::@extschema@.account_status
         END THEN 'account is ' || a.status::text
+        WHEN t.revoked_at IS NOT NULL THEN 'token was revoked before it was handed out'
         WHEN octet_length(t.secret) <> 32 THEN 'secret is not 32 bytes'
         WHEN t.code !~ '^[0-9]{5}$' THEN 'code is not five digits'
     END AS reason

@@ -140,6 +140,11 @@ BEGIN
         )
     ) w;
     PERFORM @extschema@._scan_end(sweep, NULL, NULL);
+    -- Requests that were not announced, or were not to be had when their turn came.
+    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+        waiting := waiting + 1;
+        urgent := true;
+    END IF;
     paused := EXISTS (SELECT FROM @extschema@.pauses);
 END;
 $$;
@@ -167,6 +172,9 @@ AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
 BEGIN
+    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+        PERFORM @extschema@.mailroom_answer_requests(NULL);
+    END IF;
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;

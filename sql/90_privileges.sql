@@ -35,16 +35,26 @@ GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_mon
 -- mailroom_admin: all data and all functions, and the rights behind the triggers below. Not TRIGGER: whoever
 -- may put a trigger on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
-    @extschema@.jobs, @extschema@.outbox, @extschema@.job_runs, @extschema@.pauses TO mailroom_admin;
+    @extschema@.jobs, @extschema@.outbox, @extschema@.job_runs, @extschema@.pauses, @extschema@.requests
+    TO mailroom_admin;
 GRANT SELECT ON @extschema@._handout, @extschema@._token_ages TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.job_runs_id_seq TO mailroom_admin;
+    @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
 
 -- mailroom_app: registers people, and checks the link of a mail. It sees no token and no mail.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@._verify(text, text, text) TO mailroom_app;
+
+-- What came of a link, and the links that people ask for: all of it behind these four, which lend the rights
+-- of mailroom_admin.
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_peek(text),
+    @extschema@.mailroom_redeem(text, text),
+    @extschema@.mailroom_request_activation(text),
+    @extschema@.mailroom_request_recovery(text)
+TO mailroom_app;
 
 -- mailroom_sender: takes tokens out of pending, signs them, writes the outbox and the diary. The worker
 -- runs as this role. The hand-out functions run with the caller's rights, hence the grants on the tables:
@@ -86,6 +96,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._run_batch(integer, text)
 TO mailroom_sender;
 
+-- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends the
+-- rights of mailroom_admin. Whether there is anything to answer is asked before.
+GRANT SELECT (id) ON @extschema@.requests TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_sender;
+
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages TO mailroom_monitor;
@@ -102,3 +117,11 @@ ALTER FUNCTION @extschema@._tokens_activate_account() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw_all() OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@._accounts_revoke_tokens() OWNER TO mailroom_admin;
+
+-- So do the calls of the application, and the answers to requests.
+ALTER FUNCTION @extschema@.mailroom_peek(text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_redeem(text, text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_request_activation(text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_request_recovery(text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_answer_requests(integer) OWNER TO mailroom_admin;

@@ -8,6 +8,7 @@
 //! | [`token`] | the wire format: sign, parse, verify (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
+//! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
@@ -28,6 +29,7 @@ use pgrx::prelude::*;
 mod batch;
 mod ddl;
 mod failures;
+mod guesses;
 mod keys;
 mod launcher;
 mod notify;
@@ -78,10 +80,25 @@ extension_sql_file!(
     requires = ["handout"]
 );
 extension_sql_file!(
+    "../sql/70_redeem.sql",
+    name = "redeem",
+    requires = ["worker"]
+);
+extension_sql_file!(
+    "../sql/72_requests.sql",
+    name = "requests",
+    requires = ["redeem"]
+);
+extension_sql_file!(
+    "../sql/74_rotate.sql",
+    name = "rotate",
+    requires = ["requests"]
+);
+extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["worker"]
+    requires = ["rotate"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.
