@@ -171,48 +171,48 @@ AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     given CONSTANT text := nullif(code, '');
-    found record;
+    judged record;
     locked boolean;
     place tid;
     ended bigint[];
 BEGIN
     outcome := 'invalid';
-    SELECT j.* INTO found FROM @extschema@._judge_link(token) j;
-    IF found.token IS NULL THEN
+    SELECT j.* INTO judged FROM @extschema@._judge_link(token) j;
+    IF judged.token IS NULL THEN
         RETURN;
     END IF;
-    IF found.action = 'password_recovery' AND (found.locked OR given IS NULL) THEN
-        outcome := CASE WHEN found.locked THEN 'locked' ELSE 'code_required' END;
-        action := found.action;
+    IF judged.action = 'password_recovery' AND (judged.locked OR given IS NULL) THEN
+        outcome := CASE WHEN judged.locked THEN 'locked' ELSE 'code_required' END;
+        action := judged.action;
         RETURN;
     END IF;
 
     -- One at a time from here on. What was seen before the lock may be so no longer; nobody but holders of
     -- this lock counts codes.
-    PERFORM FROM @extschema@.accounts a WHERE a.id = found.account FOR NO KEY UPDATE;
+    PERFORM FROM @extschema@.accounts a WHERE a.id = judged.account FOR NO KEY UPDATE;
     SELECT h.locked INTO locked
     FROM @extschema@._handout h
-    WHERE h.token = found.token
+    WHERE h.token = judged.token
       AND h.reason IS NULL;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    action := found.action;
-    IF found.action = 'password_recovery' THEN
+    action := judged.action;
+    IF judged.action = 'password_recovery' THEN
         IF locked THEN
             outcome := 'locked';
             RETURN;
         END IF;
-        IF NOT @extschema@._same_code(found.code, given) THEN
+        IF NOT @extschema@._same_code(judged.code, given) THEN
             SELECT t.ctid INTO place
             FROM @extschema@.tokens t
-            WHERE t.id = found.token
+            WHERE t.id = judged.token
             FOR NO KEY UPDATE;
-            PERFORM @extschema@._count_wrong_code(place, found.token);
+            PERFORM @extschema@._count_wrong_code(place, judged.token);
             SELECT CASE WHEN h.locked THEN 'locked' ELSE 'wrong_code' END
             INTO outcome
             FROM @extschema@._handout h
-            WHERE h.token = found.token;
+            WHERE h.token = judged.token;
             RETURN;
         END IF;
     END IF;
@@ -220,24 +220,24 @@ BEGIN
     -- A recovery ends everything that is open: whoever needed it cannot vouch for the rest.
     WITH closed AS (
         UPDATE @extschema@.tokens t
-        SET consumed_at = CASE WHEN t.id = found.token THEN stamp END,
-            revoked_at = CASE WHEN t.id <> found.token THEN stamp END
-        WHERE t.account = found.account
+        SET consumed_at = CASE WHEN t.id = judged.token THEN stamp END,
+            revoked_at = CASE WHEN t.id <> judged.token THEN stamp END
+        WHERE t.account = judged.account
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
-          AND (t.action = found.action OR found.action = 'password_recovery')
-          AND (t.id = found.token OR t.expires_at > stamp)
+          AND (t.action = judged.action OR judged.action = 'password_recovery')
+          AND (t.id = judged.token OR t.expires_at > stamp)
         RETURNING t.id
     )
     SELECT array_agg(c.id) INTO ended FROM closed c;
     PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked');
     -- Somebody who writes tokens by hand was faster.
-    IF found.token <> ALL (coalesce(ended, '{}')) THEN
+    IF judged.token <> ALL (coalesce(ended, '{}')) THEN
         action := NULL;
         RETURN;
     END IF;
     outcome := 'ok';
-    account := found.account;
+    account := judged.account;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_redeem(text, text) IS

@@ -82,7 +82,7 @@ SELECT * FROM mailroom_redeem(link(:t));
 SELECT * FROM mailroom_peek(link(:t));
 SELECT * FROM ends WHERE id = :t;
 
--- With columns of somebody's own behind it, with a dropped one, and with nulls before it.
+-- The count is found whatever columns come and go behind it, and wherever the row moves.
 ALTER TABLE tokens ADD note text DEFAULT 'a note', ADD gone int DEFAULT 7;
 ALTER TABLE tokens DROP gone;
 SELECT recovery(2) AS t \gset
@@ -136,8 +136,6 @@ SELECT b.what, r, p FROM bad b, mailroom_redeem(b.token, b.code) r, mailroom_pee
 SELECT * FROM ends WHERE id = :other;
 -- The one they were made from is good.
 SELECT outcome FROM mailroom_redeem(link(:other), code(:other));
--- What the lockout of one says nothing about: NULL as a code.
-SELECT outcome FROM mailroom_redeem(link(:other), NULL);
 
 -- Redeeming one ends its siblings, and the mail that carries them; a recovery ends what else is open.
 TRUNCATE accounts, outbox CASCADE;
