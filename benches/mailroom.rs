@@ -15,6 +15,8 @@
 )]
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 
+#[path = "mailroom/alike.rs"]
+mod alike;
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
 #[path = "mailroom/enqueue.rs"]
@@ -29,10 +31,16 @@ mod ground;
 mod handout;
 #[path = "mailroom/latency.rs"]
 mod latency;
+#[path = "mailroom/links.rs"]
+mod links;
 #[path = "mailroom/pgbench.rs"]
 mod pgbench;
 #[path = "mailroom/plan.rs"]
 mod plan;
+#[path = "mailroom/redeem.rs"]
+mod redeem;
+#[path = "mailroom/requests.rs"]
+mod requests;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
 #[path = "mailroom/table.rs"]
@@ -47,13 +55,16 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 6] = [
+const SUBJECTS: [(&str, Measure); 9] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
     ("footprint", footprint::measure),
+    ("redeem", redeem::measure),
+    ("requests", requests::measure),
+    ("links", links::measure),
 ];
 
 fn main() {
