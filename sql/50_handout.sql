@@ -32,8 +32,6 @@ SELECT
     a.login,
     -- A token may be good for ever; the calendar ends here with the year 9999.
     to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at,
-    -- Five guesses at one of 100,000 codes, then the token is of no use.
-    t.wrong_codes >= 5 AS locked,
     v.reason,
     CASE v.reason
         WHEN 'token expired before it was handed out' THEN 'expired'

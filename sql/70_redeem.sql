@@ -102,6 +102,28 @@ CREATE TRIGGER accounts_revoke_tokens
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._accounts_revoke_tokens();
 
+-- What redeeming asks of a token. Each column is one cheap comparison: the time it takes must not tell which
+-- of them failed. Who is eligible is as in _handout.
+CREATE VIEW @extschema@._links AS
+SELECT
+    t.id AS token,
+    t.account,
+    t.action,
+    t.secret,
+    t.code,
+    t.consumed_at IS NULL AND t.revoked_at IS NULL AS unused,
+    t.expires_at,
+    a.status = CASE t.action
+        WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
+        ELSE 'active'::@extschema@.account_status
+    END AS eligible,
+    -- Five guesses at one of 100,000 codes.
+    t.wrong_codes >= 5 AS locked
+FROM @extschema@.tokens t
+JOIN @extschema@.accounts a ON a.id = t.account;
+COMMENT ON VIEW @extschema@._links IS
+    'Internal. Tokens as redeeming sees them; eligible: the account may use it; locked: too many wrong codes.';
+
 CREATE FUNCTION @extschema@._judge_link(
     link text,
     OUT token bigint,
@@ -113,24 +135,39 @@ CREATE FUNCTION @extschema@._judge_link(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()));
 BEGIN
     SELECT v.token, v.account, v.action, v.code, v.locked
     INTO token, account, action, code, locked
     FROM (
         SELECT
-            h.token, h.account, h.action, h.code, h.locked, h.reason,
-            -- The MAC of a recovery covers its code, so the one that was mailed is put in. An unknown token
-            -- is verified all the same: the work is that of one found and forged.
-            @extschema@._verify(link, coalesce(h.action::text, 'activation'), h.code) AS genuine
+            n.*,
+            n.secret = s.secret AS found,
+            -- The MAC of a recovery covers its code, so the one that was mailed is put in.
+            @extschema@._verify(link, coalesce(n.action::text, 'activation'), n.code) AS genuine
         FROM (SELECT @extschema@._token_secret(link) OFFSET 0) s (secret)
-        LEFT JOIN @extschema@._handout h ON h.secret = s.secret
+        -- The next row there is, so that an unknown token takes the same reading and the same verifying as
+        -- one that is known and forged, used or expired.
+        LEFT JOIN LATERAL (
+            SELECT l.*
+            FROM @extschema@._links l
+            WHERE l.secret >= s.secret
+            ORDER BY l.secret
+            LIMIT 1
+        ) n ON true
         OFFSET 0
     ) v
     WHERE v.genuine
-      AND v.token IS NOT NULL
-      AND v.reason IS NULL;
+      AND v.found
+      AND v.unused
+      AND v.eligible
+      AND v.expires_at > stamp;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
@@ -190,10 +227,12 @@ BEGIN
     -- One at a time from here on. What was seen before the lock may be so no longer; nobody but holders of
     -- this lock counts codes.
     PERFORM FROM @extschema@.accounts a WHERE a.id = judged.account FOR NO KEY UPDATE;
-    SELECT h.locked INTO locked
-    FROM @extschema@._handout h
-    WHERE h.token = judged.token
-      AND h.reason IS NULL;
+    SELECT l.locked INTO locked
+    FROM @extschema@._links l
+    WHERE l.token = judged.token
+      AND l.unused
+      AND l.eligible
+      AND l.expires_at > extract(epoch FROM clock_timestamp());
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -209,10 +248,10 @@ BEGIN
             WHERE t.id = judged.token
             FOR NO KEY UPDATE;
             PERFORM @extschema@._count_wrong_code(place, judged.token);
-            SELECT CASE WHEN h.locked THEN 'locked' ELSE 'wrong_code' END
+            SELECT CASE WHEN l.locked THEN 'locked' ELSE 'wrong_code' END
             INTO outcome
-            FROM @extschema@._handout h
-            WHERE h.token = judged.token;
+            FROM @extschema@._links l
+            WHERE l.token = judged.token;
             RETURN;
         END IF;
     END IF;

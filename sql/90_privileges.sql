@@ -37,7 +37,7 @@ GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_mon
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.job_runs, @extschema@.pauses, @extschema@.requests
     TO mailroom_admin;
-GRANT SELECT ON @extschema@._handout, @extschema@._token_ages TO mailroom_admin;
+GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
     @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
 
