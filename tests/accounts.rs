@@ -232,6 +232,66 @@ fn of_32_sessions_that_redeem_one_link_one_wins() {
     }
 }
 
+/// A session may have its own plans printed, constants and all: there are none in them that it did not bring.
+#[test]
+fn what_a_session_makes_the_server_print_holds_no_code() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute("CREATE ROLE web LOGIN IN ROLE mailroom_app")
+        .unwrap();
+    let link = Link::recovery(&mut client, "a");
+    let secret: Vec<u8> = client
+        .query_one("SELECT secret FROM tokens WHERE id = $1", &[&link.id])
+        .unwrap()
+        .get(0);
+    let (sender, printed) = std::sync::mpsc::channel();
+    let mut web = postgres::Config::new()
+        .host_path(cluster.socket())
+        .user("web")
+        .dbname("app")
+        .notice_callback(move |notice| {
+            let detail = notice.detail().unwrap_or_default();
+            let _ = sender.send(format!("{} {detail}", notice.message()));
+        })
+        .connect(postgres::NoTls)
+        .unwrap();
+    web.batch_execute(
+        "SET client_min_messages = debug5; SET debug_pretty_print = off; \
+         SET debug_print_parse = on; SET debug_print_rewritten = on; SET debug_print_plan = on",
+    )
+    .unwrap();
+    for code in [Some(link.wrong()), None] {
+        redeem(&mut web, &link.token, code.as_deref()).unwrap();
+        web.query("SELECT mailroom_peek($1)", &[&link.token])
+            .unwrap();
+    }
+    web.execute("SELECT mailroom_request_recovery('a@example.com')", &[])
+        .unwrap();
+    drop(web);
+    // Long lines are broken.
+    let printed: Vec<String> = printed.iter().collect();
+    let printed = printed
+        .iter()
+        .flat_map(|text| text.split_whitespace())
+        .collect::<Vec<_>>()
+        .join(" ");
+    // A constant is printed as its bytes, signed.
+    let bytes = |value: &[u8]| {
+        value
+            .iter()
+            .map(|byte| byte.cast_signed().to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert!(
+        printed.contains(&bytes(b"a@example.com")),
+        "what it brought"
+    );
+    assert!(!printed.contains(&bytes(link.code.as_bytes())));
+    assert!(!printed.contains(&bytes(&secret[..8])));
+}
+
 /// Random numbers that are the same in every run: xorshift64*.
 struct Random(u64);
 
