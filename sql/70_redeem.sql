@@ -142,9 +142,10 @@ CREATE FUNCTION @extschema@._judge_link(
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()));
+    judged record;
 BEGIN
     SELECT v.token, v.account, v.action, v.code, v.locked
-    INTO token, account, action, code, locked
+    INTO judged
     FROM (
         SELECT
             n.*,
@@ -168,6 +169,11 @@ BEGIN
       AND v.unused
       AND v.eligible
       AND v.expires_at > stamp;
+    token := judged.token;
+    account := judged.account;
+    action := judged.action;
+    code := judged.code;
+    locked := judged.locked;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
@@ -177,17 +183,17 @@ CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT acti
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    judged record;
 BEGIN
-    SELECT
-        CASE
-            WHEN j.token IS NULL THEN 'invalid'
-            WHEN j.action = 'activation' THEN 'ok'
-            WHEN j.locked THEN 'locked'
-            ELSE 'code_required'
-        END,
-        j.action
-    INTO outcome, action
-    FROM @extschema@._judge_link(token) j;
+    SELECT j.* INTO judged FROM @extschema@._judge_link(token) j;
+    action := judged.action;
+    outcome := CASE
+        WHEN judged.token IS NULL THEN 'invalid'
+        WHEN judged.action = 'activation' THEN 'ok'
+        WHEN judged.locked THEN 'locked'
+        ELSE 'code_required'
+    END;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_peek(text) IS
