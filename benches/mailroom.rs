@@ -17,8 +17,12 @@
 
 #[path = "mailroom/alike.rs"]
 mod alike;
+#[path = "mailroom/claim.rs"]
+mod claim;
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
+#[path = "mailroom/due.rs"]
+mod due;
 #[path = "mailroom/enqueue.rs"]
 mod enqueue;
 #[path = "mailroom/flatness.rs"]
@@ -55,13 +59,15 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 9] = [
+const SUBJECTS: [(&str, Measure); 11] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
+    ("claim", claim::measure),
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
     ("footprint", footprint::measure),
+    ("due", due::measure),
     ("redeem", redeem::measure),
     ("requests", requests::measure),
     ("links", links::measure),

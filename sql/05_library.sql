@@ -33,6 +33,22 @@ CREATE FUNCTION @extschema@._max_attempts() RETURNS integer
     AS 'MODULE_PATHNAME', '_max_attempts_wrapper';
 COMMENT ON FUNCTION @extschema@._max_attempts() IS 'Internal. mailroom.max_attempts.';
 
+CREATE FUNCTION @extschema@._lease() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_lease_wrapper';
+COMMENT ON FUNCTION @extschema@._lease() IS 'Internal. mailroom.lease in seconds.';
+
+CREATE FUNCTION @extschema@._retention() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_retention_wrapper';
+COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. mailroom.retention in seconds.';
+
+CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
+    LANGUAGE c VOLATILE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_backoff_wrapper';
+COMMENT ON FUNCTION @extschema@._backoff(integer) IS
+    'Internal. Seconds to wait after so many failed attempts: uniform between 0 and 5 s doubled with each attempt, 1 hour at most.';
+
 CREATE FUNCTION @extschema@._channel() RETURNS text
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_channel_wrapper';
@@ -48,6 +64,51 @@ CREATE FUNCTION @extschema@._link_base_url() RETURNS text
     AS 'MODULE_PATHNAME', '_link_base_url_wrapper';
 COMMENT ON FUNCTION @extschema@._link_base_url() IS
     'Internal. mailroom.link_base_url without a trailing slash; NULL when it is not set.';
+
+CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_addresses_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._addresses_problem(text[]) IS
+    'Internal. What is wrong with the first element that is no mail address, beginning with its place as in [2]; NULL when all are.';
+
+CREATE FUNCTION @extschema@._locales(wanted text) RETURNS text[]
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_locales_wrapper';
+COMMENT ON FUNCTION @extschema@._locales(text) IS
+    'Internal. The locales in which to look for a template, best first: the wanted one and its shorter forms, then mailroom.locale and its shorter forms.';
+
+CREATE FUNCTION @extschema@._template_problem(part text, source text) RETURNS text
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_template_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._template_problem(text, text) IS
+    'Internal. Why this source cannot be the part subject, body_text or body_html of a template, with line and column; NULL when it can. Error: 22023 for another part.';
+
+CREATE FUNCTION @extschema@._render(
+    subject_source text,
+    text_source text,
+    html_source text,
+    variables text,
+    OUT subject text,
+    OUT body_text text,
+    OUT body_html text,
+    OUT error text
+) RETURNS SETOF record
+    LANGUAGE c STABLE PARALLEL RESTRICTED ROWS 1
+    AS 'MODULE_PATHNAME', '_render_wrapper';
+COMMENT ON FUNCTION @extschema@._render(text, text, text, text) IS
+    'Internal. One row: the parts rendered with these variables, the text of a JSON object; or all NULL but error, which holds no value of a variable. A source that is NULL is not rendered.';
+
+CREATE FUNCTION @extschema@._builtin_templates(
+    OUT kind text,
+    OUT locale text,
+    OUT subject text,
+    OUT body_text text,
+    OUT body_html text
+) RETURNS SETOF record
+    LANGUAGE c STABLE PARALLEL SAFE ROWS 2
+    AS 'MODULE_PATHNAME', '_builtin_templates_wrapper';
+COMMENT ON FUNCTION @extschema@._builtin_templates() IS
+    'Internal. The templates that come with the library.';
 
 CREATE FUNCTION @extschema@._sign(action text, secret bytea, code text) RETURNS text
     LANGUAGE c STABLE PARALLEL RESTRICTED
@@ -85,6 +146,18 @@ CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS boolean
 COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS
     'Internal. Tells the worker of this database, once the transaction commits, that a message becomes due or a claim lapses at this time. True when the caller is to NOTIFY.';
 
+CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_claimed_wrapper';
+COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
+    'Internal. Tells the worker when a lease ends, and has this transaction brought to disk when it commits.';
+
+CREATE FUNCTION @extschema@._took() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_took_wrapper';
+COMMENT ON FUNCTION @extschema@._took() IS
+    'Internal. Has the worker look again if this transaction, which took rows of pending, is rolled back.';
+
 CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
@@ -102,6 +175,54 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
     AS 'MODULE_PATHNAME', '_scan_end_wrapper';
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
+
+CREATE FUNCTION @extschema@._due_begin() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._due_begin() IS
+    'Internal. Begins a scan for due mail; true when it must start at the very beginning.';
+
+CREATE FUNCTION @extschema@._due_may_sweep() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
+COMMENT ON FUNCTION @extschema@._due_may_sweep() IS
+    'Internal. Whether a scan that found too little may start at the very beginning now.';
+
+CREATE FUNCTION @extschema@._due_positions(OUT priority smallint, OUT send_at timestamptz, OUT id bigint)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_positions_wrapper';
+COMMENT ON FUNCTION @extschema@._due_positions() IS
+    'Internal. Where this session''s scan of each priority starts, urgent first; a hint, never the truth.';
+
+CREATE FUNCTION @extschema@._due_note(swept boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_note_wrapper';
+COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint) IS
+    'Internal. Notes the last row that a scan of a priority came to.';
+
+CREATE FUNCTION @extschema@._due_end(swept boolean) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_end_wrapper';
+COMMENT ON FUNCTION @extschema@._due_end(boolean) IS 'Internal. Ends a scan for due mail.';
+
+CREATE FUNCTION @extschema@._due_leases(swept boolean, until timestamptz) RETURNS timestamptz
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_leases_wrapper';
+COMMENT ON FUNCTION @extschema@._due_leases(boolean, timestamptz) IS
+    'Internal. The end of lease from which on this session has to look for lapsed claims, NULL for all; the next look starts at until.';
+
+CREATE FUNCTION @extschema@._purge_position() RETURNS bigint
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_purge_position_wrapper';
+COMMENT ON FUNCTION @extschema@._purge_position() IS
+    'Internal. The row of outbox behind which this session''s next batch of a purge starts.';
+
+CREATE FUNCTION @extschema@._purge_note(id bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_purge_note_wrapper';
+COMMENT ON FUNCTION @extschema@._purge_note(bigint) IS
+    'Internal. Notes the row of outbox up to which a purge came, 0 for all of them.';
 
 CREATE FUNCTION @extschema@._worker_report(
     OUT pid integer,

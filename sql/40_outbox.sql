@@ -2,25 +2,49 @@
 --
 -- mailroom_collect fills it; senders claim and settle its rows. Invariants: a token is live in at most one
 -- row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or a link
--- is only in rows that are still to be sent (I7).
+-- is only in rows that are still to be sent (I7); what became of each attempt to send is told by the row
+-- itself or, unless it went out, by a row of attempts. Each row is updated twice in its life, so whatever
+-- an update would pay for (constraints, triggers, indexes) is kept out of its way.
 
 CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');
 COMMENT ON TYPE @extschema@.outbox_state IS
     'scheduled and claimed are live; sent, error, cancelled and expired are final.';
 
+-- Constraints of a domain are looked at when a value comes in, those of a table at each update of its rows.
+CREATE DOMAIN @extschema@._addresses AS text[]
+    CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
+    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (VALUE::text !~ '[\u0001-\u001F\u007F]');
+COMMENT ON DOMAIN @extschema@._addresses IS 'Internal. Mail addresses, none of them null or empty, without control characters.';
+
+CREATE DOMAIN @extschema@._recipients AS @extschema@._addresses
+    CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(VALUE) > 0);
+COMMENT ON DOMAIN @extschema@._recipients IS 'Internal. At least one mail address.';
+
+CREATE DOMAIN @extschema@._kind AS text
+    CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '');
+COMMENT ON DOMAIN @extschema@._kind IS 'Internal. What sort of mail it is.';
+
+CREATE DOMAIN @extschema@._variables AS jsonb
+    CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(VALUE) = 'object');
+COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object.';
+
+CREATE DOMAIN @extschema@._one_line AS text
+    CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ '[\u0001-\u001F\u007F]');
+COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters.';
+
 CREATE TABLE @extschema@.outbox (
     id bigserial,
     message_id uuid NOT NULL DEFAULT gen_random_uuid(),
-    kind text NOT NULL,
+    kind @extschema@._kind NOT NULL,
     token bigint,
     account bigint,
-    recipients text[] NOT NULL,
-    cc text[] NOT NULL DEFAULT '{}',
-    bcc text[] NOT NULL DEFAULT '{}',
-    subject text,
+    recipients @extschema@._recipients NOT NULL,
+    cc @extschema@._addresses NOT NULL DEFAULT '{}',
+    bcc @extschema@._addresses NOT NULL DEFAULT '{}',
+    subject @extschema@._one_line,
     body_text text,
     body_html text,
-    data jsonb NOT NULL DEFAULT '{}',
+    data @extschema@._variables NOT NULL DEFAULT '{}',
     priority smallint NOT NULL DEFAULT 0,
     state @extschema@.outbox_state NOT NULL DEFAULT 'scheduled',
     send_at timestamptz NOT NULL DEFAULT now(),
@@ -29,6 +53,7 @@ CREATE TABLE @extschema@.outbox (
     max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
     last_error text,
     claimed_by text,
+    claimed_at timestamptz,
     claimed_until timestamptz,
     item_key text,
     group_key text,
@@ -38,21 +63,25 @@ CREATE TABLE @extschema@.outbox (
     updated_at timestamptz NOT NULL DEFAULT now(),
     ended_at timestamptz,
     CONSTRAINT outbox_pkey PRIMARY KEY (id),
-    CONSTRAINT outbox_kind_must_not_be_empty CHECK (kind <> ''),
-    CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(recipients) > 0),
-    CONSTRAINT outbox_addresses_must_not_contain_control_characters
-        CHECK ((recipients || cc || bcc)::text !~ '[\u0001-\u001F\u007F]'),
-    CONSTRAINT outbox_subject_must_be_one_line CHECK (subject !~ '[\u0001-\u001F\u007F]'),
-    CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(data) = 'object'),
     CONSTRAINT outbox_attempts_must_not_be_negative CHECK (attempts >= 0),
     CONSTRAINT outbox_max_attempts_must_be_positive CHECK (max_attempts > 0),
-    CONSTRAINT outbox_claim_must_have_claimant_and_end
-        CHECK ((state = 'claimed') = (claimed_by IS NOT NULL AND claimed_until IS NOT NULL)),
-    CONSTRAINT outbox_final_state_must_have_its_time
-        CHECK ((state IN ('scheduled', 'claimed')) = (ended_at IS NULL)),
-    CONSTRAINT outbox_error_must_have_a_reason CHECK (state <> 'error' OR last_error IS NOT NULL),
-    CONSTRAINT outbox_final_row_must_not_hold_a_secret
-        CHECK (state IN ('scheduled', 'claimed') OR token IS NULL OR NOT data ?| '{token,code,link}')
+    CONSTRAINT outbox_claim_must_have_claimant_and_end CHECK (
+        CASE state
+            WHEN 'claimed' THEN claimed_by IS NOT NULL AND claimed_at IS NOT NULL AND claimed_until IS NOT NULL
+            WHEN 'scheduled' THEN claimed_until IS NULL
+            ELSE true
+        END
+    ),
+    CONSTRAINT outbox_live_row_must_not_have_ended
+        CHECK (ended_at IS NULL OR state NOT IN ('scheduled', 'claimed')),
+    CONSTRAINT outbox_error_must_have_a_reason
+        CHECK (last_error IS NOT NULL OR state <> 'error' OR token IS NOT NULL)
+) WITH (
+    -- A page has room for the new versions of its rows: they stay where they are, and less of them is logged.
+    fillfactor = 50,
+    -- Finished rows stay for days. Vacuum by what was written since, not by the table's size.
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 50000
 );
 COMMENT ON TABLE @extschema@.outbox IS 'One row a mail: what to send, to whom, when, and what became of it.';
 COMMENT ON COLUMN @extschema@.outbox.message_id IS
@@ -69,8 +98,11 @@ COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'Of no use after this time; N
 COMMENT ON COLUMN @extschema@.outbox.attempts IS 'Sends that were tried and did not succeed, or may not have.';
 COMMENT ON COLUMN @extschema@.outbox.max_attempts IS 'After this many attempts the row ends as error.';
 COMMENT ON COLUMN @extschema@.outbox.last_error IS 'Why the latest attempt failed, or why the row ended unsent.';
-COMMENT ON COLUMN @extschema@.outbox.claimed_by IS 'Who is sending it.';
-COMMENT ON COLUMN @extschema@.outbox.claimed_until IS 'When the claim lapses unless it is settled.';
+COMMENT ON COLUMN @extschema@.outbox.claimed_by IS
+    'Who is sending it; of a row that has ended, whoever tried last. NULL while it is scheduled.';
+COMMENT ON COLUMN @extschema@.outbox.claimed_at IS 'When claimed_by claimed it.';
+COMMENT ON COLUMN @extschema@.outbox.claimed_until IS
+    'When the claim lapses unless it is settled; NULL unless it is claimed.';
 COMMENT ON COLUMN @extschema@.outbox.item_key IS 'The application''s own key; unique among live rows.';
 COMMENT ON COLUMN @extschema@.outbox.group_key IS 'Rows of one group are handed to one sender at a time.';
 COMMENT ON COLUMN @extschema@.outbox.enqueued_by IS 'The role that put the row here.';
@@ -86,33 +118,93 @@ CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token)
     WHERE state IN ('scheduled', 'claimed') AND token IS NOT NULL;
 CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
     WHERE state IN ('scheduled', 'claimed') AND item_key IS NOT NULL;
-CREATE INDEX outbox_live_group_key ON @extschema@.outbox (group_key)
-    WHERE state IN ('scheduled', 'claimed') AND group_key IS NOT NULL;
+-- Groups: the order in which they are claimed, their rows, and whether somebody holds one, whatever waits in it.
+CREATE INDEX outbox_group_due ON @extschema@.outbox (priority, send_at, id)
+    WHERE state = 'scheduled' AND group_key IS NOT NULL;
+CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key)
+    WHERE state = 'scheduled' AND group_key IS NOT NULL;
+CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key)
+    WHERE state = 'claimed' AND group_key IS NOT NULL;
+
+CREATE TABLE @extschema@.attempts (
+    id bigserial,
+    outbox bigint NOT NULL,
+    attempt integer,
+    outcome text NOT NULL,
+    started_at timestamptz,
+    ended_at timestamptz NOT NULL,
+    claimant text,
+    status integer,
+    error text,
+    CONSTRAINT attempts_pkey PRIMARY KEY (id),
+    CONSTRAINT attempts_outcome_must_be_known CHECK (outcome IN ('failed', 'lapsed', 'late'))
+);
+COMMENT ON TABLE @extschema@.attempts IS
+    'One row an attempt to send that did not succeed or may not have; purged with its mail. See outbox_history.';
+COMMENT ON COLUMN @extschema@.attempts.outbox IS 'outbox.id';
+COMMENT ON COLUMN @extschema@.attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
+COMMENT ON COLUMN @extschema@.attempts.outcome IS
+    'failed: the sender said so; lapsed: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
+COMMENT ON COLUMN @extschema@.attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';
+COMMENT ON COLUMN @extschema@.attempts.ended_at IS 'When it was settled or taken back.';
+COMMENT ON COLUMN @extschema@.attempts.claimant IS 'Who tried.';
+COMMENT ON COLUMN @extschema@.attempts.status IS 'The status the provider answered with, if there was one.';
+COMMENT ON COLUMN @extschema@.attempts.error IS 'What went wrong; NULL for a late success.';
+
+CREATE INDEX attempts_outbox ON @extschema@.attempts (outbox);
+
+CREATE VIEW @extschema@.outbox_history AS
+SELECT
+    a.outbox, a.attempt, a.outcome, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
+    a.claimant, a.status, a.error, NULL::text AS provider_id
+FROM @extschema@.attempts a
+UNION ALL
+SELECT
+    o.id, o.attempts + 1, CASE o.state WHEN 'sent' THEN 'sent' ELSE 'sending' END, o.claimed_at, o.ended_at,
+    o.ended_at - o.claimed_at, o.claimed_by, NULL, NULL, o.provider_id
+FROM @extschema@.outbox o
+WHERE o.state IN ('claimed', 'sent')
+UNION ALL
+-- The end of a mail that was not sent, unless the last attempt tells it.
+SELECT o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, NULL, o.last_error, NULL
+FROM @extschema@.outbox o
+WHERE o.state IN ('cancelled', 'expired')
+   OR (o.state = 'error' AND o.claimed_at IS NULL);
+COMMENT ON VIEW @extschema@.outbox_history IS
+    'What happened to a mail: one row an attempt to send it, and one for its end if it ended unsent. No addresses, no contents. SELECT * FROM outbox_history WHERE outbox = 42 ORDER BY ended_at';
 
 CREATE FUNCTION @extschema@._outbox_end() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NEW.token IS NOT NULL THEN
-        NEW.data := NEW.data - '{token,code,link}'::text[];
-    END IF;
-    NEW.claimed_by := NULL;
-    NEW.claimed_until := NULL;
-    NEW.updated_at := now();
-    NEW.ended_at := coalesce(NEW.ended_at, now());
-    RETURN NEW;
+    UPDATE @extschema@.outbox o
+    SET data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+        last_error = CASE o.state WHEN 'error' THEN coalesce(o.last_error, 'no reason given') ELSE o.last_error END,
+        claimed_until = NULL,
+        updated_at = now(),
+        ended_at = coalesce(o.ended_at, now())
+    WHERE o.id = NEW.id;
+    RETURN NULL;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._outbox_end() IS
     'Internal. Takes the secrets out of a row that reaches a final state, and stamps it.';
 
--- By a trigger rather than by every writer: a row that was refused for a secret it still holds would show
--- that secret in the error.
+-- The safety net for whoever ends a row by hand; the extension's own statements leave it nothing to do. A
+-- constraint instead would show the secret in its error. AFTER, because any row trigger BEFORE UPDATE makes
+-- each update lock its row first, also where WHEN says no.
 CREATE TRIGGER outbox_end
-    BEFORE UPDATE OF state ON @extschema@.outbox
+    AFTER INSERT OR UPDATE OF state ON @extschema@.outbox
     FOR EACH ROW
-    WHEN (OLD.state IN ('scheduled', 'claimed') AND NEW.state NOT IN ('scheduled', 'claimed'))
+    WHEN (
+        NEW.state NOT IN ('scheduled', 'claimed')
+        AND (
+            NEW.ended_at IS NULL
+            OR NEW.claimed_until IS NOT NULL
+            OR (NEW.token IS NOT NULL AND (NEW.data ?| '{token,code,link}' OR (NEW.state = 'error' AND NEW.last_error IS NULL)))
+        )
+    )
     EXECUTE FUNCTION @extschema@._outbox_end();
 
 CREATE FUNCTION @extschema@._tokens_withdraw() RETURNS trigger
@@ -131,9 +223,15 @@ BEGIN
           AND p.token = ANY (ARRAY(SELECT id FROM old_tokens))
         FOR UPDATE SKIP LOCKED
     );
+    IF FOUND THEN
+        PERFORM @extschema@._took();
+    END IF;
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
-        last_error = 'token was deleted'
+        last_error = 'token was deleted',
+        data = data - '{token,code,link}'::text[],
+        updated_at = now(),
+        ended_at = now()
     WHERE id IN (
         SELECT o.id
         FROM @extschema@.outbox o
@@ -159,9 +257,14 @@ CREATE FUNCTION @extschema@._tokens_withdraw_all() RETURNS trigger
 AS $$
 BEGIN
     DELETE FROM @extschema@.pending;
+    PERFORM @extschema@._took();
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
-        last_error = 'token was deleted'
+        last_error = 'token was deleted',
+        data = data - '{token,code,link}'::text[],
+        claimed_until = NULL,
+        updated_at = now(),
+        ended_at = now()
     WHERE state IN ('scheduled', 'claimed')
       AND token IS NOT NULL;
     RETURN NULL;

@@ -118,28 +118,33 @@ AS $$
 DECLARE
     sweep boolean := @extschema@._scan_begin();
 BEGIN
-    SELECT count(*), coalesce(bool_or(w.lane = 0), false)
-    INTO waiting, urgent
-    FROM (
-        (
-            SELECT p.lane
-            FROM @extschema@.pending p
-            WHERE p.lane = 0
-              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
-            ORDER BY p.lane, p.token
-            LIMIT batch_limit
-        )
-        UNION ALL
-        (
-            SELECT p.lane
-            FROM @extschema@.pending p
-            WHERE p.lane = 1
-              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
-            ORDER BY p.lane, p.token
-            LIMIT batch_limit
-        )
-    ) w;
-    PERFORM @extschema@._scan_end(sweep, NULL, NULL);
+    LOOP
+        SELECT count(*), coalesce(bool_or(w.lane = 0), false)
+        INTO waiting, urgent
+        FROM (
+            (
+                SELECT p.lane
+                FROM @extschema@.pending p
+                WHERE p.lane = 0
+                  AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+                ORDER BY p.lane, p.token
+                LIMIT batch_limit
+            )
+            UNION ALL
+            (
+                SELECT p.lane
+                FROM @extschema@.pending p
+                WHERE p.lane = 1
+                  AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+                ORDER BY p.lane, p.token
+                LIMIT batch_limit
+            )
+        ) w;
+        PERFORM @extschema@._scan_end(sweep, NULL, NULL);
+        -- As in _pick: nobody is told that there is little before what lies below was looked at.
+        EXIT WHEN sweep OR waiting >= batch_limit;
+        sweep := true;
+    END LOOP;
     -- Requests that were not announced, or were not to be had when their turn came.
     IF EXISTS (SELECT FROM @extschema@.requests) THEN
         waiting := waiting + 1;
@@ -151,19 +156,24 @@ $$;
 COMMENT ON FUNCTION @extschema@._waiting(integer) IS
     'Internal. How many tokens wait, counted no further than the limit in each lane, whether one is urgent, and whether the worker is paused.';
 
-CREATE FUNCTION @extschema@._tend(tell boolean, OUT next_due timestamptz)
+CREATE FUNCTION @extschema@._tend(tell boolean, purge boolean, OUT next_due timestamptz, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- Which tells senders by itself that there is mail for them again.
+    more := @extschema@._take_back(NULL, clock_timestamp(), 1000) = 1000;
     IF tell THEN
         PERFORM @extschema@._mail_due(now());
+    END IF;
+    IF purge THEN
+        more := more OR (SELECT p.more FROM @extschema@._purge(1000) p);
     END IF;
     next_due := @extschema@.mailroom_next_due();
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._tend(boolean) IS
-    'Internal. Looks after the outbox for the worker: tells senders that mail is due, and returns when to do so next.';
+COMMENT ON FUNCTION @extschema@._tend(boolean, boolean) IS
+    'Internal. Looks after the outbox for the worker: takes lapsed claims back, tells senders that mail is due, and purges a batch; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
 
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
     LANGUAGE plpgsql

@@ -30,11 +30,15 @@ CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS 
     SET enable_seqscan = off
 AS $$
 BEGIN
-    -- What somebody is claiming at this moment is passed by: it may go out, with a link that is dead, or is
-    -- judged again. Nobody waits for a sender's open transaction.
+    -- What somebody is claiming at this moment, or has claimed, is passed by: it may go out, with a link that
+    -- is dead; if it comes back instead, the next claim judges it again. Nobody waits for a sender's open
+    -- transaction.
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
-        last_error = reason
+        last_error = reason,
+        data = data - '{token,code,link}'::text[],
+        updated_at = now(),
+        ended_at = now()
     WHERE id IN (
         SELECT o.id
         FROM @extschema@.outbox o
@@ -45,7 +49,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
-    'Internal. Cancels the scheduled mail of these tokens, but for what a sender is taking.';
+    'Internal. Cancels the scheduled mail of these tokens and takes the secrets out of it, but for what a sender is taking.';
 
 CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS void
     LANGUAGE plpgsql

@@ -169,6 +169,13 @@ BEGIN
     DELETE FROM @extschema@.requests r
     WHERE r.id = ANY (picked)
       AND r.id <> ALL (busy);
+    -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
+    -- become none. Not while all of them are busy: that would be asked for ever.
+    IF cardinality(picked) = wanted AND cardinality(busy) < wanted
+        AND @extschema@._announce(1, true)
+    THEN
+        PERFORM pg_notify(@extschema@._channel(), '');
+    END IF;
     RETURN made;
 END;
 $$;

@@ -35,11 +35,13 @@ GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_mon
 -- mailroom_admin: all data and all functions, and the rights behind the triggers below. Not TRIGGER: whoever
 -- may put a trigger on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
-    @extschema@.jobs, @extschema@.outbox, @extschema@.job_runs, @extschema@.pauses, @extschema@.requests
-    TO mailroom_admin;
-GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links TO mailroom_admin;
+    @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
+    @extschema@.templates, @extschema@.requests TO mailroom_admin;
+GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links,
+    @extschema@.outbox_history, @extschema@.mailroom_templates TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
+    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
 
 -- mailroom_app: registers people, and checks the link of a mail. It sees no token and no mail.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
@@ -56,15 +58,65 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text)
 TO mailroom_app;
 
--- mailroom_sender: takes tokens out of pending, signs them, writes the outbox and the diary. The worker
--- runs as this role. The hand-out functions run with the caller's rights, hence the grants on the tables:
+-- It schedules mail, and takes back or moves mail of its own: through _own_mail, column by column, so that whatever
+-- it writes there itself, around the functions, is mail that the functions could have written. The view is the
+-- extension's, since whoever owns a view may put triggers on it.
+GRANT SELECT (id, message_id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
+GRANT INSERT (
+    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
+    max_attempts, item_key, group_key
+) ON @extschema@._own_mail TO mailroom_app;
+GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_send(text[], text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text),
+    @extschema@.mailroom_send(text, text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text),
+    @extschema@.mailroom_send_many(jsonb),
+    @extschema@.mailroom_cancel(bigint),
+    @extschema@.mailroom_cancel(text),
+    @extschema@.mailroom_reschedule(bigint, timestamptz),
+    @extschema@.mailroom_reschedule(text, timestamptz),
+    @extschema@._submit(@extschema@._message[]),
+    @extschema@._parse_messages(jsonb),
+    @extschema@._refuse(integer, text, text, text, text),
+    @extschema@._live(text[]),
+    @extschema@._is_own(name),
+    @extschema@._addresses_problem(text[]),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._announce_due(timestamptz),
+    @extschema@._outbox_channel(),
+    @extschema@._max_attempts()
+TO mailroom_app;
+-- It sees the templates, which are no secret, and what they make of its data.
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_app;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_preview(text, jsonb, text),
+    @extschema@._compose(@extschema@.outbox),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._builtin_templates(),
+    @extschema@._link_base_url()
+TO mailroom_app;
+
+-- mailroom_sender: takes tokens out of pending, signs them, writes the outbox and the diary, claims mails and
+-- settles them. The worker runs as this role. The hand-out functions run with the caller's rights, hence the
+-- grants on the tables:
 -- a function that lent its owner's rights would lend them to any trigger on these tables too.
 GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_sender;
 GRANT SELECT ON @extschema@._handout, @extschema@.pauses TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox TO mailroom_sender;
+-- What a claim and a settle write: the state and its story, and data, from which the secrets go. Not what a
+-- mail says or to whom it goes.
+GRANT UPDATE (
+    data, state, send_at, attempts, last_error, claimed_by, claimed_at, claimed_until, provider_id, updated_at, ended_at
+) ON @extschema@.outbox TO mailroom_sender;
+GRANT SELECT, INSERT ON @extschema@.attempts TO mailroom_sender;
+GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
 GRANT SELECT, UPDATE ON @extschema@.jobs TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.job_runs TO mailroom_sender;
-GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.job_runs_id_seq TO mailroom_sender;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq
+    TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_dequeue(integer),
     @extschema@.mailroom_dequeue_line(integer),
@@ -88,12 +140,57 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._is_row_at_fault(text),
     @extschema@._collect(integer, integer),
     @extschema@._waiting(integer),
-    @extschema@._tend(boolean),
+    @extschema@._tend(boolean, boolean),
     @extschema@._mail_due(timestamptz),
     @extschema@._announce_due(timestamptz),
     @extschema@._outbox_channel(),
     @extschema@.mailroom_next_due(),
-    @extschema@._run_batch(integer, text)
+    @extschema@._claimed(timestamptz),
+    @extschema@._run_batch(integer, text),
+    @extschema@.mailroom_claim(integer, interval, text),
+    @extschema@.mailroom_claim_group(interval, text, text),
+    @extschema@.mailroom_mark_sent(bigint, text, text, integer),
+    @extschema@.mailroom_mark_sent(bigint[], text[], text, integer[]),
+    @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer),
+    @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[]),
+    @extschema@.mailroom_release(bigint, text, integer),
+    @extschema@.mailroom_release(bigint[], text, integer[]),
+    @extschema@.mailroom_extend(bigint, interval, text, integer),
+    @extschema@.mailroom_extend(bigint[], interval, text, integer[]),
+    @extschema@.mailroom_purge(integer),
+    @extschema@._lease(),
+    @extschema@._backoff(integer),
+    @extschema@._due_begin(),
+    @extschema@._due_may_sweep(),
+    @extschema@._due_positions(),
+    @extschema@._due_note(boolean, smallint, timestamptz, bigint),
+    @extschema@._due_end(boolean),
+    @extschema@._due_leases(boolean, timestamptz),
+    @extschema@._compose(@extschema@.outbox),
+    @extschema@._claimant(text),
+    @extschema@._term(interval),
+    @extschema@._take_back(timestamptz, timestamptz, integer),
+    @extschema@._free_groups(text[], integer),
+    @extschema@._judge(tid[], timestamptz, integer),
+    @extschema@._next_due(integer),
+    @extschema@._pick_due(smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz, boolean),
+    @extschema@._lease_out(tid[], bigint[], text[], text[], text[], text, timestamptz, interval),
+    @extschema@._next_group(timestamptz, text[]),
+    @extschema@._pick_group(text, timestamptz),
+    @extschema@._held(bigint[], text, integer[]),
+    @extschema@._check_parallel(bigint[], integer[]),
+    @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text),
+    @extschema@._purge(integer)
+TO mailroom_sender;
+-- It composes what it sends.
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_preview(text, jsonb, text),
+    @extschema@._compose(@extschema@.outbox),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._builtin_templates()
 TO mailroom_sender;
 
 -- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends the
@@ -103,25 +200,32 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailr
 
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@._token_ages TO mailroom_monitor;
+    @extschema@._token_ages, @extschema@.attempts, @extschema@.outbox_history TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token, account, priority, state, send_at, expires_at, attempts, max_attempts,
-    last_error, claimed_by, claimed_until, created_at, updated_at, ended_at
+    last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
 
--- The triggers on accounts and tokens work for people who may not write the tables behind them. They lend
+-- The triggers on accounts, tokens and outbox work for people who may not write the tables behind them. They lend
 -- the rights of mailroom_admin, not those of the superuser who created the extension.
 ALTER FUNCTION @extschema@._accounts_issue_activation() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_activate_account() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@._outbox_end() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw_all() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._accounts_revoke_tokens() OWNER TO mailroom_admin;
 
--- So do the calls of the application, and the answers to requests.
+-- So does the one function that tells an application who holds an item_key.
+ALTER FUNCTION @extschema@._live(text[]) OWNER TO mailroom_admin;
+
+-- So do the calls with which an application redeems and requests links, and the answers to requests.
 ALTER FUNCTION @extschema@.mailroom_peek(text) OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@.mailroom_redeem(text, text) OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@.mailroom_request_activation(text) OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@.mailroom_request_recovery(text) OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@.mailroom_answer_requests(integer) OWNER TO mailroom_admin;
+
+-- The purge deletes mails, which a sender may not do otherwise.
+ALTER FUNCTION @extschema@._purge(integer) OWNER TO mailroom_admin;

@@ -71,7 +71,9 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
             pg_sys::NodeTag::T_CreatedbStmt => {
                 let create = &*statement.cast::<pg_sys::CreatedbStmt>();
                 needs.created = Some(create.dbname);
-                string_option(create.options, c"template").unwrap_or(std::ptr::null_mut())
+                // Not given, or DEFAULT.
+                string_option(create.options, c"template")
+                    .unwrap_or(c"template1".as_ptr().cast_mut())
             }
             _ => return needs,
         };

@@ -144,7 +144,13 @@ impl Launcher {
                 self.delayed.push((index, now + RESTART_DELAY));
             }
         }
-        while self.starting.is_none() && !(self.queue.is_empty() && self.unknown.is_empty()) {
+        while self.starting.is_none() {
+            if self.queue.is_empty() && self.unknown.is_empty() {
+                if !registry::take_room_for_others() {
+                    break;
+                }
+                self.unknown = databases(Templates::Not).into();
+            }
             if self.queue.is_empty() {
                 self.look_into_next();
             }

@@ -10,10 +10,16 @@
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
+//! | [`address`] | what a mail address may look like (pure) |
+//! | [`template`] | checking and rendering templates, and those that come with us (pure) |
+//! | [`compose`] | addresses and templates as SQL sees them |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
+//! | [`due`] | where its scan for due mail starts |
+//! | [`sweep`] | how often a scan may start at the beginning (pure) |
+//! | [`retry`] | when a failed mail is tried again (pure) |
 //! | [`registry`] | which databases have a worker, in shared memory |
 //! | [`wake`] | waking the worker at commit |
 //! | [`ddl`] | making way for DROP DATABASE and its like |
@@ -26,8 +32,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
+mod address;
 mod batch;
+mod compose;
 mod ddl;
+mod due;
 mod failures;
 mod guesses;
 mod keys;
@@ -37,10 +46,13 @@ mod notify;
 mod pg_test;
 mod random;
 mod registry;
+mod retry;
 mod scan;
 mod server;
 mod settings;
 mod signing;
+mod sweep;
+mod template;
 mod token;
 mod wake;
 mod worker;
@@ -70,19 +82,36 @@ extension_sql_file!(
 );
 extension_sql_file!("../sql/41_due.sql", name = "due", requires = ["outbox"]);
 extension_sql_file!(
+    "../sql/42_templates.sql",
+    name = "templates",
+    requires = ["due"]
+);
+extension_sql_file!(
+    "../sql/43_send.sql",
+    name = "send",
+    requires = ["templates"]
+);
+extension_sql_file!("../sql/45_claim.sql", name = "claim", requires = ["send"]);
+extension_sql_file!(
+    "../sql/46_settle.sql",
+    name = "settle",
+    requires = ["claim"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["due"]
+    requires = ["settle"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",
     name = "worker",
     requires = ["handout"]
 );
+extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["worker"]);
 extension_sql_file!(
     "../sql/70_redeem.sql",
     name = "redeem",
-    requires = ["worker"]
+    requires = ["purge"]
 );
 extension_sql_file!(
     "../sql/72_requests.sql",

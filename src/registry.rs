@@ -67,6 +67,8 @@ impl Slot {
 pub struct Registry {
     /// Index of the launcher in the server's process array, for its latch; -1 while there is none.
     launcher: i32,
+    /// A database went without a slot because all were taken.
+    crowded: bool,
     slots: [Slot; SLOTS],
 }
 
@@ -74,6 +76,7 @@ impl Default for Registry {
     fn default() -> Self {
         Self {
             launcher: -1,
+            crowded: false,
             slots: [Slot::default(); SLOTS],
         }
     }
@@ -151,12 +154,31 @@ pub fn slot_for(database: pg_sys::Oid) -> Option<SlotIndex> {
     find_or_make(&mut REGISTRY.exclusive(), database.to_u32())
 }
 
+/// Whether a database went without a slot and there may be one by now; asks once.
+pub fn take_room_for_others() -> bool {
+    let mut registry = REGISTRY.exclusive();
+    let room = registry.slots[..settings::max_databases()]
+        .iter()
+        .any(|slot| slot.database == 0);
+    room && std::mem::take(&mut registry.crowded)
+}
+
+fn has_room_for(database: pg_sys::Oid) -> bool {
+    REGISTRY.share().slots[..settings::max_databases()]
+        .iter()
+        .any(|slot| slot.database == 0 || slot.database == database.to_u32())
+}
+
 fn find_or_make(registry: &mut Registry, database: u32) -> Option<SlotIndex> {
     let slots = &mut registry.slots[..settings::max_databases()];
-    let index = slots
+    let Some(index) = slots
         .iter()
         .position(|slot| slot.database == database)
-        .or_else(|| slots.iter().position(|slot| slot.database == 0))?;
+        .or_else(|| slots.iter().position(|slot| slot.database == 0))
+    else {
+        registry.crowded = true;
+        return None;
+    };
     if slots[index].database == 0 {
         slots[index].reset(database);
     }
@@ -174,6 +196,8 @@ pub fn starting(index: SlotIndex) -> Ticket {
     let slot = &mut registry.slots[index.0];
     slot.requested = false;
     slot.absent = false;
+    // Whoever was sent off before, perhaps by a launcher that is gone, turns back.
+    slot.generation = slot.generation.wrapping_add(1);
     Ticket {
         index,
         generation: slot.generation,
@@ -236,7 +260,10 @@ pub fn unbar(database: pg_sys::Oid) {
             .iter_mut()
             .find(|slot| slot.database == wanted)
         {
-            slot.barred_by = 0;
+            // SAFETY: a plain variable of this process.
+            if slot.barred_by == unsafe { pg_sys::MyProcPid } {
+                slot.barred_by = 0;
+            }
             slot.requested = true;
         }
         registry.launcher
@@ -319,13 +346,25 @@ fn _request_worker() {
         return;
     }
     // SAFETY: a plain variable of this process, set since it connected.
-    request_at_commit(unsafe { pg_sys::MyDatabaseId });
+    let database = unsafe { pg_sys::MyDatabaseId };
+    if !has_room_for(database) {
+        ereport!(
+            PgLogLevel::WARNING,
+            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            format!(
+                "mailroom looks after {} databases at most, and this one is beyond that",
+                settings::max_databases()
+            ),
+            "Its mail waits until there is room, or until somebody calls mailroom_collect(). See mailroom.max_databases."
+        );
+    }
+    request_at_commit(database);
 }
 
 /// Asks for a worker in `database` once this transaction commits.
 ///
 /// After the commit nothing may fail, hence no error when all slots are taken: the launcher looks at every
-/// database again when it starts.
+/// database again when there is room.
 pub fn request_at_commit(database: pg_sys::Oid) {
     register_xact_callback(PgXactCallbackEvent::Commit, move || request(database));
 }

@@ -7,42 +7,30 @@
 //!
 //! That position is a hint. Rows can appear below it: ids commit out of order, and a rollback returns what
 //! it took. Two rules keep the hint honest. A scan that finds fewer rows than asked looks below the position
-//! before it says that the queue is empty (`_pick` does). And a full scan, a *sweep*, is due whenever the
-//! time since the last one is [`SPACING`] times what that one cost: as long as there is little to step over
-//! every scan is a sweep, and when there is much, sweeps take a twentieth of the time and no more.
+//! before it says that the queue is empty (`_pick` does). And a full scan, a *sweep*, is due as soon as its
+//! budget allows ([`crate::sweep`]).
 //!
 //! The state belongs to this process alone; losing it costs one sweep.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pgrx::prelude::*;
 
+use crate::sweep::Sweeps;
 use crate::wake;
-
-/// How many times its own duration must pass between two sweeps.
-const SPACING: u32 = 20;
 
 #[derive(Default)]
 struct Scan {
     /// The highest token id taken in lane 0 (urgent) and lane 1 (normal).
     position: [i64; 2],
-    began: Option<Instant>,
-    last_sweep: Option<Sweep>,
-}
-
-#[derive(Clone, Copy)]
-struct Sweep {
-    ended: Instant,
-    cost: Duration,
+    sweeps: Sweeps,
 }
 
 impl Scan {
     fn begin(&mut self, now: Instant) -> bool {
-        self.began = Some(now);
-        self.last_sweep.is_none_or(|sweep| {
-            now.saturating_duration_since(sweep.ended) >= sweep.cost.saturating_mul(SPACING)
-        })
+        self.sweeps.begin(now);
+        self.sweeps.is_due(now)
     }
 
     fn end(&mut self, now: Instant, swept: bool, high: [Option<i64>; 2]) {
@@ -55,15 +43,7 @@ impl Scan {
                 Some(high) => *position = high.max(*position),
             }
         }
-        if swept {
-            let began = self.began.unwrap_or(now);
-            self.last_sweep = Some(Sweep {
-                ended: now,
-                cost: now.saturating_duration_since(began),
-            });
-        }
-        // The next part of this scan, if there is one, is timed by itself.
-        self.began = Some(now);
+        self.sweeps.end(now, swept);
     }
 }
 
@@ -97,23 +77,6 @@ fn _scan_end(swept: bool, urgent_high: Option<i64>, normal_high: Option<i64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    #[test]
-    fn the_first_scan_is_a_sweep() {
-        assert!(Scan::default().begin(Instant::now()));
-    }
-
-    #[test]
-    fn sweeps_are_spaced_by_what_they_cost() {
-        let start = Instant::now();
-        let mut scan = Scan::default();
-        scan.begin(start);
-        scan.end(start + 10 * MS, true, [None, Some(7)]);
-        assert!(!scan.begin(start + 209 * MS), "the last sweep took 10 ms");
-        assert!(scan.begin(start + 210 * MS));
-    }
 
     #[test]
     fn positions_advance_by_lane() {

@@ -19,6 +19,8 @@ use crate::batch::Rule;
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
 /// Where senders outside the server hear that there is mail for them.
 const DEFAULT_OUTBOX_CHANNEL: &CStr = c"outbox_due";
+/// The locale's boot value, that of the templates in the library.
+const DEFAULT_LOCALE: &CStr = c"en";
 /// The key file's name beside the data directory's own files.
 const DEFAULT_KEY_FILE: &str = "mailroom.key";
 
@@ -35,8 +37,12 @@ static REQUEST_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(60);
 static REQUESTS_PER_HOUR: GucSetting<i32> = GucSetting::<i32>::new(5);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
+static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
+static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 3600);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static LOCALE: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(DEFAULT_LOCALE));
 
 /// Who tells outside listeners of new tokens: the values of `mailroom.notify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
@@ -125,6 +131,22 @@ pub fn define() {
         1..=1_000,
         GucFlags::empty(),
     );
+    define_int(
+        c"mailroom.lease",
+        c"How long a claimed mail is its claimant's.",
+        c"The default of mailroom_claim; longer than the slowest send, because what is not settled by then is sent again.",
+        &LEASE,
+        1..=24 * 3600,
+        GucFlags::UNIT_S,
+    );
+    define_int(
+        c"mailroom.retention",
+        c"How long finished mails and the diary are kept.",
+        c"What mailroom_purge deletes ended longer ago than this.",
+        &RETENTION,
+        0..=20 * 365 * 24 * 3600,
+        GucFlags::UNIT_S,
+    );
     // SAFETY: the hooks allocate nothing, do not panic and leave `newval` as it is.
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
@@ -171,6 +193,14 @@ pub fn define() {
         c"Where the links in token mail point to.",
         c"Scheme, host and path prefix, e.g. https://example.com/account; empty for mail without links.",
         &LINK_BASE_URL,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
+    GucRegistry::define_string_guc(
+        c"mailroom.locale",
+        c"The locale of mail that does not name one.",
+        c"A tag such as en or pt-br, as in templates.locale; mail names its own in data, under locale.",
+        &LOCALE,
         GucContext::Suset,
         GucFlags::empty(),
     );
@@ -257,6 +287,15 @@ pub fn key_file() -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(data_directory.to_bytes())).join(name)
 }
 
+/// `mailroom.locale` as it was set.
+pub fn locale() -> String {
+    LOCALE
+        .get()
+        .unwrap_or_else(|| DEFAULT_LOCALE.to_owned())
+        .to_string_lossy()
+        .into_owned()
+}
+
 #[pg_extern(sql = false)]
 fn _batch_limit() -> i32 {
     BATCH_LIMIT.get()
@@ -280,6 +319,16 @@ fn _requests_per_hour() -> i32 {
 #[pg_extern(sql = false)]
 fn _max_attempts() -> i32 {
     MAX_ATTEMPTS.get()
+}
+
+#[pg_extern(sql = false)]
+fn _lease() -> i32 {
+    LEASE.get()
+}
+
+#[pg_extern(sql = false)]
+fn _retention() -> i32 {
+    RETENTION.get()
 }
 
 #[pg_extern(sql = false)]

@@ -35,10 +35,14 @@ struct Bell {
     announced: AtomicU32,
     /// Whether one of them was urgent.
     urgent: AtomicBool,
+    /// Something was announced of which outside listeners have not heard yet.
+    untold: AtomicBool,
     /// How many fill a batch.
     limit: AtomicU32,
     /// Something besides the queue changed: the worker is to look at everything anew.
     recheck: AtomicBool,
+    /// Somebody who had taken tokens gave them back.
+    given_back: AtomicBool,
     /// The earliest time at which the outbox wants the worker, as announced and not taken note of yet:
     /// microseconds since 2000-01-01, [`NEVER`] for none.
     due: AtomicI64,
@@ -165,6 +169,10 @@ impl Bell {
             // Before the count: whoever sees the count then sees this too.
             self.urgent.store(true, Ordering::Release);
         }
+        // Read first, for most commits find it set, and a write would take the line from all other writers.
+        if !self.untold.load(Ordering::Relaxed) {
+            self.untold.store(true, Ordering::Release);
+        }
         let before = self.announced.fetch_add(tokens, Ordering::AcqRel);
         let limit = self.limit.load(Ordering::Relaxed);
         let filled = before < limit && before.saturating_add(tokens) >= limit;
@@ -178,6 +186,12 @@ impl Bell {
         if due < self.due.fetch_min(due, Ordering::AcqRel) {
             server::wake(self.worker.load(Ordering::Acquire));
         }
+    }
+
+    /// Has the worker look for tokens that were given back.
+    fn give_back(&self) {
+        self.given_back.store(true, Ordering::Release);
+        server::wake(self.worker.load(Ordering::Acquire));
     }
 
     /// Has the worker look at everything.
@@ -210,8 +224,10 @@ impl Post {
         let bell = BELLS.all().get(index.get())?;
         bell.announced.store(0, Ordering::Relaxed);
         bell.urgent.store(false, Ordering::Relaxed);
+        bell.untold.store(false, Ordering::Relaxed);
         bell.limit.store(limit, Ordering::Relaxed);
         bell.recheck.store(false, Ordering::Relaxed);
+        bell.given_back.store(false, Ordering::Relaxed);
         bell.due.store(NEVER, Ordering::Relaxed);
         bell.report.last_batch.store(0, Ordering::Relaxed);
         bell.report.next_wake.store(0, Ordering::Relaxed);
@@ -231,6 +247,11 @@ impl Post {
     /// Whether everything is to be looked at anew; asks once.
     pub fn take_recheck(&self) -> bool {
         self.bell.recheck.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether tokens were given back; asks once.
+    pub fn take_given_back(&self) -> bool {
+        self.bell.given_back.swap(false, Ordering::AcqRel)
     }
 
     /// The earliest time at which the outbox wants the worker, of those told since the last call.
@@ -288,9 +309,15 @@ impl Post {
                 });
     }
 
-    /// Takes note of the urgent ones; call this before the queue is looked at.
-    pub fn acknowledge_urgent(&self) {
-        self.bell.urgent.store(false, Ordering::Release);
+    /// Whether something was announced since the last call.
+    pub fn take_untold(&self) -> bool {
+        self.bell.untold.swap(false, Ordering::AcqRel)
+    }
+
+    /// Takes note of the urgent ones, and returns whether there were any; call this before the queue is looked
+    /// at.
+    pub fn acknowledge_urgent(&self) -> bool {
+        self.bell.urgent.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -363,6 +390,12 @@ pub fn recheck_at_commit() {
 }
 
 /// This transaction took rows of pending: if it is rolled back, the worker is to look for them.
+#[pg_extern(sql = false)]
+fn _took() {
+    took();
+}
+
+/// As above, for the library itself.
 pub fn took() {
     // SAFETY: a plain variable of this process. The worker itself knows when it failed, and waits then.
     if unsafe { pg_sys::MyBgworkerEntry.is_null() } {
@@ -375,7 +408,7 @@ fn give_back() {
     if TOOK.get()
         && let Some(bell) = BELLS.of_this_database()
     {
-        bell.recheck();
+        bell.give_back();
     }
 }
 
@@ -461,6 +494,15 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
     }
     queue(|part| part.due = due);
     mode == Notify::Commit
+}
+
+/// Announces the end of a lease, and brings the claim to disk when it commits, whatever the session's
+/// synchronous_commit: what somebody is about to send must not be forgotten in a crash.
+#[pg_extern(sql = false)]
+fn _claimed(until: TimestampWithTimeZone) {
+    _announce_due(until);
+    // SAFETY: in a transaction; sets a flag that lasts as long as it.
+    unsafe { pg_sys::ForceSyncCommit() };
 }
 
 /// Once in a process: the server keeps callbacks for good.

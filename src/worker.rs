@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 
-use self::session::{Batch, Failure, Outside, Session, Tell, Waiting};
+use self::session::{Batch, Failure, Outside, Session, Tell, Tended, Waiting};
 use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
 use crate::failures::Failures;
 use crate::registry::{self, SlotIndex, Ticket};
@@ -22,7 +22,9 @@ use crate::{notify, server};
 /// How long senders are left alone between two notifications that mail is due: those who come meanwhile are
 /// told together, and a flood of mail costs a hundred small transactions a second at most.
 const DUE_SPACING: Duration = Duration::from_millis(10);
-/// How soon to look after a notification that was, as far as one can tell, the worker's own.
+/// The pause between two batches of a purge, so that it leaves the server to others.
+const POLL_PAUSE: Duration = Duration::from_millis(100);
+/// How soon to look after a notification that is no news, as far as one can tell.
 const ECHO: Duration = Duration::from_secs(1);
 /// How often jobs.last_seq is brought up to date under load: each update leaves a dead row behind that
 /// cannot go while anybody holds an old snapshot.
@@ -99,8 +101,11 @@ fn attach(index: SlotIndex) -> Attached {
 #[pg_guard]
 unsafe extern "C-unwind" fn leave_at_exit(_code: i32, argument: pg_sys::Datum) {
     let index = Ticket::from_datum(argument).index();
-    wake::leave_post(index);
-    registry::leave(index);
+    // SAFETY: a plain variable of this process.
+    if registry::slot(index).worker == unsafe { pg_sys::MyProcPid } {
+        wake::leave_post(index);
+        registry::leave(index);
+    }
 }
 
 /// What to wait for.
@@ -142,12 +147,18 @@ struct Worker {
     beyond: bool,
     /// When everything was last looked at.
     polled_at: Time,
+    /// How long after that everything is to be looked at again.
+    poll_pause: Duration,
     /// When the outbox wants attention, in microseconds since 2000-01-01.
     next_due: Option<i64>,
     /// When it last got some.
     tended_at: Time,
+    /// Something was announced of which outside listeners have not heard yet.
+    owes_outside: bool,
     /// The worker told outside listeners, and will hear that itself.
     echo: bool,
+    /// When a notification was last a reason to look.
+    heard_at: Option<Time>,
     /// When to look because of a notification that may have been more than that echo.
     look_by: Option<Time>,
     batcher: Batcher,
@@ -173,9 +184,12 @@ impl Worker {
             paused: false,
             beyond: true,
             polled_at: Time::ZERO,
+            poll_pause: POLL_PAUSE,
             next_due: None,
             tended_at: Time::ZERO,
+            owes_outside: false,
             echo: false,
+            heard_at: None,
             look_by: None,
             batcher: Batcher::default(),
             trigger: Trigger::Poll,
@@ -211,11 +225,6 @@ impl Worker {
 
     /// Looks, and takes batches for as long as the rule says so.
     fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
-        let mut outside = if cause == Cause::Rung && settings::notify() == Notify::Auto {
-            Outside::Owed
-        } else {
-            Outside::Told
-        };
         let rule = settings::batch_rule();
         let (mut look, mut backlog) = match cause {
             Cause::Rung | Cause::Deadline => (Look::Woken, self.announced()),
@@ -229,15 +238,16 @@ impl Worker {
             }
         };
         loop {
+            let outside = self.outside();
             match self.batcher.decide(rule, self.now(), backlog, look) {
                 Decision::Go(trigger) => {
                     backlog = self.take_batch(rule, trigger, backlog, outside)?;
-                    outside = Outside::Told;
                     look = Look::AfterBatch;
                 }
                 Decision::LingerUntil(until) => {
                     if outside == Outside::Owed {
                         self.session.tell_outside()?;
+                        self.owes_outside = false;
                         self.echo = true;
                     }
                     return Ok(Wait {
@@ -249,7 +259,7 @@ impl Worker {
                 }
                 Decision::Idle => {
                     self.recovered();
-                    let until = self.polled_at.saturating_add(settings::poll_interval());
+                    let until = self.poll_at();
                     let next = if self.paused {
                         Next::Resume
                     } else {
@@ -288,8 +298,9 @@ impl Worker {
         let size = backlog.count.clamp(1, rule.limit);
         // Read before the queue is: what is announced later may or may not be in the batch, and stays.
         let announced = self.announced();
-        self.post.acknowledge_urgent();
+        let urgent = self.post.acknowledge_urgent();
         let batch = self.session.run_batch(size, trigger, outside)?;
+        self.owes_outside &= outside == Outside::Told;
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
         self.echo |= told || outside == Outside::Owed;
         let moved = batch.moved();
@@ -311,17 +322,33 @@ impl Worker {
         }
         self.post.account_for(moved);
         let announced = self.announced();
+        self.hear_of_due();
+        let now = self.now();
+        if self.tend_at(now).is_some_and(|at| at <= now) {
+            self.tend(Tell::Senders)?;
+        }
         if self.is_poll_due() {
             self.poll(rule, Tell::Nobody)
-        } else if announced.count < rule.limit && self.beyond {
+        } else if urgent || (announced.count < rule.limit && self.beyond) {
+            // Of two urgent ones the batch may have had room for one.
             self.look(rule)
         } else {
             Ok(announced)
         }
     }
 
+    /// Whether outside listeners have to hear of what was announced, which the writers left to us.
+    fn outside(&mut self) -> Outside {
+        self.owes_outside |= self.post.take_untold();
+        if self.owes_outside && settings::notify() == Notify::Auto {
+            Outside::Owed
+        } else {
+            Outside::Told
+        }
+    }
+
     fn is_poll_due(&self) -> bool {
-        self.now().saturating_sub(self.polled_at) >= settings::poll_interval()
+        self.now() >= self.poll_at()
     }
 
     /// What commits announced, if the worker may take any of it.
@@ -343,15 +370,20 @@ impl Worker {
 
     /// Looks at the queue and after the outbox, in one statement.
     fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
+        // What has become due by now is not among what will.
+        let due = self.next_due.is_some_and(|due| due <= server::now());
+        let tell = if due { Tell::Senders } else { tell };
         self.polled_at = self.now();
         self.tended_at = self.polled_at;
-        let mut next_due = None;
+        let mut tended = None;
         let backlog = self.look_with(rule, |session| {
-            let (waiting, due) = session.poll(rule.limit, tell)?;
-            next_due = due;
+            let (waiting, rest) = session.poll(rule.limit, tell)?;
+            tended = Some(rest);
             Ok(waiting)
         })?;
-        self.next_due = next_due;
+        if let Some(tended) = tended {
+            self.note_tended(&tended);
+        }
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(backlog)
     }
@@ -381,17 +413,41 @@ impl Worker {
     /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
     fn tend(&mut self, tell: Tell) -> Result<(), Failure> {
         self.tended_at = self.now();
-        self.next_due = self.session.tend(tell)?;
+        let tended = self.session.tend(tell)?;
+        self.note_tended(&tended);
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(())
+    }
+
+    /// Takes note of what commits said of the outbox.
+    fn hear_of_due(&mut self) {
+        if let Some(due) = self.post.take_due() {
+            self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
+        }
+    }
+
+    fn note_tended(&mut self, tended: &Tended) {
+        self.next_due = tended.next_due;
+        self.poll_pause = if tended.more {
+            POLL_PAUSE
+        } else {
+            settings::poll_interval()
+        };
+    }
+
+    /// When everything is to be looked at next.
+    fn poll_at(&self) -> Time {
+        // The setting may have become smaller since.
+        let pause = self.poll_pause.min(settings::poll_interval());
+        self.polled_at.saturating_add(pause)
     }
 
     /// When the outbox wants attention next.
     ///
     /// The wall clock is asked anew in every round, for it may jump; the poll floor bounds what a jump costs.
-    fn tend_at(&self) -> Option<Time> {
+    fn tend_at(&self, now: Time) -> Option<Time> {
         let micros = self.next_due?.saturating_sub(server::now()).max(0);
-        let at = self.now() + Duration::from_micros(micros.unsigned_abs());
+        let at = now.saturating_add(Duration::from_micros(micros.unsigned_abs()));
         Some(at.max(self.tended_at.saturating_add(DUE_SPACING)))
     }
 
@@ -401,14 +457,12 @@ impl Worker {
             if session::stop_requested() {
                 return None;
             }
-            let notified = self.take_notified();
             let now = self.now();
+            let notified = self.take_notified(now);
             if now >= wait.until {
                 return Some(wait.then);
             }
-            if let Some(due) = self.post.take_due() {
-                self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
-            }
+            self.hear_of_due();
             if self.post.take_recheck() {
                 return Some(Cause::Rechecked);
             }
@@ -416,8 +470,12 @@ impl Worker {
             let mut next = wait.until;
             let mut reason = wait.next;
             if now >= self.failures.retry_at() {
-                if notified {
+                if notified || self.post.take_given_back() {
                     return Some(Cause::Notified);
+                }
+                let tend_at = self.tend_at(now);
+                if tend_at.is_some_and(|at| at <= now) {
+                    return Some(Cause::Due);
                 }
                 let announced = self.announced();
                 let full = announced.count >= settings::batch_rule().limit;
@@ -427,15 +485,11 @@ impl Worker {
                 if self.is_poll_due() {
                     return Some(Cause::Polled);
                 }
-                let poll_at = self.polled_at.saturating_add(settings::poll_interval());
-                if let Some(at) = self.tend_at().filter(|&at| at < next.min(poll_at)) {
-                    if at <= now {
-                        return Some(Cause::Due);
-                    }
+                next = next.min(self.poll_at());
+                if let Some(at) = tend_at.filter(|&at| at < next) {
                     reason = Next::Due;
                     next = at;
                 }
-                next = next.min(poll_at);
             }
             self.post
                 .report_wait(reason, next.saturating_sub(now), self.failures.count());
@@ -443,10 +497,8 @@ impl Worker {
                 .progress
                 .highest
                 .map(|_| self.progress.noted_at.saturating_add(PROGRESS_INTERVAL));
-            let next = [flush, self.look_by]
-                .into_iter()
-                .flatten()
-                .fold(next, Time::min);
+            let look_by = self.look_by.filter(|_| now >= self.failures.retry_at());
+            let next = [flush, look_by].into_iter().flatten().fold(next, Time::min);
             // Waking a little late is no harm, waking a little early would spin.
             let pause = next
                 .saturating_sub(now)
@@ -470,16 +522,22 @@ impl Worker {
 
     /// Takes delivery of notifications; whether one is a reason to look now.
     ///
-    /// Who sent one cannot be told. Right after the worker's own it is most likely that one; should somebody
-    /// else's have come with it, it is looked for a little later.
-    fn take_notified(&mut self) -> bool {
-        let notified = notify::drain();
-        let now = self.now();
-        if notified && std::mem::take(&mut self.echo) {
+    /// The server tells neither who sent one nor on which channel. Right after the worker's own it is most
+    /// likely that one; and whoever NOTIFYs others all the time must not have the worker look each time. Such
+    /// a notification is looked for a little later, once for all that came.
+    fn take_notified(&mut self, now: Time) -> bool {
+        if notify::drain() {
+            let echo = std::mem::take(&mut self.echo);
+            let spaced = self
+                .heard_at
+                .is_none_or(|heard| now >= heard.saturating_add(ECHO));
+            if !echo && spaced {
+                self.heard_at = Some(now);
+                return true;
+            }
             self.look_by.get_or_insert(now.saturating_add(ECHO));
-            return false;
         }
-        notified || self.look_by.is_some_and(|by| now >= by)
+        self.look_by.is_some_and(|by| now >= by)
     }
 
     fn reload(&mut self) {

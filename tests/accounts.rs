@@ -408,6 +408,31 @@ fn the_worker_answers_requests() {
     );
 }
 
+/// Most of what is announced comes to nothing, and the rest is not left to the poll floor.
+#[test]
+fn strangers_do_not_hold_up_those_behind_them() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "mailroom.batch_limit = 10"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active'); \
+             BEGIN; \
+             SELECT mailroom_request_recovery(i || '@example.com') FROM generate_series(1, 35) i; \
+             SELECT mailroom_request_recovery('a@example.com'); \
+             COMMIT",
+        )
+        .unwrap();
+    eventually("the mail", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'",
+        ) == 1)
+            .then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 0);
+}
+
 #[test]
 fn a_request_for_an_account_in_use_is_answered_later() {
     let cluster = Cluster::start(&["mailroom.poll_interval = '100ms'"]);

@@ -142,3 +142,48 @@ fn twenty_times_the_server_is_stopped_immediately() {
     let (mut client, _) = recovered(&cluster);
     audit(&mut client, &acknowledged);
 }
+
+#[test]
+fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
+    // The worker commits its batch without waiting, and so does the claimer; nothing else is written.
+    let cluster = Cluster::start(&[
+        "mailroom.batch_limit = 1",
+        "wal_writer_delay = '10s'",
+        "autovacuum = off",
+        "fsync = on",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client.batch_execute("CHECKPOINT").unwrap();
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
+        .unwrap();
+    let mut sender = cluster.connect("app");
+    sender
+        .batch_execute("SET synchronous_commit = off")
+        .unwrap();
+    let claimed: (i64, String) = eventually("the mail", || {
+        sender
+            .query_opt(
+                "SELECT id, message_id::text FROM mailroom_claim(1, '1 h', 'me')",
+                &[],
+            )
+            .unwrap()
+            .map(|row| (row.get(0), row.get(1)))
+    });
+    drop((client, sender));
+    cluster.stop_server(Stop::Immediate);
+    cluster.start_server();
+    let mut client = cluster.connect("app");
+    let rows = client
+        .query(
+            "SELECT id, message_id::text, state::text, claimed_by FROM outbox",
+            &[],
+        )
+        .unwrap();
+    assert_eq!(rows.len(), 1);
+    let row: (i64, String) = (rows[0].get(0), rows[0].get(1));
+    assert_eq!(row, claimed);
+    assert_eq!(rows[0].get::<_, &str>(2), "claimed");
+    assert_eq!(rows[0].get::<_, &str>(3), "me");
+}

@@ -288,21 +288,58 @@ fn beyond_max_databases_there_is_one_warning_and_the_rest_works() {
     eventually("the warning", || {
         cluster
             .log()
-            .contains("mailroom looks after 2 databases at most")
+            .contains("mailroom looks after 2 databases at most; some have no worker")
             .then_some(())
     });
-    assert_eq!(
-        cluster
-            .log()
-            .matches("mailroom looks after 2 databases")
-            .count(),
-        1
-    );
+    assert_eq!(cluster.log().matches("some have no worker").count(), 1);
     // Room for the third one, as soon as another is gone.
+    let mut all = BTreeSet::from(["one", "two", "three"].map(str::to_owned));
     let first = served(&mut client).into_iter().next().unwrap();
     client
         .batch_execute(&format!("DROP DATABASE {first}"))
         .unwrap();
+    all.remove(&first);
+    eventually("a worker in the one that had none", || {
+        (served(&mut client) == all).then_some(())
+    });
+}
+
+#[test]
+fn who_creates_the_extension_beyond_max_databases_is_told() {
+    let cluster = Cluster::start(&["mailroom.max_databases = 1", "max_worker_processes = 12"]);
+    drop(cluster.create_database("one"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["one"]);
+    client.batch_execute("CREATE DATABASE two").unwrap();
+    let told = cluster.psql("two", "CREATE EXTENSION mailroom");
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(
+        told.contains("mailroom looks after 1 databases at most, and this one is beyond that"),
+        "{told}"
+    );
+    cluster
+        .connect("one")
+        .batch_execute("DROP EXTENSION mailroom")
+        .unwrap();
+    wait_for_workers(&mut client, &["two"]);
+}
+
+#[test]
+fn template1_is_copied_whoever_works_there() {
+    let cluster = Cluster::start(AT_ONCE);
+    cluster
+        .connect("template1")
+        .batch_execute("CREATE EXTENSION mailroom")
+        .unwrap();
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["template1"]);
+    client.batch_execute("CREATE DATABASE one").unwrap();
+    wait_for_workers(&mut client, &["one", "template1"]);
+    client
+        .batch_execute("CREATE DATABASE two TEMPLATE DEFAULT")
+        .unwrap();
+    wait_for_workers(&mut client, &["one", "template1", "two"]);
+    expect_mail(&mut cluster.connect("two"), "a");
 }
 
 #[test]

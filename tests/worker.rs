@@ -647,3 +647,279 @@ fn without_preload_inserts_notify_and_a_client_collects() {
     assert_eq!(number(&mut client, "SELECT mailroom_collect(3)"), 1);
     assert_eq!(number(&mut client, "SELECT mailroom_collect(3)"), 0);
 }
+
+/// The first notification on `channel`, for as long as one may wait.
+fn hear_on(listener: &mut Client, channel: &str) {
+    use postgres::fallible_iterator::FallibleIterator;
+    let mut notifications = listener.notifications();
+    let mut heard = notifications.timeout_iter(cluster::PATIENCE);
+    while let Some(notification) = heard.next().unwrap() {
+        if notification.channel() == channel {
+            return;
+        }
+    }
+    panic!("nothing was heard on {channel}");
+}
+
+/// Waits until the worker has nothing to do but to poll, and forgets what was told until then.
+fn settle(client: &mut Client, listener: &mut Client) {
+    use postgres::fallible_iterator::FallibleIterator;
+    eventually("the worker to be idle for a while", || {
+        client
+            .query_opt(
+                "SELECT FROM pg_stat_activity WHERE backend_type = 'mailroom worker' \
+                 AND datname = current_database() AND state_change < now() - interval '1.5 s'",
+                &[],
+            )
+            .unwrap()
+    });
+    let mut notifications = listener.notifications();
+    while notifications.iter().next().unwrap().is_some() {}
+}
+
+/// Transactions of the worker so far, as its statistics tell once it is idle.
+fn transactions(cluster: &Cluster, database: &str) -> i64 {
+    number(
+        &mut cluster.connect("postgres"),
+        &format!(
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '{database}'"
+        ),
+    )
+}
+
+#[test]
+fn senders_hear_of_mail_when_it_becomes_due() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    settle(&mut client, &mut listener);
+
+    let send = "SELECT mailroom_send('a@example.com', 'S', 'T', send_at => clock_timestamp() + $1::text::interval)";
+    client.query_one(send, &[&"0"]).unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    client.query_one(send, &[&"1 h"]).unwrap();
+    client.query_one(send, &[&"500 ms"]).unwrap();
+    let due = "SELECT count(*) FROM outbox WHERE send_at <= clock_timestamp()";
+    assert_eq!(number(&mut client, due), 1);
+    hear_on(&mut listener, "outbox_due");
+    assert_eq!(number(&mut client, due), 2);
+
+    // What a rolled-back transaction scheduled is announced to nobody; this is what is heard instead.
+    settle(&mut client, &mut listener);
+    client.batch_execute("BEGIN").unwrap();
+    client.query_one(send, &[&"0"]).unwrap();
+    client.batch_execute("ROLLBACK").unwrap();
+    client
+        .batch_execute("SELECT mailroom_reschedule(max(id), clock_timestamp()) FROM outbox WHERE send_at > now()")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    assert_eq!(number(&mut client, due), 3);
+}
+
+#[test]
+fn senders_hear_of_claims_that_lapse() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+    client
+        .batch_execute("SELECT FROM mailroom_claim(1, '700 ms', 'gone')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    let row = client
+        .query_one("SELECT state::text, attempts, last_error FROM outbox", &[])
+        .unwrap();
+    let (state, attempts, error): (String, i32, String) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(
+        (state.as_str(), attempts, error.as_str()),
+        ("scheduled", 1, "claim lapsed")
+    );
+}
+
+#[test]
+fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute("REVOKE SELECT ON pending FROM mailroom_sender")
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    eventually("a failure", || {
+        (number(&mut client, "SELECT errors_in_a_row FROM mailroom_status()") > 0).then_some(())
+    });
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', send_at => now() + interval '200 ms')",
+        )
+        .unwrap();
+    eventually("two failures more", || {
+        (number(&mut client, "SELECT errors_in_a_row FROM mailroom_status()") > 2).then_some(())
+    });
+    {
+        use postgres::fallible_iterator::FallibleIterator;
+        let mut notifications = listener.notifications();
+        while notifications.iter().next().unwrap().is_some() {}
+    }
+    // With the queue taken away, it is the outbox alone that there is something to tell of.
+    client
+        .batch_execute("DELETE FROM pending; GRANT SELECT ON pending TO mailroom_sender")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+}
+
+#[test]
+fn what_others_notify_and_roll_back_does_not_drive_it() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "autovacuum = off"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    settle(&mut client, &mut listener);
+    drop(listener);
+    let mut noisy = cluster.connect("app");
+    let before = transactions(&cluster, "app");
+    for _ in 0..300 {
+        noisy.batch_execute("NOTIFY something_else").unwrap();
+    }
+    drop(noisy);
+    eventually("the statistics of the session that notified", || {
+        (transactions(&cluster, "app") >= before + 300).then_some(())
+    });
+    let mut other = cluster.connect("postgres");
+    eventually("the worker to be idle", || {
+        other
+            .query_opt(
+                "SELECT FROM pg_stat_activity WHERE backend_type = 'mailroom worker' \
+                 AND state_change < now() - interval '3 s'",
+                &[],
+            )
+            .unwrap()
+    });
+    let own = transactions(&cluster, "app") - before - 300;
+    // The worker also takes delivery of each, in transactions that look at nothing and are not counted here
+    // unless they ran into each other; what it must not do is look each time.
+    let looks = number(
+        &mut client,
+        "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'pending_pkey'",
+    );
+    assert!(looks < 60, "{looks} scans, {own} transactions");
+}
+
+#[test]
+fn a_consumer_that_keeps_failing_does_not_hurry_it() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ \
+             BEGIN RAISE insufficient_resources; END $$; \
+             CREATE TRIGGER no BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION no()",
+        )
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    eventually("a failure", || {
+        (number(&mut client, "SELECT count(*) FROM job_runs") > 0).then_some(())
+    });
+    for _ in 0..200 {
+        assert!(client.batch_execute("SELECT mailroom_collect()").is_err());
+    }
+    let failures = number(&mut client, "SELECT count(*) FROM job_runs");
+    assert!(failures < 20, "{failures} failures");
+    client.batch_execute("DROP TRIGGER no ON outbox").unwrap();
+    wait_for_outbox(&mut client, 1);
+}
+
+#[test]
+fn a_deletion_that_is_rolled_back_gives_its_tokens_back() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = '300ms'",
+        "mailroom.poll_interval = '1h'",
+        "mailroom.notify = 'off'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    insert_accounts(&mut client, "a", 1);
+    let mut other = cluster.connect("app");
+    other.batch_execute("BEGIN; DELETE FROM accounts").unwrap();
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    eventually("the worker to have looked", || {
+        let next: String = client
+            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
+            .unwrap()
+            .get(0);
+        (next == "poll").then_some(())
+    });
+    other.batch_execute("ROLLBACK").unwrap();
+    wait_for_outbox(&mut client, 1);
+}
+
+#[test]
+fn tokens_given_back_are_seen_at_once_each_time() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = 0",
+        "mailroom.poll_interval = '1h'",
+        "mailroom.notify = 'off'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    for round in 1..=25 {
+        client.batch_execute("BEGIN").unwrap();
+        insert_accounts(&mut client, &format!("a{round}-"), 1);
+        client.batch_execute("COMMIT").unwrap();
+        // Whoever is first has it; where it was the consumer, the worker must see it again.
+        client
+            .batch_execute("BEGIN; SELECT FROM mailroom_dequeue(1); ROLLBACK")
+            .unwrap();
+        wait_for_outbox(&mut client, round);
+    }
+}
+
+#[test]
+fn the_defaults_of_a_database_do_not_reach_it() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    let mut other = cluster.connect("postgres");
+    other.batch_execute("CREATE DATABASE app").unwrap();
+    other
+        .batch_execute(
+            "ALTER DATABASE app SET default_transaction_isolation = 'serializable'; \
+             ALTER DATABASE app SET search_path = ''",
+        )
+        .unwrap();
+    let mut client = cluster.connect("app");
+    client
+        .batch_execute("SET search_path = public; CREATE EXTENSION mailroom")
+        .unwrap();
+    client
+        .batch_execute("ALTER DATABASE app SET default_transaction_read_only = on")
+        .unwrap();
+    let worker = eventually("a worker", || find_worker(&mut client));
+    client
+        .query_one("SELECT pg_terminate_backend($1)", &[&worker])
+        .unwrap();
+    eventually("another one", || {
+        find_worker(&mut client).filter(|&pid| pid != worker)
+    });
+    insert_accounts(&mut client, "a", 3);
+    wait_for_outbox(&mut client, 3);
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM job_runs WHERE error IS NOT NULL"
+        ),
+        0
+    );
+}

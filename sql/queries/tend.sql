@@ -1,1 +1,1 @@
-SELECT next_due FROM _tend($1)
+SELECT next_due, more FROM _tend($1, false)

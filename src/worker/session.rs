@@ -119,6 +119,25 @@ impl Waiting {
     }
 }
 
+/// What looking after the outbox left to do, see `_tend`.
+pub struct Tended {
+    /// When a message becomes due or a claim lapses next, in microseconds since 2000-01-01.
+    pub next_due: Option<i64>,
+    /// Whether there is more to do at once.
+    pub more: bool,
+}
+
+impl Tended {
+    /// From two columns, the first of which has this number.
+    fn read(row: &SpiTupleTable<'_>, first: usize) -> Result<Self, Failure> {
+        let next_due: Option<TimestampWithTimeZone> = row.get(first)?;
+        Ok(Self {
+            next_due: next_due.map(TimestampWithTimeZone::into_inner),
+            more: required(row, first + 1)?,
+        })
+    }
+}
+
 /// What one batch did, see `_run_batch`.
 pub struct Batch {
     /// Tokens that became scheduled rows.
@@ -223,8 +242,13 @@ impl Session {
             &format!("pg_catalog, {}, pg_temp", found.schema),
         );
         set_option(c"lock_timeout", LOCK_TIMEOUT);
+        // Whatever the database's defaults are for its users.
+        set_option(c"default_transaction_isolation", "read committed");
+        set_option(c"default_transaction_read_only", "off");
+        // A plan made for a large queue must not be compiled for each small batch.
+        set_option(c"jit", "off");
         // A batch that a crash takes back is in pending again. A row whose commit is not on disk yet cannot
-        // be sent: whoever claims it commits, and that commit brings all earlier ones to disk with it.
+        // be sent: a claim is always brought to disk, and all earlier commits with it.
         set_option(c"synchronous_commit", "off");
         set_option(c"application_name", "mailroom");
         let session = Self {
@@ -259,23 +283,22 @@ impl Session {
         )
     }
 
-    /// Looks at the queue and after the outbox; also returns when the outbox wants attention next, in
-    /// microseconds since 2000-01-01.
-    pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, Option<i64>), Failure> {
+    /// Looks at the queue and after the outbox, and purges some of it.
+    pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, Tended), Failure> {
         let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
         self.call(
             include_str!("../../sql/queries/poll.sql"),
             &arguments,
-            |row| Ok((Waiting::read(row)?, micros(row.get(4)?))),
+            |row| Ok((Waiting::read(row)?, Tended::read(row, 4)?)),
         )
     }
 
     /// Looks after the outbox alone.
-    pub fn tend(&self, tell: Tell) -> Result<Option<i64>, Failure> {
+    pub fn tend(&self, tell: Tell) -> Result<Tended, Failure> {
         self.call(
             include_str!("../../sql/queries/tend.sql"),
             &[(tell == Tell::Senders).into()],
-            |row| Ok(micros(row.get(1)?)),
+            |row| Tended::read(row, 1),
         )
     }
 
@@ -394,10 +417,6 @@ fn required<T: FromDatum + IntoDatum>(
 
 fn integer(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
-}
-
-fn micros(time: Option<TimestampWithTimeZone>) -> Option<i64> {
-    time.map(TimestampWithTimeZone::into_inner)
 }
 
 fn count(value: i32) -> u32 {

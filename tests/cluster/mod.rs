@@ -88,8 +88,14 @@ impl Cluster {
 
     /// As [`Self::start_server`], with options for the server program.
     pub fn start_server_with(&self, options: &str) {
+        self.start_server_under(options, &[]);
+    }
+
+    /// As [`Self::start_server_with`], with variables in the server's environment.
+    pub fn start_server_under(&self, options: &str, environment: &[(&str, &str)]) {
         let output = self
             .program("pg_ctl")
+            .envs(environment.iter().copied())
             .args(["-w", "-t", "60", "-s", "start", "-o", options, "-l"])
             .arg(self.root.join("log"))
             .arg("-D")

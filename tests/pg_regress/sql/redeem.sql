@@ -174,6 +174,25 @@ SELECT account, revoked FROM ends ORDER BY account;
 SELECT account, state, last_error, data ? 'token' AS has_token FROM outbox ORDER BY account;
 SELECT t.account, r.outcome FROM tokens t, mailroom_redeem(link(t.id), t.code) r ORDER BY t.account;
 
+-- What a sender had claimed by then is its own. If it comes back, the next claim judges it again.
+TRUNCATE accounts, outbox CASCADE;
+INSERT INTO accounts (id, email, login, status) SELECT i, i || '@example.com', i, 'active' FROM generate_series(1, 5) i;
+INSERT INTO tokens (account, action) SELECT i, 'password_recovery' FROM generate_series(1, 5) i;
+SELECT mailroom_collect();
+SELECT account, state FROM mailroom_claim(10, claimant => 'me') ORDER BY account;
+SELECT t.account, r.outcome FROM tokens t, mailroom_redeem(link(t.id), t.code) r WHERE t.account = 1;
+UPDATE accounts SET status = 'suspended' WHERE id = 2;
+UPDATE accounts SET email = 'moved@example.com' WHERE id = 3;
+SELECT _revoke_tokens('{4}', '{password_recovery}');
+SELECT account, state, last_error, data ? 'token' AS has_token FROM outbox ORDER BY account;
+SELECT account, mailroom_release(id, 'me') AS released FROM outbox WHERE account IN (1, 2, 5) ORDER BY account;
+SELECT account, mailroom_mark_error(id, 'busy', claimant => 'me') AS settled FROM outbox WHERE account = 3;
+UPDATE outbox SET send_at = now() WHERE account = 3;
+UPDATE outbox SET claimed_at = claimed_at - interval '1 h', claimed_until = clock_timestamp() - interval '1 ms' WHERE account = 4;
+SELECT account, state FROM mailroom_claim(10, claimant => 'you') ORDER BY account;
+SELECT account, state, last_error, data ?| '{token,code,link}' AS has_secrets, claimed_by, ended_at IS NOT NULL AS ended FROM outbox ORDER BY account;
+SELECT o.account, h.outcome, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox WHERE o.account <> 5 ORDER BY o.account, h.ended_at;
+
 -- An account that goes takes its links along.
 SELECT recovery(2) AS t \gset
 SELECT link(:t) AS link \gset

@@ -38,7 +38,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_token_ttl'] LOOP
         EXECUTE format('CREATE FUNCTION traps.%I() %s', name, body);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', '_handout'] LOOP
+    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'attempts', '_handout', 'templates', 'mailroom_templates', '_own_mail'] LOOP
         EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token bigint, lane smallint)', name);
         EXECUTE format('CREATE TEMPORARY TABLE %I AS TABLE traps.%I', name, name);
     END LOOP;
@@ -54,6 +54,8 @@ CREATE DOMAIN traps.jsonb AS integer CHECK (false);
 CREATE DOMAIN traps.token_action AS integer CHECK (false);
 CREATE DOMAIN traps.account_status AS integer CHECK (false);
 CREATE DOMAIN traps.outbox_state AS integer CHECK (false);
+CREATE DOMAIN traps._message AS integer CHECK (false);
+CREATE DOMAIN pg_temp._message AS integer CHECK (false);
 CREATE DOMAIN pg_temp.text AS integer CHECK (false);
 CREATE DOMAIN pg_temp.jsonb AS integer CHECK (false);
 CREATE DOMAIN pg_temp.token_action AS integer CHECK (false);
@@ -106,12 +108,44 @@ INSERT INTO "Mail Room".accounts (email, login) VALUES ('worker@example.com', 'w
 SELECT waiting, urgent FROM "Mail Room"._waiting(10);
 SELECT collected, skipped, highest FROM "Mail Room"._run_batch(10, 'poll');
 SELECT collected, trigger FROM "Mail Room".job_runs;
+-- The outbox as a queue.
+INSERT INTO "Mail Room".outbox (kind, recipients, subject, body_text, group_key) VALUES ('own', '{a@example.com}', 'Hello', 'Text', 'a'), ('own', '{a@example.com}', 'Hello', 'Text', 'a');
+SELECT count(id) FROM "Mail Room".mailroom_claim_group(claimant => 'me');
+SELECT "Mail Room".mailroom_release(o.id, 'me') FROM "Mail Room".outbox o WHERE o.claimed_by OPERATOR(pg_catalog.=) 'me';
+SELECT count(id) FROM "Mail Room".mailroom_claim(100, '1 h', 'me');
+UPDATE "Mail Room".outbox SET claimed_until = claimed_at WHERE state::pg_catalog.text OPERATOR(pg_catalog.=) 'claimed';
+SELECT count(id) FROM "Mail Room".mailroom_claim(1, '1 h', 'me');
+SELECT "Mail Room".mailroom_extend(o.id, '1 h', 'me'), "Mail Room".mailroom_mark_error(o.id, 'no', permanent => true, claimant => 'me'), "Mail Room".mailroom_mark_sent(o.id, 'late', 'me')
+FROM "Mail Room".outbox o WHERE o.claimed_by OPERATOR(pg_catalog.=) 'me' AND o.state::pg_catalog.text OPERATOR(pg_catalog.=) 'claimed';
+SELECT "Mail Room".mailroom_retry('own');
+SELECT purged FROM "Mail Room".mailroom_purge();
+SELECT outcome, count(*) FROM "Mail Room".outbox_history GROUP BY outcome ORDER BY outcome;
+
+-- Any message, in every way there is to schedule it, and taken back.
+INSERT INTO "Mail Room".templates (kind, locale, subject, body_text, body_html) VALUES ('w', 'en', 'Hello {{ name }}', '{{ name }}', '<p>{{ name }}</p>');
+SELECT "Mail Room".mailroom_send('to@example.com', 'S', 'T', item_key => 'k') AS id \gset
+SELECT "Mail Room".mailroom_send('to@example.com', 'S', 'T', item_key => 'k');
+SELECT "Mail Room".mailroom_send('to@example.com', 'S', 'T', item_key => 'k', on_conflict => 'ignore') OPERATOR(pg_catalog.=) :id AS same;
+SELECT "Mail Room".mailroom_send(ARRAY['to@example.com'], kind => 'w', data => '{"name": "Ann"}', item_key => 'k', on_conflict => 'replace') OPERATOR(pg_catalog.>) :id AS other;
+SELECT "Mail Room".mailroom_send('nobody', 'S', 'T');
+SELECT pg_catalog.count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w", "data": {"name": "Bob"}}, {"recipients": ["b@example.com"], "subject": "S", "body_text": "T", "item_key": "l"}]');
+SELECT "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "send_at": "never"}]');
+SELECT "Mail Room".mailroom_reschedule('l', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel('l'), "Mail Room".mailroom_cancel(:id);
+SELECT o.recipients, o.state, c.subject, c.body_text, c.body_html, c.error FROM "Mail Room".outbox o CROSS JOIN LATERAL "Mail Room"._compose(o) c WHERE o.id OPERATOR(pg_catalog.>=) :id ORDER BY o.id;
+SELECT subject, body_text FROM "Mail Room".mailroom_preview('w', '{"name": "Ann"}');
+SELECT subject FROM "Mail Room".mailroom_preview('activation');
+SELECT kind, locale, builtin FROM "Mail Room".mailroom_templates ORDER BY kind;
 
 -- By a role that finds nothing unqualified at all.
 SET search_path = '';
 SET ROLE mailroom_app;
 INSERT INTO "Mail Room".accounts (email, login) VALUES ('App@example.com', 'App') RETURNING email, login;
 SELECT "Mail Room".mailroom_verify('', 'activation');
+SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app') AS id \gset
+SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app', on_conflict => 'replace') > :id AS other;
+SELECT count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w"}]');
+SELECT "Mail Room".mailroom_reschedule('app', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel('app');
+SELECT subject FROM "Mail Room".mailroom_preview('activation');
 SET ROLE mailroom_sender;
 SELECT action, email, login FROM "Mail Room".mailroom_dequeue();
 RESET ROLE;

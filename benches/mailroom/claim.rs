@@ -1,0 +1,358 @@
+//! What the outbox costs as a queue: claim and settle with nothing sent in between, against pgmq's read and
+//! archive; many consumers against one; and what history, mails for tomorrow and an old snapshot add.
+//!
+//! Both sides fetch what a sender needs and say that it is done, a transaction each. pgmq's SQL is that of its
+//! crate, installed from the source that cargo has.
+
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use postgres::{Client, Statement};
+
+use crate::cluster::{self, Cluster};
+use crate::ground;
+use crate::pgbench::Load;
+use crate::plan::Effort;
+use crate::table::{Row, Target, Unit};
+
+const PUT: &str = "INSERT INTO outbox (kind, recipients, subject, body_text, data, send_at) \
+    SELECT 'own', ARRAY['user' || i || '@example.com'], 'Hello ' || i, 'Dear user, this is text number ' || i || '.', \
+           jsonb_build_object('n', i), now() + $2 * interval '1 day' \
+    FROM generate_series(1, $1) i";
+const PUT_PGMQ: &str = "SELECT count(*) FROM pgmq.send_batch('bench', ARRAY( \
+    SELECT jsonb_build_object('to', 'user' || i || '@example.com', 'subject', 'Hello ' || i, \
+           'body_text', 'Dear user, this is text number ' || i || '.', 'n', i) FROM generate_series(1, $1) i))";
+
+/// A queue: how to take a batch, and how to say that it is done.
+struct Queue {
+    take: Statement,
+    done: Statement,
+}
+
+impl Queue {
+    fn mailroom(client: &mut Client) -> Self {
+        let take = "SELECT id, message_id::text, recipients, cc, bcc, subject, body_text, body_html, data::text \
+                    FROM mailroom_claim($1)";
+        Self {
+            take: client.prepare(take).unwrap(),
+            done: client
+                .prepare("SELECT mailroom_mark_sent($1::bigint[])")
+                .unwrap(),
+        }
+    }
+
+    fn pgmq(client: &mut Client) -> Self {
+        let take = "SELECT msg_id, read_ct, enqueued_at::text, vt::text, message::text, headers::text \
+                    FROM pgmq.read('bench', 60, $1)";
+        Self {
+            take: client.prepare(take).unwrap(),
+            done: client
+                .prepare("SELECT count(*) FROM pgmq.archive('bench', $1::bigint[])")
+                .unwrap(),
+        }
+    }
+
+    /// Takes and settles a batch; returns how many it was and how long each took.
+    fn turn(&self, client: &mut Client, size: i32) -> (usize, Duration, Duration) {
+        let begin = Instant::now();
+        let rows = client.query(&self.take, &[&size]).unwrap();
+        let taken = begin.elapsed();
+        let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        if ids.is_empty() {
+            return (0, taken, Duration::ZERO);
+        }
+        let begin = Instant::now();
+        client.query(&self.done, &[&ids]).unwrap();
+        (ids.len(), taken, begin.elapsed())
+    }
+}
+
+/// The rows of claim.
+pub fn measure(effort: Effort) -> Vec<Row> {
+    let cluster = ground::without_workers();
+    let mut client = ground::create_database(&cluster, "claim", &[]);
+    client.batch_execute(&pgmq_sql()).unwrap();
+    client.batch_execute("SELECT pgmq.create('bench')").unwrap();
+    let mut rows: Vec<Row> = [100, 1_000]
+        .iter()
+        .map(|size| against_pgmq(&mut client, effort, *size))
+        .collect();
+    rows.push(many_against_one(&cluster, &mut client, effort));
+    rows.extend(behind(&cluster, effort));
+    rows.extend(while_a_snapshot_is_held(effort));
+    rows
+}
+
+/// The SQL that the crate brings.
+fn pgmq_sql() -> String {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pgmq/Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--manifest-path",
+            manifest,
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let package = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|package| package["name"] == "pgmq")
+        .unwrap();
+    let source = package["manifest_path"].as_str().unwrap();
+    let path = source.replace("Cargo.toml", "src/install/embedded/sql/pgmq.sql");
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn against_pgmq(client: &mut Client, effort: Effort, size: i32) -> Row {
+    let queues = [Queue::mailroom(client), Queue::pgmq(client)];
+    let name = format!("claim + settle, batch {size}: mailroom / pgmq read + archive");
+    let mut row = Row::new(name, Unit::PerSecond).aiming_at(Some(Target::RatioAtLeast(1.0)));
+    let batches = effort.of(40_000, 4_000) / size;
+    const TURNS: i32 = 5;
+    for _ in 0..effort.of(5, 1) {
+        client
+            .batch_execute("TRUNCATE outbox, pgmq.q_bench, pgmq.a_bench")
+            .unwrap();
+        let mails = (TURNS * batches + 10) * size;
+        client.execute(PUT, &[&mails, &0.0]).unwrap();
+        client.query(PUT_PGMQ, &[&mails]).unwrap();
+        client
+            .batch_execute("VACUUM (ANALYZE) outbox, pgmq.q_bench, pgmq.a_bench")
+            .unwrap();
+        for queue in &queues {
+            for _ in 0..10 {
+                queue.turn(client, size);
+            }
+        }
+        let mut total = [Duration::ZERO; 2];
+        for _ in 0..TURNS {
+            for (queue, total) in queues.iter().zip(&mut total) {
+                let begin = Instant::now();
+                for _ in 0..batches {
+                    assert_eq!(queue.turn(client, size).0, size as usize);
+                }
+                *total += begin.elapsed();
+            }
+        }
+        let messages = f64::from(TURNS * batches * size);
+        row.add(
+            messages / total[0].as_secs_f64(),
+            messages / total[1].as_secs_f64(),
+        );
+    }
+    row
+}
+
+fn many_against_one(cluster: &Cluster, client: &mut Client, effort: Effort) -> Row {
+    const SIZE: i32 = 100;
+    let mut row = Row::new(
+        format!("claim + settle, batch {SIZE}: 8 consumers / 1"),
+        Unit::PerSecond,
+    )
+    .aiming_at(Some(Target::RatioAtLeast(1.0)));
+    let mails = effort.of(200_000, 8_000);
+    for _ in 0..effort.of(5, 1) {
+        let [many, one] = [8, 1].map(|consumers| {
+            client.batch_execute("TRUNCATE outbox").unwrap();
+            client.execute(PUT, &[&mails, &0.0]).unwrap();
+            client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
+            drain(cluster, consumers, mails)
+        });
+        let twice = "SELECT count(*) FROM outbox WHERE attempts > 0 OR state <> 'sent'";
+        assert_eq!(cluster::number(client, twice), 0);
+        row.add(many, one);
+    }
+    row
+}
+
+/// Mails per second of so many consumers until all are sent.
+fn drain(cluster: &Cluster, consumers: usize, mails: i32) -> f64 {
+    let start = Barrier::new(consumers + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..consumers)
+            .map(|_| {
+                let mut client = cluster.connect("claim");
+                let queue = Queue::mailroom(&mut client);
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    let mut sent = 0;
+                    loop {
+                        match queue.turn(&mut client, 100).0 {
+                            0 => return sent,
+                            some => sent += some,
+                        }
+                    }
+                })
+            })
+            .collect();
+        start.wait();
+        let begin = Instant::now();
+        let sent: usize = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
+        assert_eq!(sent, mails as usize, "a mail went twice or not at all");
+        f64::from(mails) / begin.elapsed().as_secs_f64()
+    })
+}
+
+/// A claim, without its commit, in databases that differ in what else is in the outbox.
+fn behind(cluster: &Cluster, effort: Effort) -> Vec<Row> {
+    let many = effort.of(1_000_000, 20_000);
+    let mut clients = [(0, 0.0), (many, 0.0), (many, 1.0)].map(|(others, days)| {
+        let name = format!("behind_{others}_{days}");
+        let mut client = ground::create_database(cluster, &name, &[]);
+        client.execute(PUT, &[&others, &days]).unwrap();
+        if days == 0.0 {
+            client.batch_execute(include_str!("settle.sql")).unwrap();
+        }
+        client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
+        client
+    });
+    let mut rows = ["finished mails", "mails for tomorrow"].map(|what| {
+        Row::new(
+            format!("claim of 100, without commit: {many} {what} / none"),
+            Unit::Millis,
+        )
+        .aiming_at(Some(Target::RatioAtMost(1.1)))
+    });
+    let turns = effort.of(20, 3);
+    for _ in 0..effort.of(5, 1) {
+        for client in &mut clients {
+            client
+                .execute(PUT, &[&((turns + 2) * 1_000), &0.0])
+                .unwrap();
+            client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
+        }
+        let mut total = [Duration::ZERO; 3];
+        for turn in 0..turns + 2 {
+            for (client, total) in clients.iter_mut().zip(&mut total) {
+                for _ in 0..10 {
+                    let duration = claim_and_settle(client);
+                    if turn >= 2 {
+                        *total += duration;
+                    }
+                }
+            }
+        }
+        let [none, finished, tomorrow] =
+            total.map(|total| total.as_secs_f64() * 1_000.0 / f64::from(turns * 10));
+        rows[0].add(finished, none);
+        rows[1].add(tomorrow, none);
+    }
+    rows.into()
+}
+
+/// Takes a batch of 100 and settles it; returns how long the claim took.
+fn claim_and_settle(client: &mut Client) -> Duration {
+    let mut transaction = client.transaction().unwrap();
+    let claim = transaction
+        .prepare("SELECT array_agg(id) FROM mailroom_claim(100)")
+        .unwrap();
+    let begin = Instant::now();
+    let ids: Vec<i64> = transaction.query_one(&claim, &[]).unwrap().get(0);
+    let duration = begin.elapsed();
+    assert_eq!(ids.len(), 100);
+    transaction
+        .execute("SELECT mailroom_mark_sent($1::bigint[])", &[&ids])
+        .unwrap();
+    transaction.commit().unwrap();
+    duration
+}
+
+/// Mails offered a second, ten a transaction.
+const OFFERED: u32 = 5_000;
+const STREAM: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
+    SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10);\n";
+
+/// A stream of mails, one consumer, and another session that holds a snapshot or does not.
+fn while_a_snapshot_is_held(effort: Effort) -> Vec<Row> {
+    let length = effort.of(60, 6);
+    let name = |what: &str| format!("claim, {OFFERED}/s for {length} s, {what}");
+    let mut rows = [
+        Row::new(name("cost of 100 mails, held: last / first"), Unit::Millis)
+            .aiming_at(Some(Target::RatioAtMost(2.0))),
+        Row::new(
+            name("largest backlog, in input: held / none held"),
+            Unit::Seconds,
+        )
+        .aiming_at(Some(Target::NeverAbove(1.0))),
+    ];
+    for _ in 0..effort.of(3, 1) {
+        let (first, last, held) = stream(length, true);
+        let (_, _, none) = stream(length, false);
+        rows[0].add(last, first);
+        rows[1].add(held, none);
+    }
+    rows.into()
+}
+
+/// Milliseconds that claiming 100 mails took in the first and the last sixth, and the largest backlog.
+fn stream(length: u32, held: bool) -> (f64, f64, f64) {
+    let cluster = ground::without_workers();
+    let mut client = ground::create_database(&cluster, "stream", &[]);
+    let mut other = cluster.connect("stream");
+    if held {
+        other
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobs")
+            .unwrap();
+    }
+    let load = Load {
+        script: STREAM,
+        clients: 4,
+        seconds: length,
+        rate: Some(OFFERED / 10),
+    };
+    let mut watcher = cluster.connect("stream");
+    let queue = Queue::mailroom(&mut client);
+    let over = AtomicBool::new(false);
+    let mut pgbench = load.start(&cluster, "stream");
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let consumer = scope.spawn(|| {
+            let mut claims = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let (count, cost, _) = queue.turn(&mut client, 1_000);
+                claims.push((begin.elapsed(), count, cost));
+                if count < 1_000 {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+            claims
+        });
+        let mut largest = 0;
+        let waiting = "SELECT coalesce(max(id), 0) - (SELECT count(*) FROM outbox WHERE state = 'sent') FROM outbox";
+        while pgbench.try_wait().unwrap().is_none() {
+            largest = largest.max(cluster::number(&mut watcher, waiting));
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        over.store(true, Ordering::Relaxed);
+        let claims = consumer.join().unwrap();
+        let window = Duration::from_secs(u64::from(length) / 6);
+        let end = Duration::from_secs(length.into());
+        let cost = |from: Duration, to: Duration| {
+            let within = claims.iter().filter(|claim| (from..to).contains(&claim.0));
+            let (mails, time) = within.fold((0, Duration::ZERO), |sum, claim| {
+                (sum.0 + claim.1, sum.1 + claim.2)
+            });
+            time.as_secs_f64() * 100_000.0 / mails as f64
+        };
+        (
+            cost(Duration::ZERO, window),
+            cost(end - window, end),
+            largest as f64 / f64::from(OFFERED),
+        )
+    })
+}

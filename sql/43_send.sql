@@ -1,0 +1,492 @@
+-- Sending: any message into the outbox, in the caller's transaction, and out of it again before it is claimed.
+--
+-- Everything runs with the caller's rights, who therefore is outbox.enqueued_by, and reaches the outbox through
+-- the view _own_mail: new mail, and mail of one's own making that nobody has claimed. Invariants: an item_key is
+-- in one live row at most, whoever races; all reasons against a message are given before anything is written.
+
+CREATE TYPE @extschema@._message AS (
+    ordinal integer,
+    message_id uuid,
+    recipients text[],
+    cc text[],
+    bcc text[],
+    subject text,
+    body_text text,
+    body_html text,
+    kind text,
+    data jsonb,
+    send_at timestamptz,
+    expires_at timestamptz,
+    priority integer,
+    item_key text,
+    group_key text,
+    max_attempts integer,
+    on_conflict text
+);
+COMMENT ON TYPE @extschema@._message IS
+    'Internal. The arguments of mailroom_send, and its place in a bulk from 0, -1 for a single one.';
+
+CREATE FUNCTION @extschema@._is_own(enqueued_by name) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    -- As for ownership anywhere in PostgreSQL. A role that is gone is nobody's.
+    SELECT coalesce(pg_has_role(to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
+        OR pg_has_role('mailroom_admin', 'USAGE')
+$$;
+COMMENT ON FUNCTION @extschema@._is_own(name) IS
+    'Internal. Whether the current user has the rights of the role that enqueued a mail, or those of mailroom_admin.';
+
+-- What an application may do to the outbox, whatever it runs: columns by grants, rows by this. A row cannot
+-- come back from cancelled, because ended_at is not among the columns.
+CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
+SELECT
+    o.id, o.message_id, o.kind, o.recipients, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.data, o.priority,
+    o.state, o.send_at, o.expires_at, o.max_attempts, o.last_error, o.item_key, o.group_key, o.updated_at
+FROM @extschema@.outbox o
+WHERE o.state IN ('scheduled', 'cancelled')
+  AND (o.token IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+  AND @extschema@._is_own(o.enqueued_by)
+WITH CASCADED CHECK OPTION;
+COMMENT ON VIEW @extschema@._own_mail IS
+    'Internal. Mail of the current user''s making that is scheduled or was cancelled.';
+
+CREATE FUNCTION @extschema@._live(keys text[])
+RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+    SELECT o.item_key, o.id, o.state, o.enqueued_by
+    FROM @extschema@.outbox o
+    WHERE o.item_key = ANY (keys)
+      AND o.state IN ('scheduled', 'claimed')
+$$;
+COMMENT ON FUNCTION @extschema@._live(text[]) IS
+    'Internal. Who holds these keys. Keys are shared by all, so this looks beyond the caller''s own mail.';
+
+CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = code,
+        MESSAGE = CASE WHEN ordinal < 0 THEN 'message' ELSE format('messages[%s]', ordinal) END || ' cannot be scheduled'
+            || coalesce(': ' || what, ''),
+        DETAIL = reason,
+        HINT = coalesce(remedy, 'Its arguments are explained by \df+ mailroom_send.');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
+    'Internal. Raises the error of a message that is not taken.';
+
+CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    todo @extschema@._message[] := messages;
+    bad record;
+    keys text[];
+    holders jsonb;
+    replaced bigint[];
+    done integer[] := '{}';
+    ids bigint[] := '{}';
+BEGIN
+    SELECT m.ordinal, r.reason
+    INTO bad
+    FROM unnest(messages) m
+    CROSS JOIN LATERAL (
+        SELECT coalesce(
+            CASE
+                WHEN coalesce(cardinality(m.recipients), 0) = 0 THEN 'recipients is empty'
+                WHEN cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) > 50 THEN format(
+                    'recipients, cc and bcc have %s addresses, at most 50 are allowed',
+                    cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc)
+                )
+            END,
+            'recipients' || @extschema@._addresses_problem(m.recipients),
+            'cc' || @extschema@._addresses_problem(m.cc),
+            'bcc' || @extschema@._addresses_problem(m.bcc),
+            CASE
+                WHEN m.subject = '' THEN 'subject is empty'
+                WHEN octet_length(m.subject) > 998
+                    THEN format('subject has %s octets, at most 998 are allowed', octet_length(m.subject))
+                WHEN m.subject ~ '[\u0001-\u001F\u007F]' THEN 'subject contains a control character'
+                WHEN m.body_text = '' THEN 'body_text is empty'
+                WHEN m.body_html = '' THEN 'body_html is empty'
+                WHEN m.kind = '' THEN 'kind is empty'
+                WHEN m.kind IN ('activation', 'password_recovery')
+                    THEN format('kind "%s" is reserved for mail with a token', m.kind)
+                WHEN jsonb_typeof(m.data) <> 'object' THEN format('data is a JSON %s, not an object', jsonb_typeof(m.data))
+                WHEN NOT isfinite(m.send_at) THEN 'send_at is infinite'
+                WHEN NOT isfinite(m.expires_at) THEN 'expires_at is infinite'
+                WHEN m.expires_at <= m.send_at THEN 'expires_at is not after send_at'
+                WHEN m.priority NOT BETWEEN -32768 AND 32767
+                    THEN format('priority is %s, not between -32768 and 32767', m.priority)
+                WHEN m.item_key = '' THEN 'item_key is empty'
+                WHEN char_length(m.item_key) > 255
+                    THEN format('item_key has %s characters, at most 255 are allowed', char_length(m.item_key))
+                WHEN m.group_key = '' THEN 'group_key is empty'
+                WHEN char_length(m.group_key) > 255
+                    THEN format('group_key has %s characters, at most 255 are allowed', char_length(m.group_key))
+                WHEN m.max_attempts NOT BETWEEN 1 AND 1000
+                    THEN format('max_attempts is %s, not between 1 and 1000', m.max_attempts)
+                WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
+                    THEN format('on_conflict is "%s", not error, ignore or replace', m.on_conflict)
+            END,
+            CASE
+                WHEN (m.subject IS NULL OR (m.body_text IS NULL AND m.body_html IS NULL))
+                    AND (SELECT t.locale FROM @extschema@._template(m.kind, m.data ->> 'locale') t) IS NULL
+                THEN format(
+                    '%s is missing, and there is no template for kind "%s" in locale %s',
+                    CASE WHEN m.subject IS NULL THEN 'subject' ELSE 'the body' END,
+                    m.kind, array_to_string(@extschema@._locales(m.data ->> 'locale'), ' or ')
+                )
+            END
+        )
+    ) r (reason)
+    WHERE r.reason IS NOT NULL
+    ORDER BY m.ordinal
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM @extschema@._refuse(
+            bad.ordinal, '22023', NULL, bad.reason, CASE
+                WHEN bad.reason LIKE '%there is no template%' THEN 'Pass subject and body_text or body_html, or insert a row into templates.'
+                WHEN bad.reason ~ '^(recipients|cc|bcc)\[' THEN 'An address is local@domain, without a name; several are an array.'
+            END
+        );
+    END IF;
+
+    LOOP
+        keys := ARRAY(SELECT DISTINCT m.item_key FROM unnest(todo) m WHERE m.item_key IS NOT NULL);
+        IF cardinality(keys) > 0 THEN
+            holders := (SELECT jsonb_agg(l) FROM @extschema@._live(keys) l);
+        END IF;
+        IF holders IS NOT NULL THEN
+            SELECT m.ordinal, m.item_key, m.on_conflict, l.id, @extschema@._is_own(l.enqueued_by) AS own
+            INTO bad
+            FROM unnest(todo) m
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name) USING (item_key)
+            WHERE m.on_conflict = 'error'
+               OR (m.on_conflict = 'replace' AND (l.state = 'claimed' OR NOT @extschema@._is_own(l.enqueued_by)))
+            ORDER BY m.ordinal
+            LIMIT 1;
+            IF FOUND AND bad.on_conflict = 'error' THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '23505', format('item_key "%s" is taken', bad.item_key),
+                    format('Mail %s has it and is still to be sent.', bad.id),
+                    'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'
+                );
+            ELSIF FOUND AND NOT bad.own THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '42501', format('item_key "%s" is taken by another role', bad.item_key),
+                    format('Mail %s has it and is still to be sent.', bad.id),
+                    'Use another item_key, or the role that scheduled the mail.'
+                );
+            ELSIF FOUND THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '55006', format('item_key "%s" is being sent', bad.item_key),
+                    format('Mail %s has it and is claimed.', bad.id),
+                    'Try again when that mail has been sent, or use another item_key.'
+                );
+            END IF;
+
+            SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(l.id), '{}')
+            INTO done, ids
+            FROM unnest(todo) m
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
+            WHERE m.on_conflict = 'ignore'
+              -- Unless the mail it would leave as it is is about to be replaced.
+              AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE r.item_key = m.item_key AND r.on_conflict = 'replace');
+
+            replaced := ARRAY(
+                SELECT DISTINCT l.id
+                FROM unnest(todo) m
+                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
+                WHERE m.on_conflict = 'replace'
+            );
+            IF cardinality(replaced) > 0 THEN
+                -- By id, so that two sessions which replace the same mails do not wait for each other in turn.
+                PERFORM
+                FROM @extschema@._own_mail o
+                WHERE o.id = ANY (replaced)
+                ORDER BY o.id
+                FOR UPDATE;
+                UPDATE @extschema@._own_mail o
+                SET state = 'cancelled',
+                    last_error = 'replaced by ' || current_user
+                WHERE o.id = ANY (replaced)
+                  AND o.state = 'scheduled';
+            END IF;
+        END IF;
+
+        -- Keys that somebody else takes at this moment are waited for here, as for any unique key.
+        WITH put AS (
+            INSERT INTO @extschema@._own_mail (
+                message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data,
+                priority, send_at, expires_at, max_attempts, item_key, group_key
+            )
+            SELECT
+                m.message_id, m.kind, m.recipients, m.cc, m.bcc, m.subject, m.body_text, m.body_html, m.data,
+                m.priority, m.send_at, m.expires_at, m.max_attempts, m.item_key, m.group_key
+            FROM unnest(todo) m
+            WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
+            ORDER BY m.ordinal
+            ON CONFLICT (item_key) WHERE state IN ('scheduled', 'claimed') AND item_key IS NOT NULL DO NOTHING
+            RETURNING id, message_id
+        )
+        SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(p.id), '{}')
+        INTO done, ids
+        FROM put p
+        JOIN unnest(todo) m USING (message_id);
+
+        EXIT WHEN cardinality(done) = cardinality(messages);
+        -- What is left found its key taken: look again who has it.
+        todo := ARRAY(
+            SELECT m
+            FROM unnest(todo) m
+            WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
+        );
+    END LOOP;
+    PERFORM @extschema@._mail_due((SELECT min(m.send_at) FROM unnest(messages) m));
+    RETURN ARRAY(SELECT i.id FROM unnest(done, ids) i (ordinal, id) ORDER BY i.ordinal);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._submit(@extschema@._message[]) IS
+    'Internal. Schedules these messages and returns their ids in the same order.';
+
+CREATE FUNCTION @extschema@.mailroom_send(
+    recipients text[],
+    subject text DEFAULT NULL,
+    body_text text DEFAULT NULL,
+    body_html text DEFAULT NULL,
+    cc text[] DEFAULT NULL,
+    bcc text[] DEFAULT NULL,
+    kind text DEFAULT NULL,
+    data jsonb DEFAULT NULL,
+    send_at timestamptz DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    item_key text DEFAULT NULL,
+    group_key text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    on_conflict text DEFAULT NULL
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (@extschema@._submit(ARRAY[ROW(
+        -1, gen_random_uuid(), recipients, coalesce(cc, '{}'), coalesce(bcc, '{}'), subject, body_text, body_html,
+        coalesce(kind, 'message'), coalesce(data, '{}'), coalesce(send_at, now()), expires_at, coalesce(priority, 0),
+        item_key, group_key, coalesce(max_attempts, @extschema@._max_attempts()), coalesce(on_conflict, 'error')
+    )::@extschema@._message]))[1];
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_send(text[], text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text) IS
+    'Schedules a mail in the caller''s transaction and returns outbox.id. recipients, cc, bcc: plain addresses local@domain, at most 50 in all. A subject, or both bodies, that are not given come from the template for kind when the mail is claimed, with the variables in data. kind: default message. send_at: default now. expires_at: of no use after this time. priority: default 0, smaller goes first. max_attempts: default mailroom.max_attempts. item_key: unique among mail still to be sent; on_conflict says what happens when it is taken: error (default), ignore (returns the id of the mail that has it) or replace (cancels that mail, then schedules this one with an id of its own). Errors: 22023 with the reason in DETAIL; 23505 when item_key is taken; for replace, 55006 when the mail that has it is claimed and 42501 when another role scheduled it. Waits for a transaction that is taking, replacing or (for replace) claiming the same item_key.';
+
+CREATE FUNCTION @extschema@.mailroom_send(
+    recipient text,
+    subject text DEFAULT NULL,
+    body_text text DEFAULT NULL,
+    body_html text DEFAULT NULL,
+    cc text[] DEFAULT NULL,
+    bcc text[] DEFAULT NULL,
+    kind text DEFAULT NULL,
+    data jsonb DEFAULT NULL,
+    send_at timestamptz DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    item_key text DEFAULT NULL,
+    group_key text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    on_conflict text DEFAULT NULL
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN @extschema@.mailroom_send(
+        ARRAY[recipient], subject, body_text, body_html, cc, bcc, kind, data, send_at, expires_at, priority,
+        item_key, group_key, max_attempts, on_conflict
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text) IS
+    'mailroom_send for one recipient.';
+
+CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT array_agg(ROW(
+        r.ordinality - 1, gen_random_uuid(),
+        CASE WHEN r.recipient IS NULL THEN r.recipients ELSE ARRAY[r.recipient] END,
+        coalesce(r.cc, '{}'), coalesce(r.bcc, '{}'), r.subject, r.body_text, r.body_html,
+        coalesce(r.kind, 'message'), coalesce(r.data, '{}'), coalesce(r.send_at, now()), r.expires_at,
+        coalesce(r.priority, 0), r.item_key, r.group_key, coalesce(r.max_attempts, @extschema@._max_attempts()),
+        coalesce(r.on_conflict, 'error')
+    )::@extschema@._message ORDER BY r.ordinality)
+    FROM ROWS FROM (jsonb_to_recordset(messages) AS (
+        recipient text, recipients text[], subject text, body_text text, body_html text, cc text[], bcc text[],
+        kind text, data jsonb, send_at timestamptz, expires_at timestamptz, priority integer, item_key text,
+        group_key text, max_attempts integer, on_conflict text
+    )) WITH ORDINALITY r
+$$;
+COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
+    'Internal. The elements of an array of objects as messages. Errors of class 22 when a value has the wrong type.';
+
+CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    names CONSTANT text[] := '{recipient,recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict}';
+    bad record;
+    parsed @extschema@._message[];
+    reason text;
+BEGIN
+    IF jsonb_typeof(messages) IS DISTINCT FROM 'array' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'messages is not a JSON array',
+            HINT = 'Pass an array of objects with the names of the arguments of mailroom_send.';
+    END IF;
+    IF messages = '[]' THEN
+        RETURN;
+    END IF;
+    SELECT (e.ordinality - 1)::integer AS ordinal, p.reason
+    INTO bad
+    FROM jsonb_array_elements(messages) WITH ORDINALITY e
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN jsonb_typeof(e.value) <> 'object' THEN format('it is a JSON %s, not an object', jsonb_typeof(e.value))
+            WHEN e.value - names <> '{}'
+                THEN format('there is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
+            WHEN e.value ->> 'recipient' IS NOT NULL AND e.value ->> 'recipients' IS NOT NULL THEN 'recipient and recipients are both given'
+        END
+    ) p (reason)
+    WHERE p.reason IS NOT NULL
+    ORDER BY e.ordinality
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM @extschema@._refuse(bad.ordinal, '22023', NULL, bad.reason, 'The names are ' || array_to_string(names, ', ') || '.');
+    END IF;
+    BEGIN
+        parsed := @extschema@._parse_messages(messages);
+    EXCEPTION
+        WHEN data_exception THEN
+            -- Only now that one is known to be bad they are looked at one by one.
+            FOR i IN 0 .. jsonb_array_length(messages) - 1 LOOP
+                BEGIN
+                    PERFORM @extschema@._parse_messages(jsonb_build_array(messages -> i));
+                EXCEPTION
+                    WHEN data_exception THEN
+                        GET STACKED DIAGNOSTICS reason = MESSAGE_TEXT;
+                        PERFORM @extschema@._refuse(i, '22023', NULL, reason, NULL);
+                END;
+            END LOOP;
+            RAISE;
+    END;
+    RETURN QUERY SELECT u FROM unnest(@extschema@._submit(parsed)) u;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_send_many(jsonb) IS
+    'Schedules many mails at once, all or none, and returns their ids in the order of the array: one object a mail, with the names of the arguments of mailroom_send. JSON null is as good as leaving it out. Errors: as mailroom_send, for the first bad element, which is named as in messages[3], counting from 0. Two calls that take the same item_keys in different order can end in a deadlock error, as with any unique key.';
+
+CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    -- A row that somebody is claiming at this moment is left to them rather than waited for.
+    UPDATE @extschema@._own_mail o
+    SET state = 'cancelled',
+        last_error = 'cancelled by ' || current_user
+    WHERE o.id = (
+        SELECT s.id
+        FROM @extschema@._own_mail s
+        WHERE s.id = mailroom_cancel.id
+          AND s.state = 'scheduled'
+        FOR UPDATE SKIP LOCKED
+    );
+    RETURN FOUND;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
+    'Cancels a mail that nobody has claimed. False, and nothing changes, when there is none with this id, when it is claimed, has ended or is in the hands of another transaction, or when another role scheduled it (mailroom_admin may cancel any). Does not wait.';
+
+CREATE FUNCTION @extschema@.mailroom_cancel(item_key text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live(ARRAY[mailroom_cancel.item_key]) l),
+        false
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_cancel(text) IS
+    'mailroom_cancel by item_key. A quoted number is taken for a key: write mailroom_cancel(id => $1) for an id that comes as a string.';
+
+CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    expiry timestamptz;
+BEGIN
+    IF mailroom_reschedule.send_at IS NULL OR NOT isfinite(mailroom_reschedule.send_at) THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'send_at is not a time',
+            DETAIL = format('It is %s.', coalesce(mailroom_reschedule.send_at::text, 'null')),
+            HINT = 'Use mailroom_cancel for a mail that is not to be sent at all.';
+    END IF;
+    SELECT s.expires_at
+    INTO expiry
+    FROM @extschema@._own_mail s
+    WHERE s.id = mailroom_reschedule.id
+      AND s.state = 'scheduled'
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF expiry <= mailroom_reschedule.send_at THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'mail cannot be rescheduled',
+            DETAIL = format('It expires at %s, which is not after %s.', expiry, mailroom_reschedule.send_at),
+            HINT = 'Pass an earlier time, or cancel the mail and schedule another.';
+    END IF;
+    UPDATE @extschema@._own_mail o
+    SET send_at = mailroom_reschedule.send_at,
+        updated_at = now()
+    WHERE o.id = mailroom_reschedule.id;
+    PERFORM @extschema@._mail_due(mailroom_reschedule.send_at);
+    RETURN true;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
+    'Sets the time before which a mail is not sent, for mail that nobody has claimed. False as for mailroom_cancel. Does not wait. Error: 22023 when send_at is no time or not before the mail expires.';
+
+CREATE FUNCTION @extschema@.mailroom_reschedule(item_key text, send_at timestamptz) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(
+        (
+            SELECT @extschema@.mailroom_reschedule(l.id, mailroom_reschedule.send_at)
+            FROM @extschema@._live(ARRAY[mailroom_reschedule.item_key]) l
+        ),
+        false
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_reschedule(text, timestamptz) IS
+    'mailroom_reschedule by item_key. A quoted number is taken for a key, as by mailroom_cancel.';

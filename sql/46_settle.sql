@@ -1,0 +1,468 @@
+-- Settling: what became of a claimed mail, said by whoever claimed it.
+--
+-- claimed -> sent | error | expired, or back to scheduled for another try. Invariants: only the holder
+-- settles; whoever comes after its lease was taken back changes nothing and is put on record, because its
+-- mail may go out twice (I2); no settle waits for another session (I3). The number of attempts, as the claim
+-- returned it, tells two claims of one claimant apart.
+
+CREATE FUNCTION @extschema@._held(
+    ids bigint[],
+    claimant text,
+    tries integer[]
+)
+    RETURNS TABLE (place tid, item integer)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    -- SKIP LOCKED: a claim that another session is about to take back is lost already.
+    RETURN QUERY
+    SELECT o.ctid, u.item::integer
+    FROM unnest(ids) WITH ORDINALITY u (id, item)
+    JOIN @extschema@.outbox o ON o.id = u.id
+    WHERE o.claimed_until IS NOT NULL
+      AND o.claimed_by = claimant
+      AND o.attempts = coalesce(tries[u.item], o.attempts)
+    FOR UPDATE OF o SKIP LOCKED;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._held(bigint[], text, integer[]) IS
+    'Internal. Locks those of the rows that the claimant holds, whether or not its lease has lapsed; returns each with its subscript in ids.';
+
+CREATE FUNCTION @extschema@._check_parallel(ids bigint[], VARIADIC cardinalities integer[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF cardinality(ids) <> ANY (cardinalities) THEN
+        RAISE array_subscript_error USING
+            MESSAGE = 'arrays must have as many elements as ids',
+            DETAIL = format('There are %s ids, and arrays of %s.', cardinality(ids), array_to_string(cardinalities, ', ')),
+            HINT = 'Leave an array out, or put NULLs into it.';
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._check_parallel(bigint[], integer[]) IS
+    'Internal. Refuses arrays of another length than ids; NULLs pass. Errors: 2202E.';
+
+CREATE FUNCTION @extschema@._note_late(
+    ids bigint[],
+    items integer[],
+    claimant text,
+    tries integer[],
+    errors text[],
+    statuses integer[],
+    verb text
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    lost CONSTANT bigint[] := ARRAY(SELECT ids[u.item] FROM unnest(items) u (item) ORDER BY u.item);
+BEGIN
+    IF items = '{}' THEN
+        RETURN '{}';
+    END IF;
+    INSERT INTO @extschema@.attempts (outbox, attempt, outcome, ended_at, claimant, status, error)
+    SELECT
+        o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
+        statuses[u.item], errors[u.item]
+    FROM unnest(items) u (item)
+    JOIN @extschema@.outbox o ON o.id = ids[u.item];
+    RAISE LOG USING
+        MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(lost), verb),
+        DETAIL = format('The first has id %s. They may go out twice.', lost[1]);
+    RETURN lost;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
+    'Internal. Records and logs settles that came too late, given by their subscripts in ids; returns their ids.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_sent(
+    ids bigint[],
+    provider_ids text[] DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    settled bigint;
+    late integer[];
+BEGIN
+    PERFORM @extschema@._check_parallel(ids, cardinality(provider_ids), cardinality(attempts));
+    -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
+    -- claimed; its state is not asked for, lest a partial index look better than the primary key.
+    IF provider_ids IS NULL AND attempts IS NULL THEN
+        UPDATE @extschema@.outbox o
+        SET state = 'sent',
+            data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = moment
+        WHERE o.id = ANY (ids)
+          AND o.claimed_by = who
+          AND o.claimed_until > moment;
+    ELSE
+        UPDATE @extschema@.outbox o
+        SET state = 'sent',
+            data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+            provider_id = provider_ids[u.item],
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = moment
+        FROM unnest(ids) WITH ORDINALITY u (id, item)
+        WHERE o.id = u.id
+          AND o.claimed_by = who
+          AND o.claimed_until > moment
+          AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts);
+    END IF;
+    GET DIAGNOSTICS settled = ROW_COUNT;
+    IF settled = cardinality(ids) THEN
+        RETURN '{}';
+    END IF;
+    -- The lease has ended, and nobody has taken the claim back yet: then nobody else will send it.
+    WITH held AS MATERIALIZED (
+        SELECT h.place, h.item FROM @extschema@._held(ids, who, attempts) h
+    )
+    UPDATE @extschema@.outbox o
+    SET state = 'sent',
+        data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+        provider_id = provider_ids[h.item],
+        claimed_until = NULL,
+        updated_at = moment,
+        ended_at = moment
+    FROM held h
+    WHERE o.ctid = h.place;
+    -- Saying so again is no news: the answer to the first time may have been lost.
+    late := ARRAY(
+        SELECT u.item
+        FROM unnest(ids) WITH ORDINALITY u (id, item)
+        WHERE NOT EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.id = u.id
+              AND o.state = 'sent'
+              AND o.claimed_by = who
+              AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts)
+        )
+    );
+    RETURN @extschema@._note_late(ids, late, who, attempts, NULL, NULL, 'sent');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint[], text[], text, integer[]) IS
+    'Ends claimed mails as sent, with the provider''s ids for them. claimant: as given to mailroom_claim. attempts: outbox.attempts as the claim returned it, for claimants whose name outlives a lease; NULL to leave it out. Returns the ids whose claim was lost, {} when all went well: those may go out twice; each is put on record in attempts and logged, and nothing else changes. Saying it twice does no harm. Errors: 2202E when the arrays differ in length.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_sent(
+    id bigint,
+    provider_id text DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    attempt integer DEFAULT NULL
+)
+    RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.mailroom_mark_sent(ARRAY[id], ARRAY[provider_id], claimant, ARRAY[attempt]) = '{}' $$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint, text, text, integer) IS
+    'Ends one claimed mail as sent; false when the claim was lost. As the form for arrays.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_error(
+    ids bigint[],
+    errors text[],
+    retry_after interval[] DEFAULT NULL,
+    permanent boolean[] DEFAULT NULL,
+    statuses integer[] DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    late integer[];
+    earliest timestamptz;
+BEGIN
+    PERFORM @extschema@._check_parallel(
+        ids, cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(statuses),
+        cardinality(attempts)
+    );
+    WITH held AS MATERIALIZED (
+        SELECT h.place, min(h.item) AS item
+        FROM @extschema@._held(ids, who, attempts) h
+        GROUP BY h.place
+    ), judged AS MATERIALIZED (
+        SELECT
+            h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
+            coalesce(errors[h.item], 'no reason given') AS error,
+            CASE
+                WHEN permanent[h.item] OR o.attempts + 1 >= o.max_attempts THEN 'error'
+                WHEN w.again >= o.expires_at THEN 'expired'
+                ELSE 'scheduled'
+            END::@extschema@.outbox_state AS next
+        FROM held h
+        JOIN @extschema@.outbox o ON o.ctid = h.place
+        CROSS JOIN LATERAL (
+            SELECT moment + greatest(
+                make_interval(secs => @extschema@._backoff(o.attempts + 1)), retry_after[h.item]
+            ) AS again
+            OFFSET 0
+        ) w
+    ), noted AS (
+        INSERT INTO @extschema@.attempts (outbox, attempt, outcome, started_at, ended_at, claimant, status, error)
+        SELECT j.id, j.attempt, 'failed', j.claimed_at, moment, who, statuses[j.item], j.error
+        FROM judged j
+    ), settled AS (
+        UPDATE @extschema@.outbox o
+        SET state = j.next,
+            data = CASE WHEN j.next = 'scheduled' OR o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+            send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
+            attempts = j.attempt,
+            last_error = j.error,
+            claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
+        FROM judged j
+        WHERE o.ctid = j.place
+        RETURNING o.id, o.state, o.send_at
+    )
+    SELECT
+        ARRAY(
+            SELECT u.item
+            FROM unnest(ids) WITH ORDINALITY u (id, item)
+            WHERE NOT EXISTS (SELECT FROM settled s WHERE s.id = u.id)
+        ),
+        (SELECT min(s.send_at) FROM settled s WHERE s.state = 'scheduled')
+    INTO late, earliest;
+    PERFORM @extschema@._mail_due(earliest);
+    RETURN @extschema@._note_late(ids, late, who, attempts, errors, statuses, 'failed');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[]) IS
+    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. statuses: the provider''s answers. claimant, attempts, result and errors as for mailroom_mark_sent.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_error(
+    id bigint,
+    error text,
+    retry_after interval DEFAULT NULL,
+    permanent boolean DEFAULT false,
+    status integer DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    attempt integer DEFAULT NULL
+)
+    RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT @extschema@.mailroom_mark_error(
+        ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[status], claimant, ARRAY[attempt]
+    ) = '{}'
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer) IS
+    'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As the form for arrays.';
+
+CREATE FUNCTION @extschema@.mailroom_release(
+    ids bigint[],
+    claimant text DEFAULT NULL,
+    attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    lost bigint[];
+BEGIN
+    PERFORM @extschema@._check_parallel(ids, cardinality(attempts));
+    WITH held AS MATERIALIZED (
+        SELECT DISTINCT h.place FROM @extschema@._held(ids, who, attempts) h
+    ), released AS (
+        UPDATE @extschema@.outbox o
+        SET state = 'scheduled',
+            claimed_by = NULL,
+            claimed_at = NULL,
+            claimed_until = NULL,
+            updated_at = moment
+        FROM held h
+        WHERE o.ctid = h.place
+        RETURNING o.id
+    )
+    SELECT array_agg(u.id ORDER BY u.item)
+    INTO lost
+    FROM unnest(ids) WITH ORDINALITY u (id, item)
+    WHERE NOT EXISTS (SELECT FROM released r WHERE r.id = u.id);
+    PERFORM @extschema@._mail_due(moment);
+    RETURN coalesce(lost, '{}');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_release(bigint[], text, integer[]) IS
+    'Gives claimed mails back that were not tried, to their place in the queue; it does not count as an attempt. claimant and attempts as for mailroom_mark_sent. Returns the ids whose claim was lost, {} when all went well. Errors: 2202E when the arrays differ in length.';
+
+CREATE FUNCTION @extschema@.mailroom_release(id bigint, claimant text DEFAULT NULL, attempt integer DEFAULT NULL) RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.mailroom_release(ARRAY[id], claimant, ARRAY[attempt]) = '{}' $$;
+COMMENT ON FUNCTION @extschema@.mailroom_release(bigint, text, integer) IS
+    'Gives one claimed mail back; false when the claim was lost. As the form for arrays.';
+
+CREATE FUNCTION @extschema@.mailroom_extend(
+    ids bigint[],
+    lease interval DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    until CONSTANT timestamptz := moment + @extschema@._term(lease);
+    lost bigint[];
+BEGIN
+    PERFORM @extschema@._check_parallel(ids, cardinality(attempts));
+    WITH held AS MATERIALIZED (
+        SELECT DISTINCT h.place FROM @extschema@._held(ids, who, attempts) h
+    ), extended AS (
+        UPDATE @extschema@.outbox o
+        SET claimed_until = until,
+            updated_at = moment
+        FROM held h
+        WHERE o.ctid = h.place
+        RETURNING o.id
+    )
+    SELECT array_agg(u.id ORDER BY u.item)
+    INTO lost
+    FROM unnest(ids) WITH ORDINALITY u (id, item)
+    WHERE NOT EXISTS (SELECT FROM extended e WHERE e.id = u.id);
+    RETURN coalesce(lost, '{}');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint[], interval, text, integer[]) IS
+    'Lets claims end lease (default mailroom.lease) from now. claimant, attempts and result as for mailroom_release. Errors: 22023 for a lease that is not positive; 2202E when the arrays differ in length.';
+
+CREATE FUNCTION @extschema@.mailroom_extend(
+    id bigint,
+    lease interval DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    attempt integer DEFAULT NULL
+)
+    RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.mailroom_extend(ARRAY[id], lease, claimant, ARRAY[attempt]) = '{}' $$;
+COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint, interval, text, integer) IS
+    'Lets one claim end later; false when it was lost. As the form for arrays.';
+
+CREATE FUNCTION @extschema@._redrive(ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    redriven integer;
+BEGIN
+    -- The number of attempts never goes back, being what tells one claim from another; there are as many
+    -- again instead.
+    UPDATE @extschema@.outbox o
+    SET state = 'scheduled',
+        send_at = clock_timestamp(),
+        max_attempts = CASE
+            WHEN o.attempts < o.max_attempts THEN o.max_attempts
+            ELSE o.attempts + least(o.max_attempts, 1000)
+        END,
+        claimed_by = NULL,
+        claimed_at = NULL,
+        updated_at = clock_timestamp(),
+        ended_at = NULL
+    WHERE o.id = ANY (ids)
+      AND o.state = 'error'
+      AND o.token IS NULL
+      AND (o.expires_at > clock_timestamp()) IS NOT FALSE;
+    GET DIAGNOSTICS redriven = ROW_COUNT;
+    IF redriven > 0 THEN
+        PERFORM @extschema@._mail_due(now());
+    END IF;
+    RETURN redriven;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._redrive(bigint[]) IS
+    'Internal. Puts these rows back from error to scheduled, due now; returns how many could be.';
+
+CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (
+        SELECT
+        FROM @extschema@.outbox o
+        WHERE o.id = mailroom_retry.id
+          AND o.state = 'error'
+          AND o.token IS NOT NULL
+    ) THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = 'a token mail cannot be tried again',
+            DETAIL = 'Its signed token is gone since it ended.',
+            HINT = 'Insert a new token for the account.';
+    END IF;
+    RETURN @extschema@._redrive(ARRAY[id]) = 1;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
+    'Puts a mail that ended as error back to be sent now, with max_attempts more attempts if it had used up its own. False when it is not in state error or has expired. Errors: 55000 for token mail, whose token is gone; 23505 when another live row has its item_key.';
+
+CREATE FUNCTION @extschema@.mailroom_retry(
+    kind text DEFAULT NULL,
+    error text DEFAULT NULL,
+    since timestamptz DEFAULT NULL,
+    row_limit integer DEFAULT 1000
+)
+    RETURNS integer
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT @extschema@._redrive(ARRAY(
+        SELECT o.id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'error'
+          AND o.token IS NULL
+          AND (o.expires_at > clock_timestamp()) IS NOT FALSE
+          AND (mailroom_retry.kind IS NULL OR o.kind = mailroom_retry.kind)
+          AND (mailroom_retry.error IS NULL OR o.last_error LIKE mailroom_retry.error)
+          AND (since IS NULL OR o.ended_at >= since)
+          AND (
+              o.item_key IS NULL
+              OR NOT EXISTS (
+                  SELECT
+                  FROM @extschema@.outbox l
+                  WHERE l.item_key = o.item_key
+                    AND (l.state IN ('scheduled', 'claimed') OR (l.state = 'error' AND l.id > o.id))
+              )
+          )
+        ORDER BY o.id
+        LIMIT row_limit
+        FOR UPDATE OF o SKIP LOCKED
+    ))
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_retry(text, text, timestamptz, integer) IS
+    'Puts up to row_limit mails that ended as error back to be sent now, oldest first: of one kind, with a last_error LIKE error, that ended since then; NULL for any. Leaves out token mail, what has expired, and what has a newer row of the same item_key. Returns how many. Reads all of outbox.';

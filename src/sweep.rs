@@ -1,0 +1,103 @@
+//! When a scan may start at the very beginning: the budget that [`crate::scan`] and [`crate::due`] share.
+//!
+//! A full scan, a *sweep*, is due whenever the time since the last one is [`SPACING`] times what that one
+//! cost: as long as there is little to step over every scan is a sweep, and when there is much, sweeps take a
+//! twentieth of the time and no more. Pure: the caller brings the time.
+
+use std::time::{Duration, Instant};
+
+/// How many times its own duration must pass between two sweeps.
+pub const SPACING: u32 = 20;
+
+/// The sweeps of one queue in one session.
+#[derive(Default)]
+pub struct Sweeps {
+    began: Option<Instant>,
+    last: Option<Sweep>,
+}
+
+#[derive(Clone, Copy)]
+struct Sweep {
+    ended: Instant,
+    cost: Duration,
+    /// Of the last two: one slow sweep may be a page that had to be read, or a processor that was busy.
+    lower: Duration,
+}
+
+impl Sweeps {
+    /// Starts the clock of a scan.
+    pub fn begin(&mut self, now: Instant) {
+        self.began = Some(now);
+    }
+
+    /// Whether the budget allows a sweep.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.last.is_none_or(|sweep| {
+            now.saturating_duration_since(sweep.ended) >= sweep.cost.saturating_mul(SPACING)
+        })
+    }
+
+    /// Whether sweeps cost less than this, one slow one aside.
+    pub fn cost_less_than(&self, bound: Duration) -> bool {
+        self.last.is_none_or(|sweep| sweep.lower < bound)
+    }
+
+    /// Ends a scan and starts the clock of its next part, if there is one.
+    pub fn end(&mut self, now: Instant, swept: bool) {
+        if swept {
+            let began = self.began.unwrap_or(now);
+            let cost = now.saturating_duration_since(began);
+            // The first one of a session pays for plans and catalogue entries besides.
+            let before = self.last.map_or(Duration::ZERO, |sweep| sweep.cost);
+            self.last = Some(Sweep {
+                ended: now,
+                cost,
+                lower: cost.min(before),
+            });
+        }
+        self.began = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn sweep(sweeps: &mut Sweeps, start: Instant, cost: Duration) -> Instant {
+        sweeps.begin(start);
+        sweeps.end(start + cost, true);
+        start + cost
+    }
+
+    #[test]
+    fn the_first_scan_is_a_sweep() {
+        assert!(Sweeps::default().is_due(Instant::now()));
+    }
+
+    #[test]
+    fn sweeps_are_spaced_by_what_they_cost() {
+        let start = Instant::now();
+        let mut sweeps = Sweeps::default();
+        sweep(&mut sweeps, start, 10 * MS);
+        assert!(
+            !sweeps.is_due(start + 209 * MS),
+            "the last sweep took 10 ms"
+        );
+        assert!(sweeps.is_due(start + 210 * MS));
+    }
+
+    #[test]
+    fn one_slow_sweep_does_not_make_sweeps_dear() {
+        let mut sweeps = Sweeps::default();
+        assert!(sweeps.cost_less_than(5 * MS));
+        let now = sweep(&mut sweeps, Instant::now(), 50 * MS);
+        assert!(sweeps.cost_less_than(5 * MS), "the first of the session");
+        let now = sweep(&mut sweeps, now, MS);
+        let now = sweep(&mut sweeps, now, 50 * MS);
+        assert!(sweeps.cost_less_than(5 * MS), "one slow one");
+        sweep(&mut sweeps, now, 6 * MS);
+        assert!(!sweeps.cost_less_than(5 * MS), "two in a row");
+    }
+}

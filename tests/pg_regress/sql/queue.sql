@@ -1,0 +1,251 @@
+-- The outbox as a queue: what is claimed, in what order and for how long, how claims are settled, retried and
+-- lost, groups, what is not handed out any more, the history, and the purge.
+
+SET client_min_messages = error;
+CREATE EXTENSION mailroom;
+\set SHOW_CONTEXT never
+
+CREATE PROCEDURE pg_temp.start_over() LANGUAGE sql AS $$
+    TRUNCATE accounts, tokens, pending, outbox, attempts RESTART IDENTITY;
+$$;
+CREATE FUNCTION pg_temp.put(n integer DEFAULT 1, priority smallint DEFAULT 0, group_key text DEFAULT NULL, send_at timestamptz DEFAULT now())
+RETURNS void LANGUAGE sql AS $$
+    INSERT INTO outbox (kind, recipients, subject, body_text, priority, group_key, send_at)
+    SELECT 'own', '{a@example.com}', 'Hello', 'Text', put.priority, put.group_key, put.send_at FROM generate_series(1, n);
+$$;
+-- Lets the leases of some rows end.
+CREATE PROCEDURE pg_temp.lapse(ids bigint[]) LANGUAGE sql AS $$
+    UPDATE outbox SET claimed_at = claimed_at - interval '1 h', claimed_until = clock_timestamp() - interval '1 ms'
+    WHERE id = ANY (ids) AND state = 'claimed';
+$$;
+CREATE TEMPORARY VIEW story AS
+SELECT id, state, attempts, regexp_replace(claimed_by, '[0-9]+$', '<pid>') AS claimed_by, claimed_at IS NOT NULL AS claimed, claimed_until IS NOT NULL AS leased, last_error, provider_id, ended_at IS NOT NULL AS ended
+FROM outbox ORDER BY id;
+CREATE TEMPORARY VIEW history AS
+SELECT outbox, attempt, outcome, started_at IS NOT NULL AS started, ended_at IS NOT NULL AS ended, duration >= '0' AS took, regexp_replace(claimant, '[0-9]+$', '<pid>') AS claimant, status, error, provider_id
+FROM outbox_history h ORDER BY outbox, h.ended_at, outcome;
+
+-- Nothing to claim.
+SELECT count(*) FROM mailroom_claim();
+SELECT count(*) FROM mailroom_claim_group();
+
+-- The order: priority, send_at, id. What is not due is not claimed.
+SELECT pg_temp.put(2);
+SELECT pg_temp.put(1, 5::smallint);
+SELECT pg_temp.put(1, (-10)::smallint);
+SELECT pg_temp.put(1, 0::smallint, NULL, now() - interval '1 h');
+SELECT pg_temp.put(1, (-32768)::smallint, NULL, now() + interval '1 h');
+SELECT id, state, claimed_by, claimed_until - claimed_at AS lease, attempts FROM mailroom_claim(3, '5 s', 'me');
+SELECT id, claimed_by = session_user || '/' || pg_backend_pid() AS by_session, claimed_until - claimed_at AS lease FROM mailroom_claim(10);
+SELECT count(*) FROM mailroom_claim(10);
+SET mailroom.batch_limit = 1;
+SET mailroom.lease = '90s';
+SELECT mailroom_release(ARRAY[4, 5, 1]::bigint[], 'me');
+SELECT id, claimed_until - claimed_at AS lease FROM mailroom_claim();
+SELECT id FROM mailroom_claim(NULL, NULL, NULL);
+RESET mailroom.batch_limit;
+RESET mailroom.lease;
+TABLE story;
+-- ROLLBACK gives them back.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(2);
+BEGIN;
+SELECT id FROM mailroom_claim(2);
+ROLLBACK;
+SELECT id FROM mailroom_claim(2);
+-- Rows that came in behind are found.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(4);
+SELECT id FROM mailroom_claim(4, claimant => 'me');
+SELECT mailroom_release(2, 'me');
+SELECT pg_temp.put(1, 0::smallint, NULL, now() - interval '1 day');
+SELECT id FROM mailroom_claim(4, claimant => 'me');
+
+-- Settling: only by the holder, and only once.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(4);
+SELECT id FROM mailroom_claim(2);
+SELECT id FROM mailroom_claim(2, claimant => 'me');
+SELECT mailroom_mark_sent(1, 'provider-1');
+SELECT mailroom_mark_sent(3, 'provider-3', 'me'), mailroom_mark_sent(4, 'provider-4');
+SELECT mailroom_mark_sent(1) AS again, mailroom_mark_sent(99) AS unknown, mailroom_mark_sent(1, claimant => 'me') AS not_mine;
+TABLE story;
+TABLE history;
+-- By arrays: the ones that were lost come back.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(6);
+SELECT id FROM mailroom_claim(5);
+SELECT mailroom_mark_sent(ARRAY[1, 2]::bigint[]);
+SELECT mailroom_mark_sent(ARRAY[3, 6, 4, 3]::bigint[], ARRAY['three', 'six', 'four', 'three']);
+SELECT mailroom_mark_sent('{}'::bigint[]);
+SELECT mailroom_release(ARRAY[6, 5, 5]::bigint[]);
+SELECT mailroom_mark_error(ARRAY[5]::bigint[], ARRAY['not mine']);
+TABLE story;
+TABLE history;
+SELECT mailroom_mark_sent(ARRAY[1, 2]::bigint[], ARRAY['one']);
+SELECT mailroom_mark_error(ARRAY[1, 2]::bigint[], ARRAY['one', 'two'], permanent => ARRAY[true]);
+SELECT mailroom_release(ARRAY[1]::bigint[], 'me', ARRAY[1, 2]);
+-- A longer lease.
+SELECT id FROM mailroom_claim(1, '1 min');
+SELECT mailroom_extend(5, '1 h'), mailroom_extend(5, '1 h', 'me');
+SELECT claimed_until > now() + interval '59 min' AS extended FROM outbox WHERE id = 5;
+SELECT mailroom_extend(ARRAY[5, 6]::bigint[]);
+
+-- Errors: tried again after a random time that grows, or not at all.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(7);
+UPDATE outbox SET max_attempts = 2 WHERE id = 4;
+UPDATE outbox SET expires_at = now() + interval '30 min' WHERE id IN (5, 6);
+SELECT id FROM mailroom_claim(7);
+SELECT mailroom_mark_error(1, 'busy');
+SELECT mailroom_mark_error(2, 'slow down', '20 min', status => 429);
+SELECT mailroom_mark_error(3, 'no such mailbox', permanent => true, status => 550);
+SELECT mailroom_mark_error(ARRAY[4, 5, 6, 7]::bigint[], ARRAY['once', 'too late', 'in time', NULL], ARRAY[NULL, '1 h', '10 min', NULL]::interval[]);
+TABLE story;
+SELECT id, send_at > clock_timestamp() - interval '1 s' AND send_at < clock_timestamp() + interval '5 s' AS soon, send_at > clock_timestamp() + interval '9 min' AS later
+FROM outbox ORDER BY id;
+UPDATE outbox SET send_at = now() WHERE id = 4;
+SELECT id, attempts FROM mailroom_claim(7) WHERE id = 4;
+SELECT mailroom_mark_error(4, 'twice');
+SELECT * FROM story WHERE id = 4;
+TABLE history;
+
+-- Dead letters are redriven.
+UPDATE outbox SET kind = 'letter', item_key = 'k' WHERE id = 4;
+SELECT mailroom_retry(4), mailroom_retry(4), mailroom_retry(5), mailroom_retry(99);
+SELECT id, state, attempts, max_attempts, ended_at IS NULL AS live, claimed_by IS NULL AS free, send_at <= clock_timestamp() AS due FROM outbox WHERE id IN (3, 4) ORDER BY id;
+SELECT mailroom_retry(error => 'no such%', since => now() + interval '1 h'), mailroom_retry('letter');
+SELECT mailroom_retry('own', 'no such%', now() - interval '1 h', 1), mailroom_retry();
+SELECT id, state, attempts, max_attempts FROM outbox WHERE id IN (3, 4) ORDER BY id;
+INSERT INTO outbox (kind, recipients, item_key, state, last_error, ended_at) VALUES ('own', '{a@example.com}', 'k', 'error', 'because', now());
+SELECT mailroom_retry();
+SELECT mailroom_retry(8);
+
+-- Leases that end.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(4);
+UPDATE outbox SET max_attempts = 1 WHERE id = 2;
+SELECT id FROM mailroom_claim(4, claimant => 'me');
+UPDATE outbox SET expires_at = now() WHERE id = 3;
+CALL pg_temp.lapse('{1, 2, 3, 4}');
+-- Whom nobody has taken it from may still settle it.
+SELECT mailroom_mark_sent(4, claimant => 'me');
+SELECT id, attempts FROM mailroom_claim(4, claimant => 'me');
+TABLE story;
+-- The number of attempts tells the second claim from the first.
+SELECT mailroom_mark_sent(1, 'late', 'me', 0), mailroom_mark_error(1, 'late', claimant => 'me', attempt => 0), mailroom_release(1, 'me', 0);
+SELECT mailroom_mark_sent(ARRAY[1]::bigint[], NULL, 'me', ARRAY[0]);
+SELECT mailroom_mark_sent(ARRAY[1]::bigint[], NULL, 'me', ARRAY[1]);
+TABLE story;
+TABLE history;
+
+-- Groups. All due rows of one, for one claimant; while one of them is claimed the others are nobody's.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(2, 0::smallint, 'a');
+SELECT pg_temp.put(1);
+SELECT pg_temp.put(2, 0::smallint, 'b');
+SELECT pg_temp.put(1, 0::smallint, 'a', now() + interval '1 h');
+SELECT id, group_key FROM mailroom_claim_group(claimant => 'one');
+SELECT id, group_key FROM mailroom_claim(1, claimant => 'two');
+SELECT pg_temp.put(1, (-1)::smallint, 'a');
+SELECT id, group_key FROM mailroom_claim(1, claimant => 'two');
+SELECT id, group_key FROM mailroom_claim(9, claimant => 'two');
+SELECT id, group_key FROM mailroom_claim_group(group_key => 'a');
+SELECT id, group_key FROM mailroom_claim_group('1 min', 'three');
+SELECT mailroom_mark_sent(ARRAY[1]::bigint[], claimant => 'one');
+SELECT id, group_key FROM mailroom_claim(9);
+SELECT mailroom_mark_sent(ARRAY[2]::bigint[], claimant => 'one');
+SELECT id, group_key FROM mailroom_claim(9, claimant => 'two');
+SELECT id, group_key FROM mailroom_claim_group(group_key => 'b');
+CALL pg_temp.lapse('{4}');
+SELECT id, group_key, attempts FROM mailroom_claim_group(group_key => 'b');
+SELECT id, group_key FROM mailroom_claim_group(group_key => 'none');
+-- In a transaction that cannot see who claimed a group meanwhile, nobody gets rows of groups.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(1, 0::smallint, 'a');
+SELECT pg_temp.put(1);
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT id FROM mailroom_claim(9);
+SELECT id FROM mailroom_claim_group();
+ROLLBACK;
+
+-- What is not handed out: expired mails, and token mails that nobody may have any more. They do not count.
+CALL pg_temp.start_over();
+INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format('a%s', i) FROM generate_series(1, 6) i;
+SELECT mailroom_collect();
+SELECT pg_temp.put(2);
+UPDATE outbox SET expires_at = now() - interval '1 s' WHERE id IN (1, 7);
+UPDATE tokens SET consumed_at = 1 WHERE id = 2;
+UPDATE accounts SET status = 'suspended' WHERE id = 3;
+DELETE FROM accounts WHERE id = 4;
+UPDATE tokens SET expires_at = created_at + 1, created_at = created_at - 10 WHERE id = 5;
+UPDATE tokens SET expires_at = created_at + 5 WHERE id = 5;
+SELECT id, data ?& '{token,code}' AS secrets FROM mailroom_claim(2);
+SELECT id, state, last_error, ended_at IS NOT NULL AS ended, data ?| '{token,code,link}' AS secrets FROM outbox ORDER BY id;
+TABLE history;
+SELECT mailroom_mark_sent(6);
+SELECT data FROM outbox WHERE id = 6;
+-- The same for a group.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(2, 0::smallint, 'a');
+UPDATE outbox SET expires_at = now();
+SELECT pg_temp.put(2, 0::smallint, 'b');
+SELECT id, group_key FROM mailroom_claim_group();
+TABLE story;
+
+-- Secrets go and times are stamped whoever ends a row and however.
+CALL pg_temp.start_over();
+INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format('a%s', i) FROM generate_series(1, 4) i;
+SELECT mailroom_collect();
+SELECT id FROM mailroom_claim(2, claimant => 'me');
+UPDATE outbox SET state = 'sent' WHERE id = 1;
+UPDATE outbox SET state = 'error' WHERE id = 2;
+SELECT mailroom_claim_group();
+DELETE FROM tokens WHERE id = 3;
+SELECT id, data ?| '{token,code,link}' AS secrets, state, last_error, claimed_until, ended_at = updated_at AS stamped FROM outbox ORDER BY id;
+TRUNCATE tokens;
+SELECT id, data, state, last_error, ended_at = updated_at AS stamped FROM outbox WHERE id = 4;
+CALL pg_temp.start_over();
+INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format('a%s', i) FROM generate_series(1, 3) i;
+SELECT mailroom_collect();
+UPDATE outbox SET max_attempts = 1;
+SELECT id FROM mailroom_claim(9, claimant => 'me');
+SELECT mailroom_mark_error(1, 'gone', claimant => 'me'), mailroom_mark_error(2, 'gone', permanent => true, claimant => 'me');
+CALL pg_temp.lapse('{3}');
+SELECT count(*) FROM mailroom_claim();
+SELECT id, data, state, last_error, claimed_by FROM outbox ORDER BY id;
+SELECT mailroom_retry(1);
+
+-- What is refused.
+SELECT mailroom_claim(0);
+SELECT mailroom_claim(-1);
+SELECT mailroom_claim(1, '0');
+SELECT mailroom_claim_group('-1 s');
+SELECT mailroom_extend(1, '0');
+SELECT mailroom_purge(0);
+SELECT mailroom_purge(NULL);
+
+-- The purge: what ended longer ago than mailroom.retention, with its attempts, and the diary.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(5);
+SELECT id FROM mailroom_claim(4);
+SELECT mailroom_mark_error(1, 'first', permanent => true), mailroom_mark_sent(2), mailroom_mark_sent(3);
+INSERT INTO job_runs (started_at, duration, trigger) VALUES (now() - interval '8 days', '1 s', 'poll'), (now(), '1 s', 'poll');
+UPDATE outbox SET created_at = created_at - interval '8 days';
+SELECT * FROM mailroom_purge();
+UPDATE outbox SET ended_at = ended_at - interval '8 days' WHERE id IN (1, 2);
+SELECT * FROM mailroom_purge(1);
+SELECT * FROM mailroom_purge(1);
+SELECT id FROM outbox ORDER BY id;
+SELECT * FROM mailroom_purge();
+SELECT * FROM mailroom_purge();
+SELECT id, state FROM outbox ORDER BY id;
+SELECT count(*) FROM attempts;
+SELECT count(*) FROM job_runs;
+SET mailroom.retention = 0;
+SELECT * FROM mailroom_purge();
+SELECT id, state FROM outbox ORDER BY id;
+RESET mailroom.retention;
+
+DROP VIEW story, history;
+DROP EXTENSION mailroom CASCADE;

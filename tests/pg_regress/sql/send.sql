@@ -1,0 +1,206 @@
+-- Scheduling any message, singly and in bulk, and taking it back: what is written, what is refused and why.
+
+SET client_min_messages = error;
+\set SHOW_CONTEXT never
+CREATE EXTENSION mailroom;
+\pset format unaligned
+
+-- As little as possible, by position and by name; several recipients are an array.
+SELECT mailroom_send('a@example.com', 'Hi', 'Hello there.');
+SELECT mailroom_send(ARRAY['a@example.com', 'b@example.com'], 'Hi', 'Hello there.');
+SELECT mailroom_send(recipient => 'c@example.com', subject => 'Hi', body_html => '<p>Hello</p>');
+SELECT mailroom_send('{a@example.com,b@example.com}', 'Hi', 'Hello there.');
+PREPARE send AS SELECT mailroom_send($1, $2, $3);
+EXECUTE send('d@example.com', 'Hi', 'A parameter without a type is one recipient.');
+DEALLOCATE send;
+SELECT
+    id, recipients, cc, bcc, subject, body_text, body_html, kind, data, priority, state, send_at = created_at AS at_once,
+    expires_at, attempts, max_attempts, item_key, group_key, token, account, enqueued_by = current_user AS mine
+FROM outbox
+ORDER BY id;
+
+-- Everything there is.
+SELECT mailroom_send(
+    recipients => ARRAY['to@example.com'], subject => 'S', body_text => 'T', body_html => '<p>H</p>',
+    cc => ARRAY['cc@example.com'], bcc => ARRAY['b1@example.com', 'b2@example.com'], kind => 'invoice',
+    data => '{"number": 7}', send_at => '2040-01-01 00:00:00+00', expires_at => '2040-01-02 00:00:00+00', priority => -5,
+    item_key => 'invoice-7', group_key => 'customer-1', max_attempts => 3, on_conflict => 'error'
+);
+SELECT
+    recipients, cc, bcc, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
+    expires_at = '2040-01-02 00:00:00+00' AS expires_at, priority, item_key, group_key, max_attempts
+FROM outbox
+WHERE item_key = 'invoice-7';
+
+-- NULL is as good as leaving an argument out.
+SELECT mailroom_send('n@example.com', 'S', 'T', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+
+-- In the caller's transaction.
+BEGIN;
+SELECT mailroom_send('gone@example.com', 'S', 'T') IS NOT NULL AS scheduled;
+ROLLBACK;
+SELECT count(*) FROM outbox WHERE recipients = ARRAY['gone@example.com'];
+
+-- Refused, with the reason. The second argument decides which overload is called.
+SELECT mailroom_send(NULL::text, 'S', 'T');
+SELECT mailroom_send(NULL::text[], 'S', 'T');
+SELECT mailroom_send('{}'::text[], 'S', 'T');
+SELECT mailroom_send(ARRAY['a@example.com', NULL], 'S', 'T');
+SELECT mailroom_send('', 'S', 'T');
+SELECT mailroom_send('nobody', 'S', 'T');
+SELECT mailroom_send('Ann <ann@example.com>', 'S', 'T');
+SELECT mailroom_send(E'a@example.com\r\nBcc: b@example.com', 'S', 'T');
+SELECT mailroom_send(repeat('l', 65) || '@example.com', 'S', 'T');
+SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T');
+SELECT mailroom_send('a@example.com', 'S', 'T', cc => ARRAY['b@example.com', 'c@@example.com']);
+SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ARRAY['']);
+SELECT mailroom_send(ARRAY(SELECT n || '@example.com' FROM generate_series(1, 40) n), 'S', 'T', cc => ARRAY(SELECT n || '@example.com' FROM generate_series(41, 50) n)) IS NOT NULL AS fifty;
+SELECT mailroom_send(ARRAY(SELECT n || '@example.com' FROM generate_series(1, 40) n), 'S', 'T', cc => ARRAY(SELECT n || '@example.com' FROM generate_series(41, 51) n));
+SELECT mailroom_send('a@example.com', '', 'T');
+SELECT mailroom_send('a@example.com', E'S\nBcc: b@example.com', 'T');
+SELECT mailroom_send('a@example.com', repeat('ü', 499), 'T') IS NOT NULL AS longest_subject;
+SELECT mailroom_send('a@example.com', repeat('ü', 500), 'T');
+SELECT mailroom_send('a@example.com', 'S', '');
+SELECT mailroom_send('a@example.com', 'S', body_html => '');
+SELECT mailroom_send('a@example.com', 'S', 'T', kind => '');
+SELECT mailroom_send('a@example.com', 'S', 'T', kind => 'activation');
+SELECT mailroom_send('a@example.com', 'S', 'T', kind => 'password_recovery');
+SELECT mailroom_send('a@example.com', 'S', 'T', data => '[1]');
+SELECT mailroom_send('a@example.com', 'S', 'T', data => 'null');
+SELECT mailroom_send('a@example.com', 'S', 'T', send_at => 'infinity');
+SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => 'infinity');
+SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => now());
+SELECT mailroom_send('a@example.com', 'S', 'T', send_at => '2040-01-02', expires_at => '2040-01-01');
+SELECT mailroom_send('a@example.com', 'S', 'T', priority => 40000);
+SELECT mailroom_send('a@example.com', 'S', 'T', item_key => '');
+SELECT mailroom_send('a@example.com', 'S', 'T', item_key => repeat('k', 256));
+SELECT mailroom_send('a@example.com', 'S', 'T', group_key => '');
+SELECT mailroom_send('a@example.com', 'S', 'T', group_key => repeat('k', 256));
+SELECT mailroom_send('a@example.com', 'S', 'T', max_attempts => 0);
+SELECT mailroom_send('a@example.com', 'S', 'T', on_conflict => 'update');
+-- Without a subject or a body there must be a template.
+SELECT mailroom_send('a@example.com');
+SELECT mailroom_send('a@example.com', 'S');
+SELECT mailroom_send('a@example.com', body_text => 'T', kind => 'welcome', data => '{"locale": "pt-BR"}');
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('welcome', 'pt', 'Oi', 'Oi!');
+SELECT mailroom_send('a@example.com', kind => 'welcome');
+SELECT mailroom_send('a@example.com', kind => 'welcome', data => '{"locale": "pt-BR"}') IS NOT NULL AS scheduled;
+
+-- Around the function: what protects headers holds for everybody.
+\set VERBOSITY terse
+INSERT INTO outbox (kind, recipients) VALUES ('x', '{}');
+INSERT INTO outbox (kind, recipients) VALUES ('x', '{NULL}');
+INSERT INTO outbox (kind, recipients) VALUES ('x', '{""}');
+INSERT INTO outbox (kind, recipients) VALUES ('x', '{a@example.com,NULL}');
+INSERT INTO outbox (kind, recipients, cc) VALUES ('x', '{a@example.com}', '{NULL}');
+INSERT INTO outbox (kind, recipients, bcc) VALUES ('x', '{a@example.com}', '{""}');
+INSERT INTO outbox (kind, recipients) VALUES ('x', ARRAY[E'a@example.com\r\nBcc: b@example.com']);
+INSERT INTO outbox (kind, recipients, subject) VALUES ('x', '{a@example.com}', E'S\r\nBcc: b@example.com');
+\set VERBOSITY default
+TRUNCATE outbox RESTART IDENTITY;
+
+-- item_key, one at a time.
+SELECT mailroom_send('first@example.com', 'S', 'T', item_key => 'k');
+SELECT mailroom_send('second@example.com', 'S', 'T', item_key => 'k');
+SELECT mailroom_send('third@example.com', 'S', 'T', item_key => 'k', on_conflict => 'ignore');
+SELECT mailroom_send('fourth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'replace');
+-- The mail that replaces another is a mail of its own.
+SELECT id, recipients, state, last_error = 'replaced by ' || current_user AS replaced, ended_at IS NOT NULL AS ended FROM outbox ORDER BY id;
+SELECT count(DISTINCT message_id) FROM outbox;
+-- A claimed one has the key still, and is not replaced.
+UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min' WHERE id = 2;
+SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'replace');
+SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k');
+SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'ignore');
+-- One that has ended has it no more.
+UPDATE outbox SET state = 'sent' WHERE id = 2;
+SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'replace');
+SELECT recipients, state, item_key FROM outbox ORDER BY id;
+
+-- Taking back and moving, by id and by key; each does something once.
+SELECT mailroom_send('cancel@example.com', 'S', 'T', item_key => 'c') AS c, mailroom_send('move@example.com', 'S', 'T', item_key => 'm', expires_at => '2040-01-02 00:00:00+00') AS m \gset
+SELECT mailroom_cancel(:c), mailroom_cancel(:c), mailroom_cancel('c');
+SELECT state, last_error = 'cancelled by ' || current_user AS told, ended_at IS NOT NULL AS ended FROM outbox WHERE id = :c;
+SELECT mailroom_reschedule(:m, '2040-01-01 00:00:00+00'), mailroom_reschedule('m', '2039-01-01 00:00:00+00');
+SELECT state, send_at = '2039-01-01 00:00:00+00' AS moved FROM outbox WHERE id = :m;
+SELECT mailroom_reschedule(:c, now()), mailroom_reschedule('c', now());
+SET timezone = 'UTC';
+SELECT mailroom_reschedule(:m, '2040-01-02 00:00:00+00');
+SELECT mailroom_reschedule(:m, NULL);
+SELECT mailroom_reschedule(:m, 'infinity');
+RESET timezone;
+SELECT mailroom_cancel('m'), mailroom_cancel('m');
+SELECT mailroom_cancel(0), mailroom_cancel('nothing'), mailroom_cancel(NULL::bigint), mailroom_cancel(NULL::text);
+-- A number in quotes is a key unless the argument is named.
+SELECT mailroom_send('quoted@example.com', 'S', 'T') AS q \gset
+SELECT mailroom_cancel(:'q'), mailroom_cancel(id => :'q');
+-- What is claimed or has ended stays as it is.
+SELECT mailroom_send('claimed@example.com', 'S', 'T', item_key => 'claimed') AS i \gset
+UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min' WHERE id = :i;
+SELECT mailroom_cancel(:i), mailroom_cancel('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule('claimed', now());
+UPDATE outbox SET state = 'sent' WHERE id = :i;
+SELECT mailroom_cancel(:i), mailroom_cancel('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule('claimed', now());
+-- Mail with a token can be taken back; its secrets go with it.
+INSERT INTO accounts (email, login) VALUES ('token@example.com', 'token');
+SELECT mailroom_collect();
+SELECT mailroom_cancel(id) FROM outbox WHERE kind = 'activation';
+SELECT state, data FROM outbox WHERE kind = 'activation';
+TRUNCATE outbox RESTART IDENTITY;
+
+-- In bulk: ids in the order of the array.
+SELECT * FROM mailroom_send_many('[
+    {"recipient": "z@example.com", "subject": "S", "body_text": "T"},
+    {"recipients": ["y@example.com", "x@example.com"], "subject": "S", "body_html": "H", "cc": ["c@example.com"], "bcc": null,
+     "kind": "news", "data": {"n": 1}, "send_at": "2040-01-01T00:00:00Z", "expires_at": "2040-01-02T00:00:00Z",
+     "priority": -1, "item_key": "a", "group_key": "g", "max_attempts": 2, "on_conflict": "error"},
+    {"recipient": "w@example.com", "recipients": null, "subject": "S", "body_text": "T", "body_html": null, "kind": null, "data": null,
+     "send_at": null, "expires_at": null, "priority": null, "item_key": "b", "group_key": null, "max_attempts": null, "on_conflict": null}
+]');
+SELECT
+    id, recipients, cc, bcc, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
+    expires_at = '2040-01-02 00:00:00+00' AS expires_at, priority, item_key, group_key, max_attempts
+FROM outbox
+ORDER BY id;
+-- Some keys are taken, by rows and by each other.
+CREATE TEMPORARY TABLE scheduled AS
+SELECT * FROM mailroom_send_many('[
+    {"recipient": "1@example.com", "subject": "S", "body_text": "T", "item_key": "a", "on_conflict": "ignore"},
+    {"recipient": "2@example.com", "subject": "S", "body_text": "T"},
+    {"recipient": "3@example.com", "subject": "S", "body_text": "T", "item_key": "b", "on_conflict": "replace"},
+    {"recipient": "4@example.com", "subject": "S", "body_text": "T", "item_key": "new", "on_conflict": "ignore"},
+    {"recipient": "5@example.com", "subject": "S", "body_text": "T", "item_key": "new", "on_conflict": "ignore"},
+    {"recipient": "6@example.com", "subject": "S", "body_text": "T", "item_key": "twice"},
+    {"recipient": "7@example.com", "subject": "S", "body_text": "T", "item_key": "twice", "on_conflict": "replace"},
+    {"recipient": "8@example.com", "subject": "S", "body_text": "T", "item_key": "twice", "on_conflict": "ignore"}
+]');
+SELECT * FROM scheduled;
+SELECT id, recipients, state, item_key FROM outbox ORDER BY id;
+-- All or none, and the culprit by its place.
+SELECT count(*) AS before FROM outbox \gset
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "nobody", "subject": "S", "body_text": "T"}, {"recipient": "", "subject": "S", "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "sbject": "S", "boddy": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "recipients": ["b@example.com"], "subject": "S", "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, 7]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "send_at": "never"}]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "priority": "high"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"subject": "S", "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T", "item_key": "u"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "item_key": "u"}]');
+SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "item_key": "a"}]');
+SELECT * FROM mailroom_send_many('{"recipient": "a@example.com"}');
+SELECT * FROM mailroom_send_many(NULL);
+SELECT * FROM mailroom_send_many('[]');
+SELECT count(*) - :before AS more FROM outbox;
+-- Ten thousand.
+DROP TABLE scheduled;
+CREATE TEMPORARY TABLE scheduled AS
+SELECT s.*
+FROM mailroom_send_many((
+    SELECT jsonb_agg(jsonb_build_object('recipient', n || '@example.com', 'subject', 'S', 'body_text', 'T', 'item_key', 'bulk-' || n) ORDER BY n)
+    FROM generate_series(1, 10000) n
+)) WITH ORDINALITY s (id, place);
+SELECT count(*), max(id) - min(id) AS span, bool_and(o.recipients[1] = s.place || '@example.com') AS in_order
+FROM scheduled s
+JOIN outbox o USING (id);
+
+DROP EXTENSION mailroom;

@@ -1,0 +1,226 @@
+//! Senders outside the server, as the README describes them, at work against a real SMTP server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use cluster::{Cluster, eventually, number};
+
+/// The Python that `make test` prepares.
+fn python() -> Command {
+    let program = std::env::var("MAILROOM_PYTHON").unwrap_or_else(|_| {
+        panic!("MAILROOM_PYTHON is not set: run the tests with `make test`, which prepares it")
+    });
+    Command::new(program)
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An SMTP server that files what it gets.
+struct Smtp {
+    port: u16,
+    mailbox: PathBuf,
+    _server: Running,
+}
+
+impl Smtp {
+    fn start(directory: &Path) -> Self {
+        // Free now, and most likely still so in a moment.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let mailbox = directory.join("mailbox");
+        let server = python()
+            .args(["-m", "aiosmtpd", "--nosetuid", "--listen"])
+            .arg(format!("127.0.0.1:{port}"))
+            .args(["--class", "aiosmtpd.handlers.Mailbox"])
+            .arg(&mailbox)
+            .spawn()
+            .unwrap();
+        let server = Running(server);
+        eventually("the SMTP server", || {
+            TcpStream::connect(("127.0.0.1", port)).ok()
+        });
+        Self {
+            port,
+            mailbox,
+            _server: server,
+        }
+    }
+
+    /// The messages that arrived.
+    fn messages(&self) -> Vec<String> {
+        std::fs::read_dir(self.mailbox.join("new"))
+            .into_iter()
+            .flatten()
+            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+            .collect()
+    }
+}
+
+/// The README's block that begins with this word.
+fn block(language: &str) -> String {
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (_, rest) = readme
+        .split_once(&format!("```{language}\n"))
+        .unwrap_or_else(|| panic!("the README has no {language}"));
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_python_sender_delivers_by_smtp() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_limit = 1",
+        "mailroom.link_base_url = 'https://example.com'",
+        // Nothing but a notification can tell the sender in time.
+        "mailroom.poll_interval = '1h'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let directory = cluster.scratch();
+    let smtp = Smtp::start(&directory);
+    let program = directory.join("sender.py");
+    let text = block("python").replace(
+        "\"localhost\", 25",
+        &format!("\"127.0.0.1\", {}", smtp.port),
+    );
+    assert!(text.contains(&smtp.port.to_string()));
+    std::fs::write(&program, text).unwrap();
+    let _sender = Running(
+        python()
+            .arg(&program)
+            .env("PGHOST", cluster.socket())
+            .env("PGUSER", "postgres")
+            .env("PGDATABASE", "app")
+            .spawn()
+            .unwrap(),
+    );
+    eventually("the sender to listen", || {
+        let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sender' AND state = 'idle'";
+        (number(&mut client, listening) == 1).then_some(())
+    });
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada'); \
+             SELECT mailroom_send('bob@example.com', 'Später', 'Text', cc => '{carol@example.com}', bcc => '{dave@example.com}', \
+                 send_at => clock_timestamp() + interval '300 ms')",
+        )
+        .unwrap();
+    eventually("two mails to be sent", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'sent'",
+        ) == 2)
+            .then_some(())
+    });
+    let messages = smtp.messages();
+    assert_eq!(messages.len(), 2, "{messages:#?}");
+    let to = |address: &str| {
+        let header = format!("To: {address}");
+        messages
+            .iter()
+            .find(|message| message.lines().any(|line| line == header))
+            .unwrap_or_else(|| panic!("no mail to {address}: {messages:#?}"))
+    };
+    assert!(to("ada@example.com").contains("https://example.com/activate?token=3D"));
+    assert!(to("ada@example.com").contains("text/html"));
+    let bob = to("bob@example.com");
+    assert!(bob.contains("Cc: carol@example.com"));
+    assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
+    assert!(!bob.contains("Bcc:"));
+
+    // Without an SMTP server an attempt fails, and the story is told.
+    drop(smtp);
+    client
+        .batch_execute("SELECT mailroom_send('x@example.com', 'S', 'T', max_attempts => 1)")
+        .unwrap();
+    eventually("it to end as error", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'error'",
+        ) == 1)
+            .then_some(())
+    });
+    let told =
+        "SELECT count(*) FROM outbox_history WHERE outcome = 'failed' AND error LIKE '%refused%'";
+    assert_eq!(number(&mut client, told), 1);
+}
+
+#[test]
+fn change_data_capture_sees_each_mail_once_and_no_secret() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "wal_level = logical"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client.batch_execute(&block("sql cdc")).unwrap();
+    client
+        .batch_execute("SELECT pg_create_logical_replication_slot('test', 'pgoutput')")
+        .unwrap();
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', data => '{\"order\": 7}'); \
+             INSERT INTO accounts (email, login) VALUES ('b@example.com', 'b')",
+        )
+        .unwrap();
+    eventually("the token mail", || {
+        (number(&mut client, "SELECT count(*) FROM outbox") == 2).then_some(())
+    });
+    client
+        .batch_execute("SELECT mailroom_mark_sent(id) FROM mailroom_claim(2)")
+        .unwrap();
+    // Messages that begin with I are inserts, as the protocol of logical replication has it.
+    let inserts = |of: &str| {
+        format!(
+            "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('test', NULL, NULL, \
+                 'proto_version', '1', 'publication_names', 'outbox_cdc') c \
+             WHERE get_byte(data, 0) = 73 AND position('{of}'::bytea IN data) > 0"
+        )
+    };
+    assert_eq!(number(&mut client, &inserts("a@example.com")), 1);
+    assert_eq!(number(&mut client, &inserts("\"order\": 7")), 1);
+    assert_eq!(number(&mut client, &inserts("b@example.com")), 0);
+    assert_eq!(number(&mut client, &inserts("")), 1);
+
+    // Every column that the connector is told of is published.
+    let published: Vec<String> = client
+        .query(
+            "SELECT unnest(attnames)::text FROM pg_publication_tables WHERE tablename = 'outbox'",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    let mut named = 0;
+    for line in block("properties").lines() {
+        let Some((key, value)) = line.split_once('=') else {
+            continue;
+        };
+        let is_column = key.contains(".table.field") || key.ends_with(".route.by.field");
+        for field in value.split(',').filter(|_| is_column) {
+            let column = field.split(':').next().unwrap();
+            assert!(published.iter().any(|name| name == column), "{line}");
+            named += 1;
+        }
+    }
+    assert!(named >= 5, "only {named} columns were named");
+}
