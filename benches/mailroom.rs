@@ -15,6 +15,8 @@
 )]
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 
+#[path = "mailroom/alike.rs"]
+mod alike;
 #[path = "mailroom/claim.rs"]
 mod claim;
 #[path = "../tests/cluster/mod.rs"]
@@ -35,10 +37,16 @@ mod handout;
 mod kills;
 #[path = "mailroom/latency.rs"]
 mod latency;
+#[path = "mailroom/links.rs"]
+mod links;
 #[path = "mailroom/pgbench.rs"]
 mod pgbench;
 #[path = "mailroom/plan.rs"]
 mod plan;
+#[path = "mailroom/redeem.rs"]
+mod redeem;
+#[path = "mailroom/requests.rs"]
+mod requests;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
 #[path = "mailroom/table.rs"]
@@ -53,7 +61,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 9] = [
+const SUBJECTS: [(&str, Measure); 12] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -63,6 +71,9 @@ const SUBJECTS: [(&str, Measure); 9] = [
     ("footprint", footprint::measure),
     ("due", due::measure),
     ("kills", kills::measure),
+    ("redeem", redeem::measure),
+    ("requests", requests::measure),
+    ("links", links::measure),
 ];
 
 fn main() {

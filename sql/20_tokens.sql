@@ -17,6 +17,8 @@ CREATE TABLE @extschema@.tokens (
     expires_at bigint NOT NULL DEFAULT floor(extract(epoch FROM now()))::bigint + @extschema@._token_ttl(),
     consumed_at bigint,
     created_at bigint NOT NULL DEFAULT floor(extract(epoch FROM now())),
+    revoked_at bigint,
+    wrong_codes smallint NOT NULL DEFAULT 0,
     CONSTRAINT tokens_pkey PRIMARY KEY (id),
     -- Scans of pending start above 0.
     CONSTRAINT tokens_id_must_be_positive CHECK (id > 0),
@@ -24,7 +26,8 @@ CREATE TABLE @extschema@.tokens (
     CONSTRAINT tokens_account_fkey FOREIGN KEY (account) REFERENCES @extschema@.accounts (id) ON DELETE CASCADE,
     CONSTRAINT tokens_secret_must_be_32_bytes CHECK (octet_length(secret) = 32),
     CONSTRAINT tokens_code_must_be_five_digits CHECK (code ~ '^[0-9]{5}$'),
-    CONSTRAINT tokens_expiry_must_follow_creation CHECK (expires_at > created_at)
+    CONSTRAINT tokens_expiry_must_follow_creation CHECK (expires_at > created_at),
+    CONSTRAINT tokens_wrong_codes_must_not_be_negative CHECK (wrong_codes >= 0)
 );
 COMMENT ON TABLE @extschema@.tokens IS
     'One row a link. A new token is mailed at COMMIT; set consumed_at to use it up.';
@@ -36,6 +39,10 @@ COMMENT ON COLUMN @extschema@.tokens.code IS
 COMMENT ON COLUMN @extschema@.tokens.expires_at IS 'Epoch seconds; mailroom.token_ttl after creation by default.';
 COMMENT ON COLUMN @extschema@.tokens.consumed_at IS 'Epoch seconds; NULL while the token is unused.';
 COMMENT ON COLUMN @extschema@.tokens.created_at IS 'Epoch seconds.';
+COMMENT ON COLUMN @extschema@.tokens.revoked_at IS
+    'Epoch seconds; NULL unless a newer request, a redeemed sibling, a suspension or a change of the address ended it unused.';
+COMMENT ON COLUMN @extschema@.tokens.wrong_codes IS
+    'Wrong codes given with this token, five of which lock it. Counted in place: a ROLLBACK does not take them back.';
 
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);

@@ -330,7 +330,7 @@ CREATE FUNCTION @extschema@._lease_out(
     SET enable_seqscan = off
 AS $$
 DECLARE
-    message @extschema@.outbox;
+    message record;
     part record;
 BEGIN
     FOR part IN

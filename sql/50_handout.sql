@@ -50,6 +50,7 @@ CROSS JOIN LATERAL (
             WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
             ELSE 'active'::@extschema@.account_status
         END THEN 'account is ' || a.status::text
+        WHEN t.revoked_at IS NOT NULL THEN 'token was revoked before it was handed out'
         WHEN octet_length(t.secret) <> 32 THEN 'secret is not 32 bytes'
         WHEN t.code !~ '^[0-9]{5}$' THEN 'code is not five digits'
     END AS reason

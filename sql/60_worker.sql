@@ -145,6 +145,11 @@ BEGIN
         EXIT WHEN sweep OR waiting >= batch_limit;
         sweep := true;
     END LOOP;
+    -- Requests that were not announced, or were not to be had when their turn came.
+    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+        waiting := waiting + 1;
+        urgent := true;
+    END IF;
     paused := EXISTS (SELECT FROM @extschema@.pauses);
 END;
 $$;
@@ -177,6 +182,9 @@ AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
 BEGIN
+    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+        PERFORM @extschema@.mailroom_answer_requests(NULL);
+    END IF;
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;

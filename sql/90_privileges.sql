@@ -36,18 +36,27 @@ GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_mon
 -- may put a trigger on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@.templates TO mailroom_admin;
-GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@.outbox_history,
-    @extschema@.mailroom_templates TO mailroom_admin;
+    @extschema@.templates, @extschema@.requests TO mailroom_admin;
+GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links,
+    @extschema@.outbox_history, @extschema@.mailroom_templates TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq TO mailroom_admin;
+    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
 
 -- mailroom_app: registers people, and checks the link of a mail. It sees no token and no mail.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@._verify(text, text, text) TO mailroom_app;
+
+-- What came of a link, and the links that people ask for: all of it behind these four, which lend the rights
+-- of mailroom_admin.
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_peek(text),
+    @extschema@.mailroom_redeem(text, text),
+    @extschema@.mailroom_request_activation(text),
+    @extschema@.mailroom_request_recovery(text)
+TO mailroom_app;
 
 -- It schedules mail, and takes back or moves mail of its own: through _own_mail, column by column, so that whatever
 -- it writes there itself, around the functions, is mail that the functions could have written. The view is the
@@ -183,6 +192,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._builtin_templates()
 TO mailroom_sender;
 
+-- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends the
+-- rights of mailroom_admin. Whether there is anything to answer is asked before.
+GRANT SELECT (id) ON @extschema@.requests TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_sender;
+
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.attempts, @extschema@.outbox_history TO mailroom_monitor;
@@ -200,9 +214,18 @@ ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._outbox_end() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_withdraw_all() OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@._accounts_revoke_tokens() OWNER TO mailroom_admin;
+
 -- So does the one function that tells an application who holds an item_key, and the one that shows it a mail.
 ALTER FUNCTION @extschema@.mailroom_preview(text, jsonb, text) OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._live(text[]) OWNER TO mailroom_admin;
+
+-- So do the calls with which an application redeems and requests links, and the answers to requests.
+ALTER FUNCTION @extschema@.mailroom_peek(text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_redeem(text, text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_request_activation(text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_request_recovery(text) OWNER TO mailroom_admin;
+ALTER FUNCTION @extschema@.mailroom_answer_requests(integer) OWNER TO mailroom_admin;
 
 -- The purge deletes mails, which a sender may not do otherwise.
 ALTER FUNCTION @extschema@._purge(integer) OWNER TO mailroom_admin;

@@ -6,10 +6,11 @@
 //!
 //! Nothing here may show a byte of the file: errors name the path, the line and the rule that was broken.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
@@ -19,24 +20,35 @@ use crate::token::{KEY_LEN, SigningKey};
 const HEX_LEN: usize = KEY_LEN * 2;
 /// A file larger than this, in bytes, is not a key file; some hundreds of keys fit.
 const MAX_FILE_LEN: u64 = 64 * 1024;
+/// More keys than a file of that size can hold.
+const MAX_KEYS: usize = MAX_FILE_LEN as usize / HEX_LEN;
+/// How long a rotation waits for another one, which takes milliseconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it looks meanwhile.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// `O_NONBLOCK`, so that opening a named pipe by mistake fails instead of waiting for a writer.
 const O_NONBLOCK: i32 = 0o4000;
 
 /// The keys of one file, in their order. There is always at least one.
 pub struct KeyRing {
-    first: SigningKey,
-    rest: Vec<SigningKey>,
+    /// Never empty, and never moved about: a moved key leaves a copy behind that nobody zeroes.
+    keys: Vec<SigningKey>,
 }
 
 impl KeyRing {
     /// The key that signs.
     pub fn signing(&self) -> &SigningKey {
-        &self.first
+        &self.keys[0]
     }
 
     /// Every key that verifies, the signing one first.
     pub fn verifying(&self) -> impl Iterator<Item = &SigningKey> {
-        std::iter::once(&self.first).chain(&self.rest)
+        self.keys.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
     }
 }
 
@@ -131,6 +143,11 @@ pub fn load(path: &Path) -> Result<(KeyRing, Fingerprint), KeyFileError> {
 }
 
 fn read(path: &Path) -> Result<(KeyRing, Fingerprint), Problem> {
+    let (content, fingerprint) = read_content(path)?;
+    Ok((parse(&content)?, fingerprint))
+}
+
+fn read_content(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Fingerprint), Problem> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(O_NONBLOCK)
@@ -147,7 +164,8 @@ fn read(path: &Path) -> Result<(KeyRing, Fingerprint), Problem> {
     if content.len() as u64 > MAX_FILE_LEN {
         return Err(Problem::TooLarge);
     }
-    Ok((parse(&content)?, Fingerprint::of(&meta)))
+    // The state of before it was read: if it changed meanwhile, the next look finds a difference.
+    Ok((content, Fingerprint::of(&meta)))
 }
 
 fn judge(meta: &Metadata) -> Result<(), Problem> {
@@ -176,7 +194,9 @@ fn own_uid() -> u32 {
 }
 
 fn parse(content: &[u8]) -> Result<KeyRing, Problem> {
-    let mut keys = Vec::new();
+    // Sized beforehand: a vector that grows leaves copies behind that nobody zeroes.
+    let lines = content.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let mut keys = Vec::with_capacity(lines.min(MAX_KEYS));
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
@@ -185,13 +205,10 @@ fn parse(content: &[u8]) -> Result<KeyRing, Problem> {
         let key = decode_hex(line).ok_or(Problem::MalformedLine { line: index + 1 })?;
         keys.push(SigningKey::new(&key));
     }
-    let mut keys = keys.into_iter();
-    match keys.next() {
-        None => Err(Problem::NoKey),
-        Some(first) => Ok(KeyRing {
-            first,
-            rest: keys.collect(),
-        }),
+    if keys.is_empty() {
+        Err(Problem::NoKey)
+    } else {
+        Ok(KeyRing { keys })
     }
 }
 
@@ -222,10 +239,9 @@ pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFi
             other => other,
         },
     };
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.new", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let outcome = write_new(&temporary, key).and_then(|()| std::fs::hard_link(&temporary, path));
+    let temporary = temporary_name(path);
+    let outcome =
+        write_new(&temporary, &line(key)).and_then(|()| std::fs::hard_link(&temporary, path));
     // The temporary name goes whether or not the link was made; only the link's outcome counts.
     let _ = std::fs::remove_file(&temporary);
     match outcome {
@@ -235,7 +251,83 @@ pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFi
     }
 }
 
-fn write_new(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> std::io::Result<()> {
+/// Puts `key` into the first line of the file at `path` and keeps all other lines; returns how many keys
+/// there are then.
+///
+/// The name leads to the old file or to the new one, complete and on disk, and to nothing else at any time.
+/// Rotations at the same time come one after the other, and none is lost. A symbolic link stays, and what
+/// it leads to is replaced.
+///
+/// # Errors
+/// Any [`Problem`], with the path; the file is as it was then.
+pub fn prepend(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, KeyFileError> {
+    let fail = |problem| KeyFileError {
+        path: path.to_owned(),
+        problem,
+    };
+    replace(path, key).map_err(fail)
+}
+
+fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem> {
+    let path = std::fs::canonicalize(path).map_err(|error| Problem::of(&error))?;
+    // The directory rather than the file, which will be another one after this.
+    let _lock = lock_directory(&path)?;
+    let (old, _) = read_content(&path)?;
+    let new = line(key);
+    let mut content = Zeroizing::new(Vec::with_capacity(new.len() + old.len()));
+    content.extend_from_slice(&new);
+    content.extend_from_slice(&old);
+    if content.len() as u64 > MAX_FILE_LEN {
+        return Err(Problem::TooLarge);
+    }
+    let keys = parse(&old)?.len() + 1;
+    let temporary = temporary_name(&path);
+    write_new(&temporary, &content)
+        .and_then(|()| std::fs::rename(&temporary, &path))
+        .inspect_err(|_| {
+            let _ = std::fs::remove_file(&temporary);
+        })
+        .and_then(|()| sync_directory(&path))
+        .map_err(|error| Problem::of(&error))?;
+    Ok(keys)
+}
+
+/// Locks the directory of the file against other rotations, for as long as the returned value lives.
+fn lock_directory(path: &Path) -> Result<Option<File>, Problem> {
+    let Some(directory) = path.parent() else {
+        return Ok(None);
+    };
+    let directory = File::open(directory).map_err(|error| Problem::of(&error))?;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(Some(directory)),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => return Err(Problem::Io(ErrorKind::WouldBlock)),
+            Err(TryLockError::Error(error)) => return Err(Problem::of(&error)),
+        }
+    }
+}
+
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// A key as the file has it.
+fn line(key: &Zeroizing<[u8; KEY_LEN]>) -> Zeroizing<Vec<u8>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(HEX_LEN + 1));
+    for byte in key.iter() {
+        line.extend([byte >> 4, byte & 15].map(|nibble| b"0123456789abcdef"[usize::from(nibble)]));
+    }
+    line.push(b'\n');
+    line
+}
+
+fn write_new(path: &Path, content: &[u8]) -> std::io::Result<()> {
     // A file of this name can only be the leftover of a crashed process that had our pid.
     let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new()
@@ -243,12 +335,7 @@ fn write_new(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> std::io::Result<()>
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    let mut line = Zeroizing::new(Vec::with_capacity(HEX_LEN + 1));
-    for byte in key.iter() {
-        line.extend([byte >> 4, byte & 15].map(|nibble| b"0123456789abcdef"[usize::from(nibble)]));
-    }
-    line.push(b'\n');
-    file.write_all(&line)?;
+    file.write_all(content)?;
     file.sync_all()
 }
 
@@ -389,6 +476,92 @@ mod tests {
         let path = scratch.file(KEY_A, 0o600);
         assert!(!create(&path, &Zeroizing::new([9; KEY_LEN])).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), KEY_A);
+    }
+
+    #[test]
+    fn a_rotation_puts_the_new_key_first_and_keeps_all_else() {
+        let scratch = Scratch::new("prepend");
+        let path = scratch.file(&format!("# ours\n{KEY_A}\n{KEY_B}"), 0o600);
+        let (before, fingerprint) = load(&path).unwrap();
+        assert_eq!(prepend(&path, &Zeroizing::new([9; KEY_LEN])).unwrap(), 3);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text,
+            format!("{}\n# ours\n{KEY_A}\n{KEY_B}", "09".repeat(32))
+        );
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        let (after, changed) = load(&path).unwrap();
+        assert!(fingerprint != changed);
+        let old = sign(before.signing(), Purpose::Activation, &[7; 32]);
+        assert_ne!(sign(after.signing(), Purpose::Activation, &[7; 32]), old);
+        let old = parse_token(&old).unwrap();
+        assert!(old.is_genuine(after.verifying(), Purpose::Activation));
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_no_good_is_not_rotated() {
+        let scratch = Scratch::new("prepend-bad");
+        let key = Zeroizing::new([9; KEY_LEN]);
+        let full = format!("{KEY_A}\n").repeat(MAX_FILE_LEN as usize / (HEX_LEN + 1));
+        for (content, mode, expected) in [
+            (KEY_A, 0o640, Problem::TooOpen { mode: 0o640 }),
+            (&KEY_A[1..], 0o600, Problem::MalformedLine { line: 1 }),
+            ("", 0o600, Problem::NoKey),
+            (&full, 0o600, Problem::TooLarge),
+        ] {
+            let path = scratch.file(content, mode);
+            assert_eq!(prepend(&path, &key).unwrap_err().problem, expected);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+        }
+        let absent = prepend(&scratch.0.join("absent"), &key).unwrap_err();
+        assert_eq!(absent.problem, Problem::Missing);
+    }
+
+    #[test]
+    fn a_rotation_follows_a_link_and_leaves_it() {
+        let scratch = Scratch::new("prepend-link");
+        let path = scratch.file(KEY_A, 0o600);
+        let link = scratch.0.join("link");
+        std::os::unix::fs::symlink("key", &link).unwrap();
+        assert_eq!(prepend(&link, &Zeroizing::new([9; KEY_LEN])).unwrap(), 2);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(load(&path).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn rotations_at_the_same_time_lose_no_key_and_leave_no_gap() {
+        let scratch = Scratch::new("prepend-many");
+        let path = scratch.file(&format!("{KEY_A}\n"), 0o600);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    let keys = load(&path).unwrap().0.len();
+                    assert!(keys >= seen, "a key was lost");
+                    seen = keys;
+                }
+            });
+            // One after the other in this process, whose temporary name is one; the lock is between them.
+            let writers: Vec<_> = (1..=4)
+                .map(|writer| {
+                    let path = &path;
+                    scope.spawn(move || {
+                        for round in 0..10 {
+                            prepend(path, &Zeroizing::new([writer * 16 + round; KEY_LEN])).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+            reader.join().unwrap();
+        });
+        assert_eq!(load(&path).unwrap().0.len(), 41);
     }
 
     #[test]

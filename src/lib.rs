@@ -8,6 +8,7 @@
 //! | [`token`] | the wire format: sign, parse, verify (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
+//! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
@@ -37,6 +38,7 @@ mod compose;
 mod ddl;
 mod due;
 mod failures;
+mod guesses;
 mod keys;
 mod launcher;
 mod notify;
@@ -107,10 +109,25 @@ extension_sql_file!(
 );
 extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["worker"]);
 extension_sql_file!(
+    "../sql/70_redeem.sql",
+    name = "redeem",
+    requires = ["purge"]
+);
+extension_sql_file!(
+    "../sql/72_requests.sql",
+    name = "requests",
+    requires = ["redeem"]
+);
+extension_sql_file!(
+    "../sql/74_rotate.sql",
+    name = "rotate",
+    requires = ["requests"]
+);
+extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["purge"]
+    requires = ["rotate"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.

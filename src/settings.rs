@@ -33,6 +33,8 @@ static OUTBOX_CHANNEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_OUTBOX_CHANNEL));
 static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
 static TOKEN_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
+static REQUEST_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(60);
+static REQUESTS_PER_HOUR: GucSetting<i32> = GucSetting::<i32>::new(5);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
 static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
@@ -104,6 +106,22 @@ pub fn define() {
         &TOKEN_TTL,
         1..=30 * 24 * 3600,
         GucFlags::UNIT_S,
+    );
+    define_int(
+        c"mailroom.request_interval",
+        c"How long after a token an account gets no other one of the same kind on request.",
+        c"Keeps strangers from flooding a mailbox. 0 for no such limit.",
+        &REQUEST_INTERVAL,
+        0..=24 * 3600,
+        GucFlags::UNIT_S,
+    );
+    define_int(
+        c"mailroom.requests_per_hour",
+        c"How many tokens of a kind an account gets within an hour, on request.",
+        c"With five guesses a token this also bounds how fast codes can be guessed.",
+        &REQUESTS_PER_HOUR,
+        1..=1_000,
+        GucFlags::empty(),
     );
     define_int(
         c"mailroom.max_attempts",
@@ -286,6 +304,16 @@ fn _batch_limit() -> i32 {
 #[pg_extern(sql = false)]
 fn _token_ttl() -> i64 {
     i64::from(TOKEN_TTL.get())
+}
+
+#[pg_extern(sql = false)]
+fn _request_interval() -> i64 {
+    i64::from(REQUEST_INTERVAL.get())
+}
+
+#[pg_extern(sql = false)]
+fn _requests_per_hour() -> i32 {
+    REQUESTS_PER_HOUR.get()
 }
 
 #[pg_extern(sql = false)]

@@ -19,6 +19,8 @@ use crate::token::{self, Code, Purpose, SECRET_LEN};
 struct Cached {
     path: PathBuf,
     fingerprint: Fingerprint,
+    /// What was last found wrong with the file, having been told; the keys are those of before.
+    problem: Option<Problem>,
     /// Start of the transaction that last compared the fingerprint.
     checked_in: pg_sys::TimestampTz,
     ring: Rc<KeyRing>,
@@ -29,6 +31,13 @@ thread_local! {
 }
 
 /// The keys of `mailroom.key_file`.
+///
+/// A file that is no good, or gone, does not replace keys that this process has: it goes on with them, and
+/// says so in the server's log, once for each thing it finds wrong. What it looks for is another path, or
+/// the file put right.
+///
+/// # Errors
+/// A [`KeyFileError`] when the file is no good and there are no keys of before.
 fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
     // SAFETY: reads a variable of this process; the caller is in a transaction, as every SQL function is.
     let transaction = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
@@ -44,17 +53,40 @@ fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
                 return Ok(Rc::clone(&cached.ring));
             }
         }
-        *cache = None;
-        let (ring, fingerprint) = keys::load(&path)?;
+        let (ring, fingerprint) = match (keys::load(&path), cache.as_mut()) {
+            (Ok(loaded), _) => loaded,
+            (Err(error), Some(cached)) if cached.path == path => {
+                cached.checked_in = transaction;
+                if cached.problem.as_ref() != Some(&error.problem) {
+                    tell_kept(&error);
+                    cached.problem = Some(error.problem);
+                }
+                return Ok(Rc::clone(&cached.ring));
+            }
+            (Err(error), _) => return Err(error),
+        };
         let ring = Rc::new(ring);
         *cache = Some(Cached {
             path,
             fingerprint,
+            problem: None,
             checked_in: transaction,
             ring: Rc::clone(&ring),
         });
         Ok(ring)
     })
+}
+
+/// Says, to the server's log only, that the keys in memory stay.
+fn tell_kept(error: &KeyFileError) {
+    let (code, message, hint) = explain(&error.path, &error.problem);
+    ErrorReport::new(
+        code,
+        format!("mailroom: going on with the keys in memory: {message}"),
+        function_name!(),
+    )
+    .set_hint(hint)
+    .report(PgLogLevel::LOG_SERVER_ONLY);
 }
 
 /// Why nothing was signed or verified.
@@ -69,6 +101,8 @@ enum Error {
     Action,
     /// There are no keys.
     KeyFile(KeyFileError),
+    /// Somebody other than a superuser asks for a new key.
+    NotSuperuser,
 }
 
 impl From<KeyFileError> for Error {
@@ -98,6 +132,12 @@ impl From<Error> for ErrorReport {
                 .set_hint("Use tokens.code as it is."),
             Error::Action => invalid("unknown token action")
                 .set_hint("The actions are activation and password_recovery."),
+            Error::NotSuperuser => Self::new(
+                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                "only a superuser may rotate the signing key",
+                function_name!(),
+            )
+            .set_hint("The key is the whole cluster's. Ask its administrator."),
             Error::KeyFile(KeyFileError { path, problem }) => {
                 let (code, message, hint) = explain(&path, &problem);
                 Self::new(code, message, function_name!())
@@ -143,6 +183,44 @@ fn _verify(
         return Ok(false);
     };
     Ok(token::parse(token).is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
+}
+
+#[pg_extern(sql = false)]
+fn _token_secret(token: Option<&str>) -> Option<Vec<u8>> {
+    token
+        .and_then(token::parse)
+        .map(|parsed| parsed.secret().to_vec())
+}
+
+#[pg_extern(sql = false)]
+fn _same_code(code: &str, given: &str) -> bool {
+    match (Code::new(code), Code::new(given)) {
+        (Some(code), Some(given)) => code.is(given),
+        _ => false,
+    }
+}
+
+#[pg_extern(sql = false)]
+fn mailroom_rotate_key() -> Result<i32, ErrorReport> {
+    // SAFETY: asks for the current user's rights, in a transaction as every SQL function is.
+    if !unsafe { pg_sys::superuser() } {
+        return Err(Error::NotSuperuser.into());
+    }
+    let path = settings::key_file();
+    let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
+    random::fill(&mut *key)?;
+    let keys = keys::prepend(&path, &key).map_err(Error::from)?;
+    // In force for the rest of this transaction, too.
+    CACHE.set(None);
+    ereport!(
+        PgLogLevel::LOG,
+        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        format!(
+            "mailroom: put a new signing key into \"{}\", which holds {keys} now",
+            path.display()
+        )
+    );
+    Ok(i32::try_from(keys).unwrap_or(i32::MAX))
 }
 
 #[pg_extern(sql = false)]

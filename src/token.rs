@@ -84,6 +84,13 @@ impl<'a> Code<'a> {
     }
 }
 
+impl Code<'_> {
+    /// Whether the two are the same, in a time that does not tell where they differ.
+    pub fn is(self, other: Code<'_>) -> bool {
+        self.0.as_bytes().ct_eq(other.0.as_bytes()).into()
+    }
+}
+
 /// The bytes under the MAC, in order.
 #[derive(Clone, Copy)]
 struct Message<'a> {
@@ -148,6 +155,11 @@ pub fn parse(token: &str) -> Option<Parsed> {
 }
 
 impl Parsed {
+    /// The secret in the front, by which the token is found; proof of nothing.
+    pub fn secret(&self) -> &[u8; SECRET_LEN] {
+        &self.secret
+    }
+
     /// Whether one of `keys` signed this token for `purpose`.
     ///
     /// Every key is tried and every byte compared, so the time tells neither which key it was nor how
@@ -275,6 +287,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn codes_are_the_same_only_if_every_digit_is(a in "[0-9]{5}", b in "[0-9]{5}", at in 0..CODE_LEN) {
+            let code = Code::new(&a).unwrap();
+            prop_assert!(code.is(code));
+            prop_assert_eq!(code.is(Code::new(&b).unwrap()), a == b);
+            let mut near = a.clone();
+            near.replace_range(at..=at, if &a[at..=at] == "0" { "1" } else { "0" });
+            prop_assert!(!code.is(Code::new(&near).unwrap()));
+        }
+
+        #[test]
+        fn the_secret_of_a_parsed_token_is_what_was_signed(secret: [u8; SECRET_LEN], code in purposes()) {
+            let token = sign(&key(1), purpose(&code), &secret);
+            let parsed = parse(&token).unwrap();
+            prop_assert_eq!(parsed.secret(), &secret);
+        }
+
         #[test]
         fn what_was_signed_verifies(k: u8, secret: [u8; SECRET_LEN], code in purposes()) {
             let token = sign(&key(k), purpose(&code), &secret);

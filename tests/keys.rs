@@ -403,6 +403,180 @@ fn a_rotation_keeps_old_links_until_the_old_line_goes() {
     }
 }
 
+#[test]
+fn a_rotation_from_sql_needs_no_reload_and_voids_no_link() {
+    let cluster = Cluster::start(TALKATIVE);
+    let mut client = cluster.create_database("app");
+    let mut other = cluster.connect("app");
+    let old_key = key_file(&cluster);
+    let old = sign(&mut client);
+    assert_eq!(sign(&mut other), old);
+    register(&mut client, "before");
+    let old_mail = mailed(&mut client, "before");
+
+    let mut transaction = client.transaction().unwrap();
+    let keys: i32 = transaction
+        .query_one("SELECT mailroom_rotate_key()", &[])
+        .unwrap()
+        .get(0);
+    assert_eq!(keys, 2);
+    // At once, in the same transaction, and whatever becomes of it.
+    let new: String = transaction
+        .query_one(
+            "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    transaction.rollback().unwrap();
+    assert_ne!(new, old);
+    assert_eq!(sign(&mut client), new);
+    assert_eq!(sign(&mut other), new);
+    let file = key_file(&cluster);
+    assert!(file.ends_with(&old_key) && file.lines().count() == 2);
+    let meta = fs::metadata(cluster.data().join("mailroom.key")).unwrap();
+    assert_eq!(meta.mode() & 0o7777, 0o600);
+    register(&mut client, "after");
+    let new_mail = mailed(&mut client, "after");
+    for token in [&old, &new, &old_mail, &new_mail] {
+        assert!(verifies(&mut client, token));
+    }
+    // The worker signs with the new one: without the old one its mail is good.
+    let first = file.lines().next().unwrap().to_owned();
+    write_key_file(&cluster, &first);
+    assert!(verifies(&mut client, &new_mail));
+    assert!(!verifies(&mut client, &old_mail));
+
+    // For superusers only, whoever was granted the call.
+    client.batch_execute("SET ROLE mailroom_admin").unwrap();
+    let error = client
+        .simple_query("SELECT mailroom_rotate_key()")
+        .unwrap_err();
+    assert!(told(&error).starts_with("42501"), "{}", told(&error));
+    client.batch_execute("RESET ROLE").unwrap();
+    assert_eq!(key_file(&cluster), first);
+    assert_tells_nothing(&cluster.log(), &[old_key.trim_end(), &first]);
+}
+
+#[test]
+fn a_file_that_is_no_good_is_not_rotated() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    for (script, state) in [
+        (broken(KEY_A, "0640"), "F0000"),
+        (broken(&KEY_A[1..], "0600"), "F0000"),
+        ("rm -f mailroom.key".to_owned(), "58P01"),
+    ] {
+        shell(&cluster, "rm -f mailroom.key");
+        shell(&cluster, &script);
+        let before = fs::read(cluster.data().join("mailroom.key")).ok();
+        let error = client
+            .simple_query("SELECT mailroom_rotate_key()")
+            .unwrap_err();
+        assert!(told(&error).starts_with(state), "{}", told(&error));
+        assert_tells_nothing(&told(&error), &[KEY_A]);
+        assert_eq!(fs::read(cluster.data().join("mailroom.key")).ok(), before);
+    }
+    let leftovers = fs::read_dir(cluster.data())
+        .unwrap()
+        .filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().contains("mailroom")
+        })
+        .count();
+    assert_eq!(leftovers, 0);
+}
+
+/// Sessions sign and verify while others rotate, at the same time: no link is ever void, no key is lost.
+#[test]
+fn rotations_under_load_void_no_link() {
+    const ROTATIONS: usize = 20;
+    let cluster = Cluster::start(&["mailroom.batch_timeout = 0"]);
+    let mut client = cluster.create_database("app");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = cluster.connect("app");
+                    let mut tokens = Vec::new();
+                    while !done.load(std::sync::atomic::Ordering::Acquire) {
+                        tokens.push(sign(&mut client));
+                        let oldest = &tokens[0];
+                        assert!(verifies(&mut client, oldest));
+                        let newest = &tokens[tokens.len() - 1];
+                        assert!(verifies(&mut client, newest));
+                    }
+                    tokens
+                })
+            })
+            .collect();
+        let rotating: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = cluster.connect("app");
+                    for _ in 0..ROTATIONS {
+                        client.execute("SELECT mailroom_rotate_key()", &[]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        for rotating in rotating {
+            rotating.join().unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+        for load in load {
+            for token in load.join().unwrap() {
+                assert!(verifies(&mut client, &token));
+            }
+        }
+    });
+    assert_eq!(key_file(&cluster).lines().count(), 1 + 2 * ROTATIONS);
+}
+
+#[test]
+fn a_bad_file_does_not_replace_good_keys_in_memory() {
+    let cluster = Cluster::start(TALKATIVE);
+    let mut client = cluster.create_database("app");
+    let key = key_file(&cluster);
+    let token = sign(&mut client);
+    let kept = |cluster: &Cluster| {
+        cluster
+            .log()
+            .matches("going on with the keys in memory")
+            .count()
+    };
+    for (round, script) in [
+        broken(&KEY_A[1..], "0600"),
+        broken(KEY_A, "0644"),
+        broken("", "0600"),
+        "rm -f mailroom.key".to_owned(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        shell(&cluster, "rm -f mailroom.key");
+        shell(&cluster, script);
+        for _ in 0..3 {
+            assert_eq!(sign(&mut client), token);
+            assert!(verifies(&mut client, &token));
+        }
+        // Said once, to the log only.
+        assert_eq!(kept(&cluster), round + 1);
+        // Whoever has none in memory has none.
+        let error = cluster
+            .connect("app")
+            .simple_query("SELECT mailroom_verify('', 'activation')")
+            .unwrap_err();
+        assert_tells_nothing(&told(&error), &[KEY_A, key.trim_end()]);
+    }
+    // Put right, it is noticed.
+    write_key_file(&cluster, KEY_A);
+    assert_ne!(sign(&mut client), token);
+    assert!(!verifies(&mut client, &token));
+    assert_tells_nothing(&cluster.log(), &[KEY_A, key.trim_end()]);
+}
+
 fn warnings(cluster: &Cluster) -> usize {
     cluster
         .log()
@@ -427,6 +601,13 @@ fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
     for (round, script) in breakages.iter().enumerate() {
         shell(&cluster, "cp -p mailroom.key safe.key");
         shell(&cluster, script);
+        // One that has no keys in memory: what has goes on with them.
+        let worker = cluster.worker("app");
+        cluster::signal("TERM", worker);
+        eventually("another worker", || {
+            find_worker(&mut client).filter(|pid| *pid != worker)
+        });
+        cluster.worker("app");
         let failures = "SELECT count(*) FROM job_runs WHERE error IS NOT NULL";
         let before = number(&mut client, failures);
         for login in ["a", "b", "c"] {

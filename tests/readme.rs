@@ -1,7 +1,7 @@
 //! Every command and query of the README, executed.
 //!
 //! Blocks marked `sql` run in their order in a database `app` that has a worker; between two of them the
-//! queue is given time to empty. `fresh` gives a block a database of its own, `no-worker` a server that does
+//! queues are given time to empty. `fresh` gives a block a database of its own, `no-worker` a server that does
 //! not preload the library. A comment `-- => x` is a line that psql must print. `sh` blocks are make
 //! targets, or, marked `key`, run in the data directory.
 
@@ -120,8 +120,10 @@ fn every_query_works() {
         } else {
             run_sql(server, "app", &block.text);
             let mut client = server.connect("app");
-            eventually("the queue to empty", || {
-                (number(&mut client, "SELECT count(*) FROM pending") == 0).then_some(())
+            eventually("the queues to empty", || {
+                let waiting =
+                    "SELECT (SELECT count(*) FROM requests) + (SELECT count(*) FROM pending)";
+                (number(&mut client, waiting) == 0).then_some(())
             });
         }
         executed += 1;

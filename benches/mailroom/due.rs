@@ -65,13 +65,12 @@ fn lateness(cluster: &Cluster, database: &str, mails: i32, sender: Sender) -> Ve
         let connection = cluster.connect(database);
         let claimer = scope.spawn(|| claim(connection, sender, &stop));
         client.query_one(SCHEDULE, &[&mails]).unwrap();
-        let all = eventually("all mails to be claimed", || {
+        eventually("all mails to be claimed", || {
             std::thread::sleep(BREATH);
             let left = "SELECT count(*) FROM outbox WHERE state = 'scheduled'";
             (number(&mut client, left) == 0 || claimer.is_finished()).then_some(())
         });
         stop.store(true, Ordering::Relaxed);
-        all
     });
     let late =
         "SELECT (extract(epoch FROM claimed_at - send_at) * 1000)::float8 FROM outbox ORDER BY 1";

@@ -15,6 +15,8 @@ pub enum Unit {
     Kilobytes,
     /// How many.
     Count,
+    /// How likely, from 0 to 1.
+    Probability,
 }
 
 impl Unit {
@@ -22,6 +24,8 @@ impl Unit {
         match self {
             Self::PerSecond if value >= 10_000.0 => format!("{:.1}k/s", value / 1_000.0),
             Self::PerSecond => format!("{value:.0}/s"),
+            Self::Probability => format!("{value:.3}"),
+            Self::Millis if value < 1.0 => format!("{value:.4} ms"),
             Self::Millis => format!("{value:.2} ms"),
             Self::Seconds => format!("{value:.2} s"),
             Self::Kilobytes => format!("{value:.0} kB"),
@@ -37,6 +41,10 @@ pub enum Target {
     RatioAtLeast(f64),
     /// The median ratio is at most this.
     RatioAtMost(f64),
+    /// The median ratio differs from 1 by no more than this.
+    RatioWithin(f64),
+    /// The median of A is at least this, in the row's unit.
+    AtLeast(f64),
     /// The median of A is at most this, in the row's unit.
     AtMost(f64),
     /// A is at most this in every round, in the row's unit.
@@ -114,6 +122,14 @@ impl Row {
             Some(Target::RatioAtMost(most)) => {
                 (format!("A/B <= {most}"), percentile(ratios, 0.5) <= most)
             }
+            Some(Target::RatioWithin(most)) => (
+                format!("A/B = 1 +- {most}"),
+                (percentile(ratios, 0.5) - 1.0).abs() <= most,
+            ),
+            Some(Target::AtLeast(least)) => (
+                format!("A >= {}", self.unit.show(least)),
+                percentile(a, 0.5) >= least,
+            ),
             Some(Target::AtMost(most)) => (
                 format!("A <= {}", self.unit.show(most)),
                 percentile(a, 0.5) <= most,

@@ -152,6 +152,9 @@ BEGIN
     INSERT INTO said VALUES (what, signing.state, signing.message, signing.detail, signing.hint);
 END;
 $$;
+-- Another path: keys that this session has in memory would go on for a file of theirs that breaks.
+SELECT current_setting('data_directory') || '/broken.key' AS broken \gset
+SET mailroom.key_file = :'broken';
 CREATE TEMPORARY TABLE said (what text, state text, message text, detail text, hint text);
 CALL pg_temp.write_key_file(:'key_a', '0640');
 CALL pg_temp.show('group-readable');
@@ -181,16 +184,18 @@ CALL pg_temp.write_key_file(:'key_a' || E'\r' || :'key_b');
 CALL pg_temp.show('lines that end in a carriage return alone');
 CALL pg_temp.write_key_file(repeat('#', 65537));
 CALL pg_temp.show('too large');
-COPY (SELECT WHERE false) TO PROGRAM 'rm -f signing.key';
+COPY (SELECT WHERE false) TO PROGRAM 'rm -f broken.key';
 CALL pg_temp.show('missing');
-COPY (SELECT WHERE false) TO PROGRAM 'mkfifo -m 0600 signing.key';
+COPY (SELECT WHERE false) TO PROGRAM 'mkfifo -m 0600 broken.key';
 CALL pg_temp.show('a named pipe');
-COPY (SELECT WHERE false) TO PROGRAM 'rm signing.key; mkdir -m 0700 signing.key';
+COPY (SELECT WHERE false) TO PROGRAM 'rm broken.key; mkdir -m 0700 broken.key';
 CALL pg_temp.show('a directory');
-COPY (SELECT WHERE false) TO PROGRAM 'rmdir signing.key; ln -s mailroom.key signing.key';
-CALL pg_temp.show('a link to a good file');
-COPY (SELECT WHERE false) TO PROGRAM 'ln -sf /etc/passwd signing.key';
+COPY (SELECT WHERE false) TO PROGRAM 'rmdir broken.key; ln -s /etc/passwd broken.key';
 CALL pg_temp.show('somebody else''s file');
+COPY (SELECT WHERE false) TO PROGRAM 'ln -sf mailroom.key broken.key';
+CALL pg_temp.show('a link to a good file');
+COPY (SELECT WHERE false) TO PROGRAM 'rm broken.key';
+CALL pg_temp.show('missing, with its keys in memory');
 SET mailroom.key_file = '/nonexistent/mailroom.key';
 CALL pg_temp.show('missing with its directory');
 SET mailroom.key_file = '/etc/passwd/mailroom.key';

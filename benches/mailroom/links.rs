@@ -1,0 +1,142 @@
+//! Whether the time of an answer tells why a link is no good, or how much of a forged one was right.
+//!
+//! Nobody else is at work: no worker, no autovacuum.
+
+use std::cell::RefCell;
+
+use postgres::Client;
+
+use crate::alike::{self, Kind};
+use crate::ground;
+use crate::plan::Effort;
+use crate::table::Row;
+
+/// Accounts, each with a link.
+const ACCOUNTS: usize = 20_000;
+
+/// The rows of links: redeeming what is no good, and verifying what is forged.
+pub fn measure(effort: Effort) -> Vec<Row> {
+    let count: usize = effort.of(2_000, 100);
+    let cluster = ground::without_workers();
+    let mut client = ground::create_database(&cluster, "links", &[]);
+    client
+        .batch_execute(&format!(
+            "INSERT INTO accounts (email, login, status) \
+             SELECT i || '@example.com', i, 'active' FROM generate_series(1, {ACCOUNTS}) i; \
+             INSERT INTO tokens (account, action) SELECT id, 'password_recovery' FROM accounts; \
+             TRUNCATE pending"
+        ))
+        .unwrap();
+    client
+        .batch_execute(
+            "UPDATE tokens SET consumed_at = created_at + 1 WHERE id % 3 = 0; \
+             UPDATE tokens SET created_at = 1, expires_at = 2 WHERE id % 3 = 1",
+        )
+        .unwrap();
+    for table in ["tokens", "accounts"] {
+        client
+            .batch_execute(&format!("VACUUM (FULL, ANALYZE) {table}"))
+            .unwrap();
+    }
+    let forge = "overlay(mailroom_sign(action, secret, code) PLACING \
+        CASE substr(mailroom_sign(action, secret, code), 60, 1) WHEN 'A' THEN 'B' ELSE 'A' END FROM 60)";
+    let unknown = "mailroom_sign(action, sha256(secret), code)";
+    let good = "mailroom_sign(action, secret, code)";
+    let samples = [
+        ("unknown", unknown, 2),
+        ("forged", forge, 2),
+        ("used", good, 0),
+        ("expired", good, 1),
+    ]
+    .map(|(name, link, rest)| {
+        let links = strings(
+            &mut client,
+            &format!(
+                "SELECT {link}, code FROM tokens WHERE id % 3 = {rest} ORDER BY hashint8(id) LIMIT {count}"
+            ),
+        );
+        (name, links)
+    });
+    let mut rows = compare(
+        cluster.connect("links"),
+        "redeem",
+        "SELECT outcome FROM mailroom_redeem($1, $2)",
+        count,
+        &samples,
+    );
+
+    let samples = [
+        ("good", None),
+        ("wrong at 0", Some(0)),
+        ("wrong at 16", Some(16)),
+        ("wrong at 31", Some(31)),
+    ]
+    .map(|(name, wrong)| {
+        // A byte of the MAC, which is what the digits of base64 do not show.
+        let raw =
+            "decode(translate(mailroom_sign(action, secret, code), '-_', '+/') || '==', 'base64')";
+        let bytes = wrong.map_or_else(
+            || raw.to_owned(),
+            |byte| {
+                format!(
+                    "set_byte({raw}, {0}, 255 - get_byte({raw}, {0}))",
+                    32 + byte
+                )
+            },
+        );
+        let links = strings(
+            &mut client,
+            &format!(
+                "SELECT translate(encode({bytes}, 'base64'), E'+/=\\n', '-_'), code \
+                     FROM tokens ORDER BY hashint8(id) LIMIT {count}"
+            ),
+        );
+        (name, links)
+    });
+    rows.extend(compare(
+        cluster.connect("links"),
+        "verify",
+        "SELECT mailroom_verify($1, 'password_recovery', $2)",
+        count,
+        &samples,
+    ));
+    rows
+}
+
+/// Links and their codes.
+fn strings(client: &mut Client, query: &str) -> Vec<(String, String)> {
+    client
+        .query(query, &[])
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect()
+}
+
+fn compare(
+    client: Client,
+    subject: &str,
+    statement: &str,
+    count: usize,
+    samples: &[(&str, Vec<(String, String)>)],
+) -> Vec<Row> {
+    let client = RefCell::new(client);
+    let statement = client.borrow_mut().prepare(statement).unwrap();
+    let call = |(token, code): &(String, String)| {
+        client
+            .borrow_mut()
+            .query_one(&statement, &[token, code])
+            .unwrap();
+    };
+    for (_, links) in samples {
+        links.iter().take(100).for_each(call);
+    }
+    let mut kinds: Vec<Kind<'_>> = samples
+        .iter()
+        .map(|(name, links)| Kind {
+            name,
+            call: Box::new(move |number| call(&links[number % links.len()])),
+        })
+        .collect();
+    alike::compare(subject, count, &mut kinds)
+}

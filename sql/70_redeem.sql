@@ -1,0 +1,293 @@
+-- Redeem: what an application does with the link of a mail. GET peeks, POST redeems.
+--
+-- Both lend the rights of mailroom_admin to mailroom_app, which sees no token, secret or code. Invariants: a
+-- token is redeemed once, whoever else tries at the same time; a link that was forged, used, revoked, that
+-- expired, or whose account is not eligible gives the same answer after the same work; only a genuine link
+-- that is still good takes a lock. Locks are taken in one order, the account's row and then its tokens',
+-- here, in requests and behind a change of the account.
+
+CREATE FUNCTION @extschema@._token_secret(token text) RETURNS bytea
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_token_secret_wrapper';
+COMMENT ON FUNCTION @extschema@._token_secret(text) IS
+    'Internal. The 32 bytes in the front of a signed token, verified or not; NULL for anything malformed.';
+
+CREATE FUNCTION @extschema@._same_code(code text, given text) RETURNS boolean
+    LANGUAGE c IMMUTABLE PARALLEL SAFE STRICT
+    AS 'MODULE_PATHNAME', '_same_code_wrapper';
+COMMENT ON FUNCTION @extschema@._same_code(text, text) IS
+    'Internal. Whether two codes are the same, in constant time; false for what is not a code.';
+
+CREATE FUNCTION @extschema@._count_wrong_code(place tid, token bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_count_wrong_code_wrapper';
+COMMENT ON FUNCTION @extschema@._count_wrong_code(tid, bigint) IS
+    'Internal. Adds one to tokens.wrong_codes of the row at this place, in place and on disk when it returns, whatever becomes of the transaction. The caller holds the row locked. Errors: XX000 when the token is not there.';
+
+CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    -- What somebody is claiming at this moment, or has claimed, is passed by: it may go out, with a link that
+    -- is dead; if it comes back instead, the next claim judges it again. Nobody waits for a sender's open
+    -- transaction.
+    UPDATE @extschema@.outbox
+    SET state = 'cancelled',
+        last_error = reason,
+        data = data - '{token,code,link}'::text[],
+        updated_at = now(),
+        ended_at = now()
+    WHERE id IN (
+        SELECT o.id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.token = ANY (ended)
+        FOR UPDATE SKIP LOCKED
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
+    'Internal. Cancels the scheduled mail of these tokens and takes the secrets out of it, but for what a sender is taking.';
+
+CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+    ended bigint[];
+BEGIN
+    WITH revoked AS (
+        UPDATE @extschema@.tokens t
+        SET revoked_at = stamp
+        WHERE t.account = ANY (holders)
+          AND t.action = ANY (actions)
+          AND t.consumed_at IS NULL
+          AND t.revoked_at IS NULL
+          AND t.expires_at > stamp
+        RETURNING t.id
+    )
+    SELECT array_agg(r.id) INTO ended FROM revoked r;
+    IF ended IS NOT NULL THEN
+        PERFORM @extschema@._withdraw_mail(ended, 'token was revoked');
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
+    'Internal. Ends the open tokens of these accounts, and the mail that carries them. The caller holds the accounts locked.';
+
+CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    holders bigint[];
+BEGIN
+    SELECT array_agg(n.id)
+    INTO holders
+    FROM new_accounts n
+    JOIN old_accounts o ON o.id = n.id
+    WHERE n.email <> o.email
+       OR (n.status = 'suspended' AND o.status <> 'suspended');
+    IF holders IS NOT NULL THEN
+        PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}');
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
+    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in somebody else''s mailbox, or in the wrong hands.';
+
+CREATE TRIGGER accounts_revoke_tokens
+    AFTER UPDATE ON @extschema@.accounts
+    REFERENCING OLD TABLE AS old_accounts NEW TABLE AS new_accounts
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._accounts_revoke_tokens();
+
+-- What redeeming asks of a token. Each column is one cheap comparison: the time it takes must not tell which
+-- of them failed. Who is eligible is as in _handout.
+CREATE VIEW @extschema@._links AS
+SELECT
+    t.id AS token,
+    t.account,
+    t.action,
+    t.secret,
+    t.code,
+    t.consumed_at IS NULL AND t.revoked_at IS NULL AS unused,
+    t.expires_at,
+    a.status = CASE t.action
+        WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
+        ELSE 'active'::@extschema@.account_status
+    END AS eligible,
+    -- Five guesses at one of 100,000 codes.
+    t.wrong_codes >= 5 AS locked
+FROM @extschema@.tokens t
+JOIN @extschema@.accounts a ON a.id = t.account;
+COMMENT ON VIEW @extschema@._links IS
+    'Internal. Tokens as redeeming sees them; eligible: the account may use it; locked: too many wrong codes.';
+
+CREATE FUNCTION @extschema@._judge_link(
+    link text,
+    OUT token bigint,
+    OUT account bigint,
+    OUT action @extschema@.token_action,
+    OUT code text,
+    OUT locked boolean
+)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()));
+    judged record;
+BEGIN
+    SELECT v.token, v.account, v.action, v.code, v.locked
+    INTO judged
+    FROM (
+        SELECT
+            n.*,
+            n.secret = s.secret AS found,
+            -- The MAC of a recovery covers its code, so the one that was mailed is put in.
+            @extschema@._verify(link, coalesce(n.action::text, 'activation'), n.code) AS genuine
+        FROM (SELECT @extschema@._token_secret(link) OFFSET 0) s (secret)
+        -- The next row there is, so that an unknown token takes the same reading and the same verifying as
+        -- one that is known and forged, used or expired.
+        LEFT JOIN LATERAL (
+            SELECT l.*
+            FROM @extschema@._links l
+            WHERE l.secret >= s.secret
+            ORDER BY l.secret
+            LIMIT 1
+        ) n ON true
+        OFFSET 0
+    ) v
+    WHERE v.genuine
+      AND v.found
+      AND v.unused
+      AND v.eligible
+      AND v.expires_at > stamp;
+    token := judged.token;
+    account := judged.account;
+    action := judged.action;
+    code := judged.code;
+    locked := judged.locked;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._judge_link(text) IS
+    'Internal. The token behind a link that is genuine and good; all NULL otherwise, after the same work.';
+
+CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    judged record;
+BEGIN
+    SELECT j.* INTO judged FROM @extschema@._judge_link(token) j;
+    action := judged.action;
+    outcome := CASE
+        WHEN judged.token IS NULL THEN 'invalid'
+        WHEN judged.action = 'activation' THEN 'ok'
+        WHEN judged.locked THEN 'locked'
+        ELSE 'code_required'
+    END;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_peek(text) IS
+    'What mailroom_redeem would say of a link without a code, changing nothing: mail scanners open links. outcome: ok, code_required, locked, or invalid for all else; action is NULL when invalid. Errors: 58P01 and F0000 when there is no good key file.';
+
+CREATE FUNCTION @extschema@.mailroom_redeem(
+    token text,
+    code text DEFAULT NULL,
+    OUT outcome text,
+    OUT account bigint,
+    OUT action @extschema@.token_action
+)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+    given CONSTANT text := nullif(code, '');
+    judged record;
+    locked boolean;
+    place tid;
+    ended bigint[];
+BEGIN
+    outcome := 'invalid';
+    SELECT j.* INTO judged FROM @extschema@._judge_link(token) j;
+    IF judged.token IS NULL THEN
+        RETURN;
+    END IF;
+    IF judged.action = 'password_recovery' AND (judged.locked OR given IS NULL) THEN
+        outcome := CASE WHEN judged.locked THEN 'locked' ELSE 'code_required' END;
+        action := judged.action;
+        RETURN;
+    END IF;
+
+    -- One at a time from here on. What was seen before the lock may be so no longer; nobody but holders of
+    -- this lock counts codes.
+    PERFORM FROM @extschema@.accounts a WHERE a.id = judged.account FOR NO KEY UPDATE;
+    SELECT l.locked INTO locked
+    FROM @extschema@._links l
+    WHERE l.token = judged.token
+      AND l.unused
+      AND l.eligible
+      AND l.expires_at > extract(epoch FROM clock_timestamp());
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    action := judged.action;
+    IF judged.action = 'password_recovery' THEN
+        IF locked THEN
+            outcome := 'locked';
+            RETURN;
+        END IF;
+        IF NOT @extschema@._same_code(judged.code, given) THEN
+            SELECT t.ctid INTO place
+            FROM @extschema@.tokens t
+            WHERE t.id = judged.token
+            FOR NO KEY UPDATE;
+            PERFORM @extschema@._count_wrong_code(place, judged.token);
+            SELECT CASE WHEN l.locked THEN 'locked' ELSE 'wrong_code' END
+            INTO outcome
+            FROM @extschema@._links l
+            WHERE l.token = judged.token;
+            RETURN;
+        END IF;
+    END IF;
+
+    -- A recovery ends everything that is open: whoever needed it cannot vouch for the rest.
+    WITH closed AS (
+        UPDATE @extschema@.tokens t
+        SET consumed_at = CASE WHEN t.id = judged.token THEN stamp END,
+            revoked_at = CASE WHEN t.id <> judged.token THEN stamp END
+        WHERE t.account = judged.account
+          AND t.consumed_at IS NULL
+          AND t.revoked_at IS NULL
+          AND (t.action = judged.action OR judged.action = 'password_recovery')
+          AND (t.id = judged.token OR t.expires_at > stamp)
+        RETURNING t.id
+    )
+    SELECT array_agg(c.id) INTO ended FROM closed c;
+    PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked');
+    -- Somebody who writes tokens by hand was faster.
+    IF judged.token <> ALL (coalesce(ended, '{}')) THEN
+        action := NULL;
+        RETURN;
+    END IF;
+    outcome := 'ok';
+    account := judged.account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_redeem(text, text) IS
+    'Uses a link up, once; an activation activates the account. code: the five digits, for a password_recovery. One row: outcome ok with account and action; code_required, wrong_code or locked (the fifth wrong code, and from then on) with the action; invalid with neither for links that are forged, unknown, used, revoked, expired, or whose account is not eligible. COMMIT makes it final; ROLLBACK takes it back, but not a wrong code. Ends the account''s other open tokens of the action, a recovery all of them, and cancels their scheduled mail; what a sender has claimed already may still go out. Errors: 58P01 and F0000 when there is no good key file, 40001 above READ COMMITTED.';

@@ -1,0 +1,183 @@
+-- Requests: somebody asks for a link, and nobody learns whether there is such an account.
+--
+-- The application's call writes down what was asked for and returns. Who that is, whether they may, and
+-- whether they asked too often is found out later by mailroom_answer_requests, which the worker calls. So
+-- the caller's work is one row for every address there is, it waits for no lock on an account, and the
+-- limits are applied out of its sight. Answered requests are deleted, whatever the answer was.
+
+CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_request_interval_wrapper';
+COMMENT ON FUNCTION @extschema@._request_interval() IS 'Internal. mailroom.request_interval in seconds.';
+
+CREATE FUNCTION @extschema@._requests_per_hour() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_requests_per_hour_wrapper';
+COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. mailroom.requests_per_hour.';
+
+CREATE TABLE @extschema@.requests (
+    id bigserial,
+    action @extschema@.token_action NOT NULL,
+    email text NOT NULL,
+    requested_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT requests_pkey PRIMARY KEY (id)
+) WITH (
+    -- Rows live for milliseconds, as those of pending.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 100000
+);
+COMMENT ON TABLE @extschema@.requests IS
+    'Internal. Links that were asked for, until mailroom_answer_requests has looked at them.';
+COMMENT ON COLUMN @extschema@.requests.email IS
+    'What was given, in lower case; empty when it cannot be an address.';
+
+CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO @extschema@.requests (action, email)
+    VALUES (action, CASE WHEN char_length(email) <= 254 THEN lower(email) ELSE '' END);
+    IF @extschema@._announce(1, action = 'password_recovery') THEN
+        PERFORM pg_notify(@extschema@._channel(), '');
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._request(text, @extschema@.token_action) IS
+    'Internal. Writes a request down, and has it looked at once it is committed.';
+
+CREATE FUNCTION @extschema@.mailroom_request_activation(email text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM @extschema@._request(email, 'activation');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_request_activation(text) IS
+    'Asks for a new activation link. Returns the same, after the same work, for any address. A provisioned account gets its mail after COMMIT, unless it had one within mailroom.request_interval or mailroom.requests_per_hour of them within the hour; its older links end.';
+
+CREATE FUNCTION @extschema@.mailroom_request_recovery(email text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM @extschema@._request(email, 'password_recovery');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
+    'Asks for a password recovery. Returns the same, after the same work, for any address. An active account gets its mail after COMMIT, unless it had one within mailroom.request_interval or mailroom.requests_per_hour of them within the hour; its older recovery links end.';
+
+CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+BEGIN
+    -- No waiting: the account may be in the hands of a transaction that stays open for long.
+    PERFORM FROM @extschema@.accounts a
+    WHERE a.id = holder
+      AND a.status = CASE asked
+          WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
+          ELSE 'active'::@extschema@.account_status
+      END
+    FOR NO KEY UPDATE NOWAIT;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- What counts is the mail that was made, not how often somebody asked.
+    PERFORM FROM @extschema@.tokens t
+    WHERE t.account = holder
+      AND t.action = asked
+    HAVING max(t.created_at) > stamp - @extschema@._request_interval()
+        OR count(*) FILTER (WHERE t.created_at > stamp - 3600) >= @extschema@._requests_per_hour();
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM @extschema@.tokens t
+    WHERE t.account = holder
+      AND t.action = asked
+      AND t.consumed_at IS NULL
+      AND t.revoked_at IS NULL
+    FOR NO KEY UPDATE NOWAIT;
+    PERFORM @extschema@._revoke_tokens(ARRAY[holder], ARRAY[asked]);
+    INSERT INTO @extschema@.tokens (account, action) VALUES (holder, asked);
+    RETURN true;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
+    'Internal. Gives an account a new token in the place of its older ones, if it may have one; returns whether. Errors: 55P03 when another transaction holds the account or one of the tokens.';
+
+CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT NULL) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
+    picked bigint[];
+    busy bigint[] := '{}';
+    asked record;
+    made integer := 0;
+BEGIN
+    IF wanted < 1 THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'batch_limit must be at least 1',
+            DETAIL = format('It is %s.', wanted),
+            HINT = 'Leave it out to use mailroom.batch_limit.';
+    END IF;
+    picked := ARRAY(
+        SELECT r.id
+        FROM @extschema@.requests r
+        ORDER BY r.id
+        LIMIT wanted
+        FOR UPDATE SKIP LOCKED
+    );
+    FOR asked IN
+        SELECT a.id AS holder, r.action, array_agg(r.id) AS requests
+        FROM @extschema@.requests r
+        JOIN @extschema@.accounts a ON a.email = r.email
+        WHERE r.id = ANY (picked)
+        GROUP BY a.id, r.action
+        -- One order for all, so that two who answer never wait for each other in a circle.
+        ORDER BY a.id, r.action
+    LOOP
+        BEGIN
+            IF @extschema@._answer_request(asked.holder, asked.action) THEN
+                made := made + 1;
+            END IF;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                busy := busy || asked.requests;
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                -- The message may quote what a constraint or trigger of somebody's own was given.
+                RAISE WARNING USING
+                    MESSAGE = 'mailroom could not answer a request',
+                    DETAIL = format('Account %s, %s: SQLSTATE %s.', asked.holder, asked.action, SQLSTATE),
+                    HINT = 'Look for triggers or constraints that were added to tokens.';
+        END;
+    END LOOP;
+    DELETE FROM @extschema@.requests r
+    WHERE r.id = ANY (picked)
+      AND r.id <> ALL (busy);
+    -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
+    -- become none. Not while all of them are busy: that would be asked for ever.
+    IF cardinality(picked) = wanted AND cardinality(busy) < wanted
+        AND @extschema@._announce(1, true)
+    THEN
+        PERFORM pg_notify(@extschema@._channel(), '');
+    END IF;
+    RETURN made;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_answer_requests(integer) IS
+    'Looks at up to batch_limit (default mailroom.batch_limit) requests and returns how many tokens they became; the rest, for unknown addresses and accounts that are not eligible or had their share, came to nothing. Requests for accounts that another transaction holds stay for the next time. The worker calls it; without a worker somebody else has to. It holds the accounts until COMMIT: commit at once. Errors: 22023 for a batch_limit below 1.';

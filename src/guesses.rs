@@ -1,0 +1,206 @@
+//! Counting wrong codes where no ROLLBACK reaches.
+//!
+//! A recovery token is locked after some wrong codes. The calls that count them run in the application's
+//! transaction, and whoever guesses would have it rolled back, or its session killed. So the count is not
+//! written as a new version of the row but into the row as it stands, as PostgreSQL does with the value of a
+//! sequence: the page is changed under its lock, logged by the server's generic WAL records, and on disk
+//! before the caller learns that the code was wrong. Crash recovery, physical standbys and base backups have
+//! the count like everything else.
+//!
+//! Two bytes of fixed length are all that ever changes. Readers see the old number or the new one. A caller
+//! holds the row locked, so nobody makes a new version of it from the old number at the same time.
+
+use std::ffi::c_char;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+/// The column with the count, `smallint NOT NULL`.
+const COLUMN: &std::ffi::CStr = c"wrong_codes";
+/// Its table, in the schema of the function that is called.
+const TABLE: &std::ffi::CStr = c"tokens";
+/// `LP_NORMAL` of itemid.h: the line pointer leads to a tuple.
+const LP_NORMAL: u32 = 1;
+
+#[pg_extern(sql = false)]
+fn _count_wrong_code(
+    place: pg_sys::ItemPointerData,
+    token: i64,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Result<(), ErrorReport> {
+    // SAFETY: the server passes the call's own data. The relation is open and locked until the end of the
+    // transaction, for as long as `relation` is used.
+    let counted = unsafe {
+        let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
+        let table = pg_sys::get_relname_relid(TABLE.as_ptr(), schema);
+        let column = pg_sys::get_attnum(table, COLUMN.as_ptr());
+        if table == pg_sys::InvalidOid || column <= 0 {
+            return Err(gone());
+        }
+        let relation = pg_sys::table_open(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
+        let counted = count(relation, place, token, column);
+        pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+        counted
+    };
+    let Some(position) = counted else {
+        return Err(gone());
+    };
+    // A crash must not take back what the caller is about to be told.
+    // SAFETY: a position that was just written.
+    unsafe { pg_sys::XLogFlush(position) };
+    Ok(())
+}
+
+fn gone() -> ErrorReport {
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+        "the token whose wrong code was to be counted is not there",
+        function_name!(),
+    )
+}
+
+/// Adds one to the count of the token at `place`; returns where in the WAL that is. `None` when another
+/// tuple, or none, is there.
+///
+/// # Safety
+/// `relation` is open, and `column` is one of its columns.
+unsafe fn count(
+    relation: pg_sys::Relation,
+    place: pg_sys::ItemPointerData,
+    token: i64,
+    column: pg_sys::AttrNumber,
+) -> Option<pg_sys::XLogRecPtr> {
+    let block = u32::from(place.ip_blkid.bi_hi) << 16 | u32::from(place.ip_blkid.bi_lo);
+    // SAFETY: the buffer stays pinned and exclusively locked until it is released below, and the page is
+    // changed in the copy that the generic record hands out. The server's own errors release both.
+    unsafe {
+        let buffer = pg_sys::ReadBuffer(relation, block);
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+        let record = pg_sys::GenericXLogStart(relation);
+        let page = pg_sys::GenericXLogRegisterBuffer(record, buffer, 0);
+        let position = match find(page, place.ip_posid, token, (*relation).rd_att, column) {
+            Some(count) => {
+                let wrong = count.read_unaligned();
+                count.write_unaligned(wrong.saturating_add(1));
+                Some(pg_sys::GenericXLogFinish(record))
+            }
+            None => {
+                pg_sys::GenericXLogAbort(record);
+                None
+            }
+        };
+        pg_sys::UnlockReleaseBuffer(buffer);
+        position
+    }
+}
+
+/// Where in the page the count of this token is.
+///
+/// # Safety
+/// `page` is a page of the table that `descriptor` describes, not changed by others meanwhile.
+unsafe fn find(
+    page: pg_sys::Page,
+    item: pg_sys::OffsetNumber,
+    token: i64,
+    descriptor: pg_sys::TupleDesc,
+    column: pg_sys::AttrNumber,
+) -> Option<*mut i16> {
+    // SAFETY: the item number is compared with how many there are before it is used; a normal item has the
+    // place and the length of a whole tuple; offsets in it follow from its own header and the table's
+    // descriptor, and stay below its length.
+    unsafe {
+        if item == 0 || item > pg_sys::PageGetMaxOffsetNumber(page) {
+            return None;
+        }
+        let pointer = *pg_sys::PageGetItemId(page, item);
+        if pointer.lp_flags() != LP_NORMAL {
+            return None;
+        }
+        let tuple = page.add(pointer.lp_off() as usize);
+        let header = tuple.cast::<pg_sys::HeapTupleHeaderData>();
+        let data = tuple.add(usize::from((*header).t_hoff));
+        // The id is the first column.
+        if data.cast::<i64>().read_unaligned() != token {
+            return None;
+        }
+        let present = i32::from((*header).t_infomask2) & pg_sys::HEAP_NATTS_MASK as i32;
+        let offset = offset_of(header, data, descriptor, column, present)?;
+        let end = usize::from((*header).t_hoff) + offset + size_of::<i16>();
+        (end <= pointer.lp_len() as usize).then(|| data.add(offset).cast())
+    }
+}
+
+/// How far into a tuple's data a column of fixed length is; `None` when it is null or not stored.
+///
+/// # Safety
+/// `header` and `data` are those of one tuple with `present` columns, which `descriptor` describes.
+unsafe fn offset_of(
+    header: *mut pg_sys::HeapTupleHeaderData,
+    data: *mut c_char,
+    descriptor: pg_sys::TupleDesc,
+    column: pg_sys::AttrNumber,
+    present: i32,
+) -> Option<usize> {
+    // SAFETY: columns are walked in their order and no further than the tuple has them; the null bitmap has
+    // a bit for each when the header says that there is one.
+    unsafe {
+        if i32::from(column) > present {
+            return None;
+        }
+        let has_nulls = (*header).t_infomask & pg_sys::HEAP_HASNULL as u16 != 0;
+        let bits = (*header).t_bits.as_ptr();
+        let mut offset = 0;
+        for index in 0..usize::try_from(column).ok()? {
+            let last = index + 1 == usize::try_from(column).ok()?;
+            if has_nulls && *bits.add(index / 8) & 1 << (index % 8) == 0 {
+                if last {
+                    return None;
+                }
+                continue;
+            }
+            let attribute = attribute(descriptor, index);
+            // A short varlena is not aligned, and its first byte is never that of padding.
+            if (*attribute).attlen != -1 || *data.add(offset) == 0 {
+                offset = offset.next_multiple_of(alignment((*attribute).attalign));
+            }
+            if last {
+                return Some(offset);
+            }
+            offset += match (*attribute).attlen {
+                -1 => pgrx::varsize_any(data.add(offset).cast()),
+                fixed => usize::try_from(fixed).ok()?,
+            };
+        }
+        None
+    }
+}
+
+/// A column of a descriptor, counted from 0.
+///
+/// # Safety
+/// The descriptor has that many columns.
+unsafe fn attribute(
+    descriptor: pg_sys::TupleDesc,
+    index: usize,
+) -> *const pg_sys::FormData_pg_attribute {
+    #[cfg(not(feature = "pg18"))]
+    // SAFETY: the columns follow the descriptor in one array.
+    unsafe {
+        (*descriptor).attrs.as_ptr().add(index)
+    }
+    #[cfg(feature = "pg18")]
+    // SAFETY: the server's own accessor.
+    unsafe {
+        pg_sys::TupleDescAttr(descriptor, index as i32)
+    }
+}
+
+/// Bytes of a pg_attribute.attalign.
+fn alignment(code: c_char) -> usize {
+    match u8::try_from(code).unwrap_or_default() {
+        b'c' => 1,
+        b's' => 2,
+        b'i' => 4,
+        _ => 8,
+    }
+}
