@@ -36,6 +36,8 @@ mod address;
 mod batch;
 mod compose;
 mod ddl;
+#[allow(dead_code, reason = "what it is made of comes next")]
+mod delivery;
 mod due;
 mod failures;
 mod guesses;

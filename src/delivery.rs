@@ -1,0 +1,4 @@
+//! Delivering the outbox over HTTP from inside the server.
+
+pub mod message;
+pub mod providers;

@@ -1,0 +1,42 @@
+//! A mail as it was claimed, on its way to a provider. Pure.
+
+use serde_json::Value;
+
+/// One claimed row of the outbox, rendered and ready to be sent.
+///
+/// `Debug` tells the id alone: subject, bodies and data may carry a signed token.
+#[derive(Clone)]
+pub struct Message {
+    /// `outbox.id`.
+    pub id: i64,
+    /// `outbox.message_id` in its text form: the same over all attempts, the idempotency key.
+    pub message_id: String,
+    /// `activation`, `password_recovery`, or the application's own.
+    pub kind: String,
+    /// At least one address, as they were checked when the mail was scheduled.
+    pub recipients: Vec<String>,
+    /// Addresses that everybody sees.
+    pub cc: Vec<String>,
+    /// Addresses that nobody else sees.
+    pub bcc: Vec<String>,
+    /// Without line breaks.
+    pub subject: String,
+    /// The plain body.
+    pub body_text: Option<String>,
+    /// The HTML body.
+    pub body_html: Option<String>,
+    /// The variables of the template; for token mail login, signed token, code and link.
+    pub data: Value,
+    /// Attempts so far, this one included.
+    pub attempts: i32,
+    /// When the mail was scheduled, in seconds since 1970.
+    pub created_at: i64,
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Message")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
