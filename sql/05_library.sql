@@ -43,6 +43,16 @@ CREATE FUNCTION @extschema@._retention() RETURNS integer
     AS 'MODULE_PATHNAME', '_retention_wrapper';
 COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. mailroom.retention in seconds.';
 
+CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_request_interval_wrapper';
+COMMENT ON FUNCTION @extschema@._request_interval() IS 'Internal. mailroom.request_interval in seconds.';
+
+CREATE FUNCTION @extschema@._requests_per_hour() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_requests_per_hour_wrapper';
+COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. mailroom.requests_per_hour.';
+
 CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
     LANGUAGE c VOLATILE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_backoff_wrapper';
@@ -122,11 +132,35 @@ CREATE FUNCTION @extschema@._verify(token text, action text, code text) RETURNS 
 COMMENT ON FUNCTION @extschema@._verify(text, text, text) IS
     'Internal. Whether one of the keys signed this token for this action.';
 
+CREATE FUNCTION @extschema@._token_secret(token text) RETURNS bytea
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_token_secret_wrapper';
+COMMENT ON FUNCTION @extschema@._token_secret(text) IS
+    'Internal. The 32 bytes in the front of a signed token, verified or not; NULL for anything malformed.';
+
+CREATE FUNCTION @extschema@._same_code(code text, given text) RETURNS boolean
+    LANGUAGE c IMMUTABLE PARALLEL SAFE STRICT
+    AS 'MODULE_PATHNAME', '_same_code_wrapper';
+COMMENT ON FUNCTION @extschema@._same_code(text, text) IS
+    'Internal. Whether two codes are the same, in constant time; false for what is not a code.';
+
+CREATE FUNCTION @extschema@._count_wrong_code(place tid, token bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_count_wrong_code_wrapper';
+COMMENT ON FUNCTION @extschema@._count_wrong_code(tid, bigint) IS
+    'Internal. Adds one to tokens.wrong_codes of the row at this place, in place and on disk when it returns, whatever becomes of the transaction. The caller holds the row locked. Errors: XX000 when the token is not there.';
+
 CREATE FUNCTION @extschema@._create_key_file() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_create_key_file_wrapper';
 COMMENT ON FUNCTION @extschema@._create_key_file() IS
     'Internal. Makes the key file with a new random key, mode 0600, unless there is one.';
+
+CREATE FUNCTION @extschema@.mailroom_rotate_key() RETURNS integer
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', 'mailroom_rotate_key_wrapper';
+COMMENT ON FUNCTION @extschema@.mailroom_rotate_key() IS
+    'Puts a new random key into the first line of the key file, where it signs for the whole cluster from now on, and keeps the others, which still verify; returns how many keys there are. The file is replaced in one step, not undone by ROLLBACK, and not copied to standbys. Superusers only. Errors: 42501; 58P01, F0000 and 58030 when the file is not good or cannot be replaced, which leaves it as it was.';
 
 CREATE FUNCTION @extschema@._request_worker() RETURNS void
     LANGUAGE c VOLATILE

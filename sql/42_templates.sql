@@ -34,9 +34,9 @@ CREATE FUNCTION @extschema@._templates_check() RETURNS trigger
 AS $$
 DECLARE
     problem text := coalesce(
-        @extschema@._template_problem('subject', NEW.subject),
-        @extschema@._template_problem('body_text', NEW.body_text),
-        @extschema@._template_problem('body_html', NEW.body_html)
+        @extschema@._template_problem('subject'::text, NEW.subject),
+        @extschema@._template_problem('body_text'::text, NEW.body_text),
+        @extschema@._template_problem('body_html'::text, NEW.body_html)
     );
 BEGIN
     IF problem IS NOT NULL THEN
@@ -135,7 +135,7 @@ BEGIN
     IF subject IS NOT NULL AND has_body THEN
         RETURN;
     END IF;
-    SELECT t.* INTO template FROM @extschema@._template(message.kind, message.data ->> 'locale') t;
+    SELECT t.* INTO template FROM @extschema@._template(message.kind::text, message.data ->> 'locale') t;
     IF template.locale IS NULL THEN
         error := format('there is no template for kind "%s"', message.kind);
         RETURN;

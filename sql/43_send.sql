@@ -55,7 +55,7 @@ WHERE o.state IN ('scheduled', 'cancelled')
   AND (char_length(o.group_key) <= 255) IS NOT FALSE
   AND o.max_attempts <= 1000
   AND cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc) <= 50
-  AND (o.token IS NOT NULL OR @extschema@._addresses_problem(o.recipients || o.cc || o.bcc) IS NULL)
+  AND (o.token IS NOT NULL OR @extschema@._addresses_problem((o.recipients || o.cc || o.bcc)::text[]) IS NULL)
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._own_mail IS
     'Internal. Mail of the current user''s making that is scheduled or was cancelled.';
@@ -162,7 +162,7 @@ BEGIN
     LIMIT 1;
     IF FOUND THEN
         PERFORM @extschema@._refuse(
-            bad.ordinal, '22023', NULL, bad.reason, CASE
+            bad.ordinal, '22023'::text, NULL::text, bad.reason, CASE
                 WHEN bad.reason LIKE '%there is no template%' THEN 'Pass subject and body_text or body_html, or insert a row into templates.'
                 WHEN bad.reason ~ '^(recipients|cc|bcc)\[' THEN 'An address is local@domain, without a name; several are an array.'
             END
@@ -185,21 +185,21 @@ BEGIN
             LIMIT 1;
             IF FOUND AND bad.on_conflict = 'error' THEN
                 PERFORM @extschema@._refuse(
-                    bad.ordinal, '23505', format('item_key "%s" is taken', bad.item_key),
+                    bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
                     format('Mail %s has it and is still to be sent.', bad.id),
-                    'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'
+                    'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
                 );
             ELSIF FOUND AND NOT bad.own THEN
                 PERFORM @extschema@._refuse(
-                    bad.ordinal, '42501', format('item_key "%s" is taken by another role', bad.item_key),
+                    bad.ordinal, '42501'::text, format('item_key "%s" is taken by another role', bad.item_key),
                     format('Mail %s has it and is still to be sent.', bad.id),
-                    'Use another item_key, or the role that scheduled the mail.'
+                    'Use another item_key, or the role that scheduled the mail.'::text
                 );
             ELSIF FOUND THEN
                 PERFORM @extschema@._refuse(
-                    bad.ordinal, '55006', format('item_key "%s" is being sent', bad.item_key),
+                    bad.ordinal, '55006'::text, format('item_key "%s" is being sent', bad.item_key),
                     format('Mail %s has it and is claimed.', bad.id),
-                    'Try again when that mail has been sent, or use another item_key.'
+                    'Try again when that mail has been sent, or use another item_key.'::text
                 );
             END IF;
 
@@ -389,7 +389,7 @@ BEGIN
     ORDER BY e.ordinality
     LIMIT 1;
     IF FOUND THEN
-        PERFORM @extschema@._refuse(bad.ordinal, '22023', NULL, bad.reason, 'The names are ' || array_to_string(names, ', ') || '.');
+        PERFORM @extschema@._refuse(bad.ordinal, '22023'::text, NULL::text, bad.reason, 'The names are ' || array_to_string(names, ', ') || '.');
     END IF;
     BEGIN
         parsed := @extschema@._parse_messages(messages);
@@ -402,7 +402,7 @@ BEGIN
                 EXCEPTION
                     WHEN data_exception THEN
                         GET STACKED DIAGNOSTICS reason = MESSAGE_TEXT;
-                        PERFORM @extschema@._refuse(i, '22023', NULL, reason, NULL);
+                        PERFORM @extschema@._refuse(i, '22023'::text, NULL::text, reason, NULL::text);
                 END;
             END LOOP;
             RAISE;

@@ -611,7 +611,7 @@ BEGIN
             DETAIL = format('This one is %s and cannot see who claimed a group since it began.', upper(current_setting('transaction_isolation'))),
             HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
-    PERFORM @extschema@._take_back(NULL, moment, 1000);
+    PERFORM @extschema@._take_back(NULL::timestamptz, moment, 1000);
     -- Each round passes a group over: locked by another transaction, or nothing in it could be sent.
     FOR round IN 1 .. 100 LOOP
         IF wanted IS NULL THEN

@@ -92,7 +92,7 @@ BEGIN
     SELECT
         o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
         statuses[u.item],
-        @extschema@._redact(errors[u.item], o.recipients || o.cc || o.bcc, o.data ->> 'code')
+        @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[], o.data ->> 'code')
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item];
     RAISE LOG USING
@@ -123,7 +123,7 @@ DECLARE
     grouped boolean;
     late integer[];
 BEGIN
-    PERFORM @extschema@._check_parallel(ids, cardinality(provider_ids), cardinality(attempts));
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(provider_ids), cardinality(attempts)]);
     -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
     -- claimed; its state is not asked for, lest a partial index look better than the primary key.
     IF provider_ids IS NULL AND attempts IS NULL THEN
@@ -191,7 +191,7 @@ BEGIN
               AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts)
         )
     );
-    RETURN @extschema@._note_late(ids, late, who, attempts, NULL, NULL, 'sent');
+    RETURN @extschema@._note_late(ids, late, who, attempts, NULL::text[], NULL::integer[], 'sent'::text);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint[], text[], text, integer[]) IS
@@ -231,8 +231,10 @@ DECLARE
     earliest timestamptz;
 BEGIN
     PERFORM @extschema@._check_parallel(
-        ids, cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(statuses),
-        cardinality(attempts)
+        ids, VARIADIC ARRAY[
+            cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(statuses),
+            cardinality(attempts)
+        ]
     );
     WITH held AS MATERIALIZED (
         SELECT h.place, min(h.item) AS item
@@ -242,7 +244,7 @@ BEGIN
         SELECT
             h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
             coalesce(
-                @extschema@._redact(errors[h.item], o.recipients || o.cc || o.bcc, o.data ->> 'code'), 'no reason given'
+                @extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[], o.data ->> 'code'), 'no reason given'
             ) AS error,
             CASE
                 WHEN permanent[h.item] OR o.attempts + 1 >= o.max_attempts THEN 'error'
@@ -287,7 +289,7 @@ BEGIN
             WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
     INTO late, earliest;
     PERFORM @extschema@._mail_due(earliest);
-    RETURN @extschema@._note_late(ids, late, who, attempts, errors, statuses, 'failed');
+    RETURN @extschema@._note_late(ids, late, who, attempts, errors, statuses, 'failed'::text);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[]) IS
@@ -328,7 +330,7 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     lost bigint[];
 BEGIN
-    PERFORM @extschema@._check_parallel(ids, cardinality(attempts));
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(attempts)]);
     WITH held AS MATERIALIZED (
         SELECT DISTINCT h.place FROM @extschema@._held(ids, who, attempts) h
     ), released AS (
@@ -377,7 +379,7 @@ DECLARE
     until CONSTANT timestamptz := moment + @extschema@._term(lease);
     lost bigint[];
 BEGIN
-    PERFORM @extschema@._check_parallel(ids, cardinality(attempts));
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(attempts)]);
     WITH held AS MATERIALIZED (
         SELECT DISTINCT h.place FROM @extschema@._held(ids, who, attempts) h
     ), extended AS (

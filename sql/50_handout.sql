@@ -197,7 +197,7 @@ BEGIN
             INSERT INTO @extschema@.outbox
                 (kind, token, account, recipients, data, state, expires_at, last_error, ended_at)
             SELECT
-                j.action::text, j.token, j.account, ARRAY[@extschema@._printable(j.email)],
+                j.action::text, j.token, j.account, ARRAY[@extschema@._printable(j.email::text)],
                 jsonb_build_object('login', j.login),
                 coalesce(j.final, 'error'), j.expires_at,
                 coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
@@ -207,7 +207,7 @@ BEGIN
         )
         SELECT
             j.token, j.action, j.email, j.login,
-            @extschema@._sign(j.action::text, j.secret, j.code), j.code
+            @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
         FROM judged j
         WHERE j.final IS NULL AND NOT j.unspeakable
         ORDER BY j.action DESC, j.token;
@@ -229,7 +229,7 @@ RETURNS TABLE (action @extschema@.token_action, email text, login text, secret t
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT d.action, d.email, d.login, d.secret, d.code
-    FROM @extschema@._dequeue(batch_limit, NULL) d
+    FROM @extschema@._dequeue(batch_limit, NULL::text) d
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue(integer) IS
     'Hands out up to batch_limit (default mailroom.batch_limit) tokens, password recoveries first, then by id; secret is the signed token. ROLLBACK returns them. Tokens that expired, were consumed or whose account is not eligible are not handed out and do not count: they end in outbox with the reason. Fewer rows than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file.';
@@ -242,7 +242,7 @@ AS $$
         concat_ws(',', CASE d.action WHEN 'activation' THEN 1 ELSE 2 END, d.email, d.login, d.secret, d.code),
         ',' ORDER BY d.action DESC, d.token
     )
-    FROM @extschema@._dequeue(batch_limit, ',') d
+    FROM @extschema@._dequeue(batch_limit, ','::text) d
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
     'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it.';
@@ -280,7 +280,7 @@ BEGIN
         FROM @extschema@._handout h
         CROSS JOIN LATERAL (
             -- OFFSET 0 keeps the planner from copying the call into each place that uses its result.
-            SELECT CASE WHEN h.final IS NULL THEN @extschema@._sign(h.action::text, h.secret, h.code) END
+            SELECT CASE WHEN h.final IS NULL THEN @extschema@._sign(h.action::text, h.secret::bytea, h.code::text) END
             OFFSET 0
         ) s (signed)
         WHERE h.token = ANY (tokens)
@@ -358,7 +358,7 @@ BEGIN
                 (kind, token, account, recipients, state, expires_at, last_error, ended_at)
             SELECT
                 h.action::text, h.token, h.account,
-                ARRAY[coalesce(address, @extschema@._printable(h.email))], 'error', h.expires_at,
+                ARRAY[coalesce(address, @extschema@._printable(h.email::text))], 'error', h.expires_at,
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
             FROM @extschema@._handout h
             WHERE h.token = failed;
@@ -453,7 +453,7 @@ AS $$
 DECLARE
     batch record;
 BEGIN
-    SELECT c.collected, c.highest INTO batch FROM @extschema@._collect(batch_limit, NULL) c;
+    SELECT c.collected, c.highest INTO batch FROM @extschema@._collect(batch_limit, NULL::integer) c;
     IF batch.highest IS NOT NULL THEN
         PERFORM @extschema@._note_progress(batch.highest);
     END IF;

@@ -140,7 +140,7 @@ BEGIN
                 LIMIT batch_limit
             )
         ) w;
-        PERFORM @extschema@._scan_end(sweep, NULL, NULL);
+        PERFORM @extschema@._scan_end(sweep, NULL::bigint, NULL::bigint);
         -- As in _pick: nobody is told that there is little before what lies below was looked at.
         EXIT WHEN sweep OR waiting >= batch_limit;
         sweep := true;
@@ -162,7 +162,7 @@ CREATE FUNCTION @extschema@._tend(tell boolean, purge boolean, OUT next_due time
 AS $$
 BEGIN
     -- Which tells senders by itself that there is mail for them again.
-    more := @extschema@._take_back(NULL, clock_timestamp(), 1000) = 1000;
+    more := @extschema@._take_back(NULL::timestamptz, clock_timestamp(), 1000) = 1000;
     IF tell THEN
         PERFORM @extschema@._mail_due(now());
     END IF;
@@ -183,7 +183,7 @@ DECLARE
     started CONSTANT timestamptz := clock_timestamp();
 BEGIN
     IF EXISTS (SELECT FROM @extschema@.requests) THEN
-        PERFORM @extschema@.mailroom_answer_requests(NULL);
+        PERFORM @extschema@.mailroom_answer_requests(NULL::integer);
     END IF;
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest

@@ -1,28 +1,10 @@
 -- Redeem: what an application does with the link of a mail. GET peeks, POST redeems.
 --
--- Both lend the rights of mailroom_admin to mailroom_app, which sees no token, secret or code. Invariants: a
+-- Both lend rights (90_privileges.sql) to mailroom_app, which sees no token, secret or code. Invariants: a
 -- token is redeemed once, whoever else tries at the same time; a link that was forged, used, revoked, that
 -- expired, or whose account is not eligible gives the same answer after the same work; only a genuine link
 -- that is still good takes a lock. Locks are taken in one order, the account's row and then its tokens',
 -- here, in requests and behind a change of the account.
-
-CREATE FUNCTION @extschema@._token_secret(token text) RETURNS bytea
-    LANGUAGE c IMMUTABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_token_secret_wrapper';
-COMMENT ON FUNCTION @extschema@._token_secret(text) IS
-    'Internal. The 32 bytes in the front of a signed token, verified or not; NULL for anything malformed.';
-
-CREATE FUNCTION @extschema@._same_code(code text, given text) RETURNS boolean
-    LANGUAGE c IMMUTABLE PARALLEL SAFE STRICT
-    AS 'MODULE_PATHNAME', '_same_code_wrapper';
-COMMENT ON FUNCTION @extschema@._same_code(text, text) IS
-    'Internal. Whether two codes are the same, in constant time; false for what is not a code.';
-
-CREATE FUNCTION @extschema@._count_wrong_code(place tid, token bigint) RETURNS void
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_count_wrong_code_wrapper';
-COMMENT ON FUNCTION @extschema@._count_wrong_code(tid, bigint) IS
-    'Internal. Adds one to tokens.wrong_codes of the row at this place, in place and on disk when it returns, whatever becomes of the transaction. The caller holds the row locked. Errors: XX000 when the token is not there.';
 
 CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
     LANGUAGE plpgsql
@@ -71,7 +53,7 @@ BEGIN
     )
     SELECT array_agg(r.id) INTO ended FROM revoked r;
     IF ended IS NOT NULL THEN
-        PERFORM @extschema@._withdraw_mail(ended, 'token was revoked');
+        PERFORM @extschema@._withdraw_mail(ended, 'token was revoked'::text);
     END IF;
 END;
 $$;
@@ -92,7 +74,7 @@ BEGIN
     WHERE n.email <> o.email
        OR (n.status = 'suspended' AND o.status <> 'suspended');
     IF holders IS NOT NULL THEN
-        PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}');
+        PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
     END IF;
     RETURN NULL;
 END;
@@ -155,7 +137,7 @@ BEGIN
             n.*,
             n.secret = s.secret AS found,
             -- The MAC of a recovery covers its code, so the one that was mailed is put in.
-            @extschema@._verify(link, coalesce(n.action::text, 'activation'), n.code) AS genuine
+            @extschema@._verify(link, coalesce(n.action::text, 'activation'), n.code::text) AS genuine
         FROM (SELECT @extschema@._token_secret(link) OFFSET 0) s (secret)
         -- The next row there is, so that an unknown token takes the same reading and the same verifying as
         -- one that is known and forged, used or expired.
@@ -279,7 +261,7 @@ BEGIN
         RETURNING t.id
     )
     SELECT array_agg(c.id) INTO ended FROM closed c;
-    PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked');
+    PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked'::text);
     -- Somebody who writes tokens by hand was faster.
     IF judged.token <> ALL (coalesce(ended, '{}')) THEN
         action := NULL;

@@ -5,16 +5,6 @@
 -- the caller's work is one row for every address there is, it waits for no lock on an account, and the
 -- limits are applied out of its sight. Answered requests are deleted, whatever the answer was.
 
-CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
-    LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_request_interval_wrapper';
-COMMENT ON FUNCTION @extschema@._request_interval() IS 'Internal. mailroom.request_interval in seconds.';
-
-CREATE FUNCTION @extschema@._requests_per_hour() RETURNS integer
-    LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_requests_per_hour_wrapper';
-COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. mailroom.requests_per_hour.';
-
 CREATE TABLE @extschema@.requests (
     id bigserial,
     action @extschema@.token_action NOT NULL,
@@ -42,7 +32,7 @@ AS $$
 BEGIN
     INSERT INTO @extschema@.requests (action, email)
     VALUES (action, CASE WHEN char_length(email) <= 254 THEN lower(email) ELSE '' END);
-    IF @extschema@._announce(1, action = 'password_recovery') THEN
+    IF @extschema@._announce(1::bigint, action = 'password_recovery') THEN
         PERFORM pg_notify(@extschema@._channel(), '');
     END IF;
 END;
@@ -55,7 +45,7 @@ CREATE FUNCTION @extschema@.mailroom_request_activation(email text) RETURNS void
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM @extschema@._request(email, 'activation');
+    PERFORM @extschema@._request(email, 'activation'::@extschema@.token_action);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_activation(text) IS
@@ -66,7 +56,7 @@ CREATE FUNCTION @extschema@.mailroom_request_recovery(email text) RETURNS void
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM @extschema@._request(email, 'password_recovery');
+    PERFORM @extschema@._request(email, 'password_recovery'::@extschema@.token_action);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
@@ -172,7 +162,7 @@ BEGIN
     -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
     -- become none. Not while all of them are busy: that would be asked for ever.
     IF cardinality(picked) = wanted AND cardinality(busy) < wanted
-        AND @extschema@._announce(1, true)
+        AND @extschema@._announce(1::bigint, true)
     THEN
         PERFORM pg_notify(@extschema@._channel(), '');
     END IF;

@@ -1,39 +1,75 @@
 -- Who may do what: PUBLIC nothing, then one matrix in which each line has its reason.
 --
--- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them.
+-- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Four of them are
+-- for people and programs. The fifth, mailroom_definer, is nobody: it owns the functions that lend rights, has the
+-- rights that these need, and no member. A superuser's functions would lend everything to any trigger they fire, and
+-- those of mailroom_admin could be altered by its members, for a superuser to run.
+
+-- Two databases may install at the same time: one waits here for the other, and then finds the roles.
+LOCK TABLE pg_catalog.pg_authid IN SHARE ROW EXCLUSIVE MODE;
 
 DO $$
 DECLARE
     role_name text;
-    routine regprocedure;
+    held record;
+    objection text;
+    routine record;
 BEGIN
-    FOREACH role_name IN ARRAY ARRAY['mailroom_app', 'mailroom_sender', 'mailroom_monitor', 'mailroom_admin'] LOOP
-        IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role_name) THEN
+    FOREACH role_name IN ARRAY
+        ARRAY['mailroom_app', 'mailroom_sender', 'mailroom_monitor', 'mailroom_admin', 'mailroom_definer']
+    LOOP
+        IF to_regrole(role_name) IS NULL THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
+        END IF;
+        SELECT r.* INTO held FROM pg_authid r WHERE r.oid = to_regrole(role_name);
+        objection := CASE
+            WHEN held.rolsuper THEN 'It is a superuser.'
+            WHEN role_name <> 'mailroom_definer' THEN NULL
+            WHEN held.rolcanlogin THEN 'It may log in.'
+            WHEN held.rolcreaterole OR held.rolcreatedb OR held.rolreplication OR held.rolbypassrls
+                THEN 'It has attributes that give it powers.'
+            WHEN EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = held.oid) THEN 'It has members.'
+            WHEN EXISTS (SELECT FROM pg_auth_members m WHERE m.member = held.oid) THEN 'It is a member of another role.'
+        END;
+        IF objection IS NOT NULL THEN
+            RAISE object_not_in_prerequisite_state USING
+                MESSAGE = format('role "%s" cannot be one of mailroom''s', role_name),
+                DETAIL = objection,
+                HINT = 'Rename it, or take away what it should not have; mailroom makes the role itself when there is none.';
         END IF;
     END LOOP;
     -- Functions are the one kind of object that PUBLIC may use unless told otherwise. Every function of this
-    -- extension is taken from it here, so that none can be forgotten.
+    -- extension is taken from it here, and every one that lends its owner's rights is given its owner, so that none
+    -- can be forgotten.
     FOR routine IN
-        SELECT d.objid::regprocedure
+        SELECT p.oid::regprocedure AS name, p.prosecdef, p.prorettype = 'trigger'::regtype AS is_trigger
         FROM pg_depend d
         JOIN pg_extension e ON e.oid = d.refobjid
+        JOIN pg_proc p ON p.oid = d.objid
         WHERE d.classid = 'pg_proc'::regclass
           AND d.refclassid = 'pg_extension'::regclass
           AND d.deptype = 'e'
           AND e.extname = 'mailroom'
     LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine);
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mailroom_admin', routine);
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine.name);
+        IF routine.prosecdef THEN
+            EXECUTE format('ALTER FUNCTION %s OWNER TO mailroom_definer', routine.name);
+        END IF;
+        -- Whoever may call a trigger's function may put it on a table of their own, where it would take strange
+        -- rows for ours. The triggers themselves need no such right.
+        IF NOT routine.is_trigger THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mailroom_admin', routine.name);
+        END IF;
     END LOOP;
 END;
 $$;
 
 -- Names resolve for whoever has a role.
-GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_monitor, mailroom_admin;
+GRANT USAGE ON SCHEMA @extschema@ TO
+    mailroom_app, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer;
 
--- mailroom_admin: all data and all functions, and the rights behind the triggers below. Not TRIGGER: whoever
--- may put a trigger on a table acts with the rights of everybody who writes it, a superuser's among them.
+-- mailroom_admin: all data and all functions. Neither TRIGGER nor REFERENCES: whoever may put a trigger or a foreign
+-- key on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests TO mailroom_admin;
@@ -49,8 +85,8 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) TO mailroom_app;
 GRANT EXECUTE ON FUNCTION @extschema@._verify(text, text, text) TO mailroom_app;
 
--- What came of a link, and the links that people ask for: all of it behind these four, which lend the rights
--- of mailroom_admin.
+-- What came of a link, and the links that people ask for: all of it behind these four, which lend
+-- rights.
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_peek(text),
     @extschema@.mailroom_redeem(text, text),
@@ -192,8 +228,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._builtin_templates()
 TO mailroom_sender;
 
--- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends the
--- rights of mailroom_admin. Whether there is anything to answer is asked before.
+-- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends
+-- rights. Whether there is anything to answer is asked before.
 GRANT SELECT (id) ON @extschema@.requests TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_sender;
 
@@ -206,26 +242,45 @@ GRANT SELECT (
     last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
 
--- The triggers on accounts, tokens and outbox work for people who may not write the tables behind them. They lend
--- the rights of mailroom_admin, not those of the superuser who created the extension.
-ALTER FUNCTION @extschema@._accounts_issue_activation() OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._tokens_activate_account() OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._outbox_end() OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._tokens_withdraw() OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._tokens_withdraw_all() OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._accounts_revoke_tokens() OWNER TO mailroom_admin;
-
--- So does the one function that tells an application who holds an item_key, and the one that shows it a mail.
-ALTER FUNCTION @extschema@.mailroom_preview(text, jsonb, text) OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@._live(text[]) OWNER TO mailroom_admin;
-
--- So do the calls with which an application redeems and requests links, and the answers to requests.
-ALTER FUNCTION @extschema@.mailroom_peek(text) OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@.mailroom_redeem(text, text) OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@.mailroom_request_activation(text) OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@.mailroom_request_recovery(text) OWNER TO mailroom_admin;
-ALTER FUNCTION @extschema@.mailroom_answer_requests(integer) OWNER TO mailroom_admin;
-
--- The purge deletes mails, which a sender may not do otherwise.
-ALTER FUNCTION @extschema@._purge(integer) OWNER TO mailroom_admin;
+-- mailroom_definer: what the functions need that it owns. The triggers on accounts, tokens and outbox work for people
+-- who may not write the tables behind them; an application redeems and requests links without seeing a token, asks who
+-- holds an item_key, and is shown what a template makes of its data; a purge deletes what a sender may not. It signs
+-- nothing: a trigger that somebody put on one of the tables would run with its rights.
+GRANT SELECT, UPDATE (status) ON @extschema@.accounts TO mailroom_definer;
+GRANT SELECT, INSERT (account, action), UPDATE (consumed_at, revoked_at) ON @extschema@.tokens TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
+GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
+    TO mailroom_definer;
+GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates, @extschema@._links TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.tokens_id_seq, @extschema@.requests_id_seq TO mailroom_definer;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._random_secret(),
+    @extschema@._random_code(),
+    @extschema@._token_ttl(),
+    @extschema@._announce(bigint, boolean),
+    @extschema@._channel(),
+    @extschema@._took(),
+    @extschema@._withdraw_mail(bigint[], text),
+    @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]),
+    @extschema@._judge_link(text),
+    @extschema@._token_secret(text),
+    @extschema@._verify(text, text, text),
+    @extschema@._same_code(text, text),
+    @extschema@._count_wrong_code(tid, bigint),
+    @extschema@._request(text, @extschema@.token_action),
+    @extschema@._answer_request(bigint, @extschema@.token_action),
+    @extschema@._request_interval(),
+    @extschema@._requests_per_hour(),
+    @extschema@._batch_limit(),
+    @extschema@._is_row_at_fault(text),
+    @extschema@._link_base_url(),
+    @extschema@._compose(@extschema@.outbox),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._builtin_templates(),
+    @extschema@._retention(),
+    @extschema@._purge_position(),
+    @extschema@._purge_note(bigint)
+TO mailroom_definer;

@@ -121,15 +121,10 @@ extension_sql_file!(
     requires = ["redeem"]
 );
 extension_sql_file!(
-    "../sql/74_rotate.sql",
-    name = "rotate",
-    requires = ["requests"]
-);
-extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["rotate"]
+    requires = ["requests"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.
