@@ -73,8 +73,16 @@ GRANT USAGE ON SCHEMA @extschema@ TO
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_admin;
 GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links,
-    @extschema@.outbox_history, @extschema@.mailroom_templates TO mailroom_admin;
+    @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached TO mailroom_admin;
+-- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
+GRANT EXECUTE ON FUNCTION
+    @extschema@._attached_insert(),
+    @extschema@._attached_update(),
+    @extschema@._attached_delete(),
+    @extschema@._attached_truncate()
+TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
     @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
@@ -244,16 +252,19 @@ GRANT SELECT (
 
 -- mailroom_definer: what the functions need that it owns. The triggers on accounts, tokens and outbox work for people
 -- who may not write the tables behind them; an application redeems and requests links without seeing a token, asks who
--- holds an item_key, and is shown what a template makes of its data; a purge deletes what a sender may not. It signs
--- nothing: a trigger that somebody put on one of the tables would run with its rights.
-GRANT SELECT, UPDATE (status) ON @extschema@.accounts TO mailroom_definer;
+-- holds an item_key, and is shown what a template makes of its data; a purge deletes what a sender may not; the rows of
+-- an attached table make, change and delete their accounts. It signs nothing: a trigger that somebody put on one of the tables would run with its rights.
+GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
+GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
+GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
 GRANT SELECT, INSERT (account, action), UPDATE (consumed_at, revoked_at) ON @extschema@.tokens TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
 GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
     TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates, @extschema@._links TO mailroom_definer;
-GRANT USAGE ON SEQUENCE @extschema@.tokens_id_seq, @extschema@.requests_id_seq TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
+    TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._random_secret(),
     @extschema@._random_code(),
@@ -282,5 +293,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._builtin_templates(),
     @extschema@._retention(),
     @extschema@._purge_position(),
-    @extschema@._purge_note(bigint)
+    @extschema@._purge_note(bigint),
+    @extschema@._attachment(oid)
 TO mailroom_definer;

@@ -121,10 +121,15 @@ extension_sql_file!(
     requires = ["redeem"]
 );
 extension_sql_file!(
+    "../sql/76_own_table.sql",
+    name = "own_table",
+    requires = ["requests"]
+);
+extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["requests"]
+    requires = ["own_table"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.

@@ -1,4 +1,4 @@
--- Who may do what: every function, table and column against PUBLIC and the four roles, so that a grant which
+-- Who may do what: every function, table, column, sequence and type against PUBLIC and the five roles, so that a grant which
 -- comes or goes is seen here; and that the grants suffice for what each role is there for, and for no more.
 
 SET client_min_messages = error;
@@ -20,7 +20,8 @@ CREATE EXTENSION mailroom;
 -- Somebody with no right but to connect stands for PUBLIC.
 CREATE ROLE mail_nobody;
 CREATE TEMPORARY TABLE who (place, name) AS VALUES
-    (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_monitor'), (5, 'mailroom_admin');
+    (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_monitor'), (5, 'mailroom_admin'),
+    (6, 'mailroom_definer');
 CREATE TEMPORARY VIEW members AS
 SELECT d.classid, d.objid
 FROM pg_depend d
@@ -28,7 +29,7 @@ WHERE d.refclassid = 'pg_extension'::regclass
   AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'mailroom')
   AND d.deptype = 'e';
 
--- Functions: who may call them. mailroom_admin may call all and is left out.
+-- Functions: who may call them. mailroom_admin may call all but those of triggers, and is left out.
 SELECT
     p.oid::regprocedure AS function,
     coalesce(string_agg(w.name, ', ' ORDER BY w.place) FILTER (WHERE has_function_privilege(w.name, p.oid, 'EXECUTE')), '-') AS callers
@@ -38,16 +39,23 @@ CROSS JOIN who w
 WHERE w.name <> 'mailroom_admin'
 GROUP BY p.oid
 ORDER BY p.oid::regprocedure::text;
-SELECT count(*) AS not_callable_by_admin
+SELECT p.oid::regprocedure AS not_callable_by_admin, p.prorettype::regtype AS returns
 FROM members m
-WHERE m.classid = 'pg_proc'::regclass AND NOT has_function_privilege('mailroom_admin', m.objid, 'EXECUTE');
+JOIN pg_proc p ON p.oid = m.objid AND m.classid = 'pg_proc'::regclass
+WHERE NOT has_function_privilege('mailroom_admin', p.oid, 'EXECUTE')
+ORDER BY p.oid::regprocedure::text;
 -- Whose rights a function lends: never a superuser's.
 SELECT p.oid::regprocedure AS function, r.rolname AS lends_rights_of, r.rolsuper
 FROM members m
 JOIN pg_proc p ON p.oid = m.objid AND m.classid = 'pg_proc'::regclass
 JOIN pg_roles r ON r.oid = p.proowner
 WHERE p.prosecdef
-ORDER BY 1;
+ORDER BY p.oid::regprocedure::text;
+-- And who could be the role whose rights they lend: nobody.
+SELECT rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls
+FROM pg_roles
+WHERE rolname LIKE 'mailroom\_%'
+ORDER BY rolname;
 
 -- Tables and views as a whole.
 SELECT
@@ -86,14 +94,31 @@ WHERE has_column_privilege(w.name, c.oid, a.attnum, p.privilege)
   AND NOT has_table_privilege(w.name, c.oid, p.privilege)
 GROUP BY c.oid, w.place, w.name, p.privilege
 ORDER BY c.oid::regclass::text, w.place, p.privilege;
--- Sequences.
-SELECT c.oid::regclass AS sequence, string_agg(w.name, ', ' ORDER BY w.place) AS users
+-- Sequences. USAGE is nextval; SELECT and UPDATE would be to read them and set them back.
+SELECT
+    c.oid::regclass AS sequence,
+    string_agg(w.name, ', ' ORDER BY w.place) FILTER (WHERE has_sequence_privilege(w.name, c.oid, 'USAGE')) AS use,
+    string_agg(w.name, ', ' ORDER BY w.place) FILTER (WHERE has_sequence_privilege(w.name, c.oid, 'SELECT')) AS see,
+    string_agg(w.name, ', ' ORDER BY w.place) FILTER (WHERE has_sequence_privilege(w.name, c.oid, 'UPDATE')) AS set
 FROM members m
 JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass AND c.relkind = 'S'
 CROSS JOIN who w
 WHERE has_sequence_privilege(w.name, c.oid, 'USAGE, SELECT, UPDATE')
 GROUP BY c.oid
 ORDER BY c.oid::regclass::text;
+-- Types: PUBLIC may name them, which gives no right to a value.
+SELECT t.oid::regtype AS type, t.typtype, string_agg(w.name, ', ' ORDER BY w.place) AS users
+FROM members m
+JOIN pg_type t ON t.oid = m.objid AND m.classid = 'pg_type'::regclass AND t.typtype IN ('e', 'd', 'c')
+CROSS JOIN who w
+WHERE has_type_privilege(w.name, t.oid, 'USAGE')
+GROUP BY t.oid
+ORDER BY t.oid::regtype::text;
+-- Whatever kind of object there is, one of the lists above has it.
+SELECT m.classid::regclass AS kind, count(*) > 0 AS has_members
+FROM members m
+GROUP BY m.classid
+ORDER BY m.classid::regclass::text;
 -- None of the roles is a member of another, and none passes a right on.
 SELECT r.rolname, g.rolname AS member_of
 FROM pg_auth_members a
@@ -146,6 +171,16 @@ SELECT * FROM mailroom_preview('activation');
 SELECT * FROM templates;
 SELECT * FROM _own_mail;
 SELECT * FROM _live('{a}');
+SELECT mailroom_attach('tokens', 'code');
+SELECT mailroom_detach('tokens');
+SELECT * FROM mailroom_attached;
+SELECT * FROM requests;
+SELECT mailroom_peek('');
+SELECT mailroom_redeem('');
+SELECT mailroom_request_recovery('one@example.com');
+SELECT mailroom_request_activation('one@example.com');
+SELECT mailroom_answer_requests();
+SELECT mailroom_rotate_key();
 SELECT _random_code();
 SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
 RESET ROLE;
@@ -325,6 +360,16 @@ SELECT state, count(*) FROM outbox GROUP BY state ORDER BY state;
 SELECT mailroom_retry(), mailroom_purge();
 DELETE FROM outbox;
 DROP TABLE outbox;
+-- But the machine: it is not its to alter, and whatever runs with lent rights it cannot be.
+SELECT mailroom_rotate_key();
+ALTER FUNCTION _tokens_enqueue() SECURITY INVOKER;
+ALTER FUNCTION mailroom_redeem(text, text) RESET search_path;
+SELECT pg_has_role('mailroom_admin', 'mailroom_definer', 'MEMBER');
+CREATE TRIGGER mine BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION _accounts_stamp_status();
+CREATE TEMPORARY TABLE accounts_of_mine (id bigint, status account_status);
+CREATE TRIGGER mine AFTER INSERT ON accounts_of_mine REFERENCING NEW TABLE AS new_accounts
+    FOR EACH STATEMENT EXECUTE FUNCTION _accounts_issue_activation();
+DROP TABLE accounts_of_mine;
 RESET ROLE;
 
 -- Rights that a trigger lends go no further: a table of the same name in the caller's own schema is not

@@ -1,0 +1,381 @@
+-- Your own table: accounts for the rows of a table that we did not create.
+--
+-- mailroom_attach puts triggers on it, and these are the attachment: PostgreSQL keeps the columns that they name
+-- through renames, and pg_dump writes them down with the table, behind its rows. An account finds its row, and a
+-- row its account, by the address. Invariants: a table reaches the accounts of its own rows and no other; what is
+-- read of it is text, so that no code of its owner's runs with the rights that the triggers lend.
+
+CREATE TABLE @extschema@.attached (
+    account bigint,
+    relation regclass NOT NULL,
+    -- No foreign key: TRUNCATE accounts, tokens would have to name this table, too.
+    CONSTRAINT attached_pkey PRIMARY KEY (account)
+);
+COMMENT ON TABLE @extschema@.attached IS
+    'Accounts that belong to rows of a table of yours, see mailroom_attach. Written by its triggers.';
+COMMENT ON COLUMN @extschema@.attached.account IS 'accounts.id';
+COMMENT ON COLUMN @extschema@.attached.relation IS 'The table with the row.';
+
+CREATE FUNCTION @extschema@._accounts_forget() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM @extschema@.attached t USING old_accounts o WHERE t.account = o.id;
+    ELSE
+        DELETE FROM @extschema@.attached;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._accounts_forget() IS
+    'Internal. Forgets to which table accounts belonged that go.';
+
+CREATE TRIGGER accounts_forget
+    AFTER DELETE ON @extschema@.accounts
+    REFERENCING OLD TABLE AS old_accounts
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._accounts_forget();
+
+-- RESTART IDENTITY would give their ids to others.
+CREATE TRIGGER accounts_forget_all
+    AFTER TRUNCATE ON @extschema@.accounts
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._accounts_forget();
+
+CREATE FUNCTION @extschema@._refuse_attachment(relation regclass, code text, reason text, remedy text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = code,
+        MESSAGE = format('table %s cannot be attached', relation),
+        DETAIL = reason,
+        HINT = remedy;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) IS
+    'Internal. Raises the error of a table that mailroom_attach does not take.';
+
+CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    names record;
+    former text;
+    present text;
+    present_login text;
+    made bigint;
+BEGIN
+    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
+    EXECUTE format('SELECT ($1).%1$I::text, ($2).%1$I::text, coalesce(($2).%2$I::text, ($2).%1$I::text)', names.email, names.login)
+    INTO former, present, present_login
+    USING OLD, NEW;
+    IF TG_NAME = 'mailroom_login' AND former IS DISTINCT FROM present THEN
+        -- mailroom_email, which comes first, has done both.
+        RETURN NULL;
+    END IF;
+    IF former IS NULL AND present IS NOT NULL THEN
+        INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
+        INSERT INTO @extschema@.attached (account, relation) VALUES (made, TG_RELID::regclass);
+    ELSIF present IS NULL THEN
+        DELETE FROM @extschema@.accounts a
+        USING @extschema@.attached t
+        WHERE a.email = lower(former)
+          AND t.account = a.id
+          AND t.relation = TG_RELID;
+    ELSE
+        UPDATE @extschema@.accounts a
+        SET email = present,
+            login = present_login
+        FROM @extschema@.attached t
+        WHERE a.email = lower(former)
+          AND t.account = a.id
+          AND t.relation = TG_RELID;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._attached_update() IS
+    'Internal. Brings address and login of an attached table''s row to its account; an address that comes or goes makes or deletes it.';
+
+-- The columns are those that the conditions of the triggers name. The names of the triggers are part of the
+-- attachment: a table on which somebody put one of them under another name is not attached.
+CREATE VIEW @extschema@.mailroom_attached AS
+SELECT
+    e.tgrelid::regclass AS relation,
+    (
+        SELECT a.attname
+        FROM pg_depend d
+        JOIN pg_attribute a ON a.attrelid = e.tgrelid AND a.attnum = d.refobjsubid
+        WHERE d.classid = 'pg_trigger'::regclass
+          AND d.objid = e.oid
+          AND d.refclassid = 'pg_class'::regclass
+          AND d.refobjid = e.tgrelid
+          AND d.refobjsubid > 0
+    ) AS email,
+    (
+        SELECT a.attname
+        FROM pg_depend d
+        JOIN pg_attribute a ON a.attrelid = e.tgrelid AND a.attnum = d.refobjsubid
+        WHERE d.classid = 'pg_trigger'::regclass
+          AND d.objid = l.oid
+          AND d.refclassid = 'pg_class'::regclass
+          AND d.refobjid = e.tgrelid
+          AND d.refobjsubid > 0
+    ) AS login
+FROM pg_trigger e
+JOIN pg_trigger l ON l.tgrelid = e.tgrelid AND l.tgname = 'mailroom_login' AND l.tgfoid = e.tgfoid
+WHERE e.tgname = 'mailroom_email'
+  AND e.tgfoid = '@extschema@._attached_update()'::regprocedure;
+COMMENT ON VIEW @extschema@.mailroom_attached IS
+    'The tables of yours that are attached, and the columns with address and login.';
+
+CREATE FUNCTION @extschema@._attachment(relation oid, OUT email name, OUT login name)
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    SELECT m.email, m.login INTO email, login FROM @extschema@.mailroom_attached m WHERE m.relation = _attachment.relation;
+    IF email IS NULL OR login IS NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('table %s is not attached', relation::regclass),
+            DETAIL = 'It has some of the triggers of mailroom_attach, but not all as they were made.',
+            HINT = 'Its owner drops what is left of them with mailroom_detach, or calls mailroom_attach.';
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._attachment(oid) IS
+    'Internal. The columns of an attached table. Errors: 55000 when it is not attached.';
+
+CREATE FUNCTION @extschema@._attached_insert() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    names record;
+BEGIN
+    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
+    EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
+        || format('n.%1$I::text, coalesce(n.%2$I::text, n.%1$I::text) FROM new_rows n WHERE n.%1$I IS NOT NULL', names.email, names.login)
+        || ' RETURNING id) INSERT INTO @extschema@.attached (account, relation) SELECT m.id, $1 FROM made m'
+    USING TG_RELID::regclass;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._attached_insert() IS
+    'Internal. Makes accounts for the new rows of an attached table that have an address.';
+
+CREATE FUNCTION @extschema@._attached_delete() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    names record;
+BEGIN
+    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
+    EXECUTE 'DELETE FROM @extschema@.accounts a USING @extschema@.attached t WHERE t.account = a.id AND t.relation = $1'
+        || format(' AND a.email IN (SELECT lower(o.%I::text COLLATE "default") FROM old_rows o)', names.email)
+    USING TG_RELID::regclass;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._attached_delete() IS
+    'Internal. Deletes the accounts of an attached table''s rows that were deleted.';
+
+CREATE FUNCTION @extschema@._attached_truncate() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM @extschema@.accounts a
+    USING @extschema@.attached t
+    WHERE t.account = a.id
+      AND t.relation = TG_RELID;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._attached_truncate() IS
+    'Internal. Deletes the accounts of an attached table that is truncated.';
+
+CREATE FUNCTION @extschema@._is_text(type_id oid) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    base oid := type_id;
+    next oid;
+BEGIN
+    LOOP
+        SELECT t.typbasetype INTO next FROM pg_type t WHERE t.oid = base AND t.typtype = 'd';
+        EXIT WHEN NOT FOUND;
+        base := next;
+    END LOOP;
+    -- What is stored like text needs no function to become text; only a superuser can say so of a type.
+    RETURN base = 'text'::regtype OR EXISTS (
+        SELECT
+        FROM pg_cast c
+        WHERE c.castsource = base
+          AND c.casttarget = 'text'::regtype
+          AND c.castmethod = 'b'
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._is_text(oid) IS
+    'Internal. Whether a type is text, varchar, citext or a domain over one of these.';
+
+CREATE FUNCTION @extschema@.mailroom_attach(
+    relation regclass,
+    email name,
+    login name DEFAULT NULL,
+    existing @extschema@.account_status DEFAULT 'active'
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    -- Rows that a policy hides have addresses, too: better an error than half of the accounts.
+    SET row_security = off
+AS $$
+DECLARE
+    login_column CONSTANT name := coalesce(login, email);
+    facts record;
+    objection text;
+    wanted name;
+    address text;
+    accounts bigint;
+BEGIN
+    SELECT c.relkind, c.relpersistence, c.relispartition, pg_has_role(c.relowner, 'USAGE') AS is_owner
+    INTO facts
+    FROM pg_class c
+    WHERE c.oid = relation;
+    objection := CASE
+        WHEN relation IS NULL OR facts.relkind IS NULL THEN 'There is no such table.'
+        WHEN facts.relkind = 'p' OR facts.relispartition THEN 'It is partitioned, or a partition.'
+        WHEN facts.relkind = 'f' THEN 'It is a foreign table.'
+        WHEN facts.relkind <> 'r' THEN 'It is not a table.'
+        WHEN facts.relpersistence = 't' THEN 'It is temporary.'
+        WHEN facts.relpersistence = 'u' THEN 'It is unlogged: a crash would empty it and leave the accounts.'
+        WHEN EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relation OR i.inhparent = relation)
+            THEN 'It inherits, or is inherited from.'
+        WHEN EXISTS (
+            SELECT
+            FROM pg_depend d
+            WHERE d.classid = 'pg_class'::regclass
+              AND d.objid = relation
+              AND d.refclassid = 'pg_extension'::regclass
+              AND d.deptype = 'e'
+        ) THEN 'It belongs to an extension.'
+    END;
+    IF objection IS NOT NULL THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42809'::text, objection, 'Attach an ordinary table, every row of which is written to it directly.'::text
+        );
+    END IF;
+    IF NOT facts.is_owner THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42501'::text, 'It belongs to somebody else.'::text, 'Its owner, as a member of mailroom_admin, may.'::text
+        );
+    END IF;
+    FOREACH wanted IN ARRAY ARRAY[email, login_column] LOOP
+        SELECT NOT @extschema@._is_text(a.atttypid) AS is_other
+        INTO facts
+        FROM pg_attribute a
+        WHERE a.attrelid = relation
+          AND a.attname = wanted
+          AND a.attnum > 0
+          AND NOT a.attisdropped;
+        IF NOT FOUND THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '42703'::text, format('It has no column "%s".', wanted), 'Name the columns with address and login.'::text
+            );
+        ELSIF facts.is_other THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '42804'::text, format('Column "%s" is not text.', wanted),
+                'Use a column of type text, varchar or citext, or of a domain over one of these.'::text
+            );
+        END IF;
+    END LOOP;
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', relation);
+    IF EXISTS (SELECT FROM @extschema@.mailroom_attached m WHERE m.relation = mailroom_attach.relation) THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42710'::text, 'It is attached already.'::text, 'Use mailroom_detach first to name other columns.'::text
+        );
+    END IF;
+    -- Of a table that was dropped, whose number may be another's now.
+    DELETE FROM @extschema@.attached t
+    WHERE t.relation = mailroom_attach.relation
+       OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = t.relation);
+
+    EXECUTE format('CREATE TRIGGER mailroom_insert AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT', relation)
+        || ' EXECUTE FUNCTION @extschema@._attached_insert()';
+    EXECUTE format('CREATE TRIGGER mailroom_email AFTER UPDATE ON %s FOR EACH ROW', relation)
+        || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', email)
+        || ' EXECUTE FUNCTION @extschema@._attached_update()';
+    EXECUTE format('CREATE TRIGGER mailroom_login AFTER UPDATE ON %s FOR EACH ROW', relation)
+        || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', login_column)
+        || ' EXECUTE FUNCTION @extschema@._attached_update()';
+    EXECUTE format('CREATE TRIGGER mailroom_delete AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT', relation)
+        || ' EXECUTE FUNCTION @extschema@._attached_delete()';
+    EXECUTE format('CREATE TRIGGER mailroom_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT', relation)
+        || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
+
+    EXECUTE format('SELECT a.email FROM %s r', relation)
+        || format(' JOIN @extschema@.accounts a ON a.email = lower(r.%I::text COLLATE "default")', email)
+        || ' JOIN @extschema@.attached t ON t.account = a.id LIMIT 1'
+    INTO address;
+    IF address IS NOT NULL THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '23505'::text, format('"%s" has an account already, which belongs to another table.', address),
+            'An address has one account.'::text
+        );
+    END IF;
+    EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status) SELECT '
+        || format('r.%1$I::text, coalesce(r.%2$I::text, r.%1$I::text), $1 FROM %3$s r WHERE r.%1$I IS NOT NULL', email, login_column, relation)
+        || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
+        || format('lower(r.%I::text COLLATE "default"))', email)
+    USING coalesce(existing, 'active'::@extschema@.account_status);
+    EXECUTE 'INSERT INTO @extschema@.attached (account, relation) SELECT a.id, $1 FROM @extschema@.accounts a WHERE a.email IN '
+        || format('(SELECT lower(r.%I::text COLLATE "default") FROM %s r)', email, relation)
+    USING relation;
+    GET DIAGNOSTICS accounts = ROW_COUNT;
+    RETURN accounts;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status) IS
+    'Gives every row of a table of yours an account: email and login (default: email) are its columns. From then on a new row gets an account, and its activation mail at COMMIT; a changed address or login, and a deleted row, are followed. A row without an address has none. Rows that are there get accounts with the status existing (default active, which mails nothing); accounts that have their addresses become theirs. Returns how many accounts the table has. Takes a SHARE ROW EXCLUSIVE lock on the table. Only the table''s owner, as a member of mailroom_admin. Errors: 42809 unless it is an ordinary table, 42501, 42703, 42804 for a column that is not text, 42710 when it is attached, 23505 for an address or login that another account has.';
+
+CREATE FUNCTION @extschema@.mailroom_detach(relation regclass) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    attachment text;
+    accounts bigint;
+BEGIN
+    FOR attachment IN
+        SELECT t.tgname
+        FROM pg_trigger t
+        WHERE t.tgrelid = mailroom_detach.relation
+          AND t.tgfoid IN (
+              '@extschema@._attached_insert()'::regprocedure,
+              '@extschema@._attached_update()'::regprocedure,
+              '@extschema@._attached_delete()'::regprocedure,
+              '@extschema@._attached_truncate()'::regprocedure
+          )
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', attachment, relation);
+    END LOOP;
+    IF attachment IS NULL THEN
+        RAISE undefined_object USING
+            MESSAGE = format('table %s is not attached', relation),
+            HINT = 'The tables that are, are in mailroom_attached.';
+    END IF;
+    DELETE FROM @extschema@.attached t WHERE t.relation = mailroom_detach.relation;
+    GET DIAGNOSTICS accounts = ROW_COUNT;
+    RETURN accounts;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_detach(regclass) IS
+    'Ends mailroom_attach for a table: accounts and rows stay as they are, and go their own ways. Returns how many accounts it had. Only the table''s owner, as a member of mailroom_admin. Errors: 42704 when it is not attached, 42501.';
