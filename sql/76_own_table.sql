@@ -134,13 +134,45 @@ WHERE e.tgname = 'mailroom_email'
 COMMENT ON VIEW @extschema@.mailroom_attached IS
     'The tables of yours that are attached, and the columns with address and login.';
 
+CREATE FUNCTION @extschema@._is_text(type_id oid) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    base oid := type_id;
+    next oid;
+BEGIN
+    LOOP
+        SELECT t.typbasetype INTO next FROM pg_type t WHERE t.oid = base AND t.typtype = 'd';
+        EXIT WHEN NOT FOUND;
+        base := next;
+    END LOOP;
+    -- What is stored like text needs no function to become text; only a superuser can say so of a type.
+    RETURN base = 'text'::regtype OR EXISTS (
+        SELECT
+        FROM pg_cast c
+        WHERE c.castsource = base
+          AND c.casttarget = 'text'::regtype
+          AND c.castmethod = 'b'
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._is_text(oid) IS
+    'Internal. Whether a type is text, varchar, citext or a domain over one of these.';
+
 CREATE FUNCTION @extschema@._attachment(relation oid, OUT email name, OUT login name)
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     SELECT m.email, m.login INTO email, login FROM @extschema@.mailroom_attached m WHERE m.relation = _attachment.relation;
-    IF email IS NULL OR login IS NULL THEN
+    IF email IS NULL OR login IS NULL OR EXISTS (
+        SELECT
+        FROM pg_attribute a
+        WHERE a.attrelid = _attachment.relation
+          AND a.attname IN (email, login)
+          AND NOT @extschema@._is_text(a.atttypid)
+    ) THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('table %s is not attached', relation::regclass),
             DETAIL = 'It has some of the triggers of mailroom_attach, but not all as they were made.',
@@ -200,32 +232,6 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_truncate() IS
     'Internal. Deletes the accounts of an attached table that is truncated.';
-
-CREATE FUNCTION @extschema@._is_text(type_id oid) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    base oid := type_id;
-    next oid;
-BEGIN
-    LOOP
-        SELECT t.typbasetype INTO next FROM pg_type t WHERE t.oid = base AND t.typtype = 'd';
-        EXIT WHEN NOT FOUND;
-        base := next;
-    END LOOP;
-    -- What is stored like text needs no function to become text; only a superuser can say so of a type.
-    RETURN base = 'text'::regtype OR EXISTS (
-        SELECT
-        FROM pg_cast c
-        WHERE c.castsource = base
-          AND c.casttarget = 'text'::regtype
-          AND c.castmethod = 'b'
-    );
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._is_text(oid) IS
-    'Internal. Whether a type is text, varchar, citext or a domain over one of these.';
 
 CREATE FUNCTION @extschema@.mailroom_attach(
     relation regclass,
@@ -321,8 +327,8 @@ BEGIN
     EXECUTE format('CREATE TRIGGER mailroom_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
 
-    EXECUTE format('SELECT a.email FROM %s r', relation)
-        || format(' JOIN @extschema@.accounts a ON a.email = lower(r.%I::text COLLATE "default")', email)
+    EXECUTE 'SELECT a.email FROM @extschema@.accounts a JOIN ' || relation
+        || format(' r ON a.email = lower(r.%I::text COLLATE "default")', email)
         || ' JOIN @extschema@.attached t ON t.account = a.id LIMIT 1'
     INTO address;
     IF address IS NOT NULL THEN

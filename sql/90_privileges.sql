@@ -61,6 +61,23 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mailroom_admin', routine.name);
         END IF;
     END LOOP;
+    -- A serial column makes do with another name for its sequence when somebody has the one that is meant; then the
+    -- grants below would be on a stranger's.
+    FOR routine IN
+        SELECT t.relname || '_id_seq' AS name
+        FROM pg_depend d
+        JOIN pg_extension e ON e.oid = d.refobjid
+        JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+        JOIN pg_depend o ON o.classid = 'pg_class'::regclass AND o.objid = s.oid AND o.deptype = 'a'
+        JOIN pg_class t ON t.oid = o.refobjid
+        WHERE d.classid = 'pg_class'::regclass
+          AND d.refclassid = 'pg_extension'::regclass
+          AND d.deptype = 'e'
+          AND e.extname = 'mailroom'
+          AND s.relname <> t.relname || '_id_seq'
+    LOOP
+        RAISE duplicate_table USING MESSAGE = format('relation "%s" already exists', routine.name);
+    END LOOP;
 END;
 $$;
 
@@ -294,5 +311,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._retention(),
     @extschema@._purge_position(),
     @extschema@._purge_note(bigint),
-    @extschema@._attachment(oid)
+    @extschema@._attachment(oid),
+    @extschema@._is_text(oid)
 TO mailroom_definer;

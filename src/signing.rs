@@ -150,13 +150,25 @@ impl From<Error> for ErrorReport {
     }
 }
 
+/// An argument of type text. It comes in the encoding of the database, and must not fail for that: what is no UTF-8
+/// is no token, code or action either.
+type Text<'a> = &'a [u8];
+
+/// As ASCII, which all of ours are; anything else is as good as any other text that is none of them.
+fn ascii(text: Text<'_>) -> &str {
+    match std::str::from_utf8(text) {
+        Ok(text) if text.is_ascii() => text,
+        _ => "?",
+    }
+}
+
 #[pg_extern(sql = false)]
 fn _sign(
-    action: Option<&str>,
+    action: Option<Text<'_>>,
     secret: Option<&[u8]>,
-    code: Option<&str>,
+    code: Option<Text<'_>>,
 ) -> Result<String, ErrorReport> {
-    Ok(sign(action, secret, code)?)
+    Ok(sign(action.map(ascii), secret, code.map(ascii))?)
 }
 
 fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Result<String, Error> {
@@ -170,31 +182,32 @@ fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Resu
 
 #[pg_extern(sql = false)]
 fn _verify(
-    token: Option<&str>,
-    action: Option<&str>,
-    code: Option<&str>,
+    token: Option<Text<'_>>,
+    action: Option<Text<'_>>,
+    code: Option<Text<'_>>,
 ) -> Result<bool, ErrorReport> {
     // First, so that a server without keys says so whatever it is asked.
     let ring = key_ring().map_err(Error::from)?;
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);
     };
-    let Ok(purpose) = purpose(action, code) else {
+    let Ok(purpose) = purpose(ascii(action), code.map(ascii)) else {
         return Ok(false);
     };
-    Ok(token::parse(token).is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
+    Ok(token::parse(ascii(token))
+        .is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
 }
 
 #[pg_extern(sql = false)]
-fn _token_secret(token: Option<&str>) -> Option<Vec<u8>> {
+fn _token_secret(token: Option<Text<'_>>) -> Option<Vec<u8>> {
     token
-        .and_then(token::parse)
+        .and_then(|token| token::parse(ascii(token)))
         .map(|parsed| parsed.secret().to_vec())
 }
 
 #[pg_extern(sql = false)]
-fn _same_code(code: &str, given: &str) -> bool {
-    match (Code::new(code), Code::new(given)) {
+fn _same_code(code: Text<'_>, given: Text<'_>) -> bool {
+    match (Code::new(ascii(code)), Code::new(ascii(given))) {
         (Some(code), Some(given)) => code.is(given),
         _ => false,
     }

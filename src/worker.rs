@@ -214,7 +214,10 @@ impl Worker {
                     registry::report_absent(index);
                     return;
                 }
-                Err(failure) => self.back_off(&failure),
+                Err(failure) => {
+                    self.session.follow_schema();
+                    self.back_off(&failure)
+                }
             };
             match self.wait(&wait) {
                 Some(next) => cause = next,

@@ -197,10 +197,10 @@ struct Installed {
     extension: pg_sys::Oid,
 }
 
-impl Session {
-    /// Finds the extension and listens on its channel; `None` when the database does not have it.
-    pub fn attach() -> Result<Option<Self>, Failure> {
-        let found = transaction(None, || {
+impl Installed {
+    /// Looks for the extension in this database.
+    fn find() -> Result<Option<Self>, Failure> {
+        transaction(None, || {
             Spi::connect(|client| {
                 let row =
                     client.select(include_str!("../../sql/queries/attach.sql"), Some(1), &[])?;
@@ -208,7 +208,7 @@ impl Session {
                     return Ok(None);
                 }
                 let row = row.first();
-                Ok(Some(Installed {
+                Ok(Some(Self {
                     version: required(&row, 1)?,
                     schema: required(&row, 2)?,
                     database: required(&row, 3)?,
@@ -216,7 +216,19 @@ impl Session {
                     extension: required(&row, 5)?,
                 }))
             })
-        })?;
+        })
+    }
+}
+
+/// Has statements find what is in this schema, given as SQL writes it, and PostgreSQL's own before it.
+fn set_path(schema: &str) {
+    set_option(c"search_path", &format!("pg_catalog, {schema}, pg_temp"));
+}
+
+impl Session {
+    /// Finds the extension and listens on its channel; `None` when the database does not have it.
+    pub fn attach() -> Result<Option<Self>, Failure> {
+        let found = Installed::find()?;
         let Some(found) = found else { return Ok(None) };
         if found.version != VERSION {
             return Err(Failure::refused(
@@ -237,10 +249,7 @@ impl Session {
                 Some("Create the role and grant it what the extension's script does."),
             ));
         };
-        set_option(
-            c"search_path",
-            &format!("pg_catalog, {}, pg_temp", found.schema),
-        );
+        set_path(&found.schema);
         set_option(c"lock_timeout", LOCK_TIMEOUT);
         // Whatever the database's defaults are for its users.
         set_option(c"default_transaction_isolation", "read committed");
@@ -365,6 +374,13 @@ impl Session {
                 Ok(())
             })
         })
+    }
+
+    /// After a failure: the schema may have another name than when this session attached.
+    pub fn follow_schema(&self) {
+        if let Ok(Some(found)) = Installed::find() {
+            set_path(&found.schema);
+        }
     }
 
     /// Whether the extension this session attached to was dropped.

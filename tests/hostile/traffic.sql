@@ -1,0 +1,176 @@
+-- Calls every public function and, through them, the internal ones. @s@ is the schema, quoted. Arguments have the
+-- types that the functions declare, none is left out, and every operator is PostgreSQL's own: what is looked up
+-- wrongly is then looked up so by mailroom. Statements end with an empty line.
+INSERT INTO @s@.accounts (email, login) VALUES ('One@example.com', 'One'), ('two@example.com', 'two'), ('three@example.com', 'three');
+
+INSERT INTO @s@.accounts (email, login, status) VALUES ('active@example.com', 'active', 'active'), ('busy@example.com', 'busy', 'active');
+
+UPDATE @s@.accounts SET email = 'Three.new@example.com' WHERE login OPERATOR(pg_catalog.=) 'three';
+
+DO $$ BEGIN UPDATE @s@.tokens SET id = 0 WHERE id OPERATOR(pg_catalog.=) 1; EXCEPTION WHEN feature_not_supported THEN NULL; END $$;
+
+SELECT * FROM @s@.mailroom_dequeue(1::integer);
+
+SELECT @s@.mailroom_dequeue_line(1::integer);
+
+INSERT INTO @s@.tokens (account, action) SELECT id, 'activation' FROM @s@.accounts WHERE login OPERATOR(pg_catalog.=) 'three';
+
+SELECT @s@.mailroom_collect(10::integer);
+
+SELECT @s@.mailroom_request_recovery('active@example.com'::pg_catalog.text);
+
+SELECT @s@.mailroom_request_activation('two@example.com'::pg_catalog.text);
+
+UPDATE @s@.tokens SET created_at = created_at OPERATOR(pg_catalog.-) 7200, expires_at = expires_at OPERATOR(pg_catalog.-) 7200;
+
+SELECT @s@.mailroom_answer_requests(100::integer);
+
+INSERT INTO @s@.tokens (account, action) SELECT id, 'password_recovery' FROM @s@.accounts WHERE login OPERATOR(pg_catalog.=) 'active';
+
+SELECT @s@.mailroom_request_recovery('active@example.com'::pg_catalog.text);
+
+SELECT * FROM @s@._run_batch(100::integer, 'poll'::pg_catalog.text);
+
+DO $$
+DECLARE
+    mail record;
+    outcomes pg_catalog.text[] := '{}';
+    wrong pg_catalog.text;
+BEGIN
+    FOR mail IN
+        SELECT o.data OPERATOR(pg_catalog.->>) 'token' AS token, o.data OPERATOR(pg_catalog.->>) 'code' AS code
+        FROM @s@.outbox o
+        WHERE o.state OPERATOR(pg_catalog.=) 'scheduled'
+          AND o.token IS NOT NULL
+        ORDER BY o.id
+    LOOP
+        wrong := CASE WHEN mail.code OPERATOR(pg_catalog.=) '11111' THEN '22222' ELSE '11111' END;
+        PERFORM @s@.mailroom_peek(mail.token::pg_catalog.text);
+        PERFORM @s@.mailroom_verify(mail.token::pg_catalog.text, 'password_recovery'::@s@.token_action, mail.code::pg_catalog.text);
+        outcomes := outcomes OPERATOR(pg_catalog.||) ARRAY[(@s@.mailroom_redeem(mail.token::pg_catalog.text, wrong)).outcome];
+        outcomes := outcomes OPERATOR(pg_catalog.||) ARRAY[(@s@.mailroom_redeem(mail.token::pg_catalog.text, mail.code::pg_catalog.text)).outcome];
+    END LOOP;
+    IF NOT outcomes OPERATOR(pg_catalog.@>) '{ok,wrong_code}' THEN
+        RAISE 'links ended as %', outcomes;
+    END IF;
+END;
+$$;
+
+SELECT @s@.mailroom_sign('activation'::@s@.token_action, pg_catalog.sha256('x'), NULL::pg_catalog.text);
+
+INSERT INTO @s@.templates (kind, locale, subject, body_text) VALUES ('note', 'en', 'S {{ x }}', 'T');
+
+SELECT @s@.mailroom_preview('note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.jsonb, 'en'::pg_catalog.text);
+
+SELECT @s@.mailroom_preview('activation'::pg_catalog.text, '{}'::pg_catalog.jsonb, 'en'::pg_catalog.text);
+
+SELECT @s@.mailroom_send(
+    'a@example.com'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[], NULL::pg_catalog.text[],
+    'note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
+    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text
+) FROM (VALUES ('error', NULL), ('ignore', NULL), ('replace', 'group')) v (c, k);
+
+SELECT @s@.mailroom_send(
+    ARRAY['b@example.com']::pg_catalog.text[], 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[], NULL::pg_catalog.text[],
+    NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
+    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text
+) FROM pg_catalog.generate_series(1, 20) i;
+
+SELECT @s@.mailroom_send_many('[{"recipient": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
+
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipient": "c@example.com", "priority": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipient": "c@example.com", "colour": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipient": "c@example.com", "subject": "S", "body_text": "T", "item_key": "1"}]'::pg_catalog.jsonb); EXCEPTION WHEN unique_violation THEN NULL; END $$;
+
+SELECT @s@.mailroom_reschedule('1'::pg_catalog.text, pg_catalog.now()), @s@.mailroom_cancel('1'::pg_catalog.text);
+
+SELECT @s@.mailroom_reschedule(id, pg_catalog.now()), @s@.mailroom_cancel(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '2';
+
+UPDATE @s@.outbox SET state = 'cancelled' WHERE item_key OPERATOR(pg_catalog.=) '3';
+
+SELECT * FROM @s@.mailroom_claim_group('1 min'::pg_catalog.interval, 'me'::pg_catalog.text, 'group'::pg_catalog.text);
+
+SELECT @s@.mailroom_release(id, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
+
+SELECT * FROM @s@.mailroom_claim_group('1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text);
+
+SELECT @s@.mailroom_release(ARRAY[id], 'me'::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
+
+SELECT id FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
+
+SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::integer), @s@.mailroom_extend(ARRAY[id], '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
+
+SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
+
+SELECT @s@.mailroom_mark_sent(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
+
+SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, p, 500::integer, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) k;
+
+SELECT @s@.mailroom_mark_error(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], m::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
+
+UPDATE @s@.outbox SET claimed_until = pg_catalog.clock_timestamp() WHERE item_key OPERATOR(pg_catalog.=) '9';
+
+SELECT @s@.mailroom_retry(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
+
+SELECT @s@.mailroom_retry(NULL::pg_catalog.text, 'no%'::pg_catalog.text, NULL::pg_catalog.timestamptz, 10::integer);
+
+SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text);
+
+SELECT * FROM @s@._tend(true, true);
+
+SELECT * FROM @s@._waiting(10::integer);
+
+SELECT @s@._note_progress(1::bigint);
+
+SELECT * FROM @s@.mailroom_status(), @s@.outbox_history;
+
+SELECT @s@.mailroom_next_due();
+
+SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_worker_wake();
+
+SELECT @s@.mailroom_purge(10::integer);
+
+CREATE TABLE public.people (id serial, mail pg_catalog.text, nick pg_catalog.text);
+
+INSERT INTO public.people (mail) VALUES ('Was.here@example.com');
+
+SELECT @s@.mailroom_attach('public.people'::pg_catalog.regclass, 'mail'::pg_catalog.name, 'nick'::pg_catalog.name, 'active'::@s@.account_status);
+
+INSERT INTO public.people (mail) VALUES ('People@example.com'), (NULL);
+
+UPDATE public.people SET mail = 'changed@example.com', nick = 'nick' WHERE mail IS NOT NULL AND mail OPERATOR(pg_catalog.<>) 'Was.here@example.com';
+
+UPDATE public.people SET nick = 'nicked' WHERE nick IS NOT NULL;
+
+UPDATE public.people SET mail = 'new@example.com' WHERE mail IS NULL;
+
+DELETE FROM public.people WHERE nick IS NOT NULL;
+
+TRUNCATE public.people;
+
+SELECT @s@.mailroom_detach('public.people'::pg_catalog.regclass);
+
+DO $$ BEGIN PERFORM @s@.mailroom_attach('@s@.outbox'::pg_catalog.regclass, 'kind'::pg_catalog.name, NULL::pg_catalog.name, 'active'::@s@.account_status); EXCEPTION WHEN wrong_object_type THEN NULL; END $$;
+
+DROP TABLE public.people;
+
+-- What cannot be written to the outbox, alone and among others.
+CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$ BEGIN IF NEW.data ->> 'login' = 'bad' THEN RAISE division_by_zero; END IF; RETURN NEW; END $$;
+
+CREATE TRIGGER refuse BEFORE INSERT ON @s@.outbox FOR EACH ROW EXECUTE FUNCTION public.refuse();
+
+INSERT INTO @s@.accounts (email, login) VALUES ('bad@example.com', 'bad'), ('good@example.com', 'good');
+
+SELECT @s@.mailroom_collect(10::integer);
+
+DROP FUNCTION public.refuse() CASCADE;
+
+DELETE FROM @s@.accounts WHERE login OPERATOR(pg_catalog.=) 'good';
+
+UPDATE @s@.accounts SET status = 'suspended' WHERE login OPERATOR(pg_catalog.=) 'two';
+
+TRUNCATE @s@.accounts, @s@.tokens;
+
+TRUNCATE @s@.templates, @s@.outbox, @s@.pending, @s@.requests, @s@.attempts;
