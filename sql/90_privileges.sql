@@ -125,6 +125,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._link_base_url(),
     @extschema@._sign(text, bytea, text),
     @extschema@._verify(text, text, text),
+    @extschema@._pass_gate(),
     @extschema@._scan_begin(),
     @extschema@._scan_position(smallint),
     @extschema@._scan_end(boolean, bigint, bigint),
@@ -208,6 +209,7 @@ GRANT SELECT (
 
 -- The triggers on accounts, tokens and outbox work for people who may not write the tables behind them. They lend
 -- the rights of mailroom_admin, not those of the superuser who created the extension.
+ALTER FUNCTION @extschema@._accounts_stamp_status() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._accounts_issue_activation() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_activate_account() OWNER TO mailroom_admin;
 ALTER FUNCTION @extschema@._tokens_enqueue() OWNER TO mailroom_admin;

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use crate::random;
+use crate::restore;
 use crate::settings;
 use crate::token::{self, Code, Purpose, SECRET_LEN};
 
@@ -229,6 +230,15 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     if path.exists() {
         // A file that is no good is told to whoever installs, not only to the first mail.
         keys::load(&path).map_err(Error::from)?;
+        return Ok(());
+    }
+    if restore::is_installing() {
+        // A new key would make the links that were sent before void without a word.
+        let (code, message, hint) = explain(&path, &Problem::Missing);
+        ErrorReport::new(code, message, function_name!())
+            .set_detail("The rows of mailroom are being restored from a dump, and the key is no part of it. Nothing is signed without.")
+            .set_hint(hint)
+            .report(PgLogLevel::WARNING);
         return Ok(());
     }
     let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
