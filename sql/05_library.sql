@@ -170,6 +170,12 @@ CREATE FUNCTION @extschema@._mind_restore() RETURNS trigger
 COMMENT ON FUNCTION @extschema@._mind_restore() IS
     'Internal. Before rows come into a table that is handed out from: if they come from a dump, nothing is handed out from now on until this session ends.';
 
+CREATE FUNCTION @extschema@._tokens_before_accounts() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_before_accounts_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_before_accounts() IS
+    'Internal. Lets the tokens of a dump come before its accounts, as they may when several sessions restore it.';
+
 CREATE FUNCTION @extschema@._pass_gate() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_pass_gate_wrapper';

@@ -57,6 +57,11 @@ CREATE TRIGGER requests_mind_restore
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._mind_restore();
 
+CREATE TRIGGER tokens_before_accounts
+    BEFORE INSERT ON @extschema@.tokens
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._tokens_before_accounts();
+
 CREATE FUNCTION @extschema@._jobs_restore() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
