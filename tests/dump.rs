@@ -208,7 +208,8 @@ fn every_row_comes_back_as_it_was() {
         let rows = number(&mut client, &format!("SELECT count(*) FROM {table}"));
         assert!(rows > 0, "{table} is empty");
     }
-    let states = "SELECT count(DISTINCT (token IS NULL, state)) FROM outbox WHERE state <> 'expired'";
+    let states =
+        "SELECT count(DISTINCT (token IS NULL, state)) FROM outbox WHERE state <> 'expired'";
     assert!(number(&mut client, states) >= 8);
     let expected = contents(&mut client);
 
@@ -231,7 +232,11 @@ fn every_row_comes_back_as_it_was() {
     check("plain");
     restore(&cluster, "inserts", &dump(&cluster, "app", &["--inserts"]));
     check("inserts");
-    let columns = ["--column-inserts", "--rows-per-insert=3", "--on-conflict-do-nothing"];
+    let columns = [
+        "--column-inserts",
+        "--rows-per-insert=3",
+        "--on-conflict-do-nothing",
+    ];
     restore(&cluster, "columns", &dump(&cluster, "app", &columns));
     check("columns");
 
@@ -292,7 +297,11 @@ fn tokens_may_come_before_their_accounts() {
     assert_eq!(accounts.len(), 1);
     std::fs::write(list, [others, accounts].concat().join("\n") + "\n").unwrap();
     run(&cluster, "createdb", &["--template=template0", "copy"]);
-    run(&cluster, "pg_restore", &["-e", "-L", list, "-d", "copy", file]);
+    run(
+        &cluster,
+        "pg_restore",
+        &["-e", "-L", list, "-d", "copy", file],
+    );
     let mut copy = cluster.connect("copy");
     assert_eq!(contents(&mut copy), contents(&mut client));
     // The foreign key is in force for everybody else.
@@ -439,7 +448,9 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
             .get::<_, bool>(0);
         (there && number(&mut copy, "SELECT count(*) FROM requests") == 1).then_some(())
     });
-    eventually("the worker to stand by", || stands_by(&mut copy).then_some(()));
+    eventually("the worker to stand by", || {
+        stands_by(&mut copy).then_some(())
+    });
     for call in [
         "mailroom_dequeue()",
         "mailroom_dequeue_line()",
@@ -466,12 +477,18 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
     assert_eq!(told.matches("ERROR").count(), 1, "{told}");
     // The request is one within the interval, and comes to nothing.
     eventually("all of it in the outbox, though nobody polls", || {
-        (number(&mut copy, "SELECT count(DISTINCT token) FROM outbox WHERE state = 'scheduled'") == 20
+        (number(
+            &mut copy,
+            "SELECT count(DISTINCT token) FROM outbox WHERE state = 'scheduled'",
+        ) == 20
             && number(&mut copy, "SELECT count(*) FROM requests") == 0)
             .then_some(())
     });
     assert_eq!(number(&mut copy, "SELECT count(*) FROM outbox"), 21);
-    assert_eq!(number(&mut copy, "SELECT count(*) FROM mailroom_claim(100)"), 21);
+    assert_eq!(
+        number(&mut copy, "SELECT count(*) FROM mailroom_claim(100)"),
+        21
+    );
     let log = cluster.log();
     let stands_by = "mailroom worker stands by in database \"copy\" while a dump is being restored";
     assert_eq!(log.matches(stands_by).count(), 1, "{log}");
@@ -617,7 +634,10 @@ fn with_links(cluster: &Cluster) -> Vec<(i64, String)> {
         )
         .unwrap();
     eventually("all of it in the outbox", || {
-        (number(&mut client, "SELECT count(*) FROM outbox WHERE state = 'scheduled'") == 10)
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'",
+        ) == 10)
             .then_some(())
     });
     cluster
@@ -670,11 +690,17 @@ fn delivery_goes_on_in_another_cluster() {
     let mut client = new.connect("app");
     // Each mail that was not sent, once, by the worker, which nobody else wakes.
     eventually("the rest of the mail", || {
-        (number(&mut client, "SELECT count(*) FROM outbox WHERE state = 'scheduled'") == 9)
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'",
+        ) == 9)
             .then_some(())
     });
     let claimed = client
-        .query("SELECT token, data ->> 'token', recipients[1] FROM mailroom_claim(100)", &[])
+        .query(
+            "SELECT token, data ->> 'token', recipients[1] FROM mailroom_claim(100)",
+            &[],
+        )
         .unwrap();
     assert_eq!(claimed.len(), 9);
     for mail in &claimed {
@@ -718,7 +744,10 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
     let error = client.query("SELECT mailroom_dequeue()", &[]).unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "58P01");
-    assert!(error.hint().unwrap().contains("Put the file back"), "{error}");
+    assert!(
+        error.hint().unwrap().contains("Put the file back"),
+        "{error}"
+    );
     eventually("the worker to say so", || {
         new.log()
             .contains("mailroom worker could not take a batch (attempt 1, next in 1 s): key file")
