@@ -192,6 +192,30 @@ CREATE FUNCTION @extschema@._took() RETURNS void
 COMMENT ON FUNCTION @extschema@._took() IS
     'Internal. Has the worker look again if this transaction, which took rows of pending, is rolled back.';
 
+CREATE FUNCTION @extschema@._restores() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_restores_wrapper';
+COMMENT ON FUNCTION @extschema@._restores() IS
+    'Internal. Whether this session restores a dump; if so, nothing is handed out from now on until it ends.';
+
+CREATE FUNCTION @extschema@._mind_restore() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_mind_restore_wrapper';
+COMMENT ON FUNCTION @extschema@._mind_restore() IS
+    'Internal. Before rows come into a table that is handed out from: if they come from a dump, nothing is handed out from now on until this session ends.';
+
+CREATE FUNCTION @extschema@._tokens_before_accounts() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_before_accounts_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_before_accounts() IS
+    'Internal. Lets the tokens of a dump come before its accounts, as they may when several sessions restore it.';
+
+CREATE FUNCTION @extschema@._pass_gate() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_pass_gate_wrapper';
+COMMENT ON FUNCTION @extschema@._pass_gate() IS
+    'Internal. Keeps restores of dumps waiting until this transaction ends. Errors: 55000 while there is one.';
+
 CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_scan_begin_wrapper';

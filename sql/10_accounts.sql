@@ -71,12 +71,15 @@ CREATE TRIGGER accounts_normalise
     EXECUTE FUNCTION @extschema@._accounts_normalise();
 
 CREATE FUNCTION @extschema@._accounts_stamp_status() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
 BEGIN
+    IF TG_OP = 'INSERT' AND @extschema@._restores() THEN
+        RETURN NEW;
+    END IF;
     IF TG_OP = 'UPDATE' AND OLD.status = 'suspended' THEN
         NEW.suspended_at := NULL;
         NEW.unsuspended_at := stamp;

@@ -52,6 +52,9 @@ CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF @extschema@._restores() THEN
+        RETURN NULL;
+    END IF;
     INSERT INTO @extschema@.tokens (account, action)
     SELECT id, 'activation'
     FROM new_accounts

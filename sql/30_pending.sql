@@ -31,6 +31,9 @@ AS $$
 DECLARE
     queued bigint;
 BEGIN
+    IF @extschema@._restores() THEN
+        RETURN NULL;
+    END IF;
     INSERT INTO @extschema@.pending (lane, token)
     SELECT CASE action WHEN 'password_recovery' THEN 0 ELSE 1 END, id
     FROM new_tokens

@@ -605,6 +605,7 @@ DECLARE
     picked tid[];
     judged record;
 BEGIN
+    PERFORM @extschema@._pass_gate();
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE feature_not_supported USING
             MESSAGE = 'groups can be claimed only in a READ COMMITTED transaction',

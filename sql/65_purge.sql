@@ -16,6 +16,7 @@ DECLARE
     seen record;
     runs integer;
 BEGIN
+    PERFORM @extschema@._pass_gate();
     SELECT count(*) AS rows, max(w.id) AS last, coalesce(bool_and(w.created_at >= horizon), true) AS young,
         array_agg(w.id) FILTER (WHERE w.ended_at < horizon) AS old
     INTO seen

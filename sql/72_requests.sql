@@ -122,6 +122,7 @@ BEGIN
             DETAIL = format('It is %s.', wanted),
             HINT = 'Leave it out to use mailroom.batch_limit.';
     END IF;
+    PERFORM @extschema@._pass_gate();
     picked := ARRAY(
         SELECT r.id
         FROM @extschema@.requests r

@@ -186,6 +186,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._link_base_url(),
     @extschema@._sign(text, bytea, text),
     @extschema@._verify(text, text, text),
+    @extschema@._pass_gate(),
     @extschema@._scan_begin(),
     @extschema@._scan_position(smallint),
     @extschema@._scan_end(boolean, bigint, bigint),
@@ -283,6 +284,8 @@ GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates, @extschem
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
+    @extschema@._restores(),
+    @extschema@._pass_gate(),
     @extschema@._random_secret(),
     @extschema@._random_code(),
     @extschema@._token_ttl(),

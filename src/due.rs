@@ -17,8 +17,10 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::restore;
 use crate::sweep::Sweeps;
 
 /// Microseconds that a position stays behind the present.
@@ -73,12 +75,13 @@ thread_local! {
 
 /// Begins a claim; whether it is to start at the very beginning.
 #[pg_extern(sql = false)]
-fn _due_begin() -> bool {
+fn _due_begin() -> Result<bool, ErrorReport> {
+    restore::pass_or_refuse()?;
     let now = Instant::now();
-    DUE.with_borrow_mut(|due| {
+    Ok(DUE.with_borrow_mut(|due| {
         due.sweeps.begin(now);
         due.sweeps.is_due(now)
-    })
+    }))
 }
 
 /// Whether a scan that found too little may look at everything now.

@@ -17,6 +17,7 @@
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
+//! | [`restore`] | what a restored dump asks of triggers and of those who hand out |
 //! | [`due`] | where its scan for due mail starts |
 //! | [`sweep`] | how often a scan may start at the beginning (pure) |
 //! | [`retry`] | when a failed mail is tried again (pure) |
@@ -48,6 +49,7 @@ mod notify;
 mod pg_test;
 mod random;
 mod registry;
+mod restore;
 mod retry;
 mod scan;
 mod server;
@@ -125,11 +127,12 @@ extension_sql_file!(
     name = "own_table",
     requires = ["requests"]
 );
+extension_sql_file!("../sql/80_dump.sql", name = "dump", requires = ["own_table"]);
 extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",
     finalize,
-    requires = ["own_table"]
+    requires = ["dump"]
 );
 
 /// Whether the library was loaded by shared_preload_libraries.

@@ -15,8 +15,10 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::restore;
 use crate::sweep::Sweeps;
 use crate::wake;
 
@@ -52,8 +54,9 @@ thread_local! {
 }
 
 #[pg_extern(sql = false)]
-fn _scan_begin() -> bool {
-    SCAN.with_borrow_mut(|scan| scan.begin(Instant::now()))
+fn _scan_begin() -> Result<bool, ErrorReport> {
+    restore::pass_or_refuse()?;
+    Ok(SCAN.with_borrow_mut(|scan| scan.begin(Instant::now())))
 }
 
 #[pg_extern(sql = false)]

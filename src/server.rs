@@ -118,6 +118,25 @@ pub fn owns_database(database: pg_sys::Oid) -> bool {
     }
 }
 
+/// Whether this role owns the extension of this name, as a superuser does with all of them.
+pub fn owns_extension(name: &std::ffi::CStr, role: pg_sys::Oid) -> bool {
+    // SAFETY: in a transaction; the name is NUL-terminated; `true` makes a missing extension InvalidOid.
+    unsafe {
+        let extension = pg_sys::get_extension_oid(name.as_ptr(), true);
+        if extension == pg_sys::InvalidOid {
+            return false;
+        }
+        #[cfg(feature = "pg15")]
+        {
+            pg_sys::pg_extension_ownercheck(extension, role)
+        }
+        #[cfg(any(feature = "pg16", feature = "pg17", feature = "pg18"))]
+        {
+            pg_sys::object_ownercheck(pg_sys::ExtensionRelationId, extension, role)
+        }
+    }
+}
+
 /// Whether the current user may copy this database without owning it: a template, by a role with CREATEDB.
 pub fn may_copy(database: pg_sys::Oid) -> bool {
     // SAFETY: in a transaction. Each row is looked at while the cache holds it, by its fixed part.

@@ -3,6 +3,7 @@
 //! The cache holds the keys of this process. It looks at the file's state at most once a transaction, so
 //! that a batch of a thousand costs one `stat`, and an edited file is in force with the next transaction.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use crate::random;
+use crate::restore;
 use crate::settings;
 use crate::token::{self, Code, Purpose, SECRET_LEN};
 
@@ -154,12 +156,9 @@ impl From<Error> for ErrorReport {
 /// is no token, code or action either.
 type Text<'a> = &'a [u8];
 
-/// As ASCII, which all of ours are; anything else is as good as any other text that is none of them.
-fn ascii(text: Text<'_>) -> &str {
-    match std::str::from_utf8(text) {
-        Ok(text) if text.is_ascii() => text,
-        _ => "?",
-    }
+/// As UTF-8, in which all of ours are valid; what is not becomes some other text that is none of them.
+fn readable(text: Text<'_>) -> Cow<'_, str> {
+    String::from_utf8_lossy(text)
 }
 
 #[pg_extern(sql = false)]
@@ -168,7 +167,9 @@ fn _sign(
     secret: Option<&[u8]>,
     code: Option<Text<'_>>,
 ) -> Result<String, ErrorReport> {
-    Ok(sign(action.map(ascii), secret, code.map(ascii))?)
+    let action = action.map(readable);
+    let code = code.map(readable);
+    Ok(sign(action.as_deref(), secret, code.as_deref())?)
 }
 
 fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Result<String, Error> {
@@ -191,23 +192,24 @@ fn _verify(
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);
     };
-    let Ok(purpose) = purpose(ascii(action), code.map(ascii)) else {
+    let code = code.map(readable);
+    let Ok(purpose) = purpose(&readable(action), code.as_deref()) else {
         return Ok(false);
     };
-    Ok(token::parse(ascii(token))
+    Ok(token::parse(&readable(token))
         .is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
 }
 
 #[pg_extern(sql = false)]
 fn _token_secret(token: Option<Text<'_>>) -> Option<Vec<u8>> {
     token
-        .and_then(|token| token::parse(ascii(token)))
+        .and_then(|token| token::parse(&readable(token)))
         .map(|parsed| parsed.secret().to_vec())
 }
 
 #[pg_extern(sql = false)]
 fn _same_code(code: Text<'_>, given: Text<'_>) -> bool {
-    match (Code::new(ascii(code)), Code::new(ascii(given))) {
+    match (Code::new(&readable(code)), Code::new(&readable(given))) {
         (Some(code), Some(given)) => code.is(given),
         _ => false,
     }
@@ -242,6 +244,15 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     if path.exists() {
         // A file that is no good is told to whoever installs, not only to the first mail.
         keys::load(&path).map_err(Error::from)?;
+        return Ok(());
+    }
+    if restore::is_installing() {
+        // A new key would make the links that were sent before void without a word.
+        let (code, message, hint) = explain(&path, &Problem::Missing);
+        ErrorReport::new(code, message, function_name!())
+            .set_detail("The rows of mailroom are being restored from a dump, and the key is no part of it. Nothing is signed without.")
+            .set_hint(hint)
+            .report(PgLogLevel::WARNING);
         return Ok(());
     }
     let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);

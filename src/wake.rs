@@ -81,6 +81,8 @@ pub enum Next {
     Resume = 3,
     /// A message that becomes due, or a claim that lapses.
     Due = 4,
+    /// A restore: its end.
+    Restored = 5,
 }
 
 impl Next {
@@ -90,6 +92,7 @@ impl Next {
             2 => "next try after a failure",
             3 => "paused, until mailroom_resume()",
             4 => "a message becomes due or a claim lapses",
+            5 => "a dump is being restored",
             _ => "poll",
         }
     }
@@ -387,6 +390,13 @@ pub fn has_worker() -> bool {
 pub fn recheck_at_commit() {
     register_callbacks();
     RECHECK.set(true);
+}
+
+/// Has the worker look at everything now, from a process that is about to end.
+pub fn recheck_now() {
+    if let Some(bell) = BELLS.of_this_database() {
+        bell.recheck();
+    }
 }
 
 /// This transaction took rows of pending: if it is rolled back, the worker is to look for them.

@@ -26,6 +26,8 @@ const DUE_SPACING: Duration = Duration::from_millis(10);
 const POLL_PAUSE: Duration = Duration::from_millis(100);
 /// How soon to look after a notification that is no news, as far as one can tell.
 const ECHO: Duration = Duration::from_secs(1);
+/// How often to see whether a restore has ended, should nobody say so.
+const STAND_BY: Duration = Duration::from_secs(1);
 /// How often jobs.last_seq is brought up to date under load: each update leaves a dead row behind that
 /// cannot go while anybody holds an old snapshot.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -143,6 +145,8 @@ struct Worker {
     post: Post,
     /// Told by mailroom_pause() to leave the queue alone.
     paused: bool,
+    /// Somebody restores a dump.
+    standing_by: bool,
     /// The latest look did not see the end of the queue: more may wait than was announced.
     beyond: bool,
     /// When everything was last looked at.
@@ -182,6 +186,7 @@ impl Worker {
             session,
             post,
             paused: false,
+            standing_by: false,
             beyond: true,
             polled_at: Time::ZERO,
             poll_pause: POLL_PAUSE,
@@ -210,6 +215,10 @@ impl Worker {
                 Ok(wait) => wait,
                 // A cancelled statement is how the stop made itself heard.
                 Err(_) if session::stop_requested() => return,
+                Err(Failure::Restoring) => {
+                    cause = self.stand_by();
+                    continue;
+                }
                 Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
                     registry::report_absent(index);
                     return;
@@ -224,6 +233,26 @@ impl Worker {
                 None => return,
             }
         }
+    }
+
+    /// While somebody restores a dump: leaves everything alone, and then begins anew. Whoever restored it wakes us.
+    fn stand_by(&mut self) -> Cause {
+        if !std::mem::replace(&mut self.standing_by, true) {
+            log!(
+                "mailroom worker stands by in database \"{}\" while a dump is being restored",
+                self.session.database()
+            );
+        }
+        self.post.report_wait(Next::Restored, STAND_BY, 0);
+        self.post.take_recheck();
+        server::report_statistics();
+        server::wait(STAND_BY);
+        // Nobody else's notifications are held up by us.
+        notify::drain();
+        if BackgroundWorker::sighup_received() {
+            self.reload();
+        }
+        Cause::Started
     }
 
     /// Looks, and takes batches for as long as the rule says so.
@@ -400,6 +429,7 @@ impl Worker {
         let announced = self.post.announced();
         self.post.acknowledge_urgent();
         let waiting = waiting(&self.session)?;
+        self.standing_by = false;
         self.look_by = None;
         self.beyond = waiting.count >= rule.limit;
         self.post.replace(announced.count, waiting.count);

@@ -16,7 +16,7 @@ use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiError, SpiTupleTable};
 
 use crate::batch::Trigger;
-use crate::{notify, server, settings};
+use crate::{notify, restore, server, settings};
 
 /// The version whose SQL this library was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -29,6 +29,8 @@ const LOCK_TIMEOUT: &str = "5s";
 pub enum Failure {
     /// The extension this session attached to is no longer there.
     ExtensionGone,
+    /// Somebody restores a dump, and nothing is to be touched before all of it is there.
+    Restoring,
     /// PostgreSQL or the library refused. Neither DETAIL nor CONTEXT is kept: they may quote rows.
     Refused {
         /// Five characters.
@@ -61,6 +63,7 @@ impl Failure {
     pub fn warn(&self, what: &str) {
         match self {
             Self::ExtensionGone => warning!("{what}: the extension is gone"),
+            Self::Restoring => warning!("{what}: a dump is being restored"),
             Self::Refused {
                 sqlstate,
                 message,
@@ -410,6 +413,9 @@ impl Session {
     ) -> Result<R, Failure> {
         transaction(Some(self.sender), || {
             self.check_extension()?;
+            if !restore::pass() {
+                return Err(Failure::Restoring);
+            }
             Spi::connect_mut(|client: &mut SpiClient<'_>| {
                 let rows = client.update(statement, Some(1), arguments)?;
                 read(&rows.first())

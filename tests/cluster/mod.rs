@@ -43,10 +43,14 @@ impl Cluster {
 
     /// As [`Self::start`], with the server that another variable names.
     pub fn start_from(variable: &str, settings: &[&str]) -> Self {
-        let bin = bin_directory(variable);
+        Self::start_in(&bin_directory(variable), settings)
+    }
+
+    /// As [`Self::start`], with the server whose programs are in this directory.
+    pub fn start_in(bin: &Path, settings: &[&str]) -> Self {
         let cluster = Self {
             root: fresh_directory(),
-            bin,
+            bin: bin.to_owned(),
         };
         cluster.create(settings);
         cluster.start_server();

@@ -1,0 +1,87 @@
+-- Dump and restore: what pg_dump takes along of our tables, and how the rows come back.
+--
+-- CREATE EXTENSION in the restored database brings tables and functions, then the rows come as they were: all that
+-- people or the worker wrote. Invariants: no link and no signed token is in a dump (I7), so mail that carries one and
+-- is still to be sent is dumped as its token that waits to be handed out, and is signed anew; nothing is handed out
+-- before all rows are there, and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the
+-- key file, which is no part of the database.
+
+SELECT pg_extension_config_dump('@extschema@.accounts', '');
+SELECT pg_extension_config_dump('@extschema@.accounts_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.tokens', '');
+SELECT pg_extension_config_dump('@extschema@.tokens_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.jobs', '');
+SELECT pg_extension_config_dump('@extschema@.job_runs', '');
+SELECT pg_extension_config_dump('@extschema@.job_runs_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.pauses', '');
+SELECT pg_extension_config_dump('@extschema@.templates', '');
+SELECT pg_extension_config_dump('@extschema@.requests', '');
+SELECT pg_extension_config_dump('@extschema@.requests_id_seq', '');
+
+-- pg_dump puts these words behind SELECT columns FROM table.
+SELECT pg_extension_config_dump('@extschema@.outbox', $$
+    WHERE token IS NULL OR state NOT IN ('scheduled', 'claimed')
+$$);
+SELECT pg_extension_config_dump('@extschema@.outbox_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.attempts', $$
+    WHERE NOT EXISTS (
+        SELECT
+        FROM @extschema@.outbox o
+        WHERE o.id = attempts.outbox
+          AND o.token IS NOT NULL
+          AND o.state IN ('scheduled', 'claimed')
+    )
+$$);
+SELECT pg_extension_config_dump('@extschema@.attempts_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.pending', $$
+    UNION
+    SELECT CASE o.kind WHEN 'password_recovery' THEN 0 ELSE 1 END, o.token
+    FROM @extschema@.outbox o
+    WHERE o.token IS NOT NULL
+      AND o.state IN ('scheduled', 'claimed')
+$$);
+
+-- Whoever hands out starts with one of these three; the rows of other tables do nothing by themselves.
+CREATE TRIGGER pending_mind_restore
+    BEFORE INSERT ON @extschema@.pending
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._mind_restore();
+
+CREATE TRIGGER outbox_mind_restore
+    BEFORE INSERT ON @extschema@.outbox
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._mind_restore();
+
+CREATE TRIGGER requests_mind_restore
+    BEFORE INSERT ON @extschema@.requests
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._mind_restore();
+
+CREATE TRIGGER tokens_before_accounts
+    BEFORE INSERT ON @extschema@.tokens
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._tokens_before_accounts();
+
+CREATE FUNCTION @extschema@._jobs_restore() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF @extschema@._restores() THEN
+        UPDATE @extschema@.jobs
+        SET last_seq = greatest(last_seq, NEW.last_seq)
+        WHERE job_type = NEW.job_type;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    RETURN NEW;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._jobs_restore() IS
+    'Internal. Lets the row of a dump take the place of the one that came with CREATE EXTENSION.';
+
+CREATE TRIGGER jobs_restore
+    BEFORE INSERT ON @extschema@.jobs
+    FOR EACH ROW
+    EXECUTE FUNCTION @extschema@._jobs_restore();
