@@ -92,9 +92,16 @@ BEGIN
     SELECT
         o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
         statuses[u.item],
-        @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[], o.data ->> 'code')
+        -- A mail that has ended does not know its code any more: whatever could be one goes.
+        CASE
+            WHEN o.token IS NULL OR o.data ? 'code' THEN r.error
+            ELSE regexp_replace(r.error, '\m[0-9]{5}\M', '[code]', 'g')
+        END
     FROM unnest(items) u (item)
-    JOIN @extschema@.outbox o ON o.id = ids[u.item];
+    JOIN @extschema@.outbox o ON o.id = ids[u.item]
+    CROSS JOIN LATERAL @extschema@._redact(
+        errors[u.item], (o.recipients || o.cc || o.bcc)::text[], o.data ->> 'code'
+    ) r (error);
     RAISE LOG USING
         MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(lost), verb),
         DETAIL = format('The first has id %s. They may go out twice.', lost[1]);

@@ -1,0 +1,155 @@
+//! The documents keep to what is there: each test that they name exists, and each file that they lead to.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The documents, by their paths.
+fn documents() -> Vec<(PathBuf, String)> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(root().join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    paths.push(root().join("README.md"));
+    paths
+        .into_iter()
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            (path, text)
+        })
+        .collect()
+}
+
+/// What stands between backticks within a line.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter(|line| !line.starts_with("```"))
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// The tests that a text names: a program of `tests/`, or `lib` and a module of `src/`, and a name.
+fn named_tests(text: &str) -> BTreeSet<String> {
+    quoted(text)
+        .filter(|name| {
+            name.contains("::")
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:-".contains(c))
+                && *name != "program::test"
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether a source has a test of this name, in a block of `proptest!` or as a function.
+fn has_test(source: &Path, name: &str) -> bool {
+    let text = fs::read_to_string(source).unwrap_or_default();
+    let mut is_test = false;
+    text.lines().any(|line| {
+        let line = line.trim();
+        if line.starts_with("#[test]") {
+            is_test = true;
+        } else if is_test && !line.starts_with('#') {
+            is_test = false;
+            return line
+                .strip_prefix("fn ")
+                .is_some_and(|rest| rest.split('(').next() == Some(name));
+        }
+        false
+    })
+}
+
+fn exists(test: &str) -> bool {
+    let tests = root().join("tests");
+    let parts: Vec<&str> = test.split("::").collect();
+    match parts[..] {
+        ["regress", name] => tests.join(format!("pg_regress/sql/{name}.sql")).is_file(),
+        ["isolation", name] => tests.join(format!("isolation/specs/{name}.spec")).is_file(),
+        ["lib", module, name] => has_test(&root().join(format!("src/{module}.rs")), name),
+        [program, name] => has_test(&tests.join(format!("{program}.rs")), name),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_named_test_exists() {
+    let mut named = BTreeSet::new();
+    for (path, text) in documents() {
+        for test in named_tests(&text) {
+            assert!(exists(&test), "{}: there is no {test}", path.display());
+            named.insert(test);
+        }
+    }
+    assert!(named.len() >= 40, "only {} tests are named", named.len());
+    for missing in [
+        "accounts::no_such_test",
+        "nowhere::rolling_back_is_no_way_to_guess_on",
+        "lib::token::no_such_test",
+        "regress::nothing",
+        // A function, but no test.
+        "accounts::redeem",
+    ] {
+        assert!(!exists(missing), "{missing}");
+    }
+}
+
+#[test]
+fn every_claim_of_the_security_page_names_its_test() {
+    let text = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let mut claims = 0;
+    for section in [
+        "Who reads and does what",
+        "Links",
+        "The key",
+        "Hostile surroundings",
+    ] {
+        let (_, rest) = text
+            .split_once(&format!("\n## {section}\n"))
+            .unwrap_or_else(|| panic!("there is no section {section}"));
+        let body = rest.split("\n## ").next().unwrap();
+        for claim in body.split("\n- ").skip(1) {
+            // What the server's version does is not ours to test.
+            if claim.starts_with("On PostgreSQL") {
+                continue;
+            }
+            assert!(
+                !named_tests(claim).is_empty(),
+                "{section}: which test holds this?\n{claim}"
+            );
+            claims += 1;
+        }
+    }
+    assert!(claims >= 25, "only {claims} claims were found");
+}
+
+#[test]
+fn every_link_to_a_file_leads_to_one() {
+    let mut links = 0;
+    for (path, text) in documents() {
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            assert!(
+                path.parent().unwrap().join(target).exists(),
+                "{}: {target}",
+                path.display()
+            );
+            links += 1;
+        }
+    }
+    assert!(links >= 4, "only {links} links were found");
+}
