@@ -6,6 +6,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`token`] | the wire format: sign, parse, verify (pure) |
+//! | [`secret_file`] | reading files with secrets (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
@@ -13,6 +14,7 @@
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
+//! | [`delivery`] | delivering the outbox over HTTP |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
@@ -50,6 +52,7 @@ mod random;
 mod registry;
 mod retry;
 mod scan;
+mod secret_file;
 mod server;
 mod settings;
 mod signing;
