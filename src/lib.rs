@@ -161,6 +161,7 @@ pub extern "C-unwind" fn _PG_init() {
         PRELOADED.store(true, Ordering::Relaxed);
         registry::reserve();
         wake::reserve();
+        delivery::bucket::reserve();
         ddl::hook();
         launcher::register();
     }

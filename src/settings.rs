@@ -15,6 +15,8 @@ use pgrx::prelude::*;
 
 use crate::batch::Rule;
 
+pub mod pace;
+
 /// The channel's boot value, the name that listeners of the original system know.
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
 /// Where senders outside the server hear that there is mail for them.
@@ -204,6 +206,7 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    pace::define();
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
 }
