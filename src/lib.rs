@@ -108,11 +108,17 @@ extension_sql_file!(
     requires = ["settle"]
 );
 extension_sql_file!(
-    "../sql/60_worker.sql",
-    name = "worker",
+    "../sql/55_budgets.sql",
+    name = "budgets",
     requires = ["handout"]
 );
-extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["worker"]);
+extension_sql_file!(
+    "../sql/60_worker.sql",
+    name = "worker",
+    requires = ["budgets"]
+);
+extension_sql_file!("../sql/62_waits.sql", name = "waits", requires = ["worker"]);
+extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["waits"]);
 extension_sql_file!(
     "../sql/70_redeem.sql",
     name = "redeem",
