@@ -326,7 +326,10 @@ AS $$
         min(greatest(l.urgent_room, 0)),
         max(l.ends) FILTER (WHERE l.urgent_room <= 0),
         (array_agg(
-            format('the budget of %s a %s is spent until %s', l.amount, l.period, l.ends)
+            format(
+                'the budget of %s per %s is spent until %s UTC',
+                l.amount, l.period, to_char(l.ends AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')
+            )
             ORDER BY l.ends DESC
         ) FILTER (WHERE l.room <= 0))[1]
     FROM (
