@@ -1,4 +1,5 @@
 //! Delivering the outbox over HTTP from inside the server.
 
+pub mod guard;
 pub mod message;
 pub mod providers;

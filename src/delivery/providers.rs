@@ -71,7 +71,7 @@ pub enum Verdict {
 }
 
 /// How one provider is spoken to.
-pub trait Provider {
+pub trait Provider: Send + Sync {
     /// The value of `mailroom.sender` that chooses it.
     fn name(&self) -> &'static str;
 
