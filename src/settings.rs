@@ -256,6 +256,11 @@ pub fn batch_rule() -> Rule {
     }
 }
 
+/// `mailroom.lease`.
+pub fn lease() -> Duration {
+    Duration::from_secs(u64::from(LEASE.get().unsigned_abs()))
+}
+
 /// `mailroom.poll_interval`.
 pub fn poll_interval() -> Duration {
     millis(POLL_INTERVAL.get())

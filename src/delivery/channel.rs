@@ -18,6 +18,8 @@ const UNANSWERED: usize = 16;
 /// The pause after the first probe that failed; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// The longest while only a few messages say so, that others may not have to wait for long.
+const LONGEST_DOUBT: Duration = Duration::from_secs(10);
 /// The same for a provider that asks for less without saying when to come again.
 const FIRST_BREATH: Duration = Duration::from_millis(250);
 const LONGEST_BREATH: Duration = Duration::from_secs(60);
@@ -41,6 +43,8 @@ pub enum Sign {
     Throttles(String, Option<Duration>),
     /// It wants nothing any more.
     Refuses(String),
+    /// It is nowhere that may be dialled.
+    Denied(String),
 }
 
 /// What becomes of the message.
@@ -67,8 +71,6 @@ enum State {
         since: Time,
         probe_at: Time,
         probing: bool,
-        /// Only one message says so: another one may say something else.
-        doubtful: bool,
         reason: String,
     },
 }
@@ -159,17 +161,9 @@ impl Channel {
         }
     }
 
-    /// More mail has come: if only one message says that the channel is broken, ask with another.
-    pub fn hear_of_mail(&mut self, now: Time) {
-        if let State::Paused {
-            probe_at,
-            doubtful: doubtful @ true,
-            ..
-        } = &mut self.state
-        {
-            *probe_at = now;
-            *doubtful = false;
-        }
+    /// Whether nothing is sent but probes.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused { .. })
     }
 
     /// What may be sent now.
@@ -224,8 +218,14 @@ impl Channel {
             Sign::Works => self.works(now, id, turn),
             Sign::Fails(reason) => self.fails(now, id, turn, &reason, Disposal::Settle),
             Sign::Unreached(reason) => self.fails(now, id, turn, &reason, Disposal::Release),
-            Sign::Throttles(reason, after) => self.throttles(now, id, reason, after),
+            Sign::Throttles(reason, after) => self.throttles(now, id, turn, reason, after),
             Sign::Refuses(reason) => self.refuses(now, id, turn, reason),
+            Sign::Denied(reason) => {
+                if turn >= self.turn {
+                    self.pause(now, &reason);
+                }
+                Disposal::Release
+            }
         }
     }
 
@@ -242,6 +242,8 @@ impl Channel {
                 return Disposal::Settle;
             }
             self.state = State::Open;
+            self.turn = 0;
+            self.refused.clear();
             self.news.push(News::Resumed(now.saturating_sub(since)));
         }
         self.pauses = 0;
@@ -265,15 +267,15 @@ impl Channel {
         reason: &str,
         spared: Disposal,
     ) -> Disposal {
-        if matches!(self.state, State::Paused { .. }) {
+        if self.is_paused() {
             if turn >= self.turn {
-                self.pause(now, reason, false);
+                self.pause(now, reason);
             }
             return spared;
         }
         self.unanswered.insert(id);
         if self.unanswered.len() >= UNANSWERED {
-            self.pause(now, reason, false);
+            self.pause(now, reason);
             return spared;
         }
         Disposal::Settle
@@ -283,14 +285,17 @@ impl Channel {
         &mut self,
         now: Time,
         id: i64,
+        turn: u64,
         reason: String,
         after: Option<Duration>,
     ) -> Disposal {
         if self.accuse(id, PATIENCE) {
             return Disposal::Charge;
         }
-        if let State::Paused { .. } = self.state {
-            self.pause(now, &reason, false);
+        if self.is_paused() {
+            if turn >= self.turn {
+                self.pause(now, &reason);
+            }
             return Disposal::Release;
         }
         let fresh = matches!(self.state, State::Open);
@@ -312,9 +317,10 @@ impl Channel {
 
     fn refuses(&mut self, now: Time, id: i64, turn: u64, reason: String) -> Disposal {
         let charged = self.accuse(id, 1);
-        if let State::Paused { .. } = self.state {
+        if self.is_paused() {
             if turn >= self.turn {
-                self.pause(now, &reason, false);
+                self.refused.insert(id);
+                self.pause_for(now, &reason, self.longest());
             }
             return Disposal::Release;
         }
@@ -333,7 +339,7 @@ impl Channel {
     /// What becomes of those that wait; `None` when that is still open. `alone`: nothing else is under way or
     /// at hand that could tell.
     pub fn decide(&mut self, now: Time, alone: bool) -> Option<Disposal> {
-        if matches!(self.state, State::Paused { .. }) {
+        if self.is_paused() {
             return Some(Disposal::Release);
         }
         let different = self.refused.len();
@@ -344,12 +350,25 @@ impl Channel {
             return None;
         }
         let reason = std::mem::take(&mut self.refusal);
-        self.pause(now, &reason, different < REFUSED);
+        self.pause_for(now, &reason, self.longest());
         Some(Disposal::Release)
     }
 
-    /// Pauses for a reason that no message told, such as settings that make no sense.
-    pub fn pause(&mut self, now: Time, why: &str, doubtful: bool) {
+    /// How long a pause may be, by how many messages were refused.
+    fn longest(&self) -> Duration {
+        if self.refused.len() < REFUSED {
+            LONGEST_DOUBT
+        } else {
+            LONGEST_PAUSE
+        }
+    }
+
+    /// Pauses, or goes on pausing: for a reason that concerns all messages.
+    pub fn pause(&mut self, now: Time, why: &str) {
+        self.pause_for(now, why, LONGEST_PAUSE);
+    }
+
+    fn pause_for(&mut self, now: Time, why: &str, longest: Duration) {
         let (since, known) = match &self.state {
             State::Paused { since, reason, .. } => (*since, reason == why),
             _ => (now, false),
@@ -358,17 +377,15 @@ impl Channel {
             self.news.push(News::Paused(why.to_owned()));
         }
         self.pauses = self.pauses.saturating_add(1);
-        let pause = doubled(FIRST_PAUSE, self.pauses, LONGEST_PAUSE);
+        let pause = doubled(FIRST_PAUSE, self.pauses, longest);
         self.state = State::Paused {
             since,
             probe_at: now.saturating_add(pause),
             probing: false,
-            doubtful,
             reason: why.to_owned(),
         };
         // Until a probe is handed over, nothing under way tells of the channel as it is now.
         self.turn = u64::MAX;
-        self.refused.clear();
         self.unanswered.clear();
     }
 
@@ -460,17 +477,16 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_does_until_another_one_comes() {
+    fn alone_it_does_until_another_one_goes_through() {
         let mut channel = Channel::new(64);
         channel.note_turn(1);
         channel.judge(seconds(0), 7, 1, refuses());
         assert_eq!(channel.decide(seconds(0), true), Some(Disposal::Release));
         assert!(paused(&channel));
-        channel.hear_of_mail(seconds(0));
-        assert_eq!(channel.permit(seconds(0)), Permit::Probe);
+        assert_eq!(channel.permit(seconds(1)), Permit::Probe);
         assert!(channel.is_suspect(7));
         channel.note_probe(2);
-        assert_eq!(channel.permit(seconds(0)), Permit::Probing);
+        assert_eq!(channel.permit(seconds(1)), Permit::Probing);
         assert_eq!(channel.judge(seconds(2), 8, 2, Sign::Works), Disposal::Settle);
         assert!(!paused(&channel));
         assert_eq!(channel.take_news().last(), Some(&News::Resumed(seconds(2))));
@@ -480,7 +496,7 @@ mod tests {
     #[test]
     fn probes_back_off_up_to_ten_minutes() {
         let mut channel = Channel::new(64);
-        channel.pause(seconds(0), "http 401", false);
+        channel.pause(seconds(0), "http 401");
         let mut now = seconds(0);
         let mut pauses = Vec::new();
         for turn in 1..=12 {
@@ -500,10 +516,28 @@ mod tests {
     }
 
     #[test]
+    fn while_one_message_says_so_nobody_waits_for_long() {
+        let mut channel = Channel::new(64);
+        channel.judge(seconds(0), 7, 1, refuses());
+        channel.decide(seconds(0), true);
+        let mut now = seconds(0);
+        for turn in 2..20 {
+            let Permit::Nothing(until) = channel.permit(now) else {
+                panic!("a pause");
+            };
+            assert!(until - now <= LONGEST_DOUBT);
+            now = until;
+            assert_eq!(channel.permit(now), Permit::Probe);
+            channel.note_probe(turn);
+            channel.judge(now, 7, turn, refuses());
+        }
+    }
+
+    #[test]
     fn what_was_under_way_before_the_pause_does_not_end_it() {
         let mut channel = Channel::new(64);
         channel.note_turn(3);
-        channel.pause(seconds(0), "http 401", false);
+        channel.pause(seconds(0), "http 401");
         assert_eq!(channel.judge(seconds(0), 1, 3, Sign::Works), Disposal::Settle);
         assert!(paused(&channel));
     }

@@ -139,6 +139,7 @@ impl Dispatcher {
                         status: reply.status,
                         headers: &reply.headers,
                         body: &reply.body,
+                        now: SystemTime::now(),
                     };
                     let mut verdicts = provider.verdicts(count, &answer);
                     if verdicts.len() != count {
