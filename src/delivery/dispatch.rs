@@ -187,13 +187,6 @@ fn unsent(parcel: Parcel) -> Report {
     }
 }
 
-async fn sleep_until(origin: Instant, wake: Option<Time>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until((origin + wake).into()).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// A parcel in a request. Reports it as given up unless somebody said what became of it, so that a panic or
 /// an end in the middle loses nothing.
 struct Flight {
