@@ -296,14 +296,14 @@ CREATE FUNCTION @extschema@._release_within_budget(ids bigint[], claimant text, 
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
-DECLARE
-    claimed CONSTANT timestamptz[] := ARRAY(
-        SELECT o.claimed_at
-        FROM @extschema@._held(ids, @extschema@._claimant(claimant), attempts) h
-        JOIN @extschema@.outbox o ON o.ctid = h.place
-    );
 BEGIN
-    PERFORM @extschema@._return_shares(claimed);
+    IF EXISTS (SELECT FROM @extschema@.budgets) THEN
+        PERFORM @extschema@._return_shares(ARRAY(
+            SELECT o.claimed_at
+            FROM @extschema@._held(ids, @extschema@._claimant(claimant), attempts) h
+            JOIN @extschema@.outbox o ON o.ctid = h.place
+        ));
+    END IF;
     RETURN @extschema@.mailroom_release(ids, claimant, attempts);
 END;
 $$;

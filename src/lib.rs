@@ -28,6 +28,7 @@
 //! | [`notify`] | LISTEN from a worker |
 //! | [`launcher`] | one worker for each database that has the extension |
 //! | [`worker`] | the worker |
+//! | [`delivery`] | sending over HTTP |
 //! | [`server`] | what differs between server versions |
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +39,6 @@ mod address;
 mod batch;
 mod compose;
 mod ddl;
-#[allow(dead_code, reason = "what it is made of comes next")]
 mod delivery;
 mod due;
 mod failures;
@@ -103,9 +103,14 @@ extension_sql_file!(
     requires = ["claim"]
 );
 extension_sql_file!(
+    "../sql/47_deliver.sql",
+    name = "deliver",
+    requires = ["settle"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["settle"]
+    requires = ["deliver"]
 );
 extension_sql_file!(
     "../sql/55_budgets.sql",
@@ -168,6 +173,7 @@ pub extern "C-unwind" fn _PG_init() {
         registry::reserve();
         wake::reserve();
         delivery::bucket::reserve();
+        delivery::report::reserve();
         ddl::hook();
         launcher::register();
     }

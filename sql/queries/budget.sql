@@ -1,1 +1,1 @@
-SELECT room, frees_at, urgent_room, urgent_frees_at, reason FROM _budget()
+SELECT room, frees_at FROM _budget()

@@ -6,11 +6,12 @@
 //! an empty bucket.
 
 use std::cell::UnsafeCell;
+use std::time::Duration;
 
 use pgrx::prelude::*;
 use pgrx::{PgSharedMemoryInitialization, pg_shmem_init};
 
-use super::pace::{Bucket, Granted};
+use super::pace::{Bucket, Granted, Rate};
 use crate::settings::pace as settings;
 
 struct SharedBucket {
@@ -62,25 +63,25 @@ pub fn reserve() {
     pg_shmem_init!(BUCKET);
 }
 
-/// Asks for `wanted` messages; as many as it grants may go now, and no more before it is asked again. Each
-/// granted one that does not go after all is to be given back.
-pub fn grant(wanted: u32) -> Granted {
-    match settings::rate() {
-        None => Granted::unlimited(wanted),
-        Some(rate) => bucket().grant(rate, monotonic, wanted),
-    }
+/// The rate in force; `None` without one.
+pub fn rate() -> Option<Rate> {
+    settings::rate()
+}
+
+/// Asks for `wanted` messages at this rate; as many as it grants may go now, and no more before it is asked again.
+/// What does not go after all is to be given back.
+pub fn grant(rate: Rate, wanted: u32) -> Granted {
+    bucket().grant(rate, monotonic, wanted)
 }
 
 /// Gives back what did not go.
-pub fn give_back(granted: Granted, unused: u32) {
-    bucket().give_back(granted, unused);
+pub fn give_back(rate: Rate, unused: u32) {
+    bucket().give_back(rate, unused);
 }
 
 /// How long until so many may go at once, or as many as ever may.
-pub fn wait_for(wanted: u32) -> std::time::Duration {
-    settings::rate().map_or(std::time::Duration::ZERO, |rate| {
-        bucket().wait_for(rate, monotonic, wanted)
-    })
+pub fn wait_for(rate: Rate, wanted: u32) -> Duration {
+    bucket().wait_for(rate, monotonic, wanted)
 }
 
 /// Nanoseconds of the machine's monotonic clock: unlike an `Instant` they mean the same in every process.

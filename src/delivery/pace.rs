@@ -15,20 +15,28 @@ pub struct Rate {
     /// Nanoseconds from one message to the next, rounded up: never faster than said.
     interval: u64,
     burst: u32,
+    per_second: u32,
 }
 
 impl Rate {
-    /// `per_second` messages, at least 1; `burst` of them at once, 0 for as many as come in a tenth of a second.
+    /// `per_second` messages, at least 1; `burst` of them at once, 0 for as many as come in a tenth of a second,
+    /// and two at least: with one alone, whoever comes a moment late has lost that moment.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let per_second = per_second.max(1);
         let burst = match burst {
-            0 => per_second / 10,
+            0 => (per_second / 10).max(2),
             burst => burst,
         };
         Self {
             interval: SECOND.div_ceil(u64::from(per_second)),
-            burst: burst.max(1),
+            burst,
+            per_second,
         }
+    }
+
+    /// As it was set.
+    pub fn per_second(self) -> u32 {
+        self.per_second
     }
 
     /// The most that are ever granted at once.
@@ -56,19 +64,6 @@ pub struct Granted {
     pub count: u32,
     /// How long until one more may; `None` if all that were wanted may go now.
     pub wait: Option<Duration>,
-    /// Nanoseconds that each of them stands for, should some be given back.
-    interval: u64,
-}
-
-impl Granted {
-    /// As many as were wanted, without any limit.
-    pub fn unlimited(count: u32) -> Self {
-        Self {
-            count,
-            wait: None,
-            interval: 0,
-        }
-    }
 }
 
 impl Bucket {
@@ -102,7 +97,6 @@ impl Bucket {
                     return Granted {
                         count,
                         wait: (count < wanted).then(|| Duration::from_nanos(one_more)),
-                        interval: rate.interval,
                     };
                 }
                 Err(other) => seen = other,
@@ -122,10 +116,8 @@ impl Bucket {
     }
 
     /// Takes back `unused` of what was granted.
-    pub fn give_back(&self, granted: Granted, unused: u32) {
-        let time = granted
-            .interval
-            .saturating_mul(u64::from(unused.min(granted.count)));
+    pub fn give_back(&self, rate: Rate, unused: u32) {
+        let time = rate.time_of(unused);
         let _ = self
             .full_at
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |full_at| {
@@ -189,7 +181,7 @@ mod tests {
 
     #[test]
     fn one_after_a_rest_goes_at_once() {
-        let rate = Rate::new(1, 0);
+        let rate = Rate::new(1, 1);
         let bucket = full(rate);
         let one = bucket.grant(rate, || START, 1);
         assert_eq!((one.count, one.wait), (1, None));
@@ -200,8 +192,8 @@ mod tests {
     #[test]
     fn the_burst_by_default_is_a_tenth_of_a_second() {
         assert_eq!(Rate::new(100, 0).burst(), 10);
-        assert_eq!(Rate::new(5, 0).burst(), 1);
-        assert_eq!(Rate::new(0, 0).burst(), 1);
+        assert_eq!(Rate::new(5, 0).burst(), 2);
+        assert_eq!(Rate::new(0, 0).burst(), 2);
         assert_eq!(Rate::new(5, 50).burst(), 50);
     }
 
@@ -209,14 +201,12 @@ mod tests {
     fn what_is_given_back_can_go_again_at_once() {
         let rate = Rate::new(10, 10);
         let bucket = full(rate);
-        let granted = bucket.grant(rate, || START, 10);
-        bucket.give_back(granted, 4);
+        assert_eq!(bucket.grant(rate, || START, 10).count, 10);
+        bucket.give_back(rate, 4);
         assert_eq!(bucket.grant(rate, || START, 10).count, 4);
         // Never more than it was.
-        bucket.give_back(granted, 1_000);
+        bucket.give_back(rate, u32::MAX);
         assert_eq!(bucket.grant(rate, || START, 1_000).count, 10);
-        bucket.give_back(Granted::unlimited(5), 5);
-        assert_eq!(bucket.grant(rate, || START, 10).count, 0);
     }
 
     #[test]
@@ -285,7 +275,7 @@ mod tests {
                 prop_assert!(granted.count <= wanted.min(rate.burst()));
                 prop_assert_eq!(granted.wait.is_some(), granted.count < wanted);
                 let unused = unused.min(granted.count);
-                bucket.give_back(granted, unused);
+                bucket.give_back(rate, unused);
                 sent.push((now, u64::from(granted.count - unused)));
             }
             for from in 0..sent.len() {

@@ -25,7 +25,7 @@ pub fn define() {
     GucRegistry::define_int_guc(
         c"mailroom.rate_burst",
         c"How many of them may go at once after a rest.",
-        c"0 for what mailroom.rate_limit allows in a tenth of a second; a batch is never larger than this.",
+        c"0 for what mailroom.rate_limit allows in a tenth of a second, two at least; batches are at most half as large.",
         &RATE_BURST,
         0,
         1_000_000,

@@ -1,1 +1,0 @@
-SELECT _release_within_budget($1, $2, $3)
