@@ -43,7 +43,10 @@ fn token_mail_and_messages_are_delivered_with_one_id_each() {
         .collect();
     assert_eq!(ids, theirs);
     let seen = seen.lock().unwrap();
-    let token_mail = seen.iter().find(|request| request.says("activation")).unwrap();
+    let token_mail = seen
+        .iter()
+        .find(|request| request.says("activation"))
+        .unwrap();
     let signed = token_mail.body.split('"').find(|part| part.len() == 86);
     assert!(signed.is_some(), "no signed token in {}", token_mail.body);
     // Once it is sent, the token is nowhere any more.
@@ -58,7 +61,11 @@ fn token_mail_and_messages_are_delivered_with_one_id_each() {
 fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
     let receiver = Receiver::start(|request| {
         // The first attempts of some messages fail, each in its own way; by the id, hence the same each time.
-        let kind = request.message_id().bytes().fold(0_u32, |sum, byte| sum + u32::from(byte)) % 18;
+        let kind = request
+            .message_id()
+            .bytes()
+            .fold(0_u32, |sum, byte| sum + u32::from(byte))
+            % 18;
         match kind {
             0..=5 if request.attempt > 2 => status(200),
             0 => status(500),
@@ -75,16 +82,25 @@ fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
     post.hurry_until_ended(200);
     assert_eq!(post.count("state = 'sent'"), 200);
     // What happened is told, and nothing of what was sent.
-    assert!(number(&mut post.client, "SELECT count(*) FROM attempts WHERE status = 500") > 0);
+    assert!(
+        number(
+            &mut post.client,
+            "SELECT count(*) FROM attempts WHERE status = 500"
+        ) > 0
+    );
     for reason in ["timeout after", "no answer", "broke off"] {
         let query = format!("SELECT count(*) FROM attempts WHERE error LIKE '%{reason}%'");
-        assert!(number(&mut post.client, &query) > 0, "no attempt tells of {reason}");
+        assert!(
+            number(&mut post.client, &query) > 0,
+            "no attempt tells of {reason}"
+        );
     }
 }
 
 #[test]
 fn a_permanent_error_ends_its_mail_alone() {
-    let receiver = Receiver::start(|request| status(if request.says("poison") { 422 } else { 200 }));
+    let receiver =
+        Receiver::start(|request| status(if request.says("poison") { 422 } else { 200 }));
     let mut post = Post::start(&receiver, &[]);
     post.client
         .batch_execute("SELECT mailroom_send('p@example.com', 'poison', 'Text')")
@@ -125,7 +141,10 @@ fn slow_answers_hold_up_nobody() {
     });
     let mut post = Post::start(
         &receiver,
-        &["mailroom.http_concurrency = 4", "mailroom.http_timeout = '60s'"],
+        &[
+            "mailroom.http_concurrency = 4",
+            "mailroom.http_timeout = '60s'",
+        ],
     );
     post.client
         .batch_execute(
