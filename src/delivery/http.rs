@@ -120,10 +120,12 @@ impl Client {
         let connection = capture_connection(&mut outgoing);
         match tokio::time::timeout(self.timeout, self.exchange(outgoing)).await {
             Ok(outcome) => outcome,
-            Err(_) if connection.connection_metadata().is_none() => {
-                Err(Trouble::Unreached("timeout before a connection was there".to_owned()))
-            }
-            Err(_) => Err(Trouble::Unclear("timeout after the request was written".to_owned())),
+            Err(_) if connection.connection_metadata().is_none() => Err(Trouble::Unreached(
+                "timeout before a connection was there".to_owned(),
+            )),
+            Err(_) => Err(Trouble::Unclear(
+                "timeout after the request was written".to_owned(),
+            )),
         }
     }
 
@@ -144,7 +146,8 @@ impl Client {
                     }
                 }
                 Some(Err(_)) => {
-                    let reason = format!("the answer broke off after status {}", head.status.as_u16());
+                    let reason =
+                        format!("the answer broke off after status {}", head.status.as_u16());
                     return Err(Trouble::Unclear(reason));
                 }
                 None => break,
