@@ -89,10 +89,11 @@ GRANT USAGE ON SCHEMA @extschema@ TO
 -- key on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@.templates, @extschema@.requests TO mailroom_admin;
+    @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_admin;
 GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links,
-    @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached TO mailroom_admin;
+    @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
+    @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
 -- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
 GRANT EXECUTE ON FUNCTION
     @extschema@._attached_insert(),
@@ -102,7 +103,9 @@ GRANT EXECUTE ON FUNCTION
 TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
+    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq,
+    @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day, @extschema@._spent_month
+    TO mailroom_admin;
 
 -- mailroom_app: registers people, and checks the link of a mail. It sees no token and no mail.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
@@ -217,6 +220,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_release(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
     @extschema@.mailroom_extend(bigint[], interval, text, integer[]),
+    @extschema@._take_over(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._lease(),
     @extschema@._backoff(integer),
@@ -243,6 +247,23 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text),
     @extschema@._purge(integer)
 TO mailroom_sender;
+-- It keeps to the budgets, and counts what it takes out of them.
+GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets TO mailroom_sender;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+    @extschema@._spent_month TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._period_number(@extschema@.budget_period, timestamptz),
+    @extschema@._period_start(@extschema@.budget_period, bigint),
+    @extschema@._budget_use(timestamptz),
+    @extschema@._lock_budgets(),
+    @extschema@._unlock_budgets(),
+    @extschema@._take_shares(integer, boolean),
+    @extschema@._return_shares(timestamptz[]),
+    @extschema@._claim_urgent(integer, interval, text),
+    @extschema@._claim_within_budget(integer, interval, text),
+    @extschema@._release_within_budget(bigint[], text, integer[]),
+    @extschema@._budget()
+TO mailroom_sender;
 -- It composes what it sends.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
@@ -262,11 +283,23 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailr
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.attempts, @extschema@.outbox_history TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report() TO mailroom_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._delivery_report()
+    TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token, account, priority, state, send_at, expires_at, attempts, max_attempts,
     last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
+
+-- And what is left of the budgets, and why mail waits.
+GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_monitor;
+GRANT SELECT ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+    @extschema@._spent_month TO mailroom_monitor;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._period_number(@extschema@.budget_period, timestamptz),
+    @extschema@._period_start(@extschema@.budget_period, bigint),
+    @extschema@._budget_use(timestamptz),
+    @extschema@._budget()
+TO mailroom_monitor;
 
 -- mailroom_definer: what the functions need that it owns. The triggers on accounts, tokens and outbox work for people
 -- who may not write the tables behind them; an application redeems and requests links without seeing a token, asks who

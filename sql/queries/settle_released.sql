@@ -1,0 +1,1 @@
+SELECT cardinality(_release_within_budget($1, $2, $3))
