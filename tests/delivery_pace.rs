@@ -1,0 +1,214 @@
+//! The pace of delivery: one rate for all databases of the server, and budgets that survive what the server does
+//! not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+mod post;
+mod receiver;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Stop, eventually, number};
+use post::Post;
+use postgres::Client;
+use receiver::{Receiver, status};
+
+/// Waits until the month lasts for a while, and has lasted for a moment: what the tests count must be of one.
+fn within_a_month(client: &mut Client) {
+    let query = "SELECT (extract(epoch FROM date_trunc('month', clock_timestamp(), 'UTC') \
+                 + interval '1 month' - clock_timestamp()) > 600 \
+                 AND clock_timestamp() - date_trunc('month', clock_timestamp(), 'UTC') > interval '2 s')::integer::bigint";
+    while number(client, query) == 0 {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn spent(client: &mut Client) -> i64 {
+    number(client, "SELECT spent FROM mailroom_budgets")
+}
+
+#[test]
+fn two_databases_share_one_rate() {
+    const RATE: f64 = 100.0;
+    const BURST: f64 = 10.0;
+    const EACH: i64 = 120;
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&arrivals);
+    let receiver = Receiver::start(move |request| {
+        log.lock().unwrap().push(request.at);
+        status(200)
+    });
+    let mut post = Post::start(
+        &receiver,
+        &["mailroom.rate_limit = 100", "mailroom.rate_burst = 10"],
+    );
+    let mut other = post.cluster.create_database("other");
+    post.cluster.worker("other");
+    let start = Instant::now();
+    other
+        .execute(
+            "SELECT count(mailroom_send('b@example.com', 'Hello ' || i, 'Text')) \
+             FROM generate_series(1, $1::bigint) i",
+            &[&EACH],
+        )
+        .unwrap();
+    post.send(EACH);
+    post.wait_until_ended(EACH);
+    eventually("the other database's mail to be sent", || {
+        let sent = number(
+            &mut other,
+            "SELECT count(*) FROM outbox WHERE state = 'sent'",
+        );
+        (sent == EACH).then_some(())
+    });
+    let mut arrivals = arrivals.lock().unwrap().clone();
+    arrivals.sort();
+    assert_eq!(arrivals.len() as i64, 2 * EACH);
+    // Whenever one arrives, no more have than the burst and the rate since the start allow.
+    for (index, at) in arrivals.iter().enumerate() {
+        let allowed = BURST + RATE * at.duration_since(start).as_secs_f64();
+        assert!(
+            (index + 1) as f64 <= allowed,
+            "{} messages after {:?}",
+            index + 1,
+            at.duration_since(start)
+        );
+    }
+}
+
+#[test]
+fn a_new_rate_is_in_force_without_a_restart() {
+    let receiver = Receiver::start(|_| status(200));
+    // So slow that nothing would ever go.
+    let mut post = Post::start(&receiver, &["mailroom.rate_limit = 1"]);
+    post.send(200);
+    post.wait_for("state = 'sent'", 1);
+    assert!(post.count("state = 'sent'") < 200);
+    post.set("mailroom.rate_limit", "0");
+    post.wait_for("state = 'sent'", 200);
+}
+
+#[test]
+fn what_is_beyond_a_budget_waits_with_the_reason_and_survives_a_crash() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 3)")
+        .unwrap();
+    post.send(10);
+    post.wait_for("state = 'sent'", 3);
+    post.wait_for_status("budget", "the budget of 3 per month is spent");
+    let waits = "SELECT count(*) FROM outbox_waits WHERE reason LIKE 'the budget of 3 per month is spent until %'";
+    eventually("the rest to wait", || {
+        (number(&mut post.client, waits) == 7).then_some(())
+    });
+    assert_eq!(spent(&mut post.client), 3);
+    // What the worker claimed and gave back is nobody's failure.
+    assert_eq!(post.count("attempts > 0"), 0);
+    post.cluster.stop_server(Stop::Immediate);
+    post.cluster.start_server();
+    post.client = post.cluster.connect("app");
+    post.cluster.worker("app");
+    assert_eq!(spent(&mut post.client), 3, "the crash gave some back");
+    // The new worker looks as well; that it takes nothing is seen when it was asked to look and has.
+    post.client
+        .batch_execute("UPDATE budgets SET amount = 5")
+        .unwrap();
+    post.wait_for("state = 'sent'", 5);
+    post.wait_for_status("budget", "the budget of 5 per month is spent");
+    assert_eq!(receiver.count(), 5);
+    post.client.batch_execute("DELETE FROM budgets").unwrap();
+    post.wait_for("state = 'sent'", 10);
+    assert_eq!(receiver.count(), 10, "none went twice");
+}
+
+#[test]
+fn urgent_mail_has_its_reserve() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute(
+            "INSERT INTO budgets (period, amount, reserved_share) VALUES ('month', 4, 0.5)",
+        )
+        .unwrap();
+    post.send(10);
+    post.wait_for("state = 'sent'", 2);
+    post.wait_for_status("budget", "the budget of 4 per month is spent");
+    post.client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'ann'); \
+             UPDATE accounts SET status = 'active' WHERE login = 'ann'; \
+             SELECT mailroom_request_recovery('a@example.com')",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent' AND kind = 'password_recovery'", 1);
+    assert_eq!(post.count("state = 'sent'"), 3);
+    // In the end as much was taken out of the budget as was sent.
+    eventually("the shares to be right", || {
+        (spent(&mut post.client) == 3).then_some(())
+    });
+}
+
+#[test]
+fn what_is_given_back_has_cost_no_share() {
+    let receiver = Receiver::start(|_| status(401));
+    let mut post = Post::start(&receiver, &[]);
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 20)")
+        .unwrap();
+    post.send(20);
+    post.wait_for_status("channel", "paused");
+    let wake = "SELECT mailroom_worker_wake()";
+    eventually("some probes", || {
+        post.client.batch_execute(wake).unwrap();
+        (receiver.requests() > 8).then_some(())
+    });
+    receiver.react(|_| status(200));
+    eventually("all of it to be sent", || {
+        post.client.batch_execute(wake).unwrap();
+        (post.count("state = 'sent'") == 20).then_some(())
+    });
+    assert_eq!(post.count("attempts > 0"), 0);
+    assert_eq!(spent(&mut post.client), 20);
+}
+
+#[test]
+fn many_claimants_together_take_what_there_is_and_no_more() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    within_a_month(&mut client);
+    client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000)")
+        .unwrap();
+    let taken: i64 = std::thread::scope(|scope| {
+        let claimants: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = cluster.connect("app");
+                    let mut taken = 0;
+                    while spent(&mut client) < 1000 {
+                        taken += number(&mut client, "SELECT _take_shares(7, false)::bigint");
+                    }
+                    taken
+                })
+            })
+            .collect();
+        claimants
+            .into_iter()
+            .map(|claimant| claimant.join().unwrap())
+            .sum()
+    });
+    assert_eq!(taken, 1000);
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(number(&mut client, locks), 0);
+}
