@@ -24,7 +24,9 @@ use std::process::Command;
 /// The directory that `tests/run` installed the counterparts in.
 fn home() -> PathBuf {
     let home = std::env::var_os("MAILROOM_COUNTERPARTS").unwrap_or_else(|| {
-        panic!("MAILROOM_COUNTERPARTS is not set: run the tests with `make test`, which prepares them")
+        panic!(
+            "MAILROOM_COUNTERPARTS is not set: run the tests with `make test`, which prepares them"
+        )
     });
     PathBuf::from(home)
 }

@@ -8,37 +8,32 @@ use serde_json::{Value, json};
 use super::http;
 use super::process::Process;
 
-/// Prism: answers as an OpenAPI description says, and refuses what it does not allow.
+/// Prism: passes on the requests that an OpenAPI description allows, and refuses the others.
 pub struct Prism {
     pub port: u16,
     process: Process,
 }
 
 impl Prism {
-    /// Starts it with a description of the folder that `MAILROOM_SPECS` names.
-    pub fn start(description: &str) -> Self {
+    /// Starts it with a description of the folder that `MAILROOM_SPECS` names, before this server.
+    pub fn start(description: &str, upstream: &str) -> Self {
         let mut node = super::program("node");
         node.arg(super::module("@stoplight/prism-cli/dist/index.js"))
-            .args(["mock", "--errors", "--multiprocess=false"])
-            .args(["--host", "127.0.0.1", "--port", "0"])
-            .arg(specs().join(description));
+            .args(["proxy", "--errors", "--host", "127.0.0.1", "--port", "0"])
+            .arg(specs().join(description))
+            .arg(upstream);
         let mut process = Process::start(&node);
         let port = process.port("Prism is listening on http://127.0.0.1:");
         Self { port, process }
     }
 
-    /// The requests that it found fault with, as it says in its output.
+    /// The requests and answers that it found fault with, as it says in its output.
     pub fn complaints(&self) -> Vec<String> {
         let output = self.process.output();
-        let violations = output
+        let faults = output
             .lines()
-            .filter(|line| line.contains("Violation") || line.contains("NO_PATH_MATCHED"));
-        violations.map(str::to_owned).collect()
-    }
-
-    /// What it has printed.
-    pub fn output(&self) -> String {
-        self.process.output()
+            .filter(|line| line.contains('✖') || line.contains('⚠'));
+        faults.map(str::to_owned).collect()
     }
 }
 
@@ -111,6 +106,9 @@ impl Moto {
     /// The mails that it took.
     pub fn mails(&self) -> Vec<Value> {
         let data = http::ask(self.port, "GET", "/moto-api/data.json", None);
-        data["ses"]["Message"].as_array().cloned().unwrap_or_default()
+        data["ses"]["Message"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
     }
 }

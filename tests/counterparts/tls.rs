@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use super::process::directory;
 
 /// The password of the key stores; they are for tests and gone a minute later.
 pub const PASSWORD: &str = "password";
 
-/// An authority that nobody trusts by default, and a certificate of its for `localhost` and 127.0.0.1.
+/// An authority that nobody trusts by default, and a certificate of its for `localhost`, not for 127.0.0.1.
 pub struct Authority {
     /// Its own certificate.
     pub certificate: PathBuf,
@@ -20,6 +21,12 @@ pub struct Authority {
 }
 
 impl Authority {
+    /// The one of this test program.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Authority> = OnceLock::new();
+        SHARED.get_or_init(Self::create)
+    }
+
     pub fn create() -> Self {
         let home = directory();
         let run = |script: &str| {
@@ -35,7 +42,7 @@ impl Authority {
         run(&format!(
             "openssl req -x509 {ec} -keyout ca.key -out ca.pem -days 2 -subj '/CN=Test authority' \
                  -addext 'basicConstraints=critical,CA:TRUE' -addext 'keyUsage=critical,keyCertSign'
-             printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n' >extensions
+             printf 'subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n' >extensions
              openssl req {ec} -keyout server.key -out server.csr -subj '/CN=localhost'
              openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
                  -extfile extensions -out server.pem

@@ -1,6 +1,5 @@
 //! WireMock: any answer one can think of, and a journal of all that it got.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,13 +8,14 @@ use serde_json::{Value, json};
 
 use super::http;
 use super::process::Process;
+use super::tls::{Authority, PASSWORD};
 
 /// A running WireMock.
 pub struct WireMock {
     /// Where it listens for plain HTTP.
     pub port: u16,
-    /// Where it listens for HTTPS, if it was given a key.
-    pub https_port: Option<u16>,
+    /// Where it listens for HTTPS.
+    pub https_port: u16,
     process: Process,
 }
 
@@ -30,6 +30,8 @@ pub struct Received {
     pub body: String,
     /// E.g. `HTTP/2.0`.
     pub protocol: String,
+    /// When it came, in milliseconds since 1970.
+    pub at: i64,
 }
 
 impl Received {
@@ -50,29 +52,8 @@ impl Received {
 }
 
 impl WireMock {
-    /// Starts one that speaks plain HTTP/1.1 and HTTP/2.
-    pub fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    /// Starts one that speaks HTTPS as well, with the key and certificate of a PKCS #12 file.
-    pub fn start_tls(keystore: &Path, password: &str) -> Self {
-        let keystore = keystore.to_str().unwrap();
-        Self::start_with(&[
-            "--https-port",
-            "0",
-            "--https-keystore",
-            keystore,
-            "--keystore-type",
-            "PKCS12",
-            "--keystore-password",
-            password,
-            "--key-manager-password",
-            password,
-        ])
-    }
-
-    fn start_with(options: &[&str]) -> Self {
+    /// Starts one that speaks HTTP/1.1 and HTTP/2, in clear and with this authority's certificate.
+    pub fn start(authority: &Authority) -> Self {
         let mut java = Command::new("java");
         // Two of them share two cores with a server: start fast, and stay small.
         java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"])
@@ -82,10 +63,14 @@ impl WireMock {
             ))
             .args(["--port", "0", "--bind-address", "127.0.0.1"])
             .args(["--disable-banner", "--container-threads", "64"])
-            .args(options);
+            .args(["--https-port", "0", "--keystore-type", "PKCS12"])
+            .args(["--keystore-password", PASSWORD])
+            .args(["--key-manager-password", PASSWORD])
+            .arg("--https-keystore")
+            .arg(&authority.keystore);
         let mut process = Process::start(&java);
         let port = process.port("port:  ");
-        let https_port = (!options.is_empty()).then(|| process.port("https-port:  "));
+        let https_port = process.port("https-port:  ");
         Self {
             port,
             https_port,
@@ -96,7 +81,7 @@ impl WireMock {
     /// The one that the tests of this program share; each uses a [`WireMock::path`] of its own.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<WireMock> = OnceLock::new();
-        SHARED.get_or_init(Self::start)
+        SHARED.get_or_init(|| Self::start(Authority::shared()))
     }
 
     /// A path that nobody else uses.
@@ -110,15 +95,39 @@ impl WireMock {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
+    /// The address of a path over HTTPS, with the name of the certificate.
+    pub fn https_url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.https_port)
+    }
+
     /// Adds a stub mapping. The latest that fits a request answers it.
     pub fn stub(&self, mapping: &Value) {
         http::ask(self.port, "POST", "/__admin/mappings", Some(mapping));
     }
 
     /// Answers POSTs to a path in this way.
-    pub fn answer(&self, path: &str, response: Value) {
+    pub fn answer(&self, path: &str, response: &Value) {
         self.stub(&json!({
+            "priority": 9,
             "request": {"method": "POST", "urlPath": path},
+            "response": response,
+        }));
+    }
+
+    /// Answers the first event about a mail with this subject in this way, whatever else is said of the path.
+    pub fn answer_first(&self, path: &str, subject: &str, response: &Value) {
+        self.stub(&json!({
+            "priority": 1,
+            "scenarioName": format!("{path} {subject}"),
+            "requiredScenarioState": "Started",
+            "newScenarioState": "has failed",
+            "request": {
+                "method": "POST",
+                "urlPath": path,
+                "bodyPatterns": [
+                    {"matchesJsonPath": {"expression": "$.data.subject", "equalTo": subject}},
+                ],
+            },
             "response": response,
         }));
     }
@@ -126,27 +135,17 @@ impl WireMock {
     /// What has come to a path so far, in the order in which it came.
     pub fn received(&self, path: &str) -> Vec<Received> {
         let wanted = json!({"method": "POST", "urlPath": path});
-        let found = http::ask(
-            self.port,
-            "POST",
-            "/__admin/requests/find",
-            Some(&wanted),
-        );
+        let found = http::ask(self.port, "POST", "/__admin/requests/find", Some(&wanted));
         let requests = found["requests"].as_array().unwrap();
-        let mut requests: Vec<&Value> = requests.iter().collect();
-        requests.sort_by_key(|request| request["loggedDate"].as_i64().unwrap());
-        requests.into_iter().map(read).collect()
+        let mut requests: Vec<Received> = requests.iter().map(read).collect();
+        requests.sort_by_key(|request| request.at);
+        requests
     }
 
     /// How many requests have come to a path so far.
     pub fn count(&self, path: &str) -> usize {
         let wanted = json!({"method": "POST", "urlPath": path});
-        let found = http::ask(
-            self.port,
-            "POST",
-            "/__admin/requests/count",
-            Some(&wanted),
-        );
+        let found = http::ask(self.port, "POST", "/__admin/requests/count", Some(&wanted));
         usize::try_from(found["count"].as_u64().unwrap()).unwrap()
     }
 
@@ -173,5 +172,6 @@ fn read(request: &Value) -> Received {
         headers,
         body: request["body"].as_str().unwrap().to_owned(),
         protocol: request["protocol"].as_str().unwrap_or_default().to_owned(),
+        at: request["loggedDate"].as_i64().unwrap(),
     }
 }
