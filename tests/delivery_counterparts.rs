@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use counterparts::judge;
 use counterparts::scene::{
-    self, NEW_SECRET, SECRET, Scene, count, register, send, told, until_delivered,
+    NEW_SECRET, SECRET, Scene, count, register, send, told, until_delivered,
 };
 use counterparts::tls::Authority;
 use counterparts::wiremock::WireMock;
@@ -313,22 +313,17 @@ fn only_the_authority_of_ca_file_is_trusted_and_http_2_is_spoken() {
     };
     attempt(&mut app, "UnknownIssuer");
     assert_eq!(wiremock.count(&path), 0);
-    let set = |app: &mut postgres::Client, name: &str, value: &str| {
-        app.batch_execute(&format!("ALTER SYSTEM SET mailroom.{name} = '{value}'"))
-            .unwrap();
-        scene.cluster.reload();
-    };
     // Trusted, but for another name than this.
     let elsewhere = format!("https://127.0.0.1:{}{path}", wiremock.https_port);
-    set(&mut app, "endpoint", &elsewhere);
-    set(
+    scene.set(&mut app, "endpoint", &elsewhere);
+    scene.set(
         &mut app,
         "ca_file",
         Authority::shared().certificate.to_str().unwrap(),
     );
     attempt(&mut app, "not valid for name");
     assert_eq!(wiremock.count(&path), 0);
-    set(&mut app, "endpoint", &wiremock.https_url(&path));
+    scene.set(&mut app, "endpoint", &wiremock.https_url(&path));
     until_delivered(&mut app);
     let received = wiremock.received(&path);
     assert_eq!(received.len(), 1);

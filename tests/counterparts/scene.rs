@@ -7,7 +7,7 @@ use postgres::Client;
 use serde_json::Value;
 
 use super::audit::Audit;
-use crate::cluster::{Cluster, eventually, number};
+use crate::cluster::{Cluster, Stop, eventually, number};
 
 /// The credentials file, in the data directory.
 const CREDENTIALS: &str = "provider.conf";
@@ -57,6 +57,22 @@ impl Scene {
         let scene = Self::start("webhook", endpoint, &credentials, settings);
         let app = scene.cluster.create_database("app");
         (scene, app)
+    }
+
+    /// Starts the server again with a library under it, and variables in its environment.
+    pub fn restart_under(&self, source: &str, variables: &[(&str, &str)]) {
+        let library = self.cluster.compile_preload(source);
+        let mut environment = vec![("LD_PRELOAD", library.to_str().unwrap())];
+        environment.extend(variables);
+        self.cluster.stop_server(Stop::Fast);
+        self.cluster.start_server_under("", &environment);
+    }
+
+    /// Changes a setting of the whole server.
+    pub fn set(&self, app: &mut Client, name: &str, value: &str) {
+        app.batch_execute(&format!("ALTER SYSTEM SET mailroom.{name} = '{value}'"))
+            .unwrap();
+        self.cluster.reload();
     }
 
     /// Puts a new credentials file in the place of the old one, and remembers what must not leak.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::http;
 use super::process::Process;
+use super::tls::Authority;
 
 /// Prism: passes on the requests that an OpenAPI description allows, and refuses the others.
 pub struct Prism {
@@ -17,7 +18,7 @@ pub struct Prism {
 impl Prism {
     /// Starts it with a description of the folder that `MAILROOM_SPECS` names, before this server.
     pub fn start(description: &str, upstream: &str) -> Self {
-        let mut node = super::program("node");
+        let mut node = super::node();
         node.arg(super::module("@stoplight/prism-cli/dist/index.js"))
             .args(["proxy", "--errors", "--host", "127.0.0.1", "--port", "0"])
             .arg(specs().join(description))
@@ -53,7 +54,7 @@ pub struct SesLocal {
 
 impl SesLocal {
     pub fn start() -> Self {
-        let mut node = super::program("node");
+        let mut node = super::node();
         node.arg(super::module("aws-ses-v2-local/dist/cli.js"))
             .args(["--host", "127.0.0.1", "--port", "0"]);
         let mut process = Process::start(&node);
@@ -68,6 +69,35 @@ impl SesLocal {
     pub fn mails(&self) -> Vec<Value> {
         let store = http::ask(self.port, "GET", "/store", None);
         store["emails"].as_array().unwrap().clone()
+    }
+}
+
+/// Node.js's own HTTP/2, leaving connections with GOAWAY while requests are under way: see `goaway.mjs`.
+pub struct Leaving {
+    pub port: u16,
+    process: Process,
+}
+
+impl Leaving {
+    /// It leaves a connection when so many requests are open there, and takes half of them.
+    pub fn start(authority: &Authority, open: usize) -> Self {
+        let mut node = super::node();
+        node.arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/counterparts/goaway.mjs"
+        ))
+        .args([&authority.key, &authority.chain])
+        .arg(open.to_string());
+        let mut process = Process::start(&node);
+        let port = process.port("port ");
+        Self { port, process }
+    }
+
+    /// The ids of the events that it took, or ignored.
+    pub fn events(&self, what: &str) -> Vec<String> {
+        let output = self.process.output();
+        let events = output.lines().filter_map(|line| line.strip_prefix(what));
+        events.map(|id| id.trim().to_owned()).collect()
     }
 }
 
