@@ -82,7 +82,13 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT oldest_waiting interval,
     OUT errors_in_a_row integer,
     OUT next_wake_at timestamptz,
-    OUT next_wake_for text
+    OUT next_wake_for text,
+    OUT sender text,
+    OUT channel text,
+    OUT channel_reason text,
+    OUT next_try_at timestamptz,
+    OUT in_flight integer,
+    OUT unknown bigint
 )
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
@@ -100,12 +106,19 @@ AS $$
         ),
         w.failures,
         w.next_wake_at,
-        w.next_wake_for
+        w.next_wake_for,
+        d.sender,
+        d.channel,
+        d.reason,
+        d.next_try_at,
+        d.in_flight,
+        d.unknown
     FROM (VALUES (1)) one
     LEFT JOIN @extschema@._worker_report() w ON true
+    LEFT JOIN @extschema@._delivery_report() d ON true
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest, failures in a row, and when and why it wakes next. Counting what waits reads all of pending.';
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest, failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is open, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started. Counting what waits reads all of pending.';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql

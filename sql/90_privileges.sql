@@ -155,6 +155,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_release(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
     @extschema@.mailroom_extend(bigint[], interval, text, integer[]),
+    @extschema@._take_over(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._lease(),
     @extschema@._backoff(integer),
@@ -200,7 +201,8 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailr
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.attempts, @extschema@.outbox_history TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report() TO mailroom_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._delivery_report()
+    TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token, account, priority, state, send_at, expires_at, attempts, max_attempts,
     last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at, ended_at

@@ -6,28 +6,29 @@
 //!
 //! Nothing here may show a byte of the file: errors name the path, the line and the rule that was broken.
 
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
+use crate::secret_file::{self, Problem as FileProblem};
 use crate::token::{KEY_LEN, SigningKey};
+
+pub use crate::secret_file::Fingerprint;
 
 /// Hexadecimal digits of a key.
 const HEX_LEN: usize = KEY_LEN * 2;
-/// A file larger than this, in bytes, is not a key file; some hundreds of keys fit.
-const MAX_FILE_LEN: u64 = 64 * 1024;
+/// Of a file, in bytes; some hundreds of keys fit.
+const MAX_FILE_LEN: u64 = secret_file::MAX_LEN;
 /// More keys than a file of that size can hold.
 const MAX_KEYS: usize = MAX_FILE_LEN as usize / HEX_LEN;
 /// How long a rotation waits for another one, which takes milliseconds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks meanwhile.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
-/// `O_NONBLOCK`, so that opening a named pipe by mistake fails instead of waiting for a writer.
-const O_NONBLOCK: i32 = 0o4000;
 
 /// The keys of one file, in their order. There is always at least one.
 pub struct KeyRing {
@@ -52,33 +53,6 @@ impl KeyRing {
     }
 }
 
-/// What identifies one state of the file without reading it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Fingerprint {
-    fn of(meta: &Metadata) -> Self {
-        Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
-
-    /// The present state of the file at `path`; `None` when there is no such file to look at.
-    pub fn at(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().as_ref().map(Self::of)
-    }
-}
-
 /// Why there are no keys to work with.
 #[derive(Debug)]
 pub struct KeyFileError {
@@ -91,21 +65,8 @@ pub struct KeyFileError {
 /// What can be wrong with a key file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// There is no such file.
-    Missing,
-    /// The server's user may not open it.
-    Unreadable,
-    /// It is a directory, a pipe or a device.
-    NotAFile,
-    /// It belongs to another user than the server's.
-    ForeignOwner,
-    /// Its permission bits allow more than its owner.
-    TooOpen {
-        /// The bits, e.g. `0o640`.
-        mode: u32,
-    },
-    /// It is larger than any key file.
-    TooLarge,
+    /// The file itself.
+    File(FileProblem),
     /// A line is neither a key, nor empty, nor a comment.
     MalformedLine {
         /// Counted from 1.
@@ -113,24 +74,21 @@ pub enum Problem {
     },
     /// It holds no key at all.
     NoKey,
-    /// The operating system failed.
-    Io(ErrorKind),
 }
 
-impl Problem {
-    fn of(error: &std::io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::NotFound => Self::Missing,
-            ErrorKind::PermissionDenied => Self::Unreadable,
-            kind => Self::Io(kind),
-        }
+impl From<FileProblem> for Problem {
+    fn from(problem: FileProblem) -> Self {
+        Self::File(problem)
+    }
+}
+
+impl From<std::io::Error> for Problem {
+    fn from(error: std::io::Error) -> Self {
+        Self::File(error.into())
     }
 }
 
 /// Reads and judges the key file at `path`.
-///
-/// Symbolic links are followed, since secrets are often mounted behind one; what they lead to is judged.
-/// Owner and mode are those of the opened file, so it cannot be swapped between look and read.
 ///
 /// # Errors
 /// Any [`Problem`], with the path.
@@ -143,54 +101,8 @@ pub fn load(path: &Path) -> Result<(KeyRing, Fingerprint), KeyFileError> {
 }
 
 fn read(path: &Path) -> Result<(KeyRing, Fingerprint), Problem> {
-    let (content, fingerprint) = read_content(path)?;
+    let (content, fingerprint) = secret_file::read(path)?;
     Ok((parse(&content)?, fingerprint))
-}
-
-fn read_content(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Fingerprint), Problem> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(O_NONBLOCK)
-        .open(path)
-        .map_err(|error| Problem::of(&error))?;
-    let meta = file.metadata().map_err(|error| Problem::of(&error))?;
-    judge(&meta)?;
-    // One byte more than allowed tells a file that grew since it was judged; the capacity is never
-    // exceeded, so the buffer is not moved and no copy of the keys stays behind unzeroed.
-    let mut content = Zeroizing::new(Vec::with_capacity(MAX_FILE_LEN as usize + 1));
-    file.take(MAX_FILE_LEN + 1)
-        .read_to_end(&mut content)
-        .map_err(|error| Problem::of(&error))?;
-    if content.len() as u64 > MAX_FILE_LEN {
-        return Err(Problem::TooLarge);
-    }
-    // The state of before it was read: if it changed meanwhile, the next look finds a difference.
-    Ok((content, Fingerprint::of(&meta)))
-}
-
-fn judge(meta: &Metadata) -> Result<(), Problem> {
-    if !meta.is_file() {
-        return Err(Problem::NotAFile);
-    }
-    if meta.uid() != own_uid() {
-        return Err(Problem::ForeignOwner);
-    }
-    let mode = meta.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(Problem::TooOpen { mode });
-    }
-    if meta.len() > MAX_FILE_LEN {
-        return Err(Problem::TooLarge);
-    }
-    Ok(())
-}
-
-/// The user this process runs as; the owner of `/proc/self` would do on Linux only.
-fn own_uid() -> u32 {
-    unsafe extern "C" {
-        safe fn geteuid() -> u32;
-    }
-    geteuid()
 }
 
 fn parse(content: &[u8]) -> Result<KeyRing, Problem> {
@@ -230,13 +142,13 @@ fn decode_hex(line: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
 /// and linked, which fails when somebody else was first. Returns whether this call made the file.
 ///
 /// # Errors
-/// [`Problem::Unreadable`] when the directory is not writable, [`Problem::Io`] for the rest.
+/// [`FileProblem::Unreadable`] when the directory is not writable, [`FileProblem::Io`] for the rest.
 pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFileError> {
     let fail = |error: std::io::Error| KeyFileError {
         path: path.to_owned(),
-        problem: match Problem::of(&error) {
-            Problem::Missing => Problem::Io(ErrorKind::NotFound),
-            other => other,
+        problem: match error.into() {
+            FileProblem::Missing => FileProblem::Io(ErrorKind::NotFound).into(),
+            other => other.into(),
         },
     };
     let temporary = temporary_name(path);
@@ -269,16 +181,16 @@ pub fn prepend(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Key
 }
 
 fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem> {
-    let path = std::fs::canonicalize(path).map_err(|error| Problem::of(&error))?;
+    let path = std::fs::canonicalize(path)?;
     // The directory rather than the file, which will be another one after this.
     let _lock = lock_directory(&path)?;
-    let (old, _) = read_content(&path)?;
+    let (old, _) = secret_file::read(&path)?;
     let new = line(key);
     let mut content = Zeroizing::new(Vec::with_capacity(new.len() + old.len()));
     content.extend_from_slice(&new);
     content.extend_from_slice(&old);
     if content.len() as u64 > MAX_FILE_LEN {
-        return Err(Problem::TooLarge);
+        return Err(FileProblem::TooLarge.into());
     }
     let keys = parse(&old)?.len() + 1;
     let temporary = temporary_name(&path);
@@ -287,8 +199,7 @@ fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem
         .inspect_err(|_| {
             let _ = std::fs::remove_file(&temporary);
         })
-        .and_then(|()| sync_directory(&path))
-        .map_err(|error| Problem::of(&error))?;
+        .and_then(|()| sync_directory(&path))?;
     Ok(keys)
 }
 
@@ -297,7 +208,7 @@ fn lock_directory(path: &Path) -> Result<Option<File>, Problem> {
     let Some(directory) = path.parent() else {
         return Ok(None);
     };
-    let directory = File::open(directory).map_err(|error| Problem::of(&error))?;
+    let directory = File::open(directory)?;
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match directory.try_lock() {
@@ -305,8 +216,10 @@ fn lock_directory(path: &Path) -> Result<Option<File>, Problem> {
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
                 std::thread::sleep(LOCK_PAUSE);
             }
-            Err(TryLockError::WouldBlock) => return Err(Problem::Io(ErrorKind::WouldBlock)),
-            Err(TryLockError::Error(error)) => return Err(Problem::of(&error)),
+            Err(TryLockError::WouldBlock) => {
+                return Err(FileProblem::Io(ErrorKind::WouldBlock).into());
+            }
+            Err(TryLockError::Error(error)) => return Err(error.into()),
         }
     }
 }
@@ -350,7 +263,7 @@ fn sync_directory(path: &Path) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use crate::token::{Purpose, parse as parse_token, sign};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     const KEY_A: &str = "deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeef";
     const KEY_B: &str = "CAFEBABEcafebabecafebabecafebabecafebabecafebabecafebabecafebabe";
@@ -409,7 +322,7 @@ mod tests {
     fn a_missing_file_is_told_apart() {
         assert_eq!(
             problem(Path::new("/nonexistent/mailroom.key")),
-            Problem::Missing
+            Problem::File(FileProblem::Missing)
         );
     }
 
@@ -419,7 +332,7 @@ mod tests {
         for mode in [0o640, 0o604, 0o620, 0o660, 0o644, 0o610, 0o777] {
             assert_eq!(
                 problem(&scratch.file(KEY_A, mode)),
-                Problem::TooOpen { mode }
+                Problem::File(FileProblem::TooOpen { mode })
             );
         }
     }
@@ -427,7 +340,7 @@ mod tests {
     #[test]
     fn what_is_not_a_regular_file_is_refused() {
         let scratch = Scratch::new("directory");
-        assert_eq!(problem(&scratch.0), Problem::NotAFile);
+        assert_eq!(problem(&scratch.0), Problem::File(FileProblem::NotAFile));
     }
 
     #[test]
@@ -450,7 +363,10 @@ mod tests {
             ),
             (String::new(), Problem::NoKey),
             ("# nothing but this\n\n".to_owned(), Problem::NoKey),
-            ("\n".repeat(MAX_FILE_LEN as usize + 1), Problem::TooLarge),
+            (
+                "\n".repeat(MAX_FILE_LEN as usize + 1),
+                Problem::File(FileProblem::TooLarge),
+            ),
         ];
         for (content, expected) in cases {
             let found = problem(&scratch.file(&content, 0o600));
@@ -505,10 +421,14 @@ mod tests {
         let key = Zeroizing::new([9; KEY_LEN]);
         let full = format!("{KEY_A}\n").repeat(MAX_FILE_LEN as usize / (HEX_LEN + 1));
         for (content, mode, expected) in [
-            (KEY_A, 0o640, Problem::TooOpen { mode: 0o640 }),
+            (
+                KEY_A,
+                0o640,
+                Problem::File(FileProblem::TooOpen { mode: 0o640 }),
+            ),
             (&KEY_A[1..], 0o600, Problem::MalformedLine { line: 1 }),
             ("", 0o600, Problem::NoKey),
-            (&full, 0o600, Problem::TooLarge),
+            (&full, 0o600, Problem::File(FileProblem::TooLarge)),
         ] {
             let path = scratch.file(content, mode);
             assert_eq!(prepend(&path, &key).unwrap_err().problem, expected);
@@ -516,7 +436,7 @@ mod tests {
             assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
         }
         let absent = prepend(&scratch.0.join("absent"), &key).unwrap_err();
-        assert_eq!(absent.problem, Problem::Missing);
+        assert_eq!(absent.problem, Problem::File(FileProblem::Missing));
     }
 
     #[test]

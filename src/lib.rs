@@ -6,6 +6,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`token`] | the wire format: sign, parse, verify (pure) |
+//! | [`secret_file`] | reading files with secrets (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
@@ -13,6 +14,7 @@
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
+//! | [`delivery`] | delivering the outbox over HTTP |
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
@@ -26,6 +28,7 @@
 //! | [`notify`] | LISTEN from a worker |
 //! | [`launcher`] | one worker for each database that has the extension |
 //! | [`worker`] | the worker |
+//! | [`delivery`] | sending over HTTP |
 //! | [`server`] | what differs between server versions |
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +39,6 @@ mod address;
 mod batch;
 mod compose;
 mod ddl;
-#[allow(dead_code, reason = "what it is made of comes next")]
 mod delivery;
 mod due;
 mod failures;
@@ -50,6 +52,7 @@ mod random;
 mod registry;
 mod retry;
 mod scan;
+mod secret_file;
 mod server;
 mod settings;
 mod signing;
@@ -100,9 +103,14 @@ extension_sql_file!(
     requires = ["claim"]
 );
 extension_sql_file!(
+    "../sql/47_deliver.sql",
+    name = "deliver",
+    requires = ["settle"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["settle"]
+    requires = ["deliver"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",
@@ -158,6 +166,7 @@ pub extern "C-unwind" fn _PG_init() {
         PRELOADED.store(true, Ordering::Relaxed);
         registry::reserve();
         wake::reserve();
+        delivery::report::reserve();
         ddl::hook();
         launcher::register();
     }

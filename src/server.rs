@@ -50,14 +50,77 @@ pub fn terminate(pid: i32) {
 /// Waits until this process's latch is set or `timeout` has passed, and lets pending interrupts be served.
 /// Ends the process at once when the postmaster is gone.
 pub fn wait(timeout: Duration) {
-    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    wait_for(timeout, None);
+}
+
+/// As [`wait`], and until this socket can be read, if one is given.
+pub fn wait_for(timeout: Duration, socket: Option<std::os::fd::RawFd>) {
+    let mut events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    if socket.is_some() {
+        events |= pg_sys::WL_SOCKET_READABLE;
+    }
+    // The server counts milliseconds in a C int.
     let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
-    // SAFETY: MyLatch is this process's own, set up before the library's code runs in it.
+    let millis = millis.min(i64::from(i32::MAX));
+    // SAFETY: MyLatch is this process's own, set up before the library's code runs in it; the socket is open.
     unsafe {
-        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event());
+        pg_sys::WaitLatchOrSocket(
+            pg_sys::MyLatch,
+            events as i32,
+            socket.unwrap_or(-1),
+            millis,
+            wait_event(),
+        );
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
     pg_sys::check_for_interrupts!();
+}
+
+/// Starts a thread that gets none of this process's signals, whose handlers belong to the server's own thread.
+///
+/// # Errors
+/// When the system has none to spare.
+pub fn spawn_without_signals(
+    name: &str,
+    body: Box<dyn FnOnce() + Send>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    // SAFETY: plain memory for the two sets, filled by the calls; a new thread has the mask of the one that
+    // starts it, and this thread gets its own back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut own: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        if libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut own) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const own, std::ptr::null_mut());
+        thread
+    }
+}
+
+/// Lets this process have `wanted` files open, if the system allows; returns how many it may have now.
+pub fn allow_files(wanted: usize) -> usize {
+    let wanted = wanted as libc::rlim_t;
+    // SAFETY: plain memory, filled by the call.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+            return 0;
+        }
+        if limit.rlim_cur < wanted {
+            let more = libc::rlimit {
+                rlim_cur: wanted.min(limit.rlim_max),
+                ..limit
+            };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const more) == 0 {
+                limit = more;
+            }
+        }
+        usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+    }
 }
 
 /// What pg_stat_activity shows while a process of ours waits: `MailroomIdle` where extensions can name it.

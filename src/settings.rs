@@ -6,6 +6,8 @@
 //! All are for the superuser to change (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they say where links
 //! point, how long they live and who is woken, and a session of the application has no say in that.
 
+pub mod sending;
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +24,7 @@ const DEFAULT_OUTBOX_CHANNEL: &CStr = c"outbox_due";
 /// The locale's boot value, that of the templates in the library.
 const DEFAULT_LOCALE: &CStr = c"en";
 /// The key file's name beside the data directory's own files.
-const DEFAULT_KEY_FILE: &str = "mailroom.key";
+const DEFAULT_KEY_FILE: &CStr = c"mailroom.key";
 
 static BATCH_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(100);
 static BATCH_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(1_000);
@@ -204,6 +206,7 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    sending::define();
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
 }
@@ -253,6 +256,11 @@ pub fn batch_rule() -> Rule {
     }
 }
 
+/// `mailroom.lease`.
+pub fn lease() -> Duration {
+    Duration::from_secs(u64::from(LEASE.get().unsigned_abs()))
+}
+
 /// `mailroom.poll_interval`.
 pub fn poll_interval() -> Duration {
     millis(POLL_INTERVAL.get())
@@ -275,16 +283,21 @@ pub fn channel() -> CString {
 
 /// The path of the key file; a relative one counts from the data directory.
 pub fn key_file() -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
     let configured = KEY_FILE.get().unwrap_or_default();
-    let name = match configured.to_bytes() {
-        b"" => std::ffi::OsStr::new(DEFAULT_KEY_FILE),
-        name => std::ffi::OsStr::from_bytes(name),
-    };
+    match configured.to_bytes() {
+        b"" => in_data_directory(DEFAULT_KEY_FILE),
+        _ => in_data_directory(&configured),
+    }
+}
+
+/// A path as it was set, a relative one counted from the data directory.
+fn in_data_directory(name: &CStr) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
     // SAFETY: DataDir is set before any library is loaded, NUL-terminated, and never changes.
     let data_directory = unsafe { CStr::from_ptr(pg_sys::DataDir) };
     // Joining an absolute name replaces the directory.
-    PathBuf::from(std::ffi::OsStr::from_bytes(data_directory.to_bytes())).join(name)
+    PathBuf::from(std::ffi::OsStr::from_bytes(data_directory.to_bytes()))
+        .join(std::ffi::OsStr::from_bytes(name.to_bytes()))
 }
 
 /// `mailroom.locale` as it was set.

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use crate::random;
+use crate::secret_file::Problem as FileProblem;
 use crate::settings;
 use crate::token::{self, Code, Purpose, SECRET_LEN};
 
@@ -267,43 +268,50 @@ fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
     };
     let file = format!("key file \"{}\"", path.display());
     let shape = "Write one key a line, 64 hexadecimal digits each, as \"openssl rand -hex 32\" prints them.";
-    match problem {
-        Problem::Missing => (
-            ERRCODE_UNDEFINED_FILE,
-            format!("{file} does not exist"),
-            "Put the file back, or set mailroom.key_file. To start with a new key: (umask 077; openssl rand -hex 32 > FILE) as the server's user; links sent before are then void.".to_owned(),
-        ),
-        Problem::Unreadable => (
-            ERRCODE_INSUFFICIENT_PRIVILEGE,
-            format!("{file} cannot be opened by the server's user"),
-            "Make the server's user the file's owner and let it pass the directories above.".to_owned(),
-        ),
-        Problem::NotAFile => (
-            ERRCODE_CONFIG_FILE_ERROR,
-            format!("{file} is not a regular file"),
-            "Set mailroom.key_file to a file.".to_owned(),
-        ),
-        Problem::ForeignOwner => (
-            ERRCODE_CONFIG_FILE_ERROR,
-            format!("{file} does not belong to the server's user"),
-            "Make the server's user the file's owner.".to_owned(),
-        ),
-        Problem::TooOpen { mode } => (
-            ERRCODE_CONFIG_FILE_ERROR,
-            format!("{file} is open to others, mode {mode:04o}"),
-            "chmod 0600 it. If somebody may have read it, put a new key in the first line.".to_owned(),
-        ),
-        Problem::TooLarge => {
-            (ERRCODE_CONFIG_FILE_ERROR, format!("{file} is too large for a key file"), shape.to_owned())
-        }
+    let shape = shape.to_owned();
+    let problem = match problem {
         Problem::MalformedLine { line } => {
-            (ERRCODE_CONFIG_FILE_ERROR, format!("{file} is malformed in line {line}"), shape.to_owned())
+            let message = format!("{file} is malformed in line {line}");
+            return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
         }
-        Problem::NoKey => (ERRCODE_CONFIG_FILE_ERROR, format!("{file} holds no key"), shape.to_owned()),
-        Problem::Io(kind) => (
-            ERRCODE_IO_ERROR,
-            format!("{file} cannot be used: {kind}"),
-            "Look at the disk and at the directory of the file.".to_owned(),
+        Problem::NoKey => {
+            return (
+                ERRCODE_CONFIG_FILE_ERROR,
+                format!("{file} holds no key"),
+                shape,
+            );
+        }
+        Problem::File(FileProblem::TooLarge) => {
+            let message = format!("{file} is too large for a key file");
+            return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
+        }
+        Problem::File(problem) => problem,
+    };
+    let (code, hint) = match problem {
+        FileProblem::Missing => (
+            ERRCODE_UNDEFINED_FILE,
+            "Put the file back, or set mailroom.key_file. To start with a new key: (umask 077; openssl rand -hex 32 > FILE) as the server's user; links sent before are then void.",
         ),
-    }
+        FileProblem::Unreadable => (
+            ERRCODE_INSUFFICIENT_PRIVILEGE,
+            "Make the server's user the file's owner and let it pass the directories above.",
+        ),
+        FileProblem::NotAFile => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Set mailroom.key_file to a file.",
+        ),
+        FileProblem::ForeignOwner => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Make the server's user the file's owner.",
+        ),
+        FileProblem::TooOpen { .. } => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "chmod 0600 it. If somebody may have read it, put a new key in the first line.",
+        ),
+        FileProblem::TooLarge | FileProblem::Io(_) => (
+            ERRCODE_IO_ERROR,
+            "Look at the disk and at the directory of the file.",
+        ),
+    };
+    (code, format!("{file} {problem}"), hint.to_owned())
 }

@@ -23,6 +23,7 @@ use pgrx::{PgSharedMemoryInitialization, pg_shmem_init};
 
 use crate::registry::{self, SLOTS, SlotIndex};
 use crate::server;
+use crate::settings::sending::{self, Sender};
 use crate::settings::{self, Notify};
 
 /// What writers and the worker of one database share.
@@ -494,9 +495,15 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
     let mode = settings::notify();
     let due = due.into_inner();
     // SAFETY: a plain variable of this process.
-    if unsafe { !pg_sys::MyBgworkerEntry.is_null() } {
-        // The worker itself: it learns of later times when it looks, and tells of mail in its transaction.
+    let is_worker = unsafe { !pg_sys::MyBgworkerEntry.is_null() };
+    if is_worker && sending::sender() == Sender::Outbox {
+        // It learns of later times when it looks, and tells of mail in its transaction.
         return mode != Notify::Off && due <= server::now();
+    }
+    if is_worker {
+        // It delivers by itself: nobody else waits to be told.
+        queue(|part| part.due = due);
+        return false;
     }
     if BELLS.of_this_database().is_none() {
         return mode != Notify::Off;

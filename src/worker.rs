@@ -4,6 +4,7 @@
 //! and with the rights of mailroom_sender. A failure ends that transaction, is logged once, and delays the
 //! next try; it never ends the worker, and never loses what the transaction had taken.
 
+mod courier;
 mod session;
 
 use std::time::{Duration, Instant};
@@ -11,8 +12,10 @@ use std::time::{Duration, Instant};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 
+use self::courier::Courier;
 use self::session::{Batch, Failure, Outside, Session, Tell, Tended, Waiting};
 use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
+use crate::delivery::report;
 use crate::failures::Failures;
 use crate::registry::{self, SlotIndex, Ticket};
 use crate::settings::{self, Notify};
@@ -57,7 +60,7 @@ pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
                 "mailroom worker started in database \"{}\"",
                 session.database()
             );
-            Worker::new(session, post).run(index);
+            Worker::new(session, index, post).run();
             log!("mailroom worker stopped");
         }
         Attached::Absent => registry::report_absent(index),
@@ -104,6 +107,7 @@ unsafe extern "C-unwind" fn leave_at_exit(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: a plain variable of this process.
     if registry::slot(index).worker == unsafe { pg_sys::MyProcPid } {
         wake::leave_post(index);
+        report::clear(index);
         registry::leave(index);
     }
 }
@@ -138,9 +142,20 @@ enum Cause {
     Started,
 }
 
+/// What a round of delivery came to.
+enum Delivery {
+    /// The next one is due then, or when the engine has something to tell.
+    Next(Option<Time>),
+    /// The extension is not there any more.
+    Gone,
+}
+
 struct Worker {
     session: Session,
+    index: SlotIndex,
     post: Post,
+    /// Delivers the outbox, unless clients do.
+    courier: Option<Courier>,
     /// Told by mailroom_pause() to leave the queue alone.
     paused: bool,
     /// The latest look did not see the end of the queue: more may wait than was announced.
@@ -177,9 +192,11 @@ struct Progress {
 }
 
 impl Worker {
-    fn new(session: Session, post: Post) -> Self {
+    fn new(session: Session, index: SlotIndex, post: Post) -> Self {
         Self {
+            courier: Courier::hire(&session, Time::ZERO),
             session,
+            index,
             post,
             paused: false,
             beyond: true,
@@ -203,24 +220,25 @@ impl Worker {
         self.origin.elapsed()
     }
 
-    fn run(&mut self, index: SlotIndex) {
+    fn run(&mut self) {
         let mut cause = Cause::Started;
         loop {
             let wait = match self.work(cause) {
                 Ok(wait) => wait,
                 // A cancelled statement is how the stop made itself heard.
-                Err(_) if session::stop_requested() => return,
+                Err(_) if session::stop_requested() => break,
                 Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
-                    registry::report_absent(index);
+                    registry::report_absent(self.index);
                     return;
                 }
                 Err(failure) => self.back_off(&failure),
             };
             match self.wait(&wait) {
                 Some(next) => cause = next,
-                None => return,
+                None => break,
             }
         }
+        self.dismiss_courier();
     }
 
     /// Looks, and takes batches for as long as the rule says so.
@@ -273,6 +291,8 @@ impl Worker {
                     });
                 }
             }
+            // The mail of one batch is on its way while the next one is taken.
+            self.deliver();
             if session::stop_requested() {
                 return Ok(Wait {
                     until: self.now(),
@@ -372,7 +392,7 @@ impl Worker {
     fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
         // What has become due by now is not among what will.
         let due = self.next_due.is_some_and(|due| due <= server::now());
-        let tell = if due { Tell::Senders } else { tell };
+        let tell = self.whom_to_tell(if due { Tell::Senders } else { tell });
         self.polled_at = self.now();
         self.tended_at = self.polled_at;
         let mut tended = None;
@@ -413,10 +433,45 @@ impl Worker {
     /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
     fn tend(&mut self, tell: Tell) -> Result<(), Failure> {
         self.tended_at = self.now();
+        let tell = self.whom_to_tell(tell);
         let tended = self.session.tend(tell)?;
         self.note_tended(&tended);
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(())
+    }
+
+    /// Whoever delivers is to look; others are told only if they do.
+    fn whom_to_tell(&mut self, tell: Tell) -> Tell {
+        match &mut self.courier {
+            Some(courier) => {
+                courier.look();
+                Tell::Nobody
+            }
+            None => tell,
+        }
+    }
+
+    /// One round of delivery; returns when the next one is due.
+    fn deliver(&mut self) -> Delivery {
+        let now = self.now();
+        let Some(courier) = &mut self.courier else {
+            return Delivery::Next(None);
+        };
+        match courier.round(&self.session, self.index, now, !self.paused) {
+            Ok(next) => Delivery::Next(next),
+            // A stop cancels statements, too.
+            Err(_) if session::stop_requested() => Delivery::Next(None),
+            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
+            Err(failure) => Delivery::Next(Some(courier.failed(now, &failure))),
+        }
+    }
+
+    fn dismiss_courier(&mut self) {
+        if let Some(mut courier) = self.courier.take() {
+            let origin = self.origin;
+            courier.finish(&self.session, move || origin.elapsed());
+        }
+        report::clear(self.index);
     }
 
     /// Takes note of what commits said of the outbox.
@@ -457,6 +512,10 @@ impl Worker {
             if session::stop_requested() {
                 return None;
             }
+            let Delivery::Next(deliver_at) = self.deliver() else {
+                // The next statement says so.
+                return Some(Cause::Polled);
+            };
             let now = self.now();
             let notified = self.take_notified(now);
             if now >= wait.until {
@@ -464,6 +523,9 @@ impl Worker {
             }
             self.hear_of_due();
             if self.post.take_recheck() {
+                if let Some(courier) = &mut self.courier {
+                    courier.hurry(now);
+                }
                 return Some(Cause::Rechecked);
             }
             // While failing, a wake-up is no reason to hurry: the next try sees all there is.
@@ -498,16 +560,17 @@ impl Worker {
                 .highest
                 .map(|_| self.progress.noted_at.saturating_add(PROGRESS_INTERVAL));
             let look_by = self.look_by.filter(|_| now >= self.failures.retry_at());
-            let next = [flush, look_by].into_iter().flatten().fold(next, Time::min);
+            let next = [flush, look_by, deliver_at].into_iter().flatten().fold(next, Time::min);
             // Waking a little late is no harm, waking a little early would spin.
-            let pause = next
-                .saturating_sub(now)
-                .saturating_add(Duration::from_micros(999));
+            let pause = match next.saturating_sub(now) {
+                Duration::ZERO => Duration::ZERO,
+                pause => pause.saturating_add(Duration::from_micros(999)),
+            };
             if pause >= PROGRESS_INTERVAL {
                 // The server holds statistics back for a second, for there is always more to come.
                 server::report_statistics();
             }
-            server::wait(pause);
+            server::wait_for(pause, self.courier.as_ref().and_then(Courier::bell));
             if BackgroundWorker::sighup_received() {
                 self.reload();
                 // The rule may have changed, and what made it fail may have been mended.
@@ -545,6 +608,12 @@ impl Worker {
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         if let Err(failure) = self.session.listen() {
             failure.warn("mailroom worker could not change its channel");
+        }
+        let now = self.now();
+        match self.courier.as_mut().map(|courier| courier.reload(now)) {
+            Some(true) => {}
+            Some(false) => self.dismiss_courier(),
+            None => self.courier = Courier::hire(&self.session, now),
         }
     }
 

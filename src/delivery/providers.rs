@@ -8,7 +8,41 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use hyper::{HeaderMap, Uri};
 
+use super::credentials::Credentials;
 use super::message::Message;
+
+mod answer;
+mod endpoint;
+#[cfg(test)]
+mod fixture;
+mod json;
+mod mac;
+mod mailbox;
+mod ses;
+mod sigv4;
+mod webhook;
+
+/// The header in which a mail carries its `message_id` where the provider lets us set one, so that whoever gets
+/// a mail twice can tell.
+const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
+
+/// The provider that `mailroom.sender` names, set up: `endpoint` and `from` may be empty where it has a default
+/// or needs none. What it needs of the credentials it takes over.
+///
+/// # Errors
+/// Which setting, or which line of the credentials file, is missing or no good; never its value if it is secret.
+pub fn choose(
+    sender: &str,
+    endpoint: &str,
+    from: &str,
+    credentials: &Credentials,
+) -> Result<Box<dyn Provider>, String> {
+    match sender {
+        "webhook" => Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?)),
+        "ses" => Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?)),
+        other => Err(format!("there is no sender {other:?}")),
+    }
+}
 
 /// One POST. `Debug` is not there on purpose: headers carry the API key, the body the signed token.
 pub struct Request {
@@ -28,6 +62,8 @@ pub struct Answer<'a> {
     pub headers: &'a HeaderMap,
     /// Its body.
     pub body: &'a [u8],
+    /// When it came, for a `Retry-After` that is a date.
+    pub now: SystemTime,
 }
 
 /// What an answer, or the want of one, means for one message. Reasons are short, without control characters,
@@ -63,6 +99,12 @@ pub enum Verdict {
         /// E.g. `http 401: the credentials were refused`.
         reason: String,
     },
+    /// The request was refused as a whole, and it cannot be told for which of its messages: none was accepted,
+    /// and each is to be tried alone. Never the verdict on a request with one message.
+    Apart {
+        /// E.g. `http 422 validation_error`.
+        reason: String,
+    },
     /// It may have been accepted: the request was written, and no answer came or none that can be read.
     Unknown {
         /// E.g. `timeout after the request was written`.
@@ -71,7 +113,7 @@ pub enum Verdict {
 }
 
 /// How one provider is spoken to.
-pub trait Provider {
+pub trait Provider: Send + Sync {
     /// The value of `mailroom.sender` that chooses it.
     fn name(&self) -> &'static str;
 

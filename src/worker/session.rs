@@ -4,6 +4,10 @@
 //! operation, so that nothing they reach, a trigger somebody put on a table for instance, can get at the
 //! rights the process was started with.
 
+mod exchange;
+
+pub use exchange::Appetite;
+
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::panic::AssertUnwindSafe;

@@ -1,0 +1,1 @@
+SELECT cardinality(mailroom_extend($1, NULL, $2, $3))

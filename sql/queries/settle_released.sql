@@ -1,0 +1,1 @@
+SELECT cardinality(mailroom_release($1, $2, $3))

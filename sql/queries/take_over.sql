@@ -1,0 +1,1 @@
+SELECT _take_over($1)

@@ -1,0 +1,606 @@
+//! Whether the provider is to be asked at all just now. Pure.
+//!
+//! A message that fails is a matter of that message; a provider that refuses everybody is a matter of the
+//! channel, and must not cost the messages their attempts. Which of the two it is, different messages decide:
+//! one of them alone never holds up the others, and never passes for all. A channel that is paused keeps
+//! everything and sends one message now and then, a probe. A provider that asks for less gets a pause and then
+//! half as many requests at a time. The module reads no clock.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// Time since the worker started.
+pub type Time = Duration;
+
+/// So many different messages in a row, refused or without an answer, are enough.
+const REFUSED: usize = 5;
+const UNANSWERED: usize = 16;
+/// The pause after the first probe that failed; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// The longest while only a few messages say so, that others may not have to wait for long.
+const LONGEST_DOUBT: Duration = Duration::from_secs(10);
+/// The same for a provider that asks for less without saying when to come again.
+const FIRST_BREATH: Duration = Duration::from_millis(250);
+const LONGEST_BREATH: Duration = Duration::from_secs(60);
+/// No provider is left alone for longer than this, whatever it says.
+const LONGEST_SAID: Duration = Duration::from_secs(3600);
+/// A message that is throttled this often while others go through is itself what is wrong.
+const PATIENCE: u32 = 4;
+/// More suspects than this are not remembered.
+const SUSPECTS: usize = 10_000;
+
+/// What one message tells of the channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// The provider took a message, or refused one for what it is.
+    Works,
+    /// It could not now.
+    Fails(String),
+    /// It could not be reached.
+    Unreached(String),
+    /// It wants less of everything.
+    Throttles(String, Option<Duration>),
+    /// It wants nothing any more.
+    Refuses(String),
+    /// It is nowhere that may be dialled.
+    Denied(String),
+}
+
+/// What becomes of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposal {
+    /// As the answer says: sent, or a failed attempt.
+    Settle,
+    /// It goes back without an attempt.
+    Release,
+    /// It counts as an attempt: others go through.
+    Charge,
+    /// That is not known yet; see [`Channel::decide`].
+    Wait,
+}
+
+/// How the channel is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Everything waits until then.
+    Throttled { until: Time, reason: String },
+    /// Everything waits, but for a probe at that time.
+    Paused {
+        since: Time,
+        probe_at: Time,
+        probing: bool,
+        reason: String,
+    },
+}
+
+/// What the log is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nothing is sent any more.
+    Paused(String),
+    /// It is again, after so long.
+    Resumed(Duration),
+}
+
+/// What may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// So many requests at a time.
+    Requests(usize),
+    /// One message.
+    Probe,
+    /// Nothing before then.
+    Nothing(Time),
+    /// Nothing before the probe under way has an answer.
+    Probing,
+}
+
+/// The channel.
+pub struct Channel {
+    state: State,
+    /// What is handed over from this turn on tells something of the channel as it is now.
+    turn: u64,
+    /// The latest turn there was.
+    latest: u64,
+    /// Messages that were refused, or got no answer, since one last went through.
+    refused: HashSet<i64>,
+    unanswered: HashSet<i64>,
+    refusal: String,
+    /// From this turn on a message that goes through clears the channel of those refusals.
+    doubted: u64,
+    /// When a message was last refused or throttled, and how often.
+    suspects: HashMap<i64, (u32, u32)>,
+    /// Counts the times that a message went through after another one was suspected.
+    epoch: u32,
+    pauses: u32,
+    breaths: u32,
+    /// Requests at a time, at most and just now; and successes until there may be one more.
+    full: usize,
+    window: usize,
+    credit: usize,
+    news: Vec<News>,
+}
+
+impl Channel {
+    /// Open, for so many requests at a time.
+    pub fn new(full: usize) -> Self {
+        Self {
+            state: State::Open,
+            turn: 0,
+            latest: 0,
+            refused: HashSet::new(),
+            unanswered: HashSet::new(),
+            refusal: String::new(),
+            doubted: 0,
+            suspects: HashMap::new(),
+            epoch: 0,
+            pauses: 0,
+            breaths: 0,
+            full,
+            window: full,
+            credit: 0,
+            news: Vec::new(),
+        }
+    }
+
+    /// Changes how many requests there may be at a time, and has a paused channel try at once: what was wrong
+    /// may have been mended.
+    pub fn reset(&mut self, now: Time, full: usize) {
+        self.full = full;
+        self.window = full;
+        self.hurry(now);
+    }
+
+    /// Has a paused channel try at once.
+    pub fn hurry(&mut self, now: Time) {
+        if let State::Paused { probe_at, .. } = &mut self.state {
+            *probe_at = now;
+            self.pauses = 0;
+        }
+    }
+
+    /// Whether nothing is sent but probes.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused { .. })
+    }
+
+    /// What may be sent now.
+    pub fn permit(&mut self, now: Time) -> Permit {
+        match &self.state {
+            State::Open => Permit::Requests(self.window),
+            State::Throttled { until, .. } if now < *until => Permit::Nothing(*until),
+            State::Throttled { .. } => {
+                self.state = State::Open;
+                Permit::Requests(self.window)
+            }
+            State::Paused { probing: true, .. } => Permit::Probing,
+            State::Paused { probe_at, .. } if now < *probe_at => Permit::Nothing(*probe_at),
+            State::Paused { .. } => Permit::Probe,
+        }
+    }
+
+    /// Messages were handed over, in this turn; each turn has a higher number than the one before.
+    pub fn note_turn(&mut self, turn: u64) {
+        self.latest = turn;
+    }
+
+    /// So was a probe.
+    pub fn note_probe(&mut self, turn: u64) {
+        self.note_turn(turn);
+        if let State::Paused { probing, .. } = &mut self.state {
+            *probing = true;
+            self.turn = turn;
+        }
+    }
+
+    /// There was nothing to probe with, or it came back unsent.
+    pub fn note_no_probe(&mut self, now: Time) {
+        if let State::Paused {
+            probing, probe_at, ..
+        } = &mut self.state
+        {
+            *probing = false;
+            *probe_at = now.saturating_add(FIRST_PAUSE);
+        }
+    }
+
+    /// Whether this message was refused before and nothing has gone through since: a probe had better be
+    /// another one.
+    pub fn is_suspect(&self, id: i64) -> bool {
+        self.suspects.contains_key(&id)
+    }
+
+    /// Takes note of what a message tells, which was handed over in this turn.
+    pub fn judge(&mut self, now: Time, id: i64, turn: u64, sign: Sign) -> Disposal {
+        match sign {
+            Sign::Works => self.works(now, id, turn),
+            Sign::Fails(reason) => self.fails(now, id, turn, &reason, Disposal::Settle),
+            Sign::Unreached(reason) => self.fails(now, id, turn, &reason, Disposal::Release),
+            Sign::Throttles(reason, after) => self.throttles(now, id, turn, reason, after),
+            Sign::Refuses(reason) => self.refuses(now, id, turn, reason),
+            Sign::Denied(reason) => {
+                if turn >= self.turn {
+                    self.pause(now, &reason);
+                }
+                Disposal::Release
+            }
+        }
+    }
+
+    fn works(&mut self, now: Time, id: i64, turn: u64) -> Disposal {
+        self.suspects.remove(&id);
+        self.unanswered.clear();
+        if turn >= self.doubted {
+            self.epoch = self.epoch.wrapping_add(1);
+            self.refused.clear();
+        }
+        if let State::Paused { since, .. } = self.state {
+            // What was handed over before the pause tells of the time before.
+            if turn < self.turn {
+                return Disposal::Settle;
+            }
+            self.state = State::Open;
+            self.turn = 0;
+            self.refused.clear();
+            self.news.push(News::Resumed(now.saturating_sub(since)));
+        }
+        self.pauses = 0;
+        self.breaths = 0;
+        if self.window < self.full {
+            self.credit += 1;
+            if self.credit >= self.window {
+                self.credit = 0;
+                self.window += 1;
+            }
+        }
+        Disposal::Settle
+    }
+
+    /// `spared`: what becomes of it while the channel is paused.
+    fn fails(
+        &mut self,
+        now: Time,
+        id: i64,
+        turn: u64,
+        reason: &str,
+        spared: Disposal,
+    ) -> Disposal {
+        if self.is_paused() {
+            if turn >= self.turn {
+                self.pause(now, reason);
+            }
+            return spared;
+        }
+        self.unanswered.insert(id);
+        if self.unanswered.len() >= UNANSWERED {
+            self.pause(now, reason);
+            return spared;
+        }
+        Disposal::Settle
+    }
+
+    fn throttles(
+        &mut self,
+        now: Time,
+        id: i64,
+        turn: u64,
+        reason: String,
+        after: Option<Duration>,
+    ) -> Disposal {
+        if self.accuse(id, PATIENCE) {
+            return Disposal::Charge;
+        }
+        if self.is_paused() {
+            if turn >= self.turn {
+                self.pause(now, &reason);
+            }
+            return Disposal::Release;
+        }
+        let fresh = matches!(self.state, State::Open);
+        if fresh {
+            // Once for all that were under way together.
+            self.window = (self.window / 2).max(1);
+            self.credit = 0;
+            self.breaths = self.breaths.saturating_add(1);
+        }
+        let own = doubled(FIRST_BREATH, self.breaths, LONGEST_BREATH);
+        let wait = after.unwrap_or(own).clamp(own.min(FIRST_BREATH), LONGEST_SAID);
+        let until = now.saturating_add(wait);
+        match &mut self.state {
+            State::Throttled { until: known, .. } => *known = (*known).max(until),
+            state => *state = State::Throttled { until, reason },
+        }
+        Disposal::Release
+    }
+
+    fn refuses(&mut self, now: Time, id: i64, turn: u64, reason: String) -> Disposal {
+        let charged = self.accuse(id, 1);
+        if self.is_paused() {
+            if turn >= self.turn {
+                self.refused.insert(id);
+                self.pause_for(now, &reason, self.longest());
+            }
+            return Disposal::Release;
+        }
+        if charged {
+            return Disposal::Charge;
+        }
+        if self.refused.is_empty() {
+            // What was under way by then may tell of the time before.
+            self.doubted = self.latest.saturating_add(1);
+        }
+        self.refused.insert(id);
+        self.refusal = reason;
+        Disposal::Wait
+    }
+
+    /// What becomes of those that wait; `None` when that is still open. `alone`: nothing else is under way or
+    /// at hand that could tell.
+    pub fn decide(&mut self, now: Time, alone: bool) -> Option<Disposal> {
+        if self.is_paused() {
+            return Some(Disposal::Release);
+        }
+        let different = self.refused.len();
+        if different == 0 {
+            return Some(Disposal::Charge);
+        }
+        if different < REFUSED && !alone {
+            return None;
+        }
+        let reason = std::mem::take(&mut self.refusal);
+        self.pause_for(now, &reason, self.longest());
+        Some(Disposal::Release)
+    }
+
+    /// How long a pause may be, by how many messages were refused.
+    fn longest(&self) -> Duration {
+        if self.refused.len() < REFUSED {
+            LONGEST_DOUBT
+        } else {
+            LONGEST_PAUSE
+        }
+    }
+
+    /// Pauses, or goes on pausing: for a reason that concerns all messages.
+    pub fn pause(&mut self, now: Time, why: &str) {
+        self.pause_for(now, why, LONGEST_PAUSE);
+    }
+
+    fn pause_for(&mut self, now: Time, why: &str, longest: Duration) {
+        let (since, known) = match &self.state {
+            State::Paused { since, reason, .. } => (*since, reason == why),
+            _ => (now, false),
+        };
+        if !known {
+            self.news.push(News::Paused(why.to_owned()));
+        }
+        self.pauses = self.pauses.saturating_add(1);
+        let pause = doubled(FIRST_PAUSE, self.pauses, longest);
+        self.state = State::Paused {
+            since,
+            probe_at: now.saturating_add(pause),
+            probing: false,
+            reason: why.to_owned(),
+        };
+        // Until a probe is handed over, nothing under way tells of the channel as it is now.
+        self.turn = u64::MAX;
+        self.unanswered.clear();
+    }
+
+    /// Whether this message was accused so often, and others went through in between.
+    fn accuse(&mut self, id: i64, patience: u32) -> bool {
+        if self.suspects.len() >= SUSPECTS {
+            self.suspects.clear();
+        }
+        let epoch = self.epoch;
+        let (count, last) = self.suspects.entry(id).or_insert((0, epoch));
+        let charged = *count >= patience && *last != epoch;
+        if *last != epoch || *count == 0 {
+            *count += 1;
+            *last = epoch;
+        }
+        charged
+    }
+
+    /// For the log, in order.
+    pub fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// For people: the state, why, and when something is tried next.
+    pub fn tell(&self) -> (&'static str, &str, Option<Time>) {
+        match &self.state {
+            State::Open if self.window < self.full => ("slowed", "", None),
+            State::Open => ("open", "", None),
+            State::Throttled { until, reason } => ("throttled", reason, Some(*until)),
+            State::Paused {
+                probe_at, reason, ..
+            } => ("paused", reason, Some(*probe_at)),
+        }
+    }
+}
+
+fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
+    first
+        .saturating_mul(1 << times.saturating_sub(1).min(16))
+        .min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Time {
+        Duration::from_secs(seconds)
+    }
+
+    fn refuses() -> Sign {
+        Sign::Refuses("http 401".to_owned())
+    }
+
+    fn paused(channel: &Channel) -> bool {
+        channel.tell().0 == "paused"
+    }
+
+    #[test]
+    fn different_messages_pause_the_channel_and_lose_no_attempt() {
+        let mut channel = Channel::new(64);
+        for id in 1..=5 {
+            channel.note_turn(id as u64);
+            assert_eq!(channel.judge(seconds(0), id, id as u64, refuses()), Disposal::Wait);
+            let expected = (id == 5).then_some(Disposal::Release);
+            assert_eq!(channel.decide(seconds(0), false), expected);
+        }
+        assert_eq!(channel.take_news(), [News::Paused("http 401".to_owned())]);
+        assert_eq!(channel.permit(seconds(0)), Permit::Nothing(seconds(1)));
+        assert_eq!(channel.permit(seconds(1)), Permit::Probe);
+    }
+
+    #[test]
+    fn one_message_does_not_when_others_go_through() {
+        let mut channel = Channel::new(64);
+        channel.note_turn(1);
+        assert_eq!(channel.judge(seconds(0), 7, 1, refuses()), Disposal::Wait);
+        assert_eq!(channel.decide(seconds(0), false), None);
+        // Under way since before: tells nothing.
+        channel.judge(seconds(0), 8, 1, Sign::Works);
+        assert_eq!(channel.decide(seconds(0), false), None);
+        channel.note_turn(2);
+        channel.judge(seconds(0), 9, 2, Sign::Works);
+        assert_eq!(channel.decide(seconds(0), false), Some(Disposal::Charge));
+        // And from now on it is known.
+        assert_eq!(channel.judge(seconds(1), 7, 2, refuses()), Disposal::Charge);
+        assert!(!paused(&channel));
+        assert_eq!(channel.take_news(), []);
+    }
+
+    #[test]
+    fn alone_it_does_until_another_one_goes_through() {
+        let mut channel = Channel::new(64);
+        channel.note_turn(1);
+        channel.judge(seconds(0), 7, 1, refuses());
+        assert_eq!(channel.decide(seconds(0), true), Some(Disposal::Release));
+        assert!(paused(&channel));
+        assert_eq!(channel.permit(seconds(1)), Permit::Probe);
+        assert!(channel.is_suspect(7));
+        channel.note_probe(2);
+        assert_eq!(channel.permit(seconds(1)), Permit::Probing);
+        assert_eq!(channel.judge(seconds(2), 8, 2, Sign::Works), Disposal::Settle);
+        assert!(!paused(&channel));
+        assert_eq!(channel.take_news().last(), Some(&News::Resumed(seconds(2))));
+        assert_eq!(channel.judge(seconds(2), 7, 3, refuses()), Disposal::Charge);
+    }
+
+    #[test]
+    fn probes_back_off_up_to_ten_minutes() {
+        let mut channel = Channel::new(64);
+        channel.pause(seconds(0), "http 401");
+        let mut now = seconds(0);
+        let mut pauses = Vec::new();
+        for turn in 1..=12 {
+            let Permit::Nothing(until) = channel.permit(now) else {
+                panic!("a pause");
+            };
+            pauses.push((until - now).as_secs());
+            now = until;
+            assert_eq!(channel.permit(now), Permit::Probe);
+            channel.note_probe(turn);
+            assert_eq!(channel.judge(now, turn as i64, turn, refuses()), Disposal::Release);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+        assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
+        channel.hurry(now);
+        assert_eq!(channel.permit(now), Permit::Probe);
+    }
+
+    #[test]
+    fn while_one_message_says_so_nobody_waits_for_long() {
+        let mut channel = Channel::new(64);
+        channel.judge(seconds(0), 7, 1, refuses());
+        channel.decide(seconds(0), true);
+        let mut now = seconds(0);
+        for turn in 2..20 {
+            let Permit::Nothing(until) = channel.permit(now) else {
+                panic!("a pause");
+            };
+            assert!(until - now <= LONGEST_DOUBT);
+            now = until;
+            assert_eq!(channel.permit(now), Permit::Probe);
+            channel.note_probe(turn);
+            channel.judge(now, 7, turn, refuses());
+        }
+    }
+
+    #[test]
+    fn what_was_under_way_before_the_pause_does_not_end_it() {
+        let mut channel = Channel::new(64);
+        channel.note_turn(3);
+        channel.pause(seconds(0), "http 401");
+        assert_eq!(channel.judge(seconds(0), 1, 3, Sign::Works), Disposal::Settle);
+        assert!(paused(&channel));
+    }
+
+    #[test]
+    fn an_endpoint_that_is_away_costs_few_attempts() {
+        let mut channel = Channel::new(64);
+        let unreached = || Sign::Unreached("no connection".to_owned());
+        for id in 0..15 {
+            assert_eq!(channel.judge(seconds(0), id, 1, unreached()), Disposal::Settle);
+        }
+        // The same ones again say nothing new.
+        assert_eq!(channel.judge(seconds(0), 0, 1, unreached()), Disposal::Settle);
+        assert_eq!(channel.judge(seconds(0), 15, 1, unreached()), Disposal::Release);
+        assert!(paused(&channel));
+        assert_eq!(channel.judge(seconds(0), 16, 1, unreached()), Disposal::Release);
+    }
+
+    #[test]
+    fn one_that_always_fails_never_holds_the_channel() {
+        let mut channel = Channel::new(64);
+        for _ in 0..1000 {
+            let sign = Sign::Fails("http 500".to_owned());
+            assert_eq!(channel.judge(seconds(0), 1, 1, sign), Disposal::Settle);
+        }
+        assert!(!paused(&channel));
+    }
+
+    #[test]
+    fn throttling_halves_once_for_all_under_way_and_recovers() {
+        let mut channel = Channel::new(64);
+        let throttles = || Sign::Throttles("http 429".to_owned(), Some(seconds(3)));
+        for id in 0..10 {
+            assert_eq!(channel.judge(seconds(0), id, 1, throttles()), Disposal::Release);
+        }
+        assert_eq!(channel.permit(seconds(0)), Permit::Nothing(seconds(3)));
+        assert_eq!(channel.permit(seconds(3)), Permit::Requests(32));
+        for id in 0..32 {
+            channel.judge(seconds(3), id, 2, Sign::Works);
+        }
+        assert_eq!(channel.permit(seconds(3)), Permit::Requests(33));
+    }
+
+    #[test]
+    fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
+        let mut channel = Channel::new(64);
+        let mut now = seconds(0);
+        let mut charged = 0;
+        for turn in 1..=10 {
+            let sign = Sign::Throttles("http 429".to_owned(), None);
+            charged += usize::from(channel.judge(now, 1, turn, sign) == Disposal::Charge);
+            now += seconds(60);
+            channel.permit(now);
+            channel.judge(now, 1000 + turn as i64, turn, Sign::Works);
+        }
+        assert_eq!(charged, 6);
+    }
+
+    #[test]
+    fn a_provider_that_says_never_is_asked_again_within_the_hour() {
+        let mut channel = Channel::new(64);
+        let sign = Sign::Throttles("http 429".to_owned(), Some(Duration::MAX));
+        channel.judge(seconds(0), 1, 1, sign);
+        assert_eq!(channel.permit(seconds(0)), Permit::Nothing(LONGEST_SAID));
+    }
+}

@@ -1,0 +1,246 @@
+//! The thread that sends: takes parcels, has so many requests under way, and reports what became of each.
+//!
+//! One thread beside the server's own, with an event loop on it. It never calls PostgreSQL. All signals are
+//! blocked in it, so that the server's handlers run where they belong. Commands go in by a channel; reports
+//! come out by a queue and a byte on a socket, on which the worker waits together with its latch. What the
+//! engine was given comes back in a report, whatever happens: answered, not sent, or given up.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::dispatch::Dispatcher;
+use super::http::Conduct;
+use super::message::Message;
+use super::providers::{Provider, Verdict};
+
+/// A claimed mail and what the engine has to know besides what it says.
+#[derive(Debug)]
+pub struct Letter {
+    /// The mail.
+    pub message: Message,
+    /// Of no use from then on.
+    pub expires_at: Option<SystemTime>,
+    /// Bytes of its contents, about.
+    pub size: usize,
+}
+
+/// Letters that go out in one request.
+#[derive(Debug)]
+pub struct Parcel {
+    /// At least one; more only if the provider takes them together.
+    pub letters: Vec<Letter>,
+    /// When it was handed over, as the worker counts.
+    pub turn: u64,
+    /// How often these very letters were sent together.
+    pub tries: u32,
+}
+
+/// What became of a parcel.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The provider said something, of each letter.
+    Answered(Vec<Verdict>),
+    /// Nothing was written.
+    Unreached(String),
+    /// The endpoint is nowhere that may be dialled.
+    Refused(String),
+    /// It was not sent: it was called back, or it has expired.
+    Unsent,
+}
+
+/// A parcel on its way back.
+#[derive(Debug)]
+pub struct Report {
+    /// As it was handed over.
+    pub parcel: Parcel,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The status of the answer, if there was one.
+    pub status: Option<u16>,
+}
+
+/// How to send from now on.
+pub struct Setup {
+    /// Whom to speak to.
+    pub provider: Arc<dyn Provider>,
+    /// And how.
+    pub conduct: Conduct,
+    /// Requests under way, and slow ones beside them.
+    pub slots: (usize, usize),
+}
+
+/// What the thread is told.
+pub(super) enum Command {
+    Setup(Box<Setup>),
+    Window(usize),
+    Send(Parcel),
+    /// A request has ended.
+    Landed(u64),
+    Recall,
+    Stop,
+}
+
+/// The engine as its owner has it. Dropping it ends the thread; what was under way is given up.
+pub struct Engine {
+    commands: UnboundedSender<Command>,
+    shared: Arc<Shared>,
+    bell: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the thread by `spawn`, which is to see to the signals.
+    ///
+    /// # Errors
+    /// When the system has no thread or socket to spare.
+    pub fn start(
+        setup: Setup,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
+    ) -> std::io::Result<Self> {
+        let (bell, ring) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        ring.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let shared = Arc::new(Shared {
+            reports: Mutex::default(),
+            ring,
+            slow: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+        });
+        let (commands, receiver) = unbounded_channel();
+        let theirs = Arc::clone(&shared);
+        let landings = commands.clone();
+        let thread = spawn(Box::new(move || {
+            let run = AssertUnwindSafe(|| {
+                let shared = Arc::clone(&theirs);
+                runtime.block_on(async { Dispatcher::new(setup, shared, landings).run(receiver).await });
+                drop(runtime);
+            });
+            if std::panic::catch_unwind(run).is_err() {
+                theirs.failed.store(true, Ordering::Release);
+            }
+            theirs.ring();
+        }))?;
+        Ok(Self {
+            commands,
+            shared,
+            bell,
+            thread: Some(thread),
+        })
+    }
+
+    /// Becomes readable when there are reports.
+    pub fn bell(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    /// Takes what was reported since the last call.
+    pub fn reports(&mut self) -> Vec<Report> {
+        let mut bytes = [0; 64];
+        while matches!(self.bell.read(&mut bytes), Ok(read) if read == bytes.len()) {}
+        std::mem::take(&mut *self.shared.lock())
+    }
+
+    /// Letters in requests that have waited for long, which hold nobody up.
+    pub fn slow(&self) -> usize {
+        self.shared.slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether the thread has come to a violent end.
+    pub fn has_failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Acquire)
+    }
+
+    /// Hands a parcel over.
+    pub fn send(&self, parcel: Parcel) {
+        self.command(Command::Send(parcel));
+    }
+
+    /// Has everything that was not sent yet come back.
+    pub fn recall(&self) {
+        self.command(Command::Recall);
+    }
+
+    /// Changes how many requests may be under way.
+    pub fn set_window(&self, window: usize) {
+        self.command(Command::Window(window));
+    }
+
+    /// Sends in another way from now on; what is under way goes on in the old one.
+    pub fn set_up(&self, setup: Setup) {
+        self.command(Command::Setup(Box::new(setup)));
+    }
+
+    /// Ends the thread. What was under way comes back with the next [`Self::reports`], its outcome unknown.
+    pub fn stop(&mut self) {
+        self.command(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic was caught in it.
+            let _ = thread.join();
+        }
+    }
+
+    fn command(&self, command: Command) {
+        // Nobody listens any more: a parcel goes back to where it came from.
+        if let Err(refused) = self.commands.send(command)
+            && let Command::Send(parcel) = refused.0
+        {
+            self.shared.report(Report {
+                parcel,
+                outcome: Outcome::Unsent,
+                status: None,
+            });
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What both threads see.
+pub(super) struct Shared {
+    reports: Mutex<Vec<Report>>,
+    ring: UnixStream,
+    slow: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Report>> {
+        // What it guards is whole at any time.
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        let first = {
+            let mut reports = self.lock();
+            reports.push(report);
+            reports.len() == 1
+        };
+        if first {
+            self.ring();
+        }
+    }
+
+    pub(super) fn set_slow(&self, letters: usize) {
+        self.slow.store(letters, Ordering::Relaxed);
+    }
+
+    fn ring(&self) {
+        // A full socket is as loud as one can get.
+        let _ = (&self.ring).write(&[1]);
+    }
+}

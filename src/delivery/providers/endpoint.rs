@@ -1,0 +1,173 @@
+//! Where requests go: `mailroom.endpoint`, or the provider's own address, and paths below it. Pure.
+
+use hyper::Uri;
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+
+/// An absolute address of http or https, without user, and without the port that its scheme has anyway: what a
+/// signature covers is then what the client sends as host.
+#[derive(Clone)]
+pub struct Endpoint {
+    scheme: Scheme,
+    authority: Authority,
+    path: String,
+    query: Option<String>,
+}
+
+impl Endpoint {
+    /// Takes the setting, or `default` if it is empty.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(setting: &str, default: &str) -> Result<Self, String> {
+        let text = if setting.is_empty() { default } else { setting };
+        if text.is_empty() {
+            return Err("mailroom.endpoint is not set".to_owned());
+        }
+        let wrong = |what: &str| format!("mailroom.endpoint {what}");
+        let uri: Uri = text.parse().map_err(|_| wrong("is no address"))?;
+        let parts = uri.into_parts();
+        let scheme = parts
+            .scheme
+            .filter(|scheme| *scheme == Scheme::HTTPS || *scheme == Scheme::HTTP)
+            .ok_or_else(|| wrong("must begin with https://"))?;
+        let authority = parts.authority.ok_or_else(|| wrong("names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong(
+                "must not hold a user: put it into the credentials file",
+            ));
+        }
+        if authority.host().is_empty() {
+            return Err(wrong("names no host"));
+        }
+        let usual = if scheme == Scheme::HTTPS { 443 } else { 80 };
+        let authority = match authority.port_u16() {
+            Some(port) if port == usual => authority
+                .host()
+                .parse()
+                .map_err(|_| wrong("names no host"))?,
+            None if authority.as_str() != authority.host() => {
+                return Err(wrong("has a port that is none"));
+            }
+            _ => authority,
+        };
+        let (path, query) = parts.path_and_query.map_or((String::new(), None), |whole| {
+            (
+                whole.path().trim_end_matches('/').to_owned(),
+                whole.query().map(str::to_owned),
+            )
+        });
+        Ok(Self {
+            scheme,
+            authority,
+            path,
+            query,
+        })
+    }
+
+    /// As [`Endpoint::new`], for one to which paths are appended.
+    ///
+    /// # Errors
+    /// Also for a query.
+    pub fn base(setting: &str, default: &str) -> Result<Self, String> {
+        let endpoint = Self::new(setting, default)?;
+        if endpoint.query.is_some() {
+            return Err("mailroom.endpoint must not have a query for this sender".to_owned());
+        }
+        Ok(endpoint)
+    }
+
+    /// The host's name, without a port.
+    pub fn host(&self) -> &str {
+        self.authority.host()
+    }
+
+    /// The address with `path` appended, which begins with a slash or is empty.
+    ///
+    /// # Errors
+    /// If that is no address.
+    pub fn uri(&self, path: &str) -> Result<Uri, String> {
+        let mut whole = format!("{}{path}", self.path);
+        if whole.is_empty() {
+            whole.push('/');
+        }
+        if let Some(query) = &self.query {
+            whole.push('?');
+            whole.push_str(query);
+        }
+        let whole: PathAndQuery = whole.parse().map_err(|_| no_address())?;
+        Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(whole)
+            .build()
+            .map_err(|_| no_address())
+    }
+}
+
+fn no_address() -> String {
+    "mailroom.endpoint is no address".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn uri(setting: &str, path: &str) -> String {
+        let endpoint = Endpoint::new(setting, "https://default.example/").unwrap();
+        endpoint.uri(path).unwrap().to_string()
+    }
+
+    fn problem(setting: &str) -> String {
+        match Endpoint::base(setting, "") {
+            Ok(_) => panic!("{setting:?} was accepted"),
+            Err(problem) => problem,
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(uri("", "/v1"), "https://default.example/v1");
+        assert_eq!(uri("https://a.example", ""), "https://a.example/");
+        assert_eq!(uri("https://a.example:443/", "/x"), "https://a.example/x");
+        assert_eq!(uri("http://[::1]:80/", "/x"), "http://[::1]/x");
+        assert_eq!(uri("http://[::1]:81/", "/x"), "http://[::1]:81/x");
+        assert_eq!(uri("http://a:443/p/", "/x"), "http://a:443/p/x");
+        assert_eq!(uri("https://a/hook?k=v", ""), "https://a/hook?k=v");
+    }
+
+    #[test]
+    fn what_is_none() {
+        assert_eq!(problem(""), "mailroom.endpoint is not set");
+        assert_eq!(
+            problem("https://a/?q"),
+            "mailroom.endpoint must not have a query for this sender"
+        );
+        for bad in [
+            "a.example",
+            "/path",
+            "ftp://a.example",
+            "https://",
+            "https://user:password@a.example",
+            "https://a.example:99999",
+            "https://a.example:",
+            "https://a.example:http",
+            "https://a b",
+            "https://a\r\nb",
+        ] {
+            assert!(problem(bad).starts_with("mailroom.endpoint "), "{bad:?}");
+            assert!(!problem(bad).contains("password"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_setting_is_an_address_or_an_error(setting in "(https?://)?\\PC{0,30}", path in "(/[a-z]{0,5})?") {
+            if let Ok(endpoint) = Endpoint::new(&setting, "") {
+                let uri = endpoint.uri(&path).unwrap();
+                prop_assert!(uri.host().is_some_and(|host| !host.is_empty()));
+                prop_assert!(!uri.to_string().contains('@') || uri.path().contains('@') || uri.query().is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Requests with a JSON body. Pure.
+
+use bytes::Bytes;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName};
+use hyper::http::HeaderValue;
+use hyper::{HeaderMap, Uri};
+use serde_json::{Map, Value};
+
+use super::Request;
+
+/// A request with this body, and with the headers every JSON request has.
+pub fn request(uri: Uri, body: &Value) -> Request {
+    let json = HeaderValue::from_static("application/json");
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(CONTENT_TYPE, json.clone());
+    headers.insert(ACCEPT, json);
+    Request {
+        uri,
+        headers,
+        body: Bytes::from(body.to_string()),
+    }
+}
+
+/// Adds a header that nobody may show.
+///
+/// # Errors
+/// When the value cannot be one: it has a line break, say. It is not quoted.
+pub fn secret_header(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), String> {
+    let mut value = header_value(value, &name)?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Ok(())
+}
+
+/// A header's value.
+///
+/// # Errors
+/// When it cannot be one: it has a line break, say. It is not quoted.
+pub fn header_value(value: &str, name: &HeaderName) -> Result<HeaderValue, String> {
+    HeaderValue::from_str(value)
+        .map_err(|_| format!("{name} has a character that no header may have"))
+}
+
+/// Adds a member unless it is `None`.
+pub fn put_some(object: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        object.insert(name.to_owned(), value.into());
+    }
+}
+
+/// The body of an answer, `Null` if it is no JSON.
+pub fn parse(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or(Value::Null)
+}

@@ -1,0 +1,123 @@
+//! What became of mails, as it is to be told to the outbox: parallel arrays, for one call each. Pure.
+
+use std::time::Duration;
+
+use super::engine::Letter;
+
+/// A claimed mail, by what its claim is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// `outbox.id`.
+    pub id: i64,
+    /// `outbox.attempts` as the claim returned it.
+    pub attempts: i32,
+}
+
+impl Claim {
+    /// Of a letter.
+    pub fn of(letter: &Letter) -> Self {
+        Self {
+            id: letter.message.id,
+            attempts: letter.message.attempts,
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// One line, nothing secret.
+    pub reason: String,
+    /// Not before that.
+    pub after: Option<Duration>,
+    /// Never again.
+    pub permanent: bool,
+    /// Of the answer, if there was one.
+    pub status: Option<u16>,
+}
+
+/// Mails that were sent.
+#[derive(Default)]
+pub struct Sent {
+    pub ids: Vec<i64>,
+    pub provider_ids: Vec<Option<String>>,
+    pub attempts: Vec<i32>,
+}
+
+/// Mails that failed.
+#[derive(Default)]
+pub struct Failed {
+    pub ids: Vec<i64>,
+    pub errors: Vec<String>,
+    /// Seconds.
+    pub after: Vec<Option<f64>>,
+    pub permanent: Vec<bool>,
+    pub statuses: Vec<Option<i32>>,
+    pub attempts: Vec<i32>,
+}
+
+/// Mails that were not tried.
+#[derive(Default)]
+pub struct Released {
+    pub ids: Vec<i64>,
+    pub attempts: Vec<i32>,
+}
+
+/// All that is to be told.
+#[derive(Default)]
+pub struct Settlements {
+    pub sent: Sent,
+    pub failed: Failed,
+    pub released: Released,
+}
+
+impl Settlements {
+    /// How many mails.
+    pub fn len(&self) -> usize {
+        self.sent.ids.len() + self.failed.ids.len() + self.released.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether any of them was tried.
+    pub fn tell_of_attempts(&self) -> bool {
+        !(self.sent.ids.is_empty() && self.failed.ids.is_empty())
+    }
+
+    /// All of them.
+    pub fn ids(&self) -> impl Iterator<Item = &i64> {
+        self.sent
+            .ids
+            .iter()
+            .chain(&self.failed.ids)
+            .chain(&self.released.ids)
+    }
+
+    /// One was sent.
+    pub fn sent(&mut self, claim: Claim, provider_id: Option<String>) {
+        self.sent.ids.push(claim.id);
+        self.sent.attempts.push(claim.attempts);
+        self.sent.provider_ids.push(provider_id);
+    }
+
+    /// One failed.
+    pub fn failed(&mut self, claim: Claim, fault: Fault) {
+        self.failed.ids.push(claim.id);
+        self.failed.attempts.push(claim.attempts);
+        self.failed.errors.push(fault.reason);
+        self.failed
+            .after
+            .push(fault.after.map(|after| after.as_secs_f64()));
+        self.failed.permanent.push(fault.permanent);
+        self.failed.statuses.push(fault.status.map(i32::from));
+    }
+
+    /// One was not tried.
+    pub fn released(&mut self, claim: Claim) {
+        self.released.ids.push(claim.id);
+        self.released.attempts.push(claim.attempts);
+    }
+}

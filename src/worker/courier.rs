@@ -1,0 +1,306 @@
+//! Delivery as the worker does it: claim (commit), hand over to the engine, settle what comes back (commit).
+//!
+//! No transaction is open while anything is sent (I5): the engine has a thread of its own, and each round of
+//! the worker asks it what came back. A mail is *held* from its claim until its settle is committed: in the bag,
+//! with the engine, or waiting to be settled. What is held is bounded by number and by bytes, and its leases are
+//! extended for as long as it is.
+
+mod answers;
+mod rounds;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pgrx::prelude::*;
+
+use super::session::{Failure, Session};
+use crate::delivery::channel::{Channel, News};
+use crate::delivery::engine::{Engine, Letter, Parcel};
+use crate::delivery::providers::Provider;
+use crate::delivery::report::{self, Report};
+use crate::delivery::route;
+use crate::delivery::settlements::{Claim, Fault, Settlements};
+use crate::failures::Failures;
+use crate::registry::SlotIndex;
+use crate::settings::sending::{self, Sender};
+use crate::server;
+
+/// Time since the worker started.
+type Time = Duration;
+
+/// How long what is under way has after a stop.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A mail between its claim and its settle.
+struct Held {
+    attempts: i32,
+    size: usize,
+    /// When its lease began.
+    since: Time,
+    /// Whether the engine has it.
+    away: bool,
+}
+
+/// A mail that was refused: whether it or the channel is at fault is not known yet.
+struct Doubt {
+    claim: Claim,
+    fault: Fault,
+}
+
+/// The worker's deliverer.
+pub struct Courier {
+    claimant: String,
+    sender: Sender,
+    provider: Option<Arc<dyn Provider>>,
+    engine: Option<Engine>,
+    channel: Channel,
+    concurrency: usize,
+    bag: VecDeque<Letter>,
+    /// Batches that are sent again as they were, and when.
+    together: Vec<(Time, Parcel)>,
+    held: HashMap<i64, Held>,
+    held_bytes: usize,
+    /// Letters and parcels that the engine has.
+    away: usize,
+    away_parcels: usize,
+    settlements: Settlements,
+    /// When they are to be told at the latest.
+    settle_at: Option<Time>,
+    doubts: Vec<Doubt>,
+    /// There may be something to claim.
+    look: bool,
+    /// The engine was told to give back what it has not sent.
+    recalled: bool,
+    /// The latest exchange failed: settle alone first.
+    careful: bool,
+    turn: u64,
+    unknown: u64,
+    extended_at: Time,
+    reported: Option<Report>,
+    failures: Failures,
+}
+
+impl Courier {
+    /// One for the settings as they are, unless clients deliver.
+    pub fn hire(session: &Session, now: Time) -> Option<Self> {
+        let sender = sending::sender();
+        if sender == Sender::Outbox {
+            return None;
+        }
+        // SAFETY: a plain variable of this process.
+        let claimant = format!("mailroom worker/{}", unsafe { pg_sys::MyProcPid });
+        let concurrency = sending::http_concurrency();
+        let mut courier = Self {
+            claimant,
+            sender,
+            provider: None,
+            engine: None,
+            channel: Channel::new(concurrency),
+            concurrency,
+            bag: VecDeque::new(),
+            together: Vec::new(),
+            held: HashMap::new(),
+            held_bytes: 0,
+            away: 0,
+            away_parcels: 0,
+            settlements: Settlements::default(),
+            settle_at: None,
+            doubts: Vec::new(),
+            look: true,
+            recalled: false,
+            careful: false,
+            turn: 0,
+            unknown: 0,
+            extended_at: now,
+            reported: None,
+            failures: Failures::default(),
+        };
+        if let Err(failure) = session.take_over(&courier.claimant) {
+            failure.warn("mailroom worker could not take over the claims of an earlier one");
+        }
+        courier.set_up(now);
+        Some(courier)
+    }
+
+    /// There may be mail.
+    pub fn look(&mut self) {
+        self.look = true;
+    }
+
+    /// Settings may have changed, or what they name. False when clients deliver from now on.
+    #[must_use]
+    pub fn reload(&mut self, now: Time) -> bool {
+        self.sender = sending::sender();
+        if self.sender == Sender::Outbox {
+            return false;
+        }
+        if self.set_up(now) {
+            self.channel.reset(now, self.concurrency);
+        }
+        true
+    }
+
+    /// Somebody wants everything to be looked at.
+    pub fn hurry(&mut self, now: Time) {
+        self.channel.hurry(now);
+        self.look();
+    }
+
+    /// Readable when the engine has something to tell.
+    pub fn bell(&self) -> Option<std::os::fd::RawFd> {
+        self.engine.as_ref().map(Engine::bell)
+    }
+
+    /// Reads settings and files anew; false, with the channel paused, when they are no good.
+    fn set_up(&mut self, now: Time) -> bool {
+        let problem = match route::plan() {
+            Ok(route) => {
+                self.concurrency = route.concurrency;
+                self.provider = Some(route.provider);
+                match &self.engine {
+                    Some(engine) => {
+                        engine.set_up(route.setup);
+                        return true;
+                    }
+                    None => {
+                        let spawn = |body| server::spawn_without_signals("mailroom sender", body);
+                        match Engine::start(route.setup, spawn) {
+                            Ok(engine) => {
+                                self.engine = Some(engine);
+                                log!("mailroom worker delivers by {}", self.sender.as_str());
+                                return true;
+                            }
+                            Err(error) => format!("the sending thread could not be started: {error}"),
+                        }
+                    }
+                }
+            }
+            Err(problem) => problem,
+        };
+        self.channel.pause(now, &problem);
+        false
+    }
+
+    /// Starts anew after the engine came to a violent end.
+    fn mend(&mut self, now: Time) {
+        if !self.engine.as_ref().is_some_and(Engine::has_failed) {
+            return;
+        }
+        warning!("mailroom worker: the sending thread failed and is started anew");
+        self.give_up(now);
+        self.engine = None;
+        self.set_up(now);
+    }
+
+    /// Ends the engine; what it had is settled as far as anything is known of it.
+    fn give_up(&mut self, now: Time) {
+        if let Some(engine) = &mut self.engine {
+            engine.stop();
+        }
+        self.receive(now);
+        let lost: Vec<Claim> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.away)
+            .map(|(&id, held)| Claim {
+                id,
+                attempts: held.attempts,
+            })
+            .collect();
+        for claim in lost {
+            self.unknown(claim, "given up before there was an answer".to_owned(), None);
+        }
+        self.away = 0;
+        self.away_parcels = 0;
+    }
+
+    /// Gives back what was not sent, waits a little for what was, and settles it. With no `grace` left it is
+    /// given up.
+    pub fn finish(&mut self, session: &Session, now: impl Fn() -> Time) {
+        let deadline = Instant::now() + GRACE;
+        if let Some(engine) = &self.engine {
+            engine.recall();
+        }
+        loop {
+            self.receive(now());
+            self.empty_bag();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.away == 0 || left.is_zero() {
+                break;
+            }
+            // What has an answer is settled at once, should the rest take its time.
+            if !self.settlements.is_empty() && self.settle_only(session).is_err() {
+                self.careful = true;
+            }
+            server::wait_for(left, self.bell());
+        }
+        self.give_up(now());
+        self.empty_bag();
+        for (_, parcel) in std::mem::take(&mut self.together) {
+            for letter in &parcel.letters {
+                let reason = "no answer before the worker stopped".to_owned();
+                self.unknown(Claim::of(letter), reason, None);
+            }
+        }
+        for doubt in std::mem::take(&mut self.doubts) {
+            self.settlements.released(doubt.claim);
+        }
+        // A second try, in case that the stop cancelled the first.
+        if self.settle_only(session).is_err()
+            && let Err(failure) = self.settle_only(session)
+            && !failure.is_extension_gone()
+        {
+            failure.warn("mailroom worker could not settle its last mails; their claims will lapse");
+        }
+        self.engine = None;
+    }
+
+    /// Tells the log and mailroom_status() of what has changed.
+    fn announce(&mut self, index: SlotIndex, now: Time) {
+        for news in self.channel.take_news() {
+            match news {
+                News::Paused(reason) => warning!(
+                    "mailroom worker paused sending by {}: {reason}; mail waits, and one is tried now and then",
+                    self.sender.as_str()
+                ),
+                News::Resumed(after) => log!(
+                    "mailroom worker sends again by {}, after {} s",
+                    self.sender.as_str(),
+                    after.as_secs()
+                ),
+            }
+        }
+        let (channel, reason, next_try) = self.channel.tell();
+        // Told to a tenth of a second: times that are computed anew in each round would differ each time.
+        let next_try = next_try.map(|at| {
+            let wait = i64::try_from(at.saturating_sub(now).as_micros()).unwrap_or(i64::MAX);
+            server::now().saturating_add(wait) / 100_000 * 100_000
+        });
+        let report = Report {
+            sender: self.sender.as_str(),
+            channel,
+            reason: reason.to_owned(),
+            next_try,
+            in_flight: self.away,
+            unknown: self.unknown,
+        };
+        if self.reported.as_ref() != Some(&report) {
+            report::write(index, &report);
+            self.reported = Some(report);
+        }
+    }
+
+    /// Claiming or settling failed; returns when to try again.
+    pub fn failed(&mut self, now: Time, failure: &Failure) -> Time {
+        let verdict = self.failures.record(now);
+        if verdict.tell {
+            failure.warn(&format!(
+                "mailroom worker could not claim or settle mail (attempt {}, next in {} s)",
+                self.failures.count(),
+                verdict.delay.as_secs()
+            ));
+        }
+        self.failures.retry_at()
+    }
+}

@@ -1,0 +1,234 @@
+//! What became of what was handed over: each mail is settled, given back, kept in doubt, or sent again.
+
+use std::time::{Duration, SystemTime};
+
+use super::{Courier, Doubt, Time};
+use crate::delivery::channel::{Disposal, Sign};
+use crate::delivery::engine::{Letter, Outcome, Parcel, Report};
+use crate::delivery::providers::Verdict;
+use crate::delivery::settlements::{Claim, Fault};
+use crate::settings::sending::{self, OnAmbiguous};
+
+/// How often a batch is sent again as it was before its mails go each their own way.
+const TRIES: u32 = 5;
+/// The pause before the first of these.
+const FIRST_AGAIN: Duration = Duration::from_secs(1);
+
+impl Courier {
+    /// Takes what the engine reports.
+    pub(super) fn receive(&mut self, now: Time) {
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        for report in engine.reports() {
+            self.away = self.away.saturating_sub(report.parcel.letters.len());
+            self.away_parcels = self.away_parcels.saturating_sub(1);
+            for letter in &report.parcel.letters {
+                if let Some(held) = self.held.get_mut(&letter.message.id) {
+                    held.away = false;
+                }
+            }
+            self.take(now, report);
+        }
+        if !self.settlements.is_empty() {
+            self.settle_at.get_or_insert(now + super::rounds::COMPANY);
+        }
+    }
+
+    fn take(&mut self, now: Time, report: Report) {
+        let Report {
+            parcel,
+            outcome,
+            status,
+        } = report;
+        match outcome {
+            Outcome::Unsent => self.take_unsent(now, parcel),
+            Outcome::Refused(reason) => {
+                for letter in &parcel.letters {
+                    let claim = Claim::of(letter);
+                    let sign = Sign::Denied(reason.clone());
+                    self.channel.judge(now, claim.id, parcel.turn, sign);
+                    self.settlements.released(claim);
+                }
+            }
+            Outcome::Unreached(reason) => {
+                for letter in &parcel.letters {
+                    let claim = Claim::of(letter);
+                    let sign = Sign::Unreached(reason.clone());
+                    match self.channel.judge(now, claim.id, parcel.turn, sign) {
+                        Disposal::Settle | Disposal::Charge | Disposal::Wait => {
+                            self.settlements.failed(claim, fault(reason.clone()));
+                        }
+                        Disposal::Release => self.settlements.released(claim),
+                    }
+                }
+            }
+            Outcome::Answered(verdicts) => {
+                if self.is_to_be_repeated(&parcel, &verdicts) {
+                    self.repeat(now, parcel, &verdicts);
+                    return;
+                }
+                let turn = parcel.turn;
+                let alone = parcel.letters.len() == 1;
+                for (letter, verdict) in parcel.letters.into_iter().zip(verdicts) {
+                    match verdict {
+                        Verdict::Apart { .. } if !alone => self.set_apart(now, letter, turn),
+                        verdict => self.treat(now, Claim::of(&letter), turn, verdict, status),
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_unsent(&mut self, now: Time, parcel: Parcel) {
+        self.channel.note_no_probe(now);
+        let wall = SystemTime::now();
+        for letter in parcel.letters.into_iter().rev() {
+            if letter.expires_at.is_some_and(|end| end <= wall) {
+                // The next claim ends it, with the reason.
+                self.settlements.released(Claim::of(&letter));
+            } else {
+                self.bag.push_front(letter);
+            }
+        }
+    }
+
+    /// A provider that knows a request again knows it by its members: they stay together.
+    fn is_to_be_repeated(&self, parcel: &Parcel, verdicts: &[Verdict]) -> bool {
+        let wall = SystemTime::now();
+        parcel.letters.len() > 1
+            && parcel.tries < TRIES
+            && self.provider.as_ref().is_some_and(|p| p.is_idempotent())
+            && !self.channel.is_paused()
+            && verdicts
+                .iter()
+                .all(|verdict| matches!(verdict, Verdict::Unknown { .. } | Verdict::Retry { .. }))
+            && !parcel
+                .letters
+                .iter()
+                .any(|letter| letter.expires_at.is_some_and(|end| end <= wall))
+    }
+
+    fn repeat(&mut self, now: Time, mut parcel: Parcel, verdicts: &[Verdict]) {
+        let mut floor = Duration::ZERO;
+        for (letter, verdict) in parcel.letters.iter().zip(verdicts) {
+            let sign = match verdict {
+                Verdict::Retry { reason, after } => {
+                    floor = floor.max(after.unwrap_or_default());
+                    Sign::Fails(reason.clone())
+                }
+                Verdict::Unknown { reason } => {
+                    self.unknown += 1;
+                    Sign::Fails(reason.clone())
+                }
+                _ => continue,
+            };
+            self.channel
+                .judge(now, letter.message.id, parcel.turn, sign);
+        }
+        let pause = FIRST_AGAIN.saturating_mul(1 << parcel.tries.min(8)).max(floor);
+        parcel.tries += 1;
+        self.together.push((now.saturating_add(pause), parcel));
+    }
+
+    /// Somebody in its batch was at fault: it goes alone.
+    fn set_apart(&mut self, now: Time, letter: Letter, turn: u64) {
+        self.channel
+            .judge(now, letter.message.id, turn, Sign::Works);
+        let parcel = Parcel {
+            letters: vec![letter],
+            turn,
+            tries: 0,
+        };
+        self.together.push((now, parcel));
+    }
+
+    fn treat(&mut self, now: Time, claim: Claim, turn: u64, verdict: Verdict, status: Option<u16>) {
+        let sign = match &verdict {
+            Verdict::Sent { .. } | Verdict::Permanent { .. } | Verdict::Apart { .. } => Sign::Works,
+            Verdict::Retry { reason, .. } | Verdict::Unknown { reason } => {
+                Sign::Fails(reason.clone())
+            }
+            Verdict::Throttled { reason, after } => Sign::Throttles(reason.clone(), *after),
+            Verdict::Broken { reason } => Sign::Refuses(reason.clone()),
+        };
+        let disposal = self.channel.judge(now, claim.id, turn, sign);
+        if disposal == Disposal::Release {
+            self.settlements.released(claim);
+            return;
+        }
+        match verdict {
+            Verdict::Sent { provider_id } => self.settlements.sent(claim, provider_id),
+            Verdict::Unknown { reason } => self.unknown(claim, reason, status),
+            Verdict::Permanent { reason } | Verdict::Apart { reason } => {
+                let fault = Fault {
+                    permanent: true,
+                    status,
+                    ..fault(reason)
+                };
+                self.settlements.failed(claim, fault);
+            }
+            Verdict::Retry { reason, after } | Verdict::Throttled { reason, after } => {
+                let fault = Fault {
+                    after,
+                    status,
+                    ..fault(reason)
+                };
+                self.settlements.failed(claim, fault);
+            }
+            Verdict::Broken { reason } => {
+                let fault = Fault {
+                    status,
+                    ..fault(reason)
+                };
+                if disposal == Disposal::Wait {
+                    self.doubts.push(Doubt { claim, fault });
+                } else {
+                    self.settlements.failed(claim, fault);
+                }
+            }
+        }
+    }
+
+    /// It may have been sent, or not.
+    pub(super) fn unknown(&mut self, claim: Claim, reason: String, status: Option<u16>) {
+        self.unknown += 1;
+        let idempotent = self.provider.as_ref().is_some_and(|p| p.is_idempotent());
+        let park = !idempotent && sending::on_ambiguous() == OnAmbiguous::Park;
+        let fault = Fault {
+            permanent: park,
+            status,
+            ..fault(format!("may have been sent: {reason}"))
+        };
+        self.settlements.failed(claim, fault);
+    }
+
+    /// Settles those in doubt once it is known whose fault it is.
+    pub(super) fn decide(&mut self, now: Time) {
+        if self.doubts.is_empty() {
+            return;
+        }
+        let alone =
+            self.away == 0 && self.bag.is_empty() && self.together.is_empty() && !self.look;
+        let Some(disposal) = self.channel.decide(now, alone) else {
+            return;
+        };
+        for Doubt { claim, fault } in std::mem::take(&mut self.doubts) {
+            if disposal == Disposal::Release {
+                self.settlements.released(claim);
+            } else {
+                self.settlements.failed(claim, fault);
+            }
+        }
+    }
+}
+
+/// A failure like any other.
+fn fault(reason: String) -> Fault {
+    Fault {
+        reason,
+        after: None,
+        permanent: false,
+        status: None,
+    }
+}

@@ -1,0 +1,319 @@
+//! One round: settle and claim, extend, hand over.
+
+use std::time::Duration;
+
+use super::{Courier, Held, Time};
+use crate::delivery::channel::Permit;
+use crate::delivery::engine::{Letter, Parcel};
+use crate::delivery::settlements::{Claim, Settlements};
+use crate::registry::SlotIndex;
+use crate::settings;
+use crate::worker::session::{Appetite, Failure, Session};
+
+/// How long an answer may wait for others to be settled with.
+pub(super) const COMPANY: Duration = Duration::from_millis(5);
+/// So many answers do not wait.
+const FULL: usize = 256;
+/// So many mails are held at most for each request that may be under way, and in all.
+const AHEAD: usize = 8;
+const HELD: usize = 2_048;
+/// So many are claimed at a time, to keep the transaction short.
+const CLAIM: usize = 512;
+/// So many bytes of mail are held at most, or one mail.
+const HELD_BYTES: usize = 32 << 20;
+/// Among so many a probe is chosen.
+const CANDIDATES: usize = 8;
+/// A pause of this length is sat out with the bag full.
+const SHORT: Duration = Duration::from_secs(5);
+
+impl Courier {
+    /// Does what there is to do now; returns when there is more, apart from what the engine will tell.
+    ///
+    /// `allowed`: mail may be claimed and sent; otherwise what is under way is settled and the rest given back.
+    pub fn round(
+        &mut self,
+        session: &Session,
+        index: SlotIndex,
+        now: Time,
+        allowed: bool,
+    ) -> Result<Option<Time>, Failure> {
+        if now < self.failures.retry_at() {
+            return Ok(Some(self.failures.retry_at()));
+        }
+        self.mend(now);
+        self.receive(now);
+        self.decide(now);
+        if !allowed || self.channel.is_paused() {
+            self.stand_down();
+        }
+        let appetite = self.appetite(now, allowed);
+        if appetite.is_some() || self.is_settle_due(now) {
+            self.exchange(session, now, appetite)?;
+        }
+        self.extend(session, now)?;
+        if allowed {
+            self.hand_over(now);
+        }
+        self.announce(index, now);
+        Ok(self.next(now, allowed))
+    }
+
+    /// Has what was not sent yet go back.
+    fn stand_down(&mut self) {
+        if self.away > 0 && !self.recalled {
+            self.recalled = true;
+            if let Some(engine) = &self.engine {
+                engine.recall();
+            }
+        }
+        // A probe is chosen among fresh ones.
+        self.empty_bag();
+    }
+
+    /// Gives back what is at hand.
+    pub(super) fn empty_bag(&mut self) {
+        for letter in std::mem::take(&mut self.bag) {
+            self.settlements.released(Claim::of(&letter));
+        }
+    }
+
+    fn is_settle_due(&self, now: Time) -> bool {
+        !self.settlements.is_empty()
+            && (self.away == 0
+                || self.settlements.len() >= FULL
+                || self.settle_at.is_none_or(|at| at <= now))
+    }
+
+    /// How much to claim now.
+    fn appetite(&mut self, now: Time, allowed: bool) -> Option<Appetite> {
+        if !allowed || !self.look || self.is_to_settle_first() {
+            return None;
+        }
+        let mails = match self.channel.permit(now) {
+            Permit::Requests(window) => self.room(window)?,
+            Permit::Probe if self.set_up(now) => CANDIDATES,
+            Permit::Probe | Permit::Nothing(_) | Permit::Probing => return None,
+        };
+        let bytes = HELD_BYTES.checked_sub(self.held_bytes)?;
+        // What large mails have taught.
+        let usual = self.held_bytes / self.held.len().max(1);
+        let mails = mails.min(bytes / usual.max(1)).max(1);
+        (bytes > 0).then_some(Appetite {
+            mails: u32::try_from(mails).unwrap_or(u32::MAX),
+            bytes,
+        })
+    }
+
+    /// A claim that fails must not keep what was sent from being settled.
+    fn is_to_settle_first(&self) -> bool {
+        self.careful && !self.settlements.is_empty()
+    }
+
+    /// How many mails to claim for so many requests at a time; `None` when they are not worth a claim.
+    fn room(&self, window: usize) -> Option<usize> {
+        self.provider.as_ref()?;
+        let target = window
+            .saturating_mul(AHEAD)
+            .saturating_mul(self.batch_limit())
+            .min(HELD);
+        let quick = self.held.len().saturating_sub(self.slow());
+        let room = target.saturating_sub(quick);
+        let worth_it = room >= target.div_ceil(4) && self.held_bytes < HELD_BYTES;
+        worth_it.then_some(room.min(CLAIM))
+    }
+
+    fn batch_limit(&self) -> usize {
+        self.provider.as_ref().map_or(1, |p| p.batch_limit().max(1))
+    }
+
+    fn slow(&self) -> usize {
+        self.engine.as_ref().map_or(0, |engine| engine.slow())
+    }
+
+    fn exchange(
+        &mut self,
+        session: &Session,
+        now: Time,
+        appetite: Option<Appetite>,
+    ) -> Result<(), Failure> {
+        // Cleared by success.
+        self.careful = true;
+        let claimed = session.exchange(&self.claimant, &self.settlements, appetite)?;
+        self.careful = false;
+        self.settled();
+        if self.failures.end() > 0 {
+            pgrx::log!("mailroom worker claims and settles mail again");
+        }
+        let Some(appetite) = appetite else {
+            return Ok(());
+        };
+        let got = claimed.letters.len() + claimed.surplus;
+        self.look = got >= appetite.mails as usize || claimed.surplus > 0;
+        for letter in claimed.letters {
+            self.held_bytes += letter.size;
+            self.held.insert(
+                letter.message.id,
+                Held {
+                    attempts: letter.message.attempts,
+                    size: letter.size,
+                    since: now,
+                    away: false,
+                },
+            );
+            self.bag.push_back(letter);
+        }
+        Ok(())
+    }
+
+    /// Settles what there is, and claims nothing.
+    pub(super) fn settle_only(&mut self, session: &Session) -> Result<(), Failure> {
+        if !self.settlements.is_empty() {
+            session.exchange(&self.claimant, &self.settlements, None)?;
+            self.settled();
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self) {
+        let settled: Settlements = std::mem::take(&mut self.settlements);
+        for id in settled.ids() {
+            if let Some(held) = self.held.remove(id) {
+                self.held_bytes = self.held_bytes.saturating_sub(held.size);
+            }
+        }
+        self.settle_at = None;
+    }
+
+    /// Extends the leases of what is held for long.
+    fn extend(&mut self, session: &Session, now: Time) -> Result<(), Failure> {
+        let third = settings::lease() / 3;
+        if now.saturating_sub(self.extended_at) < third {
+            return Ok(());
+        }
+        self.extended_at = now;
+        let old: Vec<Claim> = self
+            .held
+            .iter()
+            .filter(|(_, held)| now.saturating_sub(held.since) >= third)
+            .map(|(&id, held)| Claim {
+                id,
+                attempts: held.attempts,
+            })
+            .collect();
+        if !old.is_empty() {
+            session.extend(&self.claimant, &old)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the engine what it may send now.
+    fn hand_over(&mut self, now: Time) {
+        match self.channel.permit(now) {
+            Permit::Requests(window) => {
+                if let Some(engine) = &self.engine {
+                    engine.set_window(window);
+                }
+                self.hand_over_again(now);
+                let batch = self.batch_limit();
+                // Letters that share requests are put together as late as possible; others lie as well there
+                // as here.
+                let most = if batch > 1 { 2 * window } else { usize::MAX };
+                while self.away_parcels < most
+                    && let Some(letters) = self.next_letters(batch)
+                {
+                    self.turn += 1;
+                    self.channel.note_turn(self.turn);
+                    self.send(letters, 0);
+                }
+            }
+            Permit::Probe => {
+                let fresh = self
+                    .bag
+                    .iter()
+                    .position(|letter| !self.channel.is_suspect(letter.message.id));
+                if let Some(letter) = self.bag.remove(fresh.unwrap_or(0)) {
+                    self.turn += 1;
+                    self.channel.note_probe(self.turn);
+                    self.send(vec![letter], 0);
+                }
+                self.empty_bag();
+            }
+            Permit::Nothing(until) if until.saturating_sub(now) > SHORT => self.stand_down(),
+            Permit::Nothing(_) | Permit::Probing => {}
+        }
+    }
+
+    /// Sends batches again as they were.
+    fn hand_over_again(&mut self, now: Time) {
+        let (due, later) = std::mem::take(&mut self.together)
+            .into_iter()
+            .partition(|&(at, _)| at <= now);
+        self.together = later;
+        for (_, parcel) in due {
+            self.turn += 1;
+            self.channel.note_turn(self.turn);
+            self.send(parcel.letters, parcel.tries);
+        }
+    }
+
+    /// The next letters that may share a request.
+    fn next_letters(&mut self, batch: usize) -> Option<Vec<Letter>> {
+        let first = self.bag.pop_front()?;
+        let mut letters = vec![first];
+        while letters.len() < batch
+            && let (Some(next), Some(provider)) = (self.bag.front(), &self.provider)
+            && provider.may_share(&letters[0].message, &next.message)
+        {
+            letters.extend(self.bag.pop_front());
+        }
+        Some(letters)
+    }
+
+    fn send(&mut self, letters: Vec<Letter>, tries: u32) {
+        let Some(engine) = &self.engine else {
+            self.bag.extend(letters);
+            return;
+        };
+        for letter in &letters {
+            if let Some(held) = self.held.get_mut(&letter.message.id) {
+                held.away = true;
+            }
+        }
+        self.recalled = false;
+        self.away += letters.len();
+        self.away_parcels += 1;
+        engine.send(Parcel {
+            letters,
+            turn: self.turn,
+            tries,
+        });
+    }
+
+    /// When there is something to do again.
+    ///
+    /// A probe that is due waits for mail to send: what was given back makes itself heard.
+    fn next(&mut self, now: Time, allowed: bool) -> Option<Time> {
+        let mut next = self.settle_at;
+        let mut sooner = |at: Time| next = Some(next.map_or(at, |known| known.min(at)));
+        if self.is_settle_due(now) {
+            sooner(now);
+        }
+        if !self.held.is_empty() {
+            sooner(self.extended_at.saturating_add(settings::lease() / 3));
+        }
+        if allowed {
+            for (at, _) in &self.together {
+                sooner(*at);
+            }
+            match self.channel.permit(now) {
+                Permit::Nothing(until) => sooner(until),
+                Permit::Probe if self.look => sooner(now),
+                Permit::Requests(window) if self.look && self.room(window).is_some() => {
+                    sooner(now);
+                }
+                Permit::Requests(_) | Permit::Probe | Permit::Probing => {}
+            }
+        }
+        next
+    }
+}

@@ -1,0 +1,206 @@
+//! Settling and claiming mail: one transaction for both, so that a round costs one commit.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use pgrx::prelude::*;
+use pgrx::spi::{SpiClient, SpiHeapTupleData};
+
+use super::{Failure, Session, integer, transaction};
+use crate::delivery::engine::Letter;
+use crate::delivery::message::Message;
+use crate::delivery::settlements::{Claim, Settlements};
+
+/// How much is to be claimed.
+#[derive(Clone, Copy)]
+pub struct Appetite {
+    /// Mails.
+    pub mails: u32,
+    /// Bytes; one mail is claimed even if it is larger.
+    pub bytes: usize,
+}
+
+/// What was claimed.
+#[derive(Default)]
+pub struct Claimed {
+    /// In the order of claims.
+    pub letters: Vec<Letter>,
+    /// Mails for which there was no room were given back.
+    pub surplus: usize,
+}
+
+impl Session {
+    /// Tells the outbox what became of mails, and claims more.
+    pub fn exchange(
+        &self,
+        claimant: &str,
+        settlements: &Settlements,
+        appetite: Option<Appetite>,
+    ) -> Result<Claimed, Failure> {
+        transaction(Some(self.sender), || {
+            self.check_extension()?;
+            if settlements.tell_of_attempts() {
+                // What was sent must not be forgotten in a crash: it would go out twice.
+                // SAFETY: in a transaction; sets a flag that lasts as long as it.
+                unsafe { pg_sys::ForceSyncCommit() };
+            }
+            Spi::connect_mut(|client| {
+                settle(client, claimant, settlements)?;
+                match appetite {
+                    Some(appetite) => claim(client, claimant, appetite),
+                    None => Ok(Claimed::default()),
+                }
+            })
+        })
+    }
+
+    /// Lets the leases of these mails end later.
+    pub fn extend(&self, claimant: &str, claims: &[Claim]) -> Result<(), Failure> {
+        let ids: Vec<i64> = claims.iter().map(|claim| claim.id).collect();
+        let attempts: Vec<i32> = claims.iter().map(|claim| claim.attempts).collect();
+        self.call(
+            include_str!("../../../sql/queries/extend_claims.sql"),
+            &[ids.into(), claimant.into(), attempts.into()],
+            |_| Ok(()),
+        )
+    }
+
+    /// Has the claims lapse that earlier workers of this database left.
+    pub fn take_over(&self, claimant: &str) -> Result<(), Failure> {
+        self.call(
+            include_str!("../../../sql/queries/take_over.sql"),
+            &[claimant.into()],
+            |_| Ok(()),
+        )
+    }
+}
+
+fn settle(
+    client: &mut SpiClient<'_>,
+    claimant: &str,
+    settlements: &Settlements,
+) -> Result<(), Failure> {
+    let Settlements {
+        sent,
+        failed,
+        released,
+    } = settlements;
+    if !sent.ids.is_empty() {
+        client.update(
+            include_str!("../../../sql/queries/settle_sent.sql"),
+            Some(1),
+            &[
+                sent.ids.clone().into(),
+                sent.provider_ids.clone().into(),
+                claimant.into(),
+                sent.attempts.clone().into(),
+            ],
+        )?;
+    }
+    if !failed.ids.is_empty() {
+        client.update(
+            include_str!("../../../sql/queries/settle_failed.sql"),
+            Some(1),
+            &[
+                failed.ids.clone().into(),
+                failed.errors.clone().into(),
+                failed.after.clone().into(),
+                failed.permanent.clone().into(),
+                failed.statuses.clone().into(),
+                claimant.into(),
+                failed.attempts.clone().into(),
+            ],
+        )?;
+    }
+    if !released.ids.is_empty() {
+        release(client, claimant, &released.ids, &released.attempts)?;
+    }
+    Ok(())
+}
+
+fn release(
+    client: &mut SpiClient<'_>,
+    claimant: &str,
+    ids: &[i64],
+    attempts: &[i32],
+) -> Result<(), Failure> {
+    client.update(
+        include_str!("../../../sql/queries/settle_released.sql"),
+        Some(1),
+        &[
+            ids.to_vec().into(),
+            claimant.into(),
+            attempts.to_vec().into(),
+        ],
+    )?;
+    Ok(())
+}
+
+fn claim(
+    client: &mut SpiClient<'_>,
+    claimant: &str,
+    appetite: Appetite,
+) -> Result<Claimed, Failure> {
+    let mut claimed = Claimed::default();
+    let mut room = appetite.bytes;
+    let (mut ids, mut attempts) = (Vec::new(), Vec::new());
+    let rows = client.update(
+        include_str!("../../../sql/queries/claim_mail.sql"),
+        None,
+        &[integer(appetite.mails).into(), claimant.into()],
+    )?;
+    for row in rows {
+        let size: i32 = needed(&row, 3)?;
+        let size = size.unsigned_abs() as usize;
+        if size > room && !claimed.letters.is_empty() {
+            // Its contents were not read yet: what does not fit costs no memory.
+            ids.push(needed(&row, 1)?);
+            attempts.push(needed(&row, 2)?);
+            room = 0;
+            continue;
+        }
+        room = room.saturating_sub(size);
+        claimed.letters.push(read(&row, size)?);
+    }
+    if !ids.is_empty() {
+        claimed.surplus = ids.len();
+        release(client, claimant, &ids, &attempts)?;
+    }
+    Ok(claimed)
+}
+
+fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Letter, Failure> {
+    let data: String = needed(row, 12)?;
+    let expires_at: Option<f64> = row.get(14)?;
+    Ok(Letter {
+        message: Message {
+            id: needed(row, 1)?,
+            attempts: needed(row, 2)?,
+            message_id: needed(row, 4)?,
+            kind: needed(row, 5)?,
+            recipients: needed(row, 6)?,
+            cc: needed(row, 7)?,
+            bcc: needed(row, 8)?,
+            subject: needed(row, 9)?,
+            body_text: row.get(10)?,
+            body_html: row.get(11)?,
+            data: serde_json::from_str(&data).unwrap_or_default(),
+            created_at: needed(row, 13)?,
+        },
+        expires_at: expires_at
+            .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
+        size,
+    })
+}
+
+fn needed<T: FromDatum + IntoDatum>(
+    row: &SpiHeapTupleData<'_>,
+    column: usize,
+) -> Result<T, Failure> {
+    row.get(column)?.ok_or_else(|| {
+        Failure::refused(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            &format!("column {column} of a claimed mail is null"),
+            None,
+        )
+    })
+}
