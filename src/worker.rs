@@ -560,7 +560,10 @@ impl Worker {
                 .highest
                 .map(|_| self.progress.noted_at.saturating_add(PROGRESS_INTERVAL));
             let look_by = self.look_by.filter(|_| now >= self.failures.retry_at());
-            let next = [flush, look_by, deliver_at].into_iter().flatten().fold(next, Time::min);
+            let next = [flush, look_by, deliver_at]
+                .into_iter()
+                .flatten()
+                .fold(next, Time::min);
             // Waking a little late is no harm, waking a little early would spin.
             let pause = match next.saturating_sub(now) {
                 Duration::ZERO => Duration::ZERO,

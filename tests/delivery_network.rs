@@ -52,7 +52,7 @@ fn until_told(app: &mut Client, part: &str) {
 #[test]
 fn http_2_connections_that_go_away_under_requests_lose_and_double_nothing() {
     let authority = Authority::shared();
-    let server = Leaving::start(authority, 8);
+    let server = Leaving::start(authority, 32);
     let ca_file = format!("mailroom.ca_file = '{}'", authority.certificate.display());
     let endpoint = format!("https://localhost:{}/hook", server.port);
     let networks = "mailroom.allowed_networks = '127.0.0.0/8, ::1'";
@@ -68,7 +68,10 @@ fn http_2_connections_that_go_away_under_requests_lose_and_double_nothing() {
     assert_eq!(taken.len(), 200);
     assert!(taken.values().all(|times| *times == 1), "{taken:?}");
     // It did leave under requests.
-    assert!(server.events("ignored ").len() >= 4);
+    assert!(server.events("ignored ").len() >= 16);
+    // That is no failure: it says which requests it did not look at.
+    let failed = "SELECT count(*) FROM outbox_history WHERE outcome <> 'sent'";
+    assert_eq!(number(&mut app, failed), 0);
     scene.audit(&mut [&mut app]);
 }
 
@@ -228,13 +231,18 @@ fn a_stop_at_any_moment_is_prompt_and_loses_nothing() {
             Some(path) => eventually(moment, || (wiremock.count(path) > 0).then_some(())),
             None => eventually(moment, || (count(&mut app, "claimed") > 0).then_some(())),
         }
+        // For the worker that comes after the stop.
+        app.batch_execute(&format!(
+            "ALTER SYSTEM SET mailroom.endpoint = '{}'",
+            wiremock.url(&good)
+        ))
+        .unwrap();
         drop(app);
         let took = scene.cluster.stop_server(Stop::Fast);
         // Two seconds for what is under way, and what a loaded machine adds; never the minute of the timeout.
         assert!(took < Duration::from_secs(20), "{moment}: {took:?}");
         scene.cluster.start_server();
         app = scene.cluster.connect("app");
-        scene.set(&mut app, "endpoint", &wiremock.url(&good));
         until_delivered(&mut app);
         let sent = i64::try_from(index + 1).unwrap() * 100;
         assert_eq!(count(&mut app, "sent"), sent, "{moment}");

@@ -65,7 +65,10 @@ pub enum Disposal {
 enum State {
     Open,
     /// Everything waits until then.
-    Throttled { until: Time, reason: String },
+    Throttled {
+        until: Time,
+        reason: String,
+    },
     /// Everything waits, but for a probe at that time.
     Paused {
         since: Time,
@@ -259,14 +262,7 @@ impl Channel {
     }
 
     /// `spared`: what becomes of it while the channel is paused.
-    fn fails(
-        &mut self,
-        now: Time,
-        id: i64,
-        turn: u64,
-        reason: &str,
-        spared: Disposal,
-    ) -> Disposal {
+    fn fails(&mut self, now: Time, id: i64, turn: u64, reason: &str, spared: Disposal) -> Disposal {
         if self.is_paused() {
             if turn >= self.turn {
                 self.pause(now, reason);
@@ -306,7 +302,9 @@ impl Channel {
             self.breaths = self.breaths.saturating_add(1);
         }
         let own = doubled(FIRST_BREATH, self.breaths, LONGEST_BREATH);
-        let wait = after.unwrap_or(own).clamp(own.min(FIRST_BREATH), LONGEST_SAID);
+        let wait = after
+            .unwrap_or(own)
+            .clamp(own.min(FIRST_BREATH), LONGEST_SAID);
         let until = now.saturating_add(wait);
         match &mut self.state {
             State::Throttled { until: known, .. } => *known = (*known).max(until),
@@ -449,7 +447,10 @@ mod tests {
         let mut channel = Channel::new(64);
         for id in 1..=5 {
             channel.note_turn(id as u64);
-            assert_eq!(channel.judge(seconds(0), id, id as u64, refuses()), Disposal::Wait);
+            assert_eq!(
+                channel.judge(seconds(0), id, id as u64, refuses()),
+                Disposal::Wait
+            );
             let expected = (id == 5).then_some(Disposal::Release);
             assert_eq!(channel.decide(seconds(0), false), expected);
         }
@@ -487,7 +488,10 @@ mod tests {
         assert!(channel.is_suspect(7));
         channel.note_probe(2);
         assert_eq!(channel.permit(seconds(1)), Permit::Probing);
-        assert_eq!(channel.judge(seconds(2), 8, 2, Sign::Works), Disposal::Settle);
+        assert_eq!(
+            channel.judge(seconds(2), 8, 2, Sign::Works),
+            Disposal::Settle
+        );
         assert!(!paused(&channel));
         assert_eq!(channel.take_news().last(), Some(&News::Resumed(seconds(2))));
         assert_eq!(channel.judge(seconds(2), 7, 3, refuses()), Disposal::Charge);
@@ -507,7 +511,10 @@ mod tests {
             now = until;
             assert_eq!(channel.permit(now), Permit::Probe);
             channel.note_probe(turn);
-            assert_eq!(channel.judge(now, turn as i64, turn, refuses()), Disposal::Release);
+            assert_eq!(
+                channel.judge(now, turn as i64, turn, refuses()),
+                Disposal::Release
+            );
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
         assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
@@ -538,7 +545,10 @@ mod tests {
         let mut channel = Channel::new(64);
         channel.note_turn(3);
         channel.pause(seconds(0), "http 401");
-        assert_eq!(channel.judge(seconds(0), 1, 3, Sign::Works), Disposal::Settle);
+        assert_eq!(
+            channel.judge(seconds(0), 1, 3, Sign::Works),
+            Disposal::Settle
+        );
         assert!(paused(&channel));
     }
 
@@ -547,13 +557,25 @@ mod tests {
         let mut channel = Channel::new(64);
         let unreached = || Sign::Unreached("no connection".to_owned());
         for id in 0..15 {
-            assert_eq!(channel.judge(seconds(0), id, 1, unreached()), Disposal::Settle);
+            assert_eq!(
+                channel.judge(seconds(0), id, 1, unreached()),
+                Disposal::Settle
+            );
         }
         // The same ones again say nothing new.
-        assert_eq!(channel.judge(seconds(0), 0, 1, unreached()), Disposal::Settle);
-        assert_eq!(channel.judge(seconds(0), 15, 1, unreached()), Disposal::Release);
+        assert_eq!(
+            channel.judge(seconds(0), 0, 1, unreached()),
+            Disposal::Settle
+        );
+        assert_eq!(
+            channel.judge(seconds(0), 15, 1, unreached()),
+            Disposal::Release
+        );
         assert!(paused(&channel));
-        assert_eq!(channel.judge(seconds(0), 16, 1, unreached()), Disposal::Release);
+        assert_eq!(
+            channel.judge(seconds(0), 16, 1, unreached()),
+            Disposal::Release
+        );
     }
 
     #[test]
@@ -571,7 +593,10 @@ mod tests {
         let mut channel = Channel::new(64);
         let throttles = || Sign::Throttles("http 429".to_owned(), Some(seconds(3)));
         for id in 0..10 {
-            assert_eq!(channel.judge(seconds(0), id, 1, throttles()), Disposal::Release);
+            assert_eq!(
+                channel.judge(seconds(0), id, 1, throttles()),
+                Disposal::Release
+            );
         }
         assert_eq!(channel.permit(seconds(0)), Permit::Nothing(seconds(3)));
         assert_eq!(channel.permit(seconds(3)), Permit::Requests(32));

@@ -57,7 +57,10 @@ impl Dispatcher {
             let mut next = match wake {
                 Some(wake) => {
                     let at = (self.origin + wake).into();
-                    tokio::time::timeout_at(at, commands.recv()).await.ok().flatten()
+                    tokio::time::timeout_at(at, commands.recv())
+                        .await
+                        .ok()
+                        .flatten()
                 }
                 None => commands.recv().await,
             };

@@ -123,7 +123,9 @@ impl Engine {
         let thread = spawn(Box::new(move || {
             let run = AssertUnwindSafe(|| {
                 let shared = Arc::clone(&theirs);
-                runtime.block_on(async { Dispatcher::new(setup, shared, landings).run(receiver).await });
+                runtime.block_on(async {
+                    Dispatcher::new(setup, shared, landings).run(receiver).await
+                });
                 drop(runtime);
             });
             if std::panic::catch_unwind(run).is_err() {

@@ -42,8 +42,7 @@ impl Names {
         }
         let mut builder = TokioResolver::builder_tokio()?;
         // Both kinds are asked for, whichever the machine has a route for.
-        builder.options_mut().ip_strategy =
-            hickory_resolver::config::LookupIpStrategy::Ipv4AndIpv6;
+        builder.options_mut().ip_strategy = hickory_resolver::config::LookupIpStrategy::Ipv4AndIpv6;
         let resolver = builder.build()?;
         Ok(kept.insert(resolver).clone())
     }

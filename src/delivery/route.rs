@@ -78,7 +78,9 @@ fn tls(in_clear: bool) -> Result<ClientConfig, String> {
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let added = certificate.map(|certificate| roots.add(certificate));
             if !matches!(added, Ok(Ok(()))) {
-                return Err(format!("mailroom.ca_file \"{shown}\" holds something else than certificates"));
+                return Err(format!(
+                    "mailroom.ca_file \"{shown}\" holds something else than certificates"
+                ));
             }
         }
         if roots.is_empty() {

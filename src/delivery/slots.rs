@@ -138,7 +138,11 @@ mod tests {
         slots.start(seconds(5), 3);
         assert!(!slots.has_room());
         slots.finish(1);
-        assert_eq!(slots.age(seconds(6)), Some(seconds(6) + CROWDED), "3 has no room");
+        assert_eq!(
+            slots.age(seconds(6)),
+            Some(seconds(6) + CROWDED),
+            "3 has no room"
+        );
         assert!(slots.has_room());
     }
 

@@ -23,8 +23,8 @@ use crate::delivery::route;
 use crate::delivery::settlements::{Claim, Fault, Settlements};
 use crate::failures::Failures;
 use crate::registry::SlotIndex;
-use crate::settings::sending::{self, Sender};
 use crate::server;
+use crate::settings::sending::{self, Sender};
 
 /// Time since the worker started.
 type Time = Duration;
@@ -171,7 +171,9 @@ impl Courier {
                                 log!("mailroom worker delivers by {}", self.sender.as_str());
                                 return true;
                             }
-                            Err(error) => format!("the sending thread could not be started: {error}"),
+                            Err(error) => {
+                                format!("the sending thread could not be started: {error}")
+                            }
                         }
                     }
                 }
@@ -209,7 +211,11 @@ impl Courier {
             })
             .collect();
         for claim in lost {
-            self.unknown(claim, "given up before there was an answer".to_owned(), None);
+            self.unknown(
+                claim,
+                "given up before there was an answer".to_owned(),
+                None,
+            );
         }
         self.away = 0;
         self.away_parcels = 0;
@@ -251,7 +257,8 @@ impl Courier {
             && let Err(failure) = self.settle_only(session)
             && !failure.is_extension_gone()
         {
-            failure.warn("mailroom worker could not settle its last mails; their claims will lapse");
+            failure
+                .warn("mailroom worker could not settle its last mails; their claims will lapse");
         }
         self.engine = None;
     }

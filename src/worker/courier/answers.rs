@@ -126,7 +126,9 @@ impl Courier {
             self.channel
                 .judge(now, letter.message.id, parcel.turn, sign);
         }
-        let pause = FIRST_AGAIN.saturating_mul(1 << parcel.tries.min(8)).max(floor);
+        let pause = FIRST_AGAIN
+            .saturating_mul(1 << parcel.tries.min(8))
+            .max(floor);
         parcel.tries += 1;
         self.together.push((now.saturating_add(pause), parcel));
     }
@@ -208,8 +210,7 @@ impl Courier {
         if self.doubts.is_empty() {
             return;
         }
-        let alone =
-            self.away == 0 && self.bag.is_empty() && self.together.is_empty() && !self.look;
+        let alone = self.away == 0 && self.bag.is_empty() && self.together.is_empty() && !self.look;
         let Some(disposal) = self.channel.decide(now, alone) else {
             return;
         };
