@@ -37,8 +37,8 @@ impl Scene {
             "mailroom.link_base_url = 'https://links.example.com'",
             "mailroom.batch_timeout = 0",
             "mailroom.max_attempts = 1000",
-            // Whatever can leak into the log has to try.
-            "log_min_messages = debug1",
+            // Whatever can leak into the log has to try; and workers tell what they read there.
+            "log_min_messages = debug2",
             "log_statement = 'ddl'",
             "log_error_verbosity = verbose",
         ];
@@ -68,11 +68,20 @@ impl Scene {
         self.cluster.start_server_under("", &environment);
     }
 
-    /// Changes a setting of the whole server.
+    /// Changes a setting of the whole server, to another value than it has, and waits until the one worker that
+    /// there is has taken it up.
     pub fn set(&self, app: &mut Client, name: &str, value: &str) {
+        let news = format!("parameter \"mailroom.{name}\" changed to \"{value}\"");
+        let heard = || {
+            let log = self.cluster.log();
+            let lines = log.lines().filter(|line| line.contains("mailroom worker"));
+            lines.filter(|line| line.contains(&news)).count()
+        };
+        let before = heard();
         app.batch_execute(&format!("ALTER SYSTEM SET mailroom.{name} = '{value}'"))
             .unwrap();
         self.cluster.reload();
+        eventually(&news, || (heard() > before).then_some(()));
     }
 
     /// Puts a new credentials file in the place of the old one, and remembers what must not leak.

@@ -62,7 +62,7 @@ impl WireMock {
                 "wiremock/build/wiremock-standalone-3.13.2.jar",
             ))
             .args(["--port", "0", "--bind-address", "127.0.0.1"])
-            .args(["--disable-banner", "--container-threads", "64"])
+            .args(["--disable-banner", "--container-threads", "500"])
             .args(["--https-port", "0", "--keystore-type", "PKCS12"])
             .args(["--keystore-password", PASSWORD])
             .args(["--key-manager-password", PASSWORD])
