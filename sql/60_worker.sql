@@ -88,7 +88,8 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT channel_reason text,
     OUT next_try_at timestamptz,
     OUT in_flight integer,
-    OUT unknown bigint
+    OUT unknown bigint,
+    OUT budget text
 )
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
@@ -112,13 +113,14 @@ AS $$
         d.reason,
         d.next_try_at,
         d.in_flight,
-        d.unknown
+        d.unknown,
+        (SELECT b.reason FROM @extschema@._budget() b)
     FROM (VALUES (1)) one
     LEFT JOIN @extschema@._worker_report() w ON true
     LEFT JOIN @extschema@._delivery_report() d ON true
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest, failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is open, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started. Counting what waits reads all of pending.';
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest, failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is open, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started; and which budget is spent, if one is. Counting what waits reads all of pending.';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql

@@ -36,12 +36,15 @@ GRANT USAGE ON SCHEMA @extschema@ TO mailroom_app, mailroom_sender, mailroom_mon
 -- may put a trigger on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@.templates, @extschema@.requests TO mailroom_admin;
+    @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
 GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links,
-    @extschema@.outbox_history, @extschema@.mailroom_templates TO mailroom_admin;
+    @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_budgets,
+    @extschema@.outbox_waits TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq TO mailroom_admin;
+    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq,
+    @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day, @extschema@._spent_month
+    TO mailroom_admin;
 
 -- mailroom_app: registers people, and checks the link of a mail. It sees no token and no mail.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
@@ -182,6 +185,23 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text),
     @extschema@._purge(integer)
 TO mailroom_sender;
+-- It keeps to the budgets, and counts what it takes out of them.
+GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets TO mailroom_sender;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+    @extschema@._spent_month TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._period_number(@extschema@.budget_period, timestamptz),
+    @extschema@._period_start(@extschema@.budget_period, bigint),
+    @extschema@._budget_use(timestamptz),
+    @extschema@._lock_budgets(),
+    @extschema@._unlock_budgets(),
+    @extschema@._take_shares(integer, boolean),
+    @extschema@._return_shares(timestamptz[]),
+    @extschema@._claim_urgent(integer, interval, text),
+    @extschema@._claim_within_budget(integer, interval, text),
+    @extschema@._release_within_budget(bigint[], text, integer[]),
+    @extschema@._budget()
+TO mailroom_sender;
 -- It composes what it sends.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
@@ -207,6 +227,17 @@ GRANT SELECT (
     id, message_id, kind, token, account, priority, state, send_at, expires_at, attempts, max_attempts,
     last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
+
+-- And what is left of the budgets, and why mail waits.
+GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_monitor;
+GRANT SELECT ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+    @extschema@._spent_month TO mailroom_monitor;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._period_number(@extschema@.budget_period, timestamptz),
+    @extschema@._period_start(@extschema@.budget_period, bigint),
+    @extschema@._budget_use(timestamptz),
+    @extschema@._budget()
+TO mailroom_monitor;
 
 -- The triggers on accounts, tokens and outbox work for people who may not write the tables behind them. They lend
 -- the rights of mailroom_admin, not those of the superuser who created the extension.

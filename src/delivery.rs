@@ -15,8 +15,11 @@
 //! | [`route`] | the settings, made into a way to send |
 //! | [`settlements`] | what is to be told to the outbox (pure) |
 //! | [`report`] | what people are told of it, in shared memory |
+//! | [`pace`] | how many messages may go now (pure) |
+//! | [`bucket`] | that, for all workers of the server, in shared memory |
 //! | [`channel`] | whether the provider is to be asked at all just now (pure) |
 
+pub mod bucket;
 mod calendar;
 pub mod channel;
 pub mod credentials;
@@ -26,6 +29,7 @@ pub mod guard;
 pub mod http;
 pub mod message;
 mod names;
+pub mod pace;
 pub mod providers;
 pub mod report;
 pub mod route;

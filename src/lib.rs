@@ -113,11 +113,17 @@ extension_sql_file!(
     requires = ["deliver"]
 );
 extension_sql_file!(
-    "../sql/60_worker.sql",
-    name = "worker",
+    "../sql/55_budgets.sql",
+    name = "budgets",
     requires = ["handout"]
 );
-extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["worker"]);
+extension_sql_file!(
+    "../sql/60_worker.sql",
+    name = "worker",
+    requires = ["budgets"]
+);
+extension_sql_file!("../sql/62_waits.sql", name = "waits", requires = ["worker"]);
+extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["waits"]);
 extension_sql_file!(
     "../sql/70_redeem.sql",
     name = "redeem",
@@ -166,6 +172,7 @@ pub extern "C-unwind" fn _PG_init() {
         PRELOADED.store(true, Ordering::Relaxed);
         registry::reserve();
         wake::reserve();
+        delivery::bucket::reserve();
         delivery::report::reserve();
         ddl::hook();
         launcher::register();

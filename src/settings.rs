@@ -6,6 +6,7 @@
 //! All are for the superuser to change (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they say where links
 //! point, how long they live and who is woken, and a session of the application has no say in that.
 
+pub mod pace;
 pub mod sending;
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -206,6 +207,7 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    pace::define();
     sending::define();
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };

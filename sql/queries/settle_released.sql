@@ -1,1 +1,1 @@
-SELECT cardinality(mailroom_release($1, $2, $3))
+SELECT cardinality(_release_within_budget($1, $2, $3))

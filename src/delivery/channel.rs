@@ -198,11 +198,12 @@ impl Channel {
         }
     }
 
-    /// There was nothing to probe with, or it came back unsent.
-    pub fn note_no_probe(&mut self, now: Time) {
+    /// What was handed over in this turn came back unsent: if it was the probe, there will be another one.
+    pub fn note_unsent(&mut self, now: Time, turn: u64) {
         if let State::Paused {
             probing, probe_at, ..
         } = &mut self.state
+            && turn >= self.turn
         {
             *probing = false;
             *probe_at = now.saturating_add(FIRST_PAUSE);

@@ -82,7 +82,14 @@ impl Dispatcher {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Send(parcel) => self.queue.push_back(parcel),
-            Command::Landed(request) => self.slots.finish(request),
+            Command::Landed(request, mood) => {
+                self.slots.finish(request);
+                // Whether the others are to be sent all the same is for the worker to say, which takes a
+                // moment to hear of it.
+                if mood == Mood::Unwilling {
+                    self.recall();
+                }
+            }
             Command::Recall => self.recall(),
             Command::Stop => {}
             Command::Window(window) => self.slots.resize(window, self.slow_limit),
@@ -130,6 +137,7 @@ impl Dispatcher {
             parcel: Some(parcel),
             shared: Arc::clone(&self.shared),
             number,
+            mood: Mood::Willing,
             commands: self.commands.clone(),
         };
         let client = Arc::clone(&self.client);
@@ -190,10 +198,24 @@ fn unsent(parcel: Parcel) -> Report {
     }
 }
 
-async fn sleep_until(origin: Instant, wake: Option<Time>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until((origin + wake).into()).await,
-        None => std::future::pending().await,
+/// How the provider is disposed, by an outcome.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    Willing,
+    /// It is away, wants less, or wants nothing.
+    Unwilling,
+}
+
+impl Mood {
+    fn after(outcome: &Outcome) -> Self {
+        let unwilling = match outcome {
+            Outcome::Answered(verdicts) => verdicts.iter().any(|verdict| {
+                matches!(verdict, Verdict::Throttled { .. } | Verdict::Broken { .. })
+            }),
+            Outcome::Unreached(_) | Outcome::Refused(_) => true,
+            Outcome::Unsent => false,
+        };
+        if unwilling { Self::Unwilling } else { Self::Willing }
     }
 }
 
@@ -203,11 +225,13 @@ struct Flight {
     parcel: Option<Parcel>,
     shared: Arc<Shared>,
     number: u64,
+    mood: Mood,
     commands: UnboundedSender<Command>,
 }
 
 impl Flight {
     fn land(mut self, outcome: Outcome, status: Option<u16>) {
+        self.mood = Mood::after(&outcome);
         if let Some(parcel) = self.parcel.take() {
             self.shared.report(Report {
                 parcel,
@@ -232,6 +256,6 @@ impl Drop for Flight {
             });
         }
         // The slot is free.
-        let _ = self.commands.send(Command::Landed(self.number));
+        let _ = self.commands.send(Command::Landed(self.number, self.mood));
     }
 }

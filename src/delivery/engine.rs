@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::dispatch::Dispatcher;
+use super::dispatch::{Dispatcher, Mood};
 use super::http::Conduct;
 use super::message::Message;
 use super::providers::{Provider, Verdict};
@@ -83,7 +83,7 @@ pub(super) enum Command {
     Window(usize),
     Send(Parcel),
     /// A request has ended.
-    Landed(u64),
+    Landed(u64, Mood),
     Recall,
     Stop,
 }

@@ -33,6 +33,14 @@ pub struct Message {
     pub created_at: i64,
 }
 
+impl Message {
+    /// Bytes of its subject and bodies.
+    pub fn content_bytes(&self) -> usize {
+        let bytes = |body: &Option<String>| body.as_deref().map_or(0, str::len);
+        self.subject.len() + bytes(&self.body_text) + bytes(&self.body_html)
+    }
+}
+
 impl std::fmt::Debug for Message {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Message")

@@ -18,6 +18,10 @@ mod fixture;
 mod json;
 mod mac;
 mod mailbox;
+mod mailgun;
+mod postmark;
+mod resend;
+mod sendgrid;
 mod ses;
 mod sigv4;
 mod webhook;
@@ -40,6 +44,22 @@ pub fn choose(
     match sender {
         "webhook" => Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?)),
         "ses" => Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?)),
+        "sendgrid" => Ok(Box::new(sendgrid::SendGrid::new(
+            endpoint,
+            from,
+            credentials,
+        )?)),
+        "postmark" => Ok(Box::new(postmark::Postmark::new(
+            endpoint,
+            from,
+            credentials,
+        )?)),
+        "resend" => Ok(Box::new(resend::Resend::new(endpoint, from, credentials)?)),
+        "mailgun" => Ok(Box::new(mailgun::Mailgun::new(
+            endpoint,
+            from,
+            credentials,
+        )?)),
         other => Err(format!("there is no sender {other:?}")),
     }
 }

@@ -53,7 +53,8 @@ impl Slots {
     }
 
     /// All requests under way.
-    pub fn in_use(&self) -> usize {
+    #[cfg(test)]
+    fn in_use(&self) -> usize {
         self.fast + self.slow
     }
 

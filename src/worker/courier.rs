@@ -6,6 +6,7 @@
 //! extended for as long as it is.
 
 mod answers;
+mod pace;
 mod rounds;
 
 use std::collections::{HashMap, VecDeque};
@@ -70,6 +71,12 @@ pub struct Courier {
     doubts: Vec<Doubt>,
     /// There may be something to claim.
     look: bool,
+    /// When to look again, since a budget is spent.
+    look_at: Option<Time>,
+    /// Whether there may be a budget.
+    budgeted: bool,
+    /// Mail waits for the rate until then.
+    paced_until: Option<Time>,
     /// The engine was told to give back what it has not sent.
     recalled: bool,
     /// The latest exchange failed: settle alone first.
@@ -108,6 +115,9 @@ impl Courier {
             settle_at: None,
             doubts: Vec::new(),
             look: true,
+            look_at: None,
+            budgeted: true,
+            paced_until: None,
             recalled: false,
             careful: false,
             turn: 0,
@@ -144,6 +154,7 @@ impl Courier {
     /// Somebody wants everything to be looked at.
     pub fn hurry(&mut self, now: Time) {
         self.channel.hurry(now);
+        self.budgeted = true;
         self.look();
     }
 

@@ -6,7 +6,7 @@
 
 mod exchange;
 
-pub use exchange::Appetite;
+pub use exchange::{Appetite, Budget};
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};

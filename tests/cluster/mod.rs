@@ -53,6 +53,20 @@ impl Cluster {
         cluster
     }
 
+    /// As [`Self::start`], with a file of the server's own, mode 0600, in the data directory.
+    pub fn start_with_file(settings: &[&str], name: &str, content: &str) -> Self {
+        let cluster = Self {
+            root: fresh_directory(),
+            bin: bin_directory("MAILROOM_PG_CONFIG"),
+        };
+        cluster.create(settings);
+        cluster.append(name, content);
+        let path = cluster.data().join(name);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        cluster.start_server();
+        cluster
+    }
+
     fn create(&self, settings: &[&str]) {
         copy_tree(template(&self.bin), &self.data());
         let mut conf = format!(

@@ -5,6 +5,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use hyper::http::HeaderValue;
 use hyper::{HeaderMap, Uri};
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
 use super::Request;
 
@@ -19,6 +20,11 @@ pub fn request(uri: Uri, body: &Value) -> Request {
         headers,
         body: Bytes::from(body.to_string()),
     }
+}
+
+/// The value of an `Authorization` header with this token.
+pub fn bearer(token: &str) -> Zeroizing<String> {
+    Zeroizing::new(format!("Bearer {token}"))
 }
 
 /// Adds a header that nobody may show.

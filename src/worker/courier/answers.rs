@@ -81,7 +81,8 @@ impl Courier {
     }
 
     fn take_unsent(&mut self, now: Time, parcel: Parcel) {
-        self.channel.note_no_probe(now);
+        self.channel.note_unsent(now, parcel.turn);
+        self.unsent(parcel.letters.len());
         let wall = SystemTime::now();
         for letter in parcel.letters.into_iter().rev() {
             if letter.expires_at.is_some_and(|end| end <= wall) {

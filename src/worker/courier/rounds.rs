@@ -7,8 +7,9 @@ use crate::delivery::channel::Permit;
 use crate::delivery::engine::{Letter, Parcel};
 use crate::delivery::settlements::{Claim, Settlements};
 use crate::registry::SlotIndex;
+use crate::server;
 use crate::settings;
-use crate::worker::session::{Appetite, Failure, Session};
+use crate::worker::session::{Appetite, Budget, Failure, Session};
 
 /// How long an answer may wait for others to be settled with.
 pub(super) const COMPANY: Duration = Duration::from_millis(5);
@@ -43,6 +44,10 @@ impl Courier {
         self.mend(now);
         self.receive(now);
         self.decide(now);
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.look();
+        }
         if !allowed || self.channel.is_paused() {
             self.stand_down();
         }
@@ -91,7 +96,7 @@ impl Courier {
         }
         let mails = match self.channel.permit(now) {
             Permit::Requests(window) => self.room(window)?,
-            Permit::Probe if self.set_up(now) => CANDIDATES,
+            Permit::Probe if !self.is_paced(now) && self.set_up(now) => CANDIDATES,
             Permit::Probe | Permit::Nothing(_) | Permit::Probing => return None,
         };
         let bytes = HELD_BYTES.checked_sub(self.held_bytes)?;
@@ -101,6 +106,7 @@ impl Courier {
         (bytes > 0).then_some(Appetite {
             mails: u32::try_from(mails).unwrap_or(u32::MAX),
             bytes,
+            budgeted: self.budgeted,
         })
     }
 
@@ -116,17 +122,18 @@ impl Courier {
             .saturating_mul(AHEAD)
             .saturating_mul(self.batch_limit())
             .min(HELD);
+        let target = self.paced_target(target);
         let quick = self.held.len().saturating_sub(self.slow());
         let room = target.saturating_sub(quick);
         let worth_it = room >= target.div_ceil(4) && self.held_bytes < HELD_BYTES;
         worth_it.then_some(room.min(CLAIM))
     }
 
-    fn batch_limit(&self) -> usize {
+    pub(super) fn batch_limit(&self) -> usize {
         self.provider.as_ref().map_or(1, |p| p.batch_limit().max(1))
     }
 
-    fn slow(&self) -> usize {
+    pub(super) fn slow(&self) -> usize {
         self.engine.as_ref().map_or(0, |engine| engine.slow())
     }
 
@@ -149,6 +156,7 @@ impl Courier {
         };
         let got = claimed.letters.len() + claimed.surplus;
         self.look = got >= appetite.mails as usize || claimed.surplus > 0;
+        self.heed(now, claimed.budget);
         for letter in claimed.letters {
             self.held_bytes += letter.size;
             self.held.insert(
@@ -163,6 +171,21 @@ impl Courier {
             self.bag.push_back(letter);
         }
         Ok(())
+    }
+
+    /// Takes note of the budgets, if they were asked: there is none, or the one that is spent frees again then.
+    fn heed(&mut self, now: Time, budget: Option<Budget>) {
+        let Some(budget) = budget else {
+            return;
+        };
+        self.budgeted = budget != Budget::None;
+        self.look_at = match budget {
+            Budget::SpentUntil(end) => {
+                let micros = end.saturating_sub(server::now()).max(0);
+                Some(now.saturating_add(Duration::from_micros(micros.unsigned_abs())))
+            }
+            Budget::None | Budget::Left => None,
+        };
     }
 
     /// Settles what there is, and claims nothing.
@@ -218,8 +241,12 @@ impl Courier {
                 // Letters that share requests are put together as late as possible; others lie as well there
                 // as here.
                 let most = if batch > 1 { 2 * window } else { usize::MAX };
+                let most = self.paced_requests(most, window);
+                let batch = self.paced_batch(batch);
                 while self.away_parcels < most
+                    && !self.is_paced(now)
                     && let Some(letters) = self.next_letters(batch)
+                    && let Some(letters) = self.admit(now, letters)
                 {
                     self.turn += 1;
                     self.channel.note_turn(self.turn);
@@ -232,9 +259,12 @@ impl Courier {
                     .iter()
                     .position(|letter| !self.channel.is_suspect(letter.message.id));
                 if let Some(letter) = self.bag.remove(fresh.unwrap_or(0)) {
+                    let Some(letters) = self.admit(now, vec![letter]) else {
+                        return;
+                    };
                     self.turn += 1;
                     self.channel.note_probe(self.turn);
-                    self.send(vec![letter], 0);
+                    self.send(letters, 0);
                 }
                 self.empty_bag();
             }
@@ -250,6 +280,10 @@ impl Courier {
             .partition(|&(at, _)| at <= now);
         self.together = later;
         for (_, parcel) in due {
+            if let Err(later) = self.admit_whole(now, &parcel) {
+                self.together.push((later, parcel));
+                continue;
+            }
             self.turn += 1;
             self.channel.note_turn(self.turn);
             self.send(parcel.letters, parcel.tries);
@@ -302,12 +336,17 @@ impl Courier {
             sooner(self.extended_at.saturating_add(settings::lease() / 3));
         }
         if allowed {
+            // One that is past waits for the channel, not for the rate.
+            let paced = self.paced_until.filter(|&until| until > now);
+            for at in [self.look_at, paced].into_iter().flatten() {
+                sooner(at);
+            }
             for (at, _) in &self.together {
                 sooner(*at);
             }
             match self.channel.permit(now) {
                 Permit::Nothing(until) => sooner(until),
-                Permit::Probe if self.look => sooner(now),
+                Permit::Probe if self.look && !self.is_paced(now) => sooner(now),
                 Permit::Requests(window) if self.look && self.room(window).is_some() => {
                     sooner(now);
                 }

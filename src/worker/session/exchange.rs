@@ -17,6 +17,19 @@ pub struct Appetite {
     pub mails: u32,
     /// Bytes; one mail is claimed even if it is larger.
     pub bytes: usize,
+    /// As far as the budgets allow, for there may be some.
+    pub budgeted: bool,
+}
+
+/// What the budgets say after a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// There is none.
+    None,
+    /// They have something left.
+    Left,
+    /// One of them is spent until this time, in microseconds since 2000-01-01.
+    SpentUntil(i64),
 }
 
 /// What was claimed.
@@ -26,6 +39,8 @@ pub struct Claimed {
     pub letters: Vec<Letter>,
     /// Mails for which there was no room were given back.
     pub surplus: usize,
+    /// What the budgets say, if they may be why there was no more.
+    pub budget: Option<Budget>,
 }
 
 impl Session {
@@ -150,8 +165,13 @@ fn claim(
     let mut claimed = Claimed::default();
     let mut room = appetite.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
+    let statement = if appetite.budgeted {
+        include_str!("../../../sql/queries/claim_mail_within_budget.sql")
+    } else {
+        include_str!("../../../sql/queries/claim_mail.sql")
+    };
     let rows = client.update(
-        include_str!("../../../sql/queries/claim_mail.sql"),
+        statement,
         None,
         &[integer(appetite.mails).into(), claimant.into()],
     )?;
@@ -172,7 +192,26 @@ fn claim(
         claimed.surplus = ids.len();
         release(client, claimant, &ids, &attempts)?;
     }
+    if appetite.budgeted && claimed.letters.len() + claimed.surplus < appetite.mails as usize {
+        claimed.budget = Some(ask_budgets(client)?);
+    }
     Ok(claimed)
+}
+
+fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
+    let rows = client.update(
+        include_str!("../../../sql/queries/budget.sql"),
+        Some(1),
+        &[],
+    )?;
+    let row = rows.first();
+    let room: Option<i64> = row.get(1)?;
+    let frees_at: Option<pgrx::datum::TimestampWithTimeZone> = row.get(2)?;
+    Ok(match (room, frees_at) {
+        (None, _) => Budget::None,
+        (Some(0), Some(end)) => Budget::SpentUntil(end.into()),
+        (Some(_), _) => Budget::Left,
+    })
 }
 
 fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Letter, Failure> {

@@ -1,0 +1,376 @@
+-- Budgets: how many mails the worker may take in a minute, an hour, a day and a month.
+--
+-- mailroom_admin writes the table; the worker's claims keep to it, those of other senders do not. What was taken
+-- is counted in sequences: they are written in place, so that no row of theirs is ever in the way of a
+-- count while somebody holds an old snapshot; they are logged, so that a count survives a crash and a failover;
+-- and they know no ROLLBACK: a claim that is rolled back has used its share, which errs on the safe side. The
+-- number of the period is in the count itself: the first count of a new period begins anew. Calendar periods,
+-- UTC. Whoever counts holds a lock for that moment alone, and who does not get it takes nothing.
+
+CREATE TYPE @extschema@.budget_period AS ENUM ('minute', 'hour', 'day', 'month');
+COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods, in UTC.';
+
+CREATE TABLE @extschema@.budgets (
+    period @extschema@.budget_period,
+    amount integer NOT NULL,
+    reserved_share numeric(4, 3) NOT NULL DEFAULT 0,
+    CONSTRAINT budgets_pkey PRIMARY KEY (period),
+    CONSTRAINT budgets_amount_must_not_be_negative CHECK (amount >= 0),
+    CONSTRAINT budgets_reserved_share_must_be_a_share CHECK (reserved_share BETWEEN 0 AND 1)
+);
+COMMENT ON TABLE @extschema@.budgets IS
+    'How many mails the worker sends in each period at most; no row, no limit. What is beyond it waits. See mailroom_budgets for what is left.';
+COMMENT ON COLUMN @extschema@.budgets.amount IS 'Mails, each attempt counting as one. 0 stops sending.';
+COMMENT ON COLUMN @extschema@.budgets.reserved_share IS
+    'The share of the amount, from 0 to 1, that is kept for urgent mail: priority -10 and less, as password recovery has.';
+
+CREATE SEQUENCE @extschema@._spent_minute MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._spent_minute IS 'Internal. The number of the minute, times 2^32, and what was taken in it.';
+CREATE SEQUENCE @extschema@._spent_hour MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._spent_hour IS 'Internal. The number of the hour, times 2^32, and what was taken in it.';
+CREATE SEQUENCE @extschema@._spent_day MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._spent_day IS 'Internal. The number of the day, times 2^32, and what was taken in it.';
+CREATE SEQUENCE @extschema@._spent_month MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._spent_month IS 'Internal. The number of the month, times 2^32, and what was taken in it.';
+
+CREATE FUNCTION @extschema@._period_number(period @extschema@.budget_period, moment timestamptz) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE period
+        WHEN 'minute' THEN floor(extract(epoch FROM moment) / 60)
+        WHEN 'hour' THEN floor(extract(epoch FROM moment) / 3600)
+        WHEN 'day' THEN floor(extract(epoch FROM moment) / 86400)
+        WHEN 'month' THEN 12 * extract(year FROM moment AT TIME ZONE 'UTC') + extract(month FROM moment AT TIME ZONE 'UTC') - 1
+    END::bigint
+$$;
+COMMENT ON FUNCTION @extschema@._period_number(@extschema@.budget_period, timestamptz) IS
+    'Internal. Which minute, hour or day since 1970, or month since the year 0, this moment is in.';
+
+CREATE FUNCTION @extschema@._period_start(period @extschema@.budget_period, number bigint) RETURNS timestamptz
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE period
+        WHEN 'minute' THEN to_timestamp(number * 60)
+        WHEN 'hour' THEN to_timestamp(number * 3600)
+        WHEN 'day' THEN to_timestamp(number * 86400)
+        WHEN 'month' THEN make_timestamptz((number / 12)::integer, (number % 12)::integer + 1, 1, 0, 0, 0, 'UTC')
+    END
+$$;
+COMMENT ON FUNCTION @extschema@._period_start(@extschema@.budget_period, bigint) IS
+    'Internal. When the period of this number begins, which is when the one before ends.';
+
+CREATE FUNCTION @extschema@._budget_use(
+    moment timestamptz,
+    OUT period @extschema@.budget_period,
+    OUT amount integer,
+    OUT reserve integer,
+    OUT spent bigint,
+    OUT number bigint,
+    OUT counter regclass
+)
+    RETURNS SETOF record
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        b.period,
+        b.amount,
+        ceil(b.amount * b.reserved_share)::integer,
+        CASE c.count >> 32 WHEN n.number THEN c.count & 4294967295 ELSE 0 END,
+        n.number,
+        c.counter
+    FROM @extschema@.budgets b
+    JOIN (
+        SELECT 'minute'::@extschema@.budget_period, s.last_value, '@extschema@._spent_minute'::regclass FROM @extschema@._spent_minute s
+        UNION ALL
+        SELECT 'hour', s.last_value, '@extschema@._spent_hour'::regclass FROM @extschema@._spent_hour s
+        UNION ALL
+        SELECT 'day', s.last_value, '@extschema@._spent_day'::regclass FROM @extschema@._spent_day s
+        UNION ALL
+        SELECT 'month', s.last_value, '@extschema@._spent_month'::regclass FROM @extschema@._spent_month s
+    ) c (period, count, counter) ON c.period = b.period
+    CROSS JOIN LATERAL (
+        -- A clock that is put back a little must not give a period's share out twice.
+        SELECT CASE c.count >> 32
+            WHEN @extschema@._period_number(b.period, moment) + 1 THEN c.count >> 32
+            ELSE @extschema@._period_number(b.period, moment)
+        END
+    ) n (number)
+$$;
+COMMENT ON FUNCTION @extschema@._budget_use(timestamptz) IS
+    'Internal. One row a budget: what may be taken in the period of this moment, how much of that is kept for urgent mail, what was taken, and where that is counted.';
+
+CREATE FUNCTION @extschema@._lock_budgets() RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- It is held for less than a millisecond.
+    FOR try IN 1 .. 50 LOOP
+        IF pg_try_advisory_lock('@extschema@.budgets'::regclass::oid::integer, 0) THEN
+            RETURN true;
+        END IF;
+        PERFORM pg_sleep(0.001);
+    END LOOP;
+    RETURN false;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._lock_budgets() IS
+    'Internal. Lets this session alone count, until _unlock_budgets(); false when another one does not come to an end.';
+
+CREATE FUNCTION @extschema@._unlock_budgets() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM pg_advisory_unlock('@extschema@.budgets'::regclass::oid::integer, 0);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._unlock_budgets() IS 'Internal. Ends what _lock_budgets() began.';
+
+CREATE FUNCTION @extschema@._take_shares(wanted integer, urgent boolean) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    granted integer;
+    moment timestamptz;
+BEGIN
+    IF NOT EXISTS (SELECT FROM @extschema@.budgets) THEN
+        RETURN wanted;
+    END IF;
+    IF NOT @extschema@._lock_budgets() THEN
+        RETURN 0;
+    END IF;
+    moment := clock_timestamp();
+    SELECT greatest(0, least(wanted, min(u.amount - CASE WHEN urgent THEN 0 ELSE u.reserve END - u.spent)))
+    INTO granted
+    FROM @extschema@._budget_use(moment) u;
+    IF granted > 0 THEN
+        PERFORM setval(u.counter, u.number << 32 | u.spent + granted)
+        FROM @extschema@._budget_use(moment) u;
+    END IF;
+    PERFORM @extschema@._unlock_budgets();
+    RETURN granted;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._take_shares(integer, boolean) IS
+    'Internal. Takes so many mails out of all budgets, or as many as all of them have left, urgent ones out of what is reserved too. Returns how many; at once, whatever becomes of the transaction.';
+
+CREATE FUNCTION @extschema@._return_shares(taken timestamptz[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    moment timestamptz;
+BEGIN
+    IF taken = '{}' OR NOT EXISTS (SELECT FROM @extschema@.budgets) THEN
+        RETURN;
+    END IF;
+    IF NOT @extschema@._lock_budgets() THEN
+        RETURN;
+    END IF;
+    moment := clock_timestamp();
+    -- What was taken in a period's first second may have been counted in the one before.
+    PERFORM setval(u.counter, u.number << 32 | greatest(0, u.spent - r.returned))
+    FROM @extschema@._budget_use(moment) u
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS returned
+        FROM unnest(taken) t (moment)
+        WHERE t.moment >= @extschema@._period_start(u.period, u.number) + interval '1 s'
+    ) r
+    WHERE u.spent > 0
+      AND r.returned > 0;
+    PERFORM @extschema@._unlock_budgets();
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[]) IS
+    'Internal. Puts back what was taken at these times and not used, as far as its periods have not ended.';
+
+CREATE FUNCTION @extschema@._claim_urgent(batch_limit integer, lease interval, claimant text)
+    RETURNS SETOF @extschema@.outbox
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    term CONSTANT interval := @extschema@._term(lease);
+    groups integer := 256;
+    lane record;
+    last_priority integer := -32769;
+    picked record;
+    judged record;
+    places tid[] := '{}';
+    ids bigint[] := '{}';
+    subjects text[] := '{}';
+    texts text[] := '{}';
+    htmls text[] := '{}';
+    asked integer;
+BEGIN
+    <<lanes>>
+    LOOP
+        SELECT n.priority, n.send_at, n.id
+        INTO lane
+        FROM @extschema@._next_due(last_priority) n;
+        -- NULL when nothing is scheduled.
+        EXIT lanes WHEN (lane.priority <= -10) IS NOT TRUE;
+        last_priority := lane.priority;
+        LOOP
+            asked := batch_limit - cardinality(places);
+            SELECT p.*
+            INTO picked
+            FROM @extschema@._pick_due(
+                lane.priority, lane.send_at, lane.id, moment, 9223372036854775807, asked, moment, groups > 0
+            ) p;
+            EXIT WHEN picked.places IS NULL;
+            SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
+            groups := groups - judged.groups;
+            places := places || judged.places;
+            ids := ids || judged.ids;
+            subjects := subjects || judged.subjects;
+            texts := texts || judged.texts;
+            htmls := htmls || judged.htmls;
+            lane.send_at := picked.last_send_at;
+            lane.id := picked.last_id;
+            EXIT lanes WHEN cardinality(places) >= batch_limit;
+            EXIT WHEN cardinality(picked.places) < asked;
+        END LOOP;
+    END LOOP;
+    IF places = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM @extschema@._claimed(moment + term);
+    RETURN QUERY
+    SELECT c.*
+    FROM @extschema@._lease_out(
+        places, ids, subjects, texts, htmls, @extschema@._claimant(claimant), moment, term
+    ) c;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._claim_urgent(integer, interval, text) IS
+    'Internal. As mailroom_claim, of due mails with priority -10 and less alone; takes no lapsed claims back. In READ COMMITTED.';
+
+CREATE FUNCTION @extschema@._claim_within_budget(batch_limit integer, lease interval, claimant text)
+    RETURNS SETOF @extschema@.outbox
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    granted integer := @extschema@._take_shares(batch_limit, false);
+    -- After the shares were taken: what is given back is of this period if they were.
+    moment timestamptz := clock_timestamp();
+    claimed integer := 0;
+BEGIN
+    IF granted > 0 THEN
+        RETURN QUERY
+        SELECT c.* FROM @extschema@.mailroom_claim(granted, lease, claimant) c;
+        GET DIAGNOSTICS claimed = ROW_COUNT;
+        IF claimed < granted THEN
+            -- Nothing else is due.
+            PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[granted - claimed]));
+            RETURN;
+        END IF;
+    END IF;
+    IF granted < batch_limit THEN
+        granted := @extschema@._take_shares(batch_limit - granted, true);
+        moment := clock_timestamp();
+        IF granted > 0 THEN
+            RETURN QUERY
+            SELECT c.* FROM @extschema@._claim_urgent(granted, lease, claimant) c;
+            GET DIAGNOSTICS claimed = ROW_COUNT;
+            IF claimed < granted THEN
+                PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[granted - claimed]));
+            END IF;
+        END IF;
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._claim_within_budget(integer, interval, text) IS
+    'Internal. As mailroom_claim, as far as all budgets allow; when they do not, urgent mail goes out of what is reserved for it. What is claimed and then released is to be released with _release_within_budget.';
+
+CREATE FUNCTION @extschema@._release_within_budget(ids bigint[], claimant text, attempts integer[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @extschema@.budgets) THEN
+        PERFORM @extschema@._return_shares(ARRAY(
+            SELECT o.claimed_at
+            FROM @extschema@._held(ids, @extschema@._claimant(claimant), attempts) h
+            JOIN @extschema@.outbox o ON o.ctid = h.place
+        ));
+    END IF;
+    RETURN @extschema@.mailroom_release(ids, claimant, attempts);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._release_within_budget(bigint[], text, integer[]) IS
+    'Internal. As mailroom_release, and puts back what the mails took out of the budgets.';
+
+CREATE FUNCTION @extschema@._budget(
+    OUT room bigint,
+    OUT frees_at timestamptz,
+    OUT urgent_room bigint,
+    OUT urgent_frees_at timestamptz,
+    OUT reason text
+)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        min(greatest(l.room, 0)),
+        max(l.ends) FILTER (WHERE l.room <= 0),
+        min(greatest(l.urgent_room, 0)),
+        max(l.ends) FILTER (WHERE l.urgent_room <= 0),
+        (array_agg(
+            format(
+                'the budget of %s per %s is spent until %s UTC',
+                l.amount, l.period, to_char(l.ends AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')
+            )
+            ORDER BY l.ends DESC
+        ) FILTER (WHERE l.room <= 0))[1]
+    FROM (
+        SELECT
+            u.period,
+            u.amount,
+            u.amount - u.reserve - u.spent AS room,
+            u.amount - u.spent AS urgent_room,
+            @extschema@._period_start(u.period, u.number + 1) AS ends
+        FROM @extschema@._budget_use(clock_timestamp()) u
+    ) l
+$$;
+COMMENT ON FUNCTION @extschema@._budget() IS
+    'Internal. How many mails, and how many urgent ones, all budgets have left; when that is none, until when, and why. NULLs without budgets.';
+
+CREATE VIEW @extschema@.mailroom_budgets AS
+SELECT
+    u.period,
+    u.amount,
+    u.reserve AS reserved,
+    u.spent,
+    greatest(0, u.amount - u.reserve - u.spent) AS available,
+    greatest(0, u.amount - u.spent) AS available_to_urgent,
+    @extschema@._period_start(u.period, u.number) AS since,
+    @extschema@._period_start(u.period, u.number + 1) AS until
+FROM @extschema@._budget_use(clock_timestamp()) u;
+COMMENT ON VIEW @extschema@.mailroom_budgets IS
+    'What the worker took out of each budget in the present period, and what is left, for all mail and for urgent mail.';
+
+CREATE FUNCTION @extschema@._budgets_changed() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM @extschema@._recheck_at_commit();
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._budgets_changed() IS 'Internal. Has the worker heed new budgets at once.';
+
+CREATE TRIGGER budgets_changed
+    AFTER INSERT OR UPDATE OR DELETE ON @extschema@.budgets
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._budgets_changed();

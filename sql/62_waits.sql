@@ -1,0 +1,36 @@
+-- Why a mail has not been sent yet.
+--
+-- A view for people, without addresses and contents. Each scheduled row has one reason: the first that would have
+-- to go before the others matter.
+
+CREATE VIEW @extschema@.outbox_waits AS
+SELECT
+    o.id AS outbox,
+    o.kind,
+    o.priority,
+    o.send_at,
+    o.attempts,
+    CASE
+        WHEN o.send_at > now() AND o.attempts > 0 THEN 'next try after a failure'
+        WHEN o.send_at > now() THEN 'not due yet'
+        WHEN p.paused THEN 'the worker is paused'
+        WHEN o.group_key IS NOT NULL AND EXISTS (
+            SELECT
+            FROM @extschema@.outbox h
+            WHERE h.state = 'claimed'
+              AND h.group_key = o.group_key
+        ) THEN 'a mail of its group is being sent'
+        WHEN CASE WHEN o.priority <= -10 THEN b.urgent_room ELSE b.room END = 0 THEN b.reason
+        ELSE 'due'
+    END AS reason,
+    CASE
+        WHEN o.send_at > now() THEN o.send_at
+        WHEN o.priority <= -10 THEN b.urgent_frees_at
+        ELSE b.frees_at
+    END AS until
+FROM @extschema@.outbox o
+CROSS JOIN @extschema@._budget() b
+CROSS JOIN (SELECT EXISTS (SELECT FROM @extschema@.pauses) AS paused) p
+WHERE o.state = 'scheduled';
+COMMENT ON VIEW @extschema@.outbox_waits IS
+    'Why each scheduled mail has not been sent yet, and until when that holds at least; budgets and a pause bind the worker alone. No addresses, no contents.';

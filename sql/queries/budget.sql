@@ -1,0 +1,1 @@
+SELECT room, frees_at FROM _budget()

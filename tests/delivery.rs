@@ -1,0 +1,180 @@
+//! Delivery by the worker, end to end: what goes out, what fails, and what a sudden end costs.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+mod post;
+mod receiver;
+
+use std::time::Duration;
+
+use cluster::{eventually, number};
+use post::Post;
+use receiver::{Reaction, Receiver, status};
+
+#[test]
+fn token_mail_and_messages_are_delivered_with_one_id_each() {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = std::sync::Arc::clone(&seen);
+    let receiver = Receiver::start(move |request| {
+        log.lock().unwrap().push(request.clone());
+        status(204)
+    });
+    let mut post = Post::start(&receiver, &["mailroom.batch_timeout = 0"]);
+    post.client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'ann')")
+        .unwrap();
+    post.send(3);
+    post.wait_until_ended(4);
+    assert_eq!(post.count("state = 'sent'"), 4);
+    let mut ids = receiver.accepted();
+    ids.sort();
+    let theirs: Vec<String> = post
+        .client
+        .query("SELECT message_id::text FROM outbox ORDER BY 1", &[])
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    assert_eq!(ids, theirs);
+    let seen = seen.lock().unwrap();
+    let token_mail = seen
+        .iter()
+        .find(|request| request.says("activation"))
+        .unwrap();
+    let signed = token_mail.body.split('"').find(|part| part.len() == 86);
+    assert!(signed.is_some(), "no signed token in {}", token_mail.body);
+    // Once it is sent, the token is nowhere any more.
+    assert_eq!(post.count("data ? 'token'"), 0);
+    assert_eq!(
+        post.count("claimed_by LIKE 'mailroom worker/%' AND attempts = 0"),
+        4
+    );
+}
+
+#[test]
+fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
+    let receiver = Receiver::start(|request| {
+        // The first attempts of some messages fail, each in its own way; by the id, hence the same each time.
+        let kind = request
+            .message_id()
+            .bytes()
+            .fold(0_u32, |sum, byte| sum + u32::from(byte))
+            % 18;
+        match kind {
+            0..=5 if request.attempt > 2 => status(200),
+            0 => status(500),
+            1 => Reaction::Answer(503, "retry-after: 1\r\n".to_owned(), String::new()),
+            2 => Reaction::Close,
+            3 => Reaction::Raw(b"HTTP/1.1 2OO nonsense\r\n\r\n".to_vec()),
+            4 => Reaction::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc".to_vec()),
+            5 => Reaction::Hang,
+            _ => status(200),
+        }
+    });
+    let mut post = Post::start(&receiver, &["mailroom.http_timeout = '500ms'"]);
+    post.send(200);
+    post.hurry_until_ended(200);
+    assert_eq!(post.count("state = 'sent'"), 200);
+    // What happened is told, and nothing of what was sent.
+    assert!(
+        number(
+            &mut post.client,
+            "SELECT count(*) FROM attempts WHERE status = 500"
+        ) > 0
+    );
+    for reason in ["timeout after", "no answer", "broke off"] {
+        let query = format!("SELECT count(*) FROM attempts WHERE error LIKE '%{reason}%'");
+        assert!(
+            number(&mut post.client, &query) > 0,
+            "no attempt tells of {reason}"
+        );
+    }
+}
+
+#[test]
+fn a_permanent_error_ends_its_mail_alone() {
+    let receiver =
+        Receiver::start(|request| status(if request.says("poison") { 422 } else { 200 }));
+    let mut post = Post::start(&receiver, &[]);
+    post.client
+        .batch_execute("SELECT mailroom_send('p@example.com', 'poison', 'Text')")
+        .unwrap();
+    post.send(20);
+    post.wait_until_ended(21);
+    assert_eq!(post.count("state = 'sent'"), 20);
+    assert_eq!(
+        post.count("state = 'error' AND last_error LIKE 'http 422%' AND attempts = 1"),
+        1
+    );
+}
+
+#[test]
+fn mail_of_ten_megabytes_passes_and_is_held_one_after_the_other() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    post.client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'Large', repeat(md5(i::text), 300000)) \
+             FROM generate_series(1, 20) i",
+        )
+        .unwrap();
+    post.wait_until_ended(20);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 20);
+    let peak = post.worker_memory("VmHWM");
+    assert!(peak < 400 << 10, "the worker took {peak} kB");
+}
+
+#[test]
+fn slow_answers_hold_up_nobody() {
+    let receiver = Receiver::start(|request| {
+        if request.says("stuck") {
+            Reaction::Hang
+        } else {
+            status(200)
+        }
+    });
+    let mut post = Post::start(
+        &receiver,
+        &[
+            "mailroom.http_concurrency = 4",
+            "mailroom.http_timeout = '60s'",
+        ],
+    );
+    post.client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'stuck', 'Text') FROM generate_series(1, 20)",
+        )
+        .unwrap();
+    eventually("all to be stuck", || (receiver.open() == 20).then_some(()));
+    post.send(50);
+    post.wait_for("state = 'sent'", 50);
+    assert_eq!(post.count("state = 'claimed'"), 20);
+    post.stop_promptly(Duration::from_secs(8));
+}
+
+#[test]
+fn an_endless_answer_is_cut() {
+    let body = "x".repeat(4 << 20);
+    let receiver = Receiver::start(move |_| Reaction::Answer(200, String::new(), body.clone()));
+    let mut post = Post::start(&receiver, &[]);
+    post.send(3);
+    post.wait_until_ended(3);
+    assert_eq!(post.count("state = 'sent'"), 3);
+}
+
+#[test]
+fn a_redirect_is_not_followed() {
+    let other = Receiver::start(|_| status(200));
+    let location = format!("location: {}\r\n", other.endpoint());
+    let receiver = Receiver::start(move |_| Reaction::Answer(302, location.clone(), String::new()));
+    let mut post = Post::start(&receiver, &[]);
+    post.send(1);
+    post.wait_for("attempts > 0 OR state = 'error'", 1);
+    assert_eq!(other.requests(), 0);
+}

@@ -1,0 +1,143 @@
+//! Sudden and orderly ends while mail is under way: nothing is lost, and little goes out twice (I1, I2).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+mod post;
+mod receiver;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, eventually, number, signal};
+use post::Post;
+use receiver::{Reaction, Receiver, status};
+
+/// How often each message was accepted more than once, in all.
+fn repeats(accepted: &[String]) -> usize {
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    for id in accepted {
+        *times.entry(id).or_default() += 1;
+    }
+    accepted.len() - times.len()
+}
+
+/// A connection, as soon as the server takes one again.
+fn reconnect(cluster: &Cluster) -> postgres::Client {
+    eventually("a connection", || cluster.try_connect("app", "postgres").ok())
+}
+
+#[test]
+fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
+    const CONCURRENCY: usize = 16;
+    const MAILS: i64 = 4_000;
+    let receiver = Receiver::start(|_| Reaction::Late(Duration::from_millis(20), 200));
+    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 16", "fsync = on"]);
+    post.send(MAILS);
+    let mut kills = 0;
+    let mut bound = 0;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        let before = receiver.count();
+        eventually("some mail to go out", || {
+            let on = receiver.count() >= before + 20 || receiver.count() as i64 >= MAILS;
+            on.then_some(())
+        });
+        let Some(worker) = post.cluster.try_connect("app", "postgres").ok().and_then(|mut client| {
+            cluster::find_worker(&mut client)
+        }) else {
+            continue;
+        };
+        // What was accepted and not settled yet may go out again: what is under way, and what waits for the
+        // commit that is under way.
+        signal("KILL", worker);
+        kills += 1;
+        bound += 8 * CONCURRENCY;
+        post.client = reconnect(&post.cluster);
+    }
+    eventually("every mail to end", || {
+        std::thread::sleep(Duration::from_millis(50));
+        let mut client = post.cluster.try_connect("app", "postgres").ok()?;
+        let row = client
+            .query_one("SELECT count(*) FROM outbox WHERE state <> 'sent'", &[])
+            .ok()?;
+        (row.get::<_, i64>(0) == 0).then_some(())
+    });
+    assert!(kills > 1, "killed {kills} times");
+    let mut accepted = receiver.accepted();
+    let twice = repeats(&accepted);
+    assert!(twice <= bound, "{twice} repeats after {kills} kills");
+    accepted.sort();
+    accepted.dedup();
+    assert_eq!(accepted.len() as i64, MAILS);
+}
+
+#[test]
+fn told_to_stop_it_waits_for_what_is_under_way_and_gives_back_the_rest() {
+    let receiver = Receiver::start(|_| Reaction::Late(Duration::from_millis(500), 200));
+    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 4"]);
+    post.send(200);
+    eventually("mail under way", || (receiver.open() >= 4).then_some(()));
+    let worker = post.worker();
+    signal("TERM", worker);
+    eventually("the worker to go", || {
+        (!std::path::Path::new(&format!("/proc/{worker}")).exists()).then_some(())
+    });
+    post.wait_until_ended(200);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 200);
+    assert_eq!(receiver.count(), 200, "nothing twice");
+}
+
+#[test]
+fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
+    let receiver = Receiver::start(|_| Reaction::Hang);
+    let mut post = Post::start(&receiver, &["mailroom.http_timeout = '60s'"]);
+    post.send(100);
+    eventually("mail under way", || (receiver.open() >= 64).then_some(()));
+    post.stop_promptly(Duration::from_secs(8));
+    post.cluster.start_server();
+    receiver.react(|_| status(200));
+    let mut client = reconnect(&post.cluster);
+    // It was under way without an answer: an attempt, told as such.
+    let unknown = "SELECT count(*) FROM attempts WHERE error LIKE 'may have been sent: %'";
+    assert!(number(&mut client, unknown) >= 64);
+    post.client = client;
+    post.hurry_until_ended(100);
+    assert_eq!(post.count("state = 'sent'"), 100);
+}
+
+#[test]
+fn a_server_stops_promptly_under_load() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    post.send(20_000);
+    eventually("mail to go out", || (receiver.count() > 100).then_some(()));
+    post.stop_promptly(Duration::from_secs(10));
+    let count = receiver.count();
+    post.cluster.start_server();
+    post.client = reconnect(&post.cluster);
+    // All that was accepted by then was settled before the end.
+    assert!(post.count("state = 'sent'") >= count as i64);
+    assert_eq!(post.count("attempts > 0"), 0);
+}
+
+#[test]
+fn dropping_the_extension_while_mail_is_under_way_ends_the_worker() {
+    let receiver = Receiver::start(|_| Reaction::Late(Duration::from_millis(200), 200));
+    let mut post = Post::start(&receiver, &[]);
+    post.send(500);
+    eventually("mail under way", || (receiver.open() >= 10).then_some(()));
+    post.client.batch_execute("DROP EXTENSION mailroom").unwrap();
+    eventually("the worker to go", || {
+        cluster::find_worker(&mut post.client).is_none().then_some(())
+    });
+    post.client.batch_execute("CREATE EXTENSION mailroom").unwrap();
+    receiver.react(|_| status(200));
+    post.send(5);
+    post.wait_until_ended(5);
+}

@@ -1,0 +1,181 @@
+-- Budgets: what they let a claim take, what is kept for urgent mail, what comes back, when a period ends, what
+-- can be seen of it, and who may do what. Months are used, so that none ends while this runs; one that is about to
+-- is waited for.
+
+SET client_min_messages = error;
+CREATE EXTENSION mailroom;
+\pset null NULL
+SET timezone = 'UTC';
+DO $$
+DECLARE
+    month_ends CONSTANT timestamptz := date_trunc('month', clock_timestamp(), 'UTC') + interval '1 month';
+BEGIN
+    IF month_ends - clock_timestamp() < interval '2 minutes' THEN
+        PERFORM pg_sleep_until(month_ends + interval '1 s');
+    -- What is taken in the first second of a period does not come back.
+    ELSIF clock_timestamp() - date_trunc('month', clock_timestamp(), 'UTC') < interval '1 s' THEN
+        PERFORM pg_sleep(1);
+    END IF;
+END;
+$$;
+
+-- Periods are calendar periods in UTC, whatever the session's time zone is, and begin where the one before ends.
+SELECT p.period, p.at, _period_start(p.period, _period_number(p.period, p.at)) AS since,
+    _period_start(p.period, _period_number(p.period, p.at) + 1) AS until
+FROM (VALUES
+    ('minute'::budget_period, '2028-02-29 23:59:59.999999+00'::timestamptz),
+    ('hour', '2028-02-29 23:59:59.999999+00'),
+    ('day', '2028-02-29 23:59:59.999999+00'),
+    ('month', '2028-02-29 23:59:59.999999+00'),
+    ('month', '2028-12-31 23:59:59.999999+00'),
+    ('month', '2029-01-01 00:00:00+00')
+) p (period, at);
+SET timezone = 'Pacific/Kiritimati';
+SELECT _period_number('month', '2029-01-01 00:00:00+00') - _period_number('month', '2028-12-31 23:59:59+00') AS months,
+    _period_number('day', '2029-01-01 00:00:00+00') - _period_number('day', '2028-12-31 23:59:59+00') AS days,
+    _period_start('month', _period_number('month', '2029-01-01 00:00:00+00')) = '2029-01-01 00:00:00+00' AS same;
+SET timezone = 'UTC';
+SELECT bool_and(_period_start(p, _period_number(p, at)) <= at AND at < _period_start(p, _period_number(p, at) + 1))
+FROM unnest(enum_range(NULL::budget_period)) p,
+    generate_series('1999-12-31 12:34:56+00'::timestamptz, '2032-01-01', interval '13 days 7 hours') at;
+
+-- No budget, no limit.
+CREATE VIEW sent AS SELECT priority, count(*) FROM outbox WHERE state = 'claimed' GROUP BY priority ORDER BY priority;
+SELECT count(*) FROM mailroom_send_many((
+    SELECT jsonb_agg(jsonb_build_object(
+        'recipient', i || '@example.com', 'subject', 'Hello', 'body_text', 'Hello.',
+        'priority', CASE WHEN i % 10 = 0 THEN -10 ELSE 0 END
+    ))
+    FROM generate_series(1, 100) i
+));
+TABLE mailroom_budgets;
+SELECT * FROM _budget();
+SELECT count(*) FROM _claim_within_budget(5, '1 h', 'me');
+SELECT count(*) FROM outbox_waits WHERE reason = 'due';
+
+-- What is within it goes by priority; what was reserved goes to urgent mail alone.
+INSERT INTO budgets (period, amount, reserved_share) VALUES ('month', 20, 0.2);
+SELECT period, amount, reserved, spent, available, available_to_urgent, since <= now() AND now() < until AS now FROM mailroom_budgets;
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+TABLE sent;
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+TABLE sent;
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+SELECT reason, until = (SELECT until FROM mailroom_budgets) AS until, count(*)
+FROM (SELECT regexp_replace(reason, ' until .*', '') AS reason, until FROM outbox_waits) w GROUP BY 1, 2;
+SELECT regexp_replace(budget, ' until .*', '') AS budget FROM mailroom_status();
+SELECT room, frees_at > now() AS frees, urgent_room, urgent_frees_at FROM _budget();
+SELECT count(*) FROM mailroom_send_many((
+    SELECT jsonb_agg(jsonb_build_object(
+        'recipient', i || '@example.com', 'subject', 'Urgent', 'body_text', 'Hello.', 'priority', -10 - i % 2
+    ))
+    FROM generate_series(1, 6) i
+));
+SELECT reason = 'due' AS due, count(*) FROM outbox_waits GROUP BY 1 ORDER BY 1;
+SELECT priority, count(*) FROM _claim_within_budget(10, '1 h', 'me') GROUP BY priority ORDER BY priority;
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT bool_and(reason ~ '^the budget of 20 per month is spent until \d{4}-\d\d-01 00:00 UTC$') FROM outbox_waits;
+
+-- Other senders are not bound, and take nothing out of it.
+SELECT count(*) FROM mailroom_claim(1, '1 h', 'other');
+SELECT spent FROM mailroom_budgets;
+
+-- What is released comes back, once; what was sent or failed does not.
+SELECT _release_within_budget(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND priority = 0 AND claimed_by = 'me' ORDER BY id DESC LIMIT 6), 'me', NULL);
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+SELECT _release_within_budget(ARRAY[(SELECT id FROM outbox WHERE state = 'scheduled' ORDER BY id LIMIT 1)], 'me', NULL) <> '{}' AS lost;
+SELECT cardinality(mailroom_mark_sent(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND claimed_by = 'me'), NULL, 'me')) AS lost;
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+
+-- What nobody needs comes back.
+SELECT count(*) FROM mailroom_cancel((SELECT id FROM outbox WHERE state = 'scheduled' ORDER BY id LIMIT 1)) c WHERE c;
+UPDATE outbox SET state = 'cancelled' WHERE state = 'scheduled' AND id <> (SELECT min(id) FROM outbox WHERE state = 'scheduled');
+SELECT count(*) FROM _claim_within_budget(2, '1 h', 'me');
+SELECT spent FROM mailroom_budgets;
+SELECT count(*) FROM _claim_within_budget(2, '1 h', 'me');
+SELECT spent FROM mailroom_budgets;
+
+-- A claim that is rolled back has used its share.
+SELECT mailroom_send('late@example.com', 'Hello', 'Hello.') > 0;
+BEGIN;
+SELECT count(*) FROM _claim_within_budget(1, '1 h', 'me');
+ROLLBACK;
+SELECT spent FROM mailroom_budgets;
+SELECT count(*) FROM outbox WHERE state = 'scheduled';
+
+-- All budgets are kept to at once: the tightest decides.
+UPDATE budgets SET reserved_share = 0;
+INSERT INTO budgets (period, amount) VALUES ('day', 1000), ('hour', 0);
+SELECT room, urgent_room, regexp_replace(reason, ' until .*', '') AS reason FROM _budget();
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+DELETE FROM budgets WHERE period = 'hour';
+SELECT room, urgent_room, reason FROM _budget();
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT spent FROM mailroom_budgets WHERE period = 'month';
+
+-- A new period begins with nothing; one that a clock put back is the same still.
+DELETE FROM budgets WHERE period = 'day';
+SELECT spent FROM _budget_use(clock_timestamp());
+SELECT spent FROM _budget_use(clock_timestamp() + interval '32 days');
+SELECT u.spent, u.number = _period_number('month', clock_timestamp()) AS kept
+FROM _budget_use(date_trunc('month', clock_timestamp(), 'UTC') - interval '1 s') u;
+SELECT spent FROM _budget_use(date_trunc('month', clock_timestamp(), 'UTC') - interval '32 days');
+
+-- A smaller amount than what was spent is no debt.
+UPDATE budgets SET amount = 1;
+SELECT amount, spent > amount AS beyond, available, available_to_urgent FROM mailroom_budgets;
+SELECT mailroom_send('later@example.com', 'Hello', 'Hello.') > 0;
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+DELETE FROM budgets;
+SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+
+-- Nobody holds the lock now.
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 0 AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+
+-- Reasons that come before a budget.
+SELECT mailroom_send('a@example.com', 'Hello', 'Hello.', send_at => now() + interval '1 day') > 0;
+SELECT mailroom_send('b@example.com', 'Hello', 'Hello.', group_key => 'g') > 0, mailroom_send('c@example.com', 'Hello', 'Hello.', group_key => 'g') > 0;
+SELECT mailroom_send('d@example.com', 'Hello', 'Hello.') > 0;
+SELECT count(*) FROM mailroom_claim(1, '1 h', 'me');
+INSERT INTO budgets (period, amount) VALUES ('month', 0);
+SELECT o.recipients, regexp_replace(w.reason, ' until .*', '') AS reason, w.until > now() AS until
+FROM outbox_waits w JOIN outbox o ON o.id = w.outbox ORDER BY o.id;
+SELECT mailroom_pause();
+SELECT o.recipients, w.reason FROM outbox_waits w JOIN outbox o ON o.id = w.outbox ORDER BY o.id;
+SELECT mailroom_resume();
+
+-- What a budget cannot be.
+INSERT INTO budgets (period, amount) VALUES ('day', -1);
+INSERT INTO budgets (period, amount, reserved_share) VALUES ('day', 1, 1.5);
+INSERT INTO budgets (period, amount, reserved_share) VALUES ('day', 1, -0.5);
+INSERT INTO budgets (period, amount) VALUES ('week', 1);
+INSERT INTO budgets (period, amount) VALUES ('month', 1);
+INSERT INTO budgets (period) VALUES ('day');
+
+-- Who may do what: the administrator sets budgets, the sender keeps to them, the monitor looks.
+SET ROLE mailroom_admin;
+UPDATE budgets SET amount = 3;
+SELECT spent FROM mailroom_budgets;
+SET ROLE mailroom_sender;
+SELECT count(*) FROM _claim_within_budget(1, '1 h', 'sender');
+SELECT _release_within_budget(ARRAY(SELECT id FROM outbox WHERE claimed_by = 'sender'), 'sender', NULL);
+SELECT spent FROM mailroom_budgets;
+UPDATE budgets SET amount = 1000;
+SET ROLE mailroom_monitor;
+SELECT count(*) FROM budgets;
+SELECT count(*) FROM mailroom_budgets;
+SELECT count(*) > 0 FROM outbox_waits;
+SELECT budget IS NOT NULL AS spent FROM mailroom_status();
+DELETE FROM budgets;
+SELECT _take_shares(1, false);
+SET ROLE mailroom_app;
+TABLE budgets;
+TABLE mailroom_budgets;
+TABLE outbox_waits;
+SELECT * FROM _budget();
+RESET ROLE;
+
+DROP VIEW sent;
+DROP EXTENSION mailroom;

@@ -1,0 +1,141 @@
+//! A cluster whose worker delivers to a receiver.
+
+#![allow(
+    dead_code,
+    reason = "each test program uses its own part of this module"
+)]
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::time::Duration;
+
+use postgres::Client;
+
+use crate::cluster::{Cluster, Stop, eventually, number};
+use crate::receiver::Receiver;
+
+/// A secret as Standard Webhooks has them.
+pub const SECRET: &str = "secret = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n";
+
+/// A database `app` with the extension, whose worker delivers.
+pub struct Post {
+    pub client: Client,
+    pub cluster: Cluster,
+}
+
+impl Post {
+    /// Starts it, delivering to this receiver, with these settings besides.
+    pub fn start(receiver: &Receiver, settings: &[&str]) -> Self {
+        Self::start_at(&receiver.endpoint(), settings)
+    }
+
+    /// As above, for any endpoint.
+    pub fn start_at(endpoint: &str, settings: &[&str]) -> Self {
+        let endpoint = format!("mailroom.endpoint = '{endpoint}'");
+        let mut all = vec![
+            "mailroom.sender = webhook",
+            "mailroom.credentials_file = 'webhook.secret'",
+            "mailroom.allowed_networks = '127.0.0.1'",
+            &endpoint,
+        ];
+        all.extend(settings);
+        let cluster = Cluster::start_with_file(&all, "webhook.secret", SECRET);
+        let client = cluster.create_database("app");
+        cluster.worker("app");
+        Self { client, cluster }
+    }
+
+    /// Schedules so many messages.
+    pub fn send(&mut self, count: i64) {
+        self.client
+            .execute(
+                "SELECT count(mailroom_send('a@example.com', 'Hello ' || i, 'Text')) \
+                 FROM generate_series(1, $1::bigint) i",
+                &[&count],
+            )
+            .unwrap();
+    }
+
+    /// Rows of the outbox.
+    pub fn count(&mut self, which: &str) -> i64 {
+        let query = format!("SELECT count(*) FROM outbox WHERE {which}");
+        number(&mut self.client, &query)
+    }
+
+    /// Waits for so many rows of the outbox.
+    pub fn wait_for(&mut self, which: &str, count: i64) {
+        eventually(&format!("{count} mails with {which}"), || {
+            (self.count(which) >= count).then_some(())
+        });
+    }
+
+    /// Waits until so many mails have reached a final state.
+    pub fn wait_until_ended(&mut self, count: i64) {
+        self.wait_for("ended_at IS NOT NULL", count);
+    }
+
+    /// As above, without waiting for the pauses between attempts to pass.
+    pub fn hurry_until_ended(&mut self, count: i64) {
+        eventually(&format!("{count} mails to end"), || {
+            self.client
+                .batch_execute(
+                    "UPDATE outbox SET send_at = now() WHERE state = 'scheduled' AND send_at > now(); \
+                     SELECT mailroom_worker_wake()",
+                )
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            (self.count("ended_at IS NOT NULL") >= count).then_some(())
+        });
+    }
+
+    /// A column of mailroom_status(), as text.
+    pub fn status(&mut self, column: &str) -> String {
+        let query = format!("SELECT coalesce({column}::text, '') FROM mailroom_status()");
+        self.client.query_one(&query, &[]).unwrap().get(0)
+    }
+
+    /// Waits until a column of mailroom_status() has this in it.
+    pub fn wait_for_status(&mut self, column: &str, text: &str) {
+        eventually(&format!("{column} to tell of {text}"), || {
+            self.status(column).contains(text).then_some(())
+        });
+    }
+
+    /// The worker's process.
+    pub fn worker(&self) -> i32 {
+        self.cluster.worker("app")
+    }
+
+    /// A figure of the worker's process, in kB.
+    pub fn worker_memory(&self, figure: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.worker())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(figure))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Writes a file into the data directory, as the server wants its secrets.
+    pub fn write_secret(&self, name: &str, content: &str) {
+        let path = self.cluster.data().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let data = std::fs::metadata(self.cluster.data()).unwrap();
+        use std::os::unix::fs::MetadataExt;
+        chown(&path, Some(data.uid()), Some(data.gid())).unwrap();
+    }
+
+    /// Changes a setting and has it read.
+    pub fn set(&mut self, setting: &str, value: &str) {
+        self.client
+            .batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'"))
+            .unwrap();
+        self.cluster.reload();
+    }
+
+    /// Stops the server, which must take no longer than this.
+    pub fn stop_promptly(&self, limit: Duration) {
+        let took = self.cluster.stop_server(Stop::Fast);
+        assert!(took < limit, "stopping took {took:?}");
+    }
+}
