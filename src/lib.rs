@@ -141,7 +141,11 @@ extension_sql_file!(
     name = "own_table",
     requires = ["requests"]
 );
-extension_sql_file!("../sql/80_dump.sql", name = "dump", requires = ["own_table"]);
+extension_sql_file!(
+    "../sql/80_dump.sql",
+    name = "dump",
+    requires = ["own_table"]
+);
 extension_sql_file!(
     "../sql/90_privileges.sql",
     name = "privileges",

@@ -249,7 +249,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     }
     if restore::is_installing() {
         // A new key would make the links that were sent before void without a word.
-        let (code, message, hint) = explain(&path, &Problem::Missing);
+        let (code, message, hint) = explain(&path, &FileProblem::Missing.into());
         ErrorReport::new(code, message, function_name!())
             .set_detail("The rows of mailroom are being restored from a dump, and the key is no part of it. Nothing is signed without.")
             .set_hint(hint)

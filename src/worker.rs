@@ -148,8 +148,8 @@ enum Cause {
 enum Delivery {
     /// The next one is due then, or when the engine has something to tell.
     Next(Option<Time>),
-    /// The extension is not there any more.
-    Gone,
+    /// The extension is not there any more, or a dump is being restored: the next look says which.
+    Barred,
 }
 
 struct Worker {
@@ -494,7 +494,10 @@ impl Worker {
             Ok(next) => Delivery::Next(next),
             // A stop cancels statements, too.
             Err(_) if session::stop_requested() => Delivery::Next(None),
-            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
+            Err(Failure::Restoring) => Delivery::Barred,
+            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
+                Delivery::Barred
+            }
             Err(failure) => Delivery::Next(Some(courier.failed(now, &failure))),
         }
     }
@@ -546,7 +549,6 @@ impl Worker {
                 return None;
             }
             let Delivery::Next(deliver_at) = self.deliver() else {
-                // The next statement says so.
                 return Some(Cause::Polled);
             };
             let now = self.now();

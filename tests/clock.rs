@@ -14,7 +14,6 @@ mod cluster;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::time::Duration;
 
 use cluster::{Cluster, Stop, eventually, number};
@@ -31,19 +30,7 @@ impl Clock {
     fn start(settings: &[&str]) -> Self {
         let cluster = Cluster::start(settings);
         cluster.stop_server(Stop::Fast);
-        let library = cluster.scratch().join("offset.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clock/offset.c");
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
-            .arg(&library)
-            .arg(source)
-            .output()
-            .unwrap();
-        assert!(
-            compiled.status.success(),
-            "{}",
-            String::from_utf8_lossy(&compiled.stderr)
-        );
+        let library = cluster.compile_preload("tests/clock/offset.c");
         let path = cluster.scratch().join("clock");
         let clock = Self {
             file: File::create(&path).unwrap(),

@@ -127,6 +127,21 @@ impl Cluster {
         );
     }
 
+    /// Compiles a C file of this repository to a library that the server can be started under with `LD_PRELOAD`.
+    pub fn compile_preload(&self, source: &str) -> PathBuf {
+        let name = Path::new(source).with_extension("so");
+        let library = self.scratch().join(name.file_name().unwrap());
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+            .arg(&library)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{errors}");
+        library
+    }
+
     /// Starts a streaming standby of `primary`, from a base backup.
     pub fn follow(primary: &Self) -> Self {
         let standby = Self {

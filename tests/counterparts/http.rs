@@ -1,0 +1,49 @@
+//! Asking the counterparts what they got: HTTP/1.0 over loopback, where the answer ends with the connection.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Makes a request and returns its answer's status and body.
+pub fn call(port: u16, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
+    call_with(port, method, path, "", body)
+}
+
+/// As [`call`], with headers more.
+pub fn call_with(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: Option<&Value>,
+) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+/// As [`call`], for an answer that must be a success with JSON in it.
+pub fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Value {
+    let (status, answer) = call(port, method, path, body);
+    assert!(
+        (200..300).contains(&status),
+        "{method} {path}: {status} {answer}"
+    );
+    serde_json::from_str(&answer).unwrap_or(Value::Null)
+}

@@ -1,0 +1,106 @@
+//! A server as a child process that cannot outlive the test program.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to start: Java on a loaded machine is slow.
+const START: Duration = Duration::from_secs(120);
+
+/// The server runs below a shell that kills its process group, the server's children too, when its input ends:
+/// however the test program ends, also by SIGKILL, and also for servers in statics, which are never dropped.
+const GUARD: &str = r#"
+exec 3<&0
+"$@" </dev/null 3<&- & server=$!
+{ cat <&3 >/dev/null; kill -9 0; } &
+exec 3<&-
+wait $server
+"#;
+
+/// A running server. It is killed when this is dropped.
+pub struct Process {
+    guard: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a server whose output goes to a file.
+    pub fn start(server: &Command) -> Self {
+        let log = directory().join("log");
+        let output = File::create(&log).unwrap();
+        let mut guard = Command::new("sh");
+        guard
+            .args(["-c", GUARD, "sh"])
+            .arg(server.get_program())
+            .args(server.get_args())
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .process_group(0);
+        for (name, value) in server.get_envs() {
+            match value {
+                Some(value) => guard.env(name, value),
+                None => guard.env_remove(name),
+            };
+        }
+        Self {
+            guard: guard.spawn().unwrap(),
+            log,
+        }
+    }
+
+    /// What the server has printed so far.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    /// Waits until a line of the output says what is looked for.
+    pub fn printed<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let deadline = Instant::now() + START;
+        loop {
+            let output = self.output();
+            // The last line may be half written.
+            let complete = output.rfind('\n').map_or("", |end| &output[..end]);
+            if let Some(found) = complete.lines().find_map(&find) {
+                return found;
+            }
+            let ended = self.guard.try_wait().unwrap();
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "gave up waiting for {what}; the server printed:\n{output}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The number that ends the first line which has this in it.
+    pub fn port(&mut self, mark: &str) -> u16 {
+        self.printed(mark, |line| {
+            let (_, rest) = line.split_once(mark)?;
+            rest.trim().trim_end_matches('/').parse().ok()
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The end of its input makes the guard kill the server and itself.
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+        let _ = std::fs::remove_dir_all(self.log.parent().unwrap());
+    }
+}
+
+/// A new directory. Its name makes the cluster module remove it when the test program ends.
+pub fn directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("mailroom-{}-counterpart-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir(&path).unwrap();
+    path
+}

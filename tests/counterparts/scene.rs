@@ -1,0 +1,191 @@
+//! A server whose worker delivers, and what its tests ask of it again and again.
+
+use std::process::Command;
+use std::sync::Mutex;
+
+use postgres::Client;
+use serde_json::Value;
+
+use super::audit::Audit;
+use crate::cluster::{Cluster, Stop, eventually, number};
+
+/// The credentials file, in the data directory.
+const CREDENTIALS: &str = "provider.conf";
+/// A secret for webhooks.
+pub const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+/// Another one.
+pub const NEW_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
+
+/// A cluster whose databases deliver over HTTP, once they have the extension.
+pub struct Scene {
+    pub cluster: Cluster,
+    audit: Mutex<Audit>,
+}
+
+impl Scene {
+    /// A server whose workers deliver in this way, with these credentials, and more settings. No database has the
+    /// extension yet.
+    pub fn start(sender: &str, endpoint: &str, credentials: &str, settings: &[&str]) -> Self {
+        let sender = format!("mailroom.sender = '{sender}'");
+        let endpoint = format!("mailroom.endpoint = '{endpoint}'");
+        let mut all = vec![
+            sender.as_str(),
+            endpoint.as_str(),
+            "mailroom.credentials_file = 'provider.conf'",
+            "mailroom.from = 'Example <noreply@example.com>'",
+            "mailroom.allowed_networks = '127.0.0.0/8'",
+            "mailroom.link_base_url = 'https://links.example.com'",
+            "mailroom.batch_timeout = 0",
+            "mailroom.max_attempts = 1000",
+            // Whatever can leak into the log has to try; and workers tell what they read there.
+            "log_min_messages = debug2",
+            "log_statement = 'ddl'",
+            "log_error_verbosity = verbose",
+        ];
+        all.extend(settings);
+        let scene = Self {
+            cluster: Cluster::start(&all),
+            audit: Mutex::new(Audit::default()),
+        };
+        scene.write_credentials(credentials);
+        scene
+    }
+
+    /// As [`Self::start`], for webhooks, with a database `app`.
+    pub fn webhook(endpoint: &str, settings: &[&str]) -> (Self, Client) {
+        let credentials = format!("secret = {SECRET}\n");
+        let scene = Self::start("webhook", endpoint, &credentials, settings);
+        let app = scene.cluster.create_database("app");
+        (scene, app)
+    }
+
+    /// Starts the server again with a library under it, and variables in its environment.
+    pub fn restart_under(&self, source: &str, variables: &[(&str, &str)]) {
+        let library = self.cluster.compile_preload(source);
+        let mut environment = vec![("LD_PRELOAD", library.to_str().unwrap())];
+        environment.extend(variables);
+        self.cluster.stop_server(Stop::Fast);
+        self.cluster.start_server_under("", &environment);
+    }
+
+    /// Changes a setting of the whole server, to another value than it has, and waits until the one worker that
+    /// there is has taken it up.
+    pub fn set(&self, app: &mut Client, name: &str, value: &str) {
+        let news = format!("parameter \"mailroom.{name}\" changed to \"{value}\"");
+        let heard = || {
+            let log = self.cluster.log();
+            let lines = log.lines().filter(|line| line.contains("mailroom worker"));
+            lines.filter(|line| line.contains(&news)).count()
+        };
+        let before = heard();
+        app.batch_execute(&format!("ALTER SYSTEM SET mailroom.{name} = '{value}'"))
+            .unwrap();
+        self.cluster.reload();
+        eventually(&news, || (heard() > before).then_some(()));
+    }
+
+    /// Puts a new credentials file in the place of the old one, and remembers what must not leak.
+    pub fn write_credentials(&self, content: &str) {
+        self.write_credentials_to(CREDENTIALS, content);
+    }
+
+    /// As [`Self::write_credentials`], to another file of the data directory.
+    pub fn write_credentials_to(&self, file: &str, content: &str) {
+        self.audit.lock().unwrap().remember_credentials(content);
+        // Made by the server's user, as any other file would be refused.
+        let mut shell = self.cluster.as_server_user(Command::new("sh"));
+        let status = shell
+            .current_dir(self.cluster.data())
+            .args(["-euc", "umask 077; printf %s \"$0\" >new; mv new \"$1\""])
+            .args([content, file])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    /// Nothing that has been said in confidence is where others may read it. To be called at the end, once the
+    /// mails are sent; `apps` are connections to the databases.
+    pub fn audit(&self, apps: &mut [&mut Client]) {
+        let mut audit = self.audit.lock().unwrap();
+        for app in apps {
+            audit.search_database(app);
+        }
+        audit.search("the server's log", &self.cluster.log());
+    }
+}
+
+/// Registers people, each of whom gets an activation mail.
+pub fn register(app: &mut Client, names: &[&str]) {
+    for name in names {
+        app.execute(
+            "INSERT INTO accounts (email, login) VALUES ($1 || '@example.com', $1)",
+            &[name],
+        )
+        .unwrap();
+    }
+}
+
+/// Schedules mails with these subjects, in one transaction; bodies hold what an audit finds.
+pub fn send(app: &mut Client, subjects: &[String]) {
+    app.execute(
+        "SELECT mailroom_send('ada@example.com', subject, $2 || subject) FROM unnest($1::text[]) subject",
+        &[&subjects, &super::audit::CANARY],
+    )
+    .unwrap();
+}
+
+/// Schedules so many mails that between them have everything that a mail can have.
+pub fn send_rich(app: &mut Client, mails: i32) {
+    app.execute(
+        "SELECT mailroom_send(ARRAY['ada' || n || '@example.com'], 'Grüße {{n}} \"' || n || '\"', $2 || n || E'\\n{{x}}\\n', \
+             body_html => CASE WHEN n % 2 = 0 THEN '<p title=\"a&amp;b\">' || $2 || '</p>' END, \
+             cc => CASE WHEN n % 3 = 0 THEN '{carol@example.com}'::text[] END, \
+             bcc => CASE WHEN n % 5 = 0 THEN '{dave@example.com}'::text[] END) \
+         FROM generate_series(1, $1) n",
+        &[&mails, &super::audit::CANARY],
+    )
+    .unwrap();
+}
+
+/// How many mails are in this state.
+pub fn count(app: &mut Client, state: &str) -> i64 {
+    number(
+        app,
+        &format!("SELECT count(*) FROM outbox WHERE state = '{state}'"),
+    )
+}
+
+/// Waits until nothing is left to be sent. What failed is tried again at once, not after its back-off.
+pub fn until_delivered(app: &mut Client) {
+    eventually("everything to be delivered", || {
+        app.batch_execute(
+            "SELECT mailroom_reschedule(id, clock_timestamp()) FROM outbox \
+             WHERE state = 'scheduled' AND send_at > clock_timestamp() + interval '50 ms'",
+        )
+        .unwrap();
+        let left = "SELECT (SELECT count(*) FROM outbox WHERE state IN ('scheduled', 'claimed')) \
+                         + (SELECT count(*) FROM pending)";
+        (number(app, left) == 0).then_some(())
+    });
+}
+
+/// What is told of the attempts to send the mail with this subject, the successful one too.
+pub fn told(app: &mut Client, subject: &str) -> Vec<(String, Option<i32>, Option<String>)> {
+    app.query(
+        "SELECT h.outcome, h.status, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox \
+         WHERE o.subject = $1 ORDER BY h.ended_at",
+        &[&subject],
+    )
+    .unwrap()
+    .iter()
+    .map(|row| (row.get(0), row.get(1), row.get(2)))
+    .collect()
+}
+
+/// One row of `mailroom_status()`.
+pub fn status(app: &mut Client) -> Value {
+    let row = app
+        .query_one("SELECT to_jsonb(s)::text FROM mailroom_status() s", &[])
+        .unwrap();
+    serde_json::from_str(row.get(0)).unwrap()
+}

@@ -1,0 +1,184 @@
+//! Delivery through Amazon SES, as aws-ses-v2-local, moto and botocore know it, and the README's recipes for all
+//! providers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+mod counterparts;
+
+use std::collections::HashSet;
+
+use cluster::{eventually, number};
+use counterparts::judge;
+use counterparts::scene::{Scene, count, register, send, send_rich, status, told, until_delivered};
+use counterparts::servers::{Moto, SesLocal};
+use counterparts::wiremock::WireMock;
+use serde_json::{Value, json};
+
+const ACCESS_KEY: &str = "AKIDEXAMPLE";
+const SECRET_KEY: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+const KEYS: &str = "access_key_id = AKIDEXAMPLE\n\
+     secret_access_key = wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY\n\
+     region = eu-west-1\n";
+
+/// The access key's name is in each request's clear text, and none of our secrets.
+fn ses(port: u16, settings: &[&str]) -> Scene {
+    Scene::start("ses", &format!("http://127.0.0.1:{port}"), KEYS, settings)
+}
+
+#[test]
+fn ses_takes_single_mails_and_bulk_requests() {
+    let local = SesLocal::start();
+    // So slow that what waits goes out in one request.
+    let scene = ses(
+        local.port,
+        &["mailroom.rate_limit = 10", "mailroom.rate_burst = 10"],
+    );
+    let mut app = scene.cluster.create_database("app");
+    register(&mut app, &["ada"]);
+    send_rich(&mut app, 30);
+    let subjects: Vec<String> = (0..30).map(|n| format!("{{{{braces}}}} {n}")).collect();
+    send(&mut app, &subjects);
+    until_delivered(&mut app);
+    assert_eq!(count(&mut app, "sent"), 61);
+
+    let mails = local.mails();
+    assert_eq!(mails.len(), 61);
+    // Each arrived as it was scheduled, braces and all, whether alone or with others.
+    let arrived: HashSet<String> = mails
+        .iter()
+        .map(|mail| {
+            let text = mail["body"]["text"].as_str().unwrap_or_default();
+            let html = mail["body"]["html"].as_str().unwrap_or_default();
+            format!(
+                "{} {}\n{text}\n{html}",
+                mail["destination"]["to"][0].as_str().unwrap(),
+                mail["subject"].as_str().unwrap()
+            )
+        })
+        .collect();
+    let scheduled: HashSet<String> = app
+        .query(
+            "SELECT recipients[1] || ' ' || subject || E'\\n' || coalesce(body_text, '') || E'\\n' || coalesce(body_html, '') \
+             FROM outbox WHERE token IS NULL",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    assert_eq!(scheduled.len(), 60);
+    for mail in &scheduled {
+        assert!(arrived.contains(mail), "{mail} is not among {arrived:#?}");
+    }
+    for mail in &mails {
+        assert_eq!(mail["from"], "Example <noreply@example.com>");
+    }
+    // Ids are those of SES, one each.
+    let ids = "SELECT count(DISTINCT provider_id) FROM outbox WHERE provider_id LIKE 'ses-%'";
+    assert_eq!(number(&mut app, ids), 61);
+    scene.audit(&mut [&mut app]);
+}
+
+#[test]
+fn mail_from_an_unverified_address_ends_as_error() {
+    let moto = Moto::start();
+    let scene = ses(moto.port, &[]);
+    let mut app = scene.cluster.create_database("app");
+    send(&mut app, &["too early".to_owned()]);
+    until_delivered(&mut app);
+    let story = told(&mut app, "too early");
+    assert_eq!(story.len(), 1, "{story:?}");
+    assert_eq!(story[0].1, Some(400));
+    assert_eq!(story[0].2.as_deref(), Some("http 400 MessageRejected"));
+    assert_eq!(count(&mut app, "error"), 1);
+    assert!(moto.mails().is_empty());
+
+    moto.verify_identity("noreply@example.com");
+    send(&mut app, &["in time".to_owned()]);
+    until_delivered(&mut app);
+    assert_eq!(count(&mut app, "sent"), 1);
+    assert_eq!(moto.mails().len(), 1);
+    scene.audit(&mut [&mut app]);
+}
+
+#[test]
+fn botocore_signs_the_same_requests_alike() {
+    let wiremock = WireMock::shared();
+    let path = "/v2/email/outbound-emails";
+    wiremock.answer(
+        path,
+        &json!({"status": 200, "jsonBody": {"MessageId": "id"}}),
+    );
+    let scene = ses(wiremock.port, &[]);
+    let mut app = scene.cluster.create_database("app");
+    register(&mut app, &["ada"]);
+    send_rich(&mut app, 5);
+    until_delivered(&mut app);
+    let received = wiremock.received(path);
+    assert_eq!(received.len(), 6);
+    for request in &received {
+        let ours = request.header("authorization");
+        let theirs = judge::botocore_authorization(request, ACCESS_KEY, SECRET_KEY, "eu-west-1");
+        assert_eq!(ours, theirs);
+    }
+    scene.audit(&mut [&mut app]);
+}
+
+#[test]
+fn a_revoked_key_is_replaced_without_losing_a_mail() {
+    let wiremock = WireMock::shared();
+    let path = "/email";
+    let answer_to = |token: &str, response: &Value| {
+        wiremock.stub(&json!({
+            "request": {
+                "method": "POST",
+                "urlPath": path,
+                "headers": {"X-Postmark-Server-Token": {"equalTo": token}},
+            },
+            "response": response,
+        }));
+    };
+    let taken = json!({"status": 200, "jsonBody": {"ErrorCode": 0, "MessageID": "id"}});
+    let refused =
+        json!({"status": 401, "jsonBody": {"ErrorCode": 10, "Message": "canary-7d1f0c9e"}});
+    answer_to("old-token-0123456789", &taken);
+    let credentials = "token = old-token-0123456789\n";
+    let scene = Scene::start("postmark", &wiremock.url(""), credentials, &[]);
+    let mut app = scene.cluster.create_database("app");
+    send(&mut app, &["before".to_owned()]);
+    until_delivered(&mut app);
+
+    // The provider's customer revokes the key while mail keeps coming.
+    answer_to("old-token-0123456789", &refused);
+    answer_to("new-token-0123456789", &taken);
+    let subjects: Vec<String> = (0..40).map(|n| format!("during {n}")).collect();
+    send(&mut app, &subjects);
+    eventually("the channel to be found broken", || {
+        status(&mut app)
+            .to_string()
+            .contains("credentials")
+            .then_some(())
+    });
+    scene.write_credentials("token = new-token-0123456789\n");
+    scene.cluster.reload();
+    until_delivered(&mut app);
+    assert_eq!(count(&mut app, "sent"), 41);
+    assert_eq!(
+        number(&mut app, "SELECT sum(attempts) FROM outbox"),
+        0,
+        "a mail paid for the key"
+    );
+    let told = wiremock
+        .received(path)
+        .iter()
+        .filter(|request| request.header("x-postmark-server-token").starts_with("new"))
+        .count();
+    assert_eq!(told, 40);
+    scene.audit(&mut [&mut app]);
+}
