@@ -80,6 +80,9 @@ fn close() {
             pg_sys::LockRelease(&gate, CLOSED, true);
         }
         if !TELLS.replace(true) {
+            log!(
+                "mailroom: a dump is being restored, nothing is handed out in this database until this session ends"
+            );
             // After the locks are released, and while this process can still wake another.
             pg_sys::on_shmem_exit(Some(tell_worker), pg_sys::Datum::from(0));
         }

@@ -490,6 +490,8 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
         21
     );
     let log = cluster.log();
+    let restores = "mailroom: a dump is being restored, nothing is handed out in this database until this session ends";
+    assert_eq!(log.matches(restores).count(), 1, "{log}");
     let stands_by = "mailroom worker stands by in database \"copy\" while a dump is being restored";
     assert_eq!(log.matches(stands_by).count(), 1, "{log}");
     assert!(!log.contains("WARNING"), "{log}");
