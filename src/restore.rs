@@ -39,6 +39,8 @@ const CLOSED: pg_sys::LOCKMODE = pg_sys::ShareLock as pg_sys::LOCKMODE;
 const PASSING: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
 
 thread_local! {
+    /// Who was last found to restore, and the start of the transaction.
+    static BEGUN: Cell<Option<(pg_sys::Oid, pg_sys::TimestampTz)>> = const { Cell::new(None) };
     /// Whether this process tells the worker when it ends.
     static TELLS: Cell<bool> = const { Cell::new(false) };
 }
@@ -49,18 +51,39 @@ fn looks_like_one() -> bool {
     !unsafe { pg_sys::row_security }
 }
 
-/// Whether this session restores a dump.
+/// Whether this session restores a dump. For triggers: until it ends, nothing is handed out from now on.
 ///
 /// Costs next to nothing where it does not. Functions may pin their search_path, which a dump sets too, so that one
 /// is not among what is asked for.
 pub fn in_progress() -> bool {
-    // SAFETY: plain variables of this process, and the settings of a transaction.
-    unsafe {
+    // SAFETY: plain variables of this process.
+    let has_settings = unsafe {
         !pg_sys::check_function_bodies
             && looks_like_one()
             && pg_sys::client_min_messages == pg_sys::WARNING as i32
-            && server::owns_extension(c"mailroom", pg_sys::GetSessionUserId())
+    };
+    has_settings && begun()
+}
+
+/// Whether this transaction's role may restore; if so, the gate is closed by now.
+fn begun() -> bool {
+    // SAFETY: in a transaction, as every trigger is.
+    let (role, transaction) = unsafe {
+        (
+            pg_sys::GetSessionUserId(),
+            pg_sys::GetCurrentTransactionStartTimestamp(),
+        )
+    };
+    // Triggers for each row ask for each row.
+    if BEGUN.get() == Some((role, transaction)) {
+        return true;
     }
+    if !server::owns_extension(c"mailroom", role) {
+        return false;
+    }
+    close();
+    BEGUN.set(Some((role, transaction)));
+    true
 }
 
 /// Whether CREATE EXTENSION runs in a session that restores a dump.
@@ -80,6 +103,9 @@ fn close() {
             pg_sys::LockRelease(&gate, CLOSED, true);
         }
         if !TELLS.replace(true) {
+            log!(
+                "mailroom: a dump is being restored, nothing is handed out in this database until this session ends"
+            );
             // After the locks are released, and while this process can still wake another.
             pg_sys::on_shmem_exit(Some(tell_worker), pg_sys::Datum::from(0));
         }
@@ -117,11 +143,7 @@ pub fn pass_or_refuse() -> Result<(), ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn _restores() -> bool {
-    let restores = in_progress();
-    if restores {
-        close();
-    }
-    restores
+    in_progress()
 }
 
 #[pg_extern(sql = false)]
@@ -135,9 +157,8 @@ type Nothing<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, PgTrigge
 /// Before rows come into a table that is handed out from.
 #[pg_trigger(sql = false)]
 fn _mind_restore<'a>(_trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
-    if in_progress() {
-        close();
-    }
+    // Which closes the gate.
+    in_progress();
     Ok(None)
 }
 

@@ -158,7 +158,7 @@ struct Worker {
     post: Post,
     /// Delivers the outbox, unless clients do.
     courier: Option<Courier>,
-    /// Told by mailroom_pause() to leave the queue alone.
+    /// Told by mailroom_pause() to leave the queue alone, or standing by.
     paused: bool,
     /// Somebody restores a dump.
     standing_by: bool,
@@ -232,10 +232,7 @@ impl Worker {
                 Ok(wait) => wait,
                 // A cancelled statement is how the stop made itself heard.
                 Err(_) if session::stop_requested() => break,
-                Err(Failure::Restoring) => {
-                    cause = self.stand_by();
-                    continue;
-                }
+                Err(Failure::Restoring) => self.stand_by(),
                 Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
                     registry::report_absent(self.index);
                     return;
@@ -253,24 +250,22 @@ impl Worker {
         self.dismiss_courier();
     }
 
-    /// While somebody restores a dump: leaves everything alone, and then begins anew. Whoever restored it wakes us.
-    fn stand_by(&mut self) -> Cause {
+    /// While somebody restores a dump: leaves everything alone, as in a pause. Whoever restored it has us look.
+    fn stand_by(&mut self) -> Wait {
         if !std::mem::replace(&mut self.standing_by, true) {
             log!(
                 "mailroom worker stands by in database \"{}\" while a dump is being restored",
                 self.session.database()
             );
         }
-        self.post.report_wait(Next::Restored, STAND_BY, 0);
-        self.post.take_recheck();
-        server::report_statistics();
-        server::wait(STAND_BY);
-        // Nobody else's notifications are held up by us.
-        notify::drain();
-        if BackgroundWorker::sighup_received() {
-            self.reload();
+        self.paused = true;
+        self.next_due = None;
+        Wait {
+            until: self.now().saturating_add(STAND_BY),
+            then: Cause::Started,
+            idle: true,
+            next: Next::Restored,
         }
-        Cause::Started
     }
 
     /// Looks, and takes batches for as long as the rule says so.

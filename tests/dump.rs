@@ -490,6 +490,8 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
         21
     );
     let log = cluster.log();
+    let restores = "mailroom: a dump is being restored, nothing is handed out in this database until this session ends";
+    assert_eq!(log.matches(restores).count(), 1, "{log}");
     let stands_by = "mailroom worker stands by in database \"copy\" while a dump is being restored";
     assert_eq!(log.matches(stands_by).count(), 1, "{log}");
     assert!(!log.contains("WARNING"), "{log}");
@@ -680,13 +682,17 @@ fn delivery_goes_on_in_another_cluster() {
         .map(|row| row.get(0))
         .collect();
     assert_eq!(sent.len(), 2);
-    let script = dump(&old, "app", &[]);
+    // As docs/operations.md has it.
+    let file = old.scratch().join("app.dump");
+    let file = file.to_str().unwrap();
+    run(&old, "pg_dump", &["--format=custom", "--file", file, "app"]);
     let new = Cluster::start(BUSY);
     copy_key(&old, &new);
     old.stop_server(Stop::Fast);
-
-    let told = restore(&new, "app", &script);
-    assert_eq!(told, "");
+    run(&new, "createdb", &["--template=template0", "app"]);
+    let options = ["--exit-on-error", "--single-transaction", "--dbname=app"];
+    let restored = run(&new, "pg_restore", &[&options[..], &[file]].concat());
+    assert_eq!(String::from_utf8_lossy(&restored.stderr), "");
     let mut client = new.connect("app");
     // Each mail that was not sent, once, by the worker, which nobody else wakes.
     eventually("the rest of the mail", || {
@@ -717,6 +723,45 @@ fn delivery_goes_on_in_another_cluster() {
     }
     let active = "SELECT count(*) FROM accounts WHERE status = 'active'";
     assert_eq!(number(&mut client, active), 10);
+}
+
+#[test]
+fn a_copy_may_be_paused_in_the_session_that_restores_it() {
+    let cluster = Cluster::start(BUSY);
+    let links = with_links(&cluster);
+    let file = cluster.scratch().join("app.dump");
+    let file = file.to_str().unwrap();
+    run(
+        &cluster,
+        "pg_dump",
+        &["--format=custom", "--file", file, "app"],
+    );
+    let script = run(&cluster, "pg_restore", &["--file=-", file]).stdout;
+    let script = String::from_utf8(script).unwrap();
+    restore(
+        &cluster,
+        "copy",
+        &format!("{script}SELECT public.mailroom_pause();\n"),
+    );
+    let mut copy = cluster.connect("copy");
+    // It has looked, since the restore ended, and leaves all of it alone.
+    copy.batch_execute("SELECT mailroom_worker_wake()").unwrap();
+    eventually("the worker to wait for mailroom_resume()", || {
+        let waits = "SELECT coalesce(next_wake_for LIKE 'paused%', false) FROM mailroom_status()";
+        let paused: bool = copy.query_one(waits, &[]).unwrap().get(0);
+        paused.then_some(())
+    });
+    assert_eq!(number(&mut copy, "SELECT count(*) FROM pending"), 8);
+    assert_eq!(number(&mut copy, "SELECT count(*) FROM outbox"), 3);
+    copy.batch_execute("SELECT mailroom_resume()").unwrap();
+    eventually("the mail", || {
+        (number(&mut copy, "SELECT count(*) FROM outbox") == 11).then_some(())
+    });
+    // Both databases have the same key, and each its own tokens.
+    for database in ["app", "copy"] {
+        let mut client = cluster.connect(database);
+        assert_eq!(redeem(&mut client, &links[0].1), "ok", "{database}");
+    }
 }
 
 #[test]

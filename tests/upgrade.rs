@@ -81,22 +81,22 @@ const CHANGES: &[Change] = &[
         ],
     },
     Change {
-        age: "DROP TRIGGER templates_check ON @extschema@.templates",
-        mend: &["{trigger templates_check}"],
+        age: "DROP TRIGGER jobs_restore ON @extschema@.jobs",
+        mend: &["{trigger jobs_restore}"],
     },
     Change {
-        age: "ALTER TABLE @extschema@.tokens DISABLE TRIGGER tokens_keep_id",
-        mend: &["ALTER TABLE @extschema@.tokens ENABLE TRIGGER tokens_keep_id"],
+        age: "ALTER TABLE @extschema@.requests DISABLE TRIGGER requests_mind_restore",
+        mend: &["ALTER TABLE @extschema@.requests ENABLE TRIGGER requests_mind_restore"],
     },
     Change {
-        age: "CREATE OR REPLACE FUNCTION @extschema@._printable(address text) RETURNS text LANGUAGE sql IMMUTABLE \
-              PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS 'SELECT $1'",
-        mend: &["{function _printable(text)}"],
+        age: "CREATE OR REPLACE FUNCTION @extschema@._jobs_restore() RETURNS trigger LANGUAGE plpgsql \
+              SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NEW; END'",
+        mend: &["{function _jobs_restore()}"],
     },
     Change {
-        age: "ALTER FUNCTION @extschema@._is_row_at_fault(text) RESET search_path",
+        age: "ALTER FUNCTION @extschema@.mailroom_pause() RESET search_path",
         mend: &[
-            "ALTER FUNCTION @extschema@._is_row_at_fault(text) SET search_path = pg_catalog, pg_temp",
+            "ALTER FUNCTION @extschema@.mailroom_pause() SET search_path = pg_catalog, pg_temp",
         ],
     },
     Change {
@@ -110,8 +110,10 @@ const CHANGES: &[Change] = &[
         ],
     },
     Change {
-        age: "ALTER FUNCTION @extschema@._outbox_end() OWNER TO pg_monitor",
-        mend: &["ALTER FUNCTION @extschema@._outbox_end() OWNER TO {owner _outbox_end()}"],
+        age: "ALTER FUNCTION @extschema@.mailroom_peek(text) OWNER TO pg_monitor",
+        mend: &[
+            "ALTER FUNCTION @extschema@.mailroom_peek(text) OWNER TO {owner mailroom_peek(text)}",
+        ],
     },
     Change {
         age: "CREATE OR REPLACE VIEW @extschema@._token_ages AS SELECT t.id, t.created_at FROM @extschema@.tokens t WHERE t.id > 0",

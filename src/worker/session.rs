@@ -292,7 +292,7 @@ impl Session {
 
     /// Looks at the queue.
     pub fn waiting(&self, limit: u32) -> Result<Waiting, Failure> {
-        self.call(
+        self.call_at_gate(
             include_str!("../../sql/queries/waiting.sql"),
             &[integer(limit).into()],
             Waiting::read,
@@ -302,7 +302,7 @@ impl Session {
     /// Looks at the queue and after the outbox, and purges some of it.
     pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, Tended), Failure> {
         let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
-        self.call(
+        self.call_at_gate(
             include_str!("../../sql/queries/poll.sql"),
             &arguments,
             |row| Ok((Waiting::read(row)?, Tended::read(row, 4)?)),
@@ -311,7 +311,7 @@ impl Session {
 
     /// Looks after the outbox alone.
     pub fn tend(&self, tell: Tell) -> Result<Tended, Failure> {
-        self.call(
+        self.call_at_gate(
             include_str!("../../sql/queries/tend.sql"),
             &[(tell == Tell::Senders).into()],
             |row| Tended::read(row, 1),
@@ -326,7 +326,7 @@ impl Session {
         outside: Outside,
     ) -> Result<Batch, Failure> {
         let arguments = [integer(limit).into(), trigger.as_str().into()];
-        self.call(
+        self.call_at_gate(
             include_str!("../../sql/queries/run_batch.sql"),
             &arguments,
             |row| {
@@ -408,8 +408,8 @@ impl Session {
         }
     }
 
-    /// Runs one statement that returns one row, as mailroom_sender, in a transaction of its own.
-    fn call<R>(
+    /// As [`Self::call`], for statements that take something or look whether there is anything to take.
+    fn call_at_gate<R>(
         &self,
         statement: &str,
         arguments: &[pgrx::datum::DatumWithOid<'_>],
@@ -420,12 +420,34 @@ impl Session {
             if !restore::pass() {
                 return Err(Failure::Restoring);
             }
-            Spi::connect_mut(|client: &mut SpiClient<'_>| {
-                let rows = client.update(statement, Some(1), arguments)?;
-                read(&rows.first())
-            })
+            call(statement, arguments, read)
         })
     }
+
+    /// Runs one statement that returns one row, as mailroom_sender, in a transaction of its own.
+    fn call<R>(
+        &self,
+        statement: &str,
+        arguments: &[pgrx::datum::DatumWithOid<'_>],
+        read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        transaction(Some(self.sender), || {
+            self.check_extension()?;
+            call(statement, arguments, read)
+        })
+    }
+}
+
+/// Runs one statement that returns one row.
+fn call<R>(
+    statement: &str,
+    arguments: &[pgrx::datum::DatumWithOid<'_>],
+    read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    Spi::connect_mut(|client: &mut SpiClient<'_>| {
+        let rows = client.update(statement, Some(1), arguments)?;
+        read(&rows.first())
+    })
 }
 
 fn required<T: FromDatum + IntoDatum>(
