@@ -43,6 +43,12 @@ mod links;
 mod pgbench;
 #[path = "mailroom/plan.rs"]
 mod plan;
+#[path = "../tests/post/mod.rs"]
+mod post;
+#[path = "mailroom/rate.rs"]
+mod rate;
+#[path = "../tests/receiver/mod.rs"]
+mod receiver;
 #[path = "mailroom/redeem.rs"]
 mod redeem;
 #[path = "mailroom/requests.rs"]
@@ -61,7 +67,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 12] = [
+const SUBJECTS: [(&str, Measure); 13] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -74,6 +80,7 @@ const SUBJECTS: [(&str, Measure); 12] = [
     ("redeem", redeem::measure),
     ("requests", requests::measure),
     ("links", links::measure),
+    ("rate", rate::measure),
 ];
 
 fn main() {
