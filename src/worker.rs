@@ -148,8 +148,8 @@ enum Cause {
 enum Delivery {
     /// The next one is due then, or when the engine has something to tell.
     Next(Option<Time>),
-    /// The extension is not there any more, or a dump is being restored: the next look says which.
-    Barred,
+    /// The extension is not there any more.
+    Gone,
 }
 
 struct Worker {
@@ -489,10 +489,9 @@ impl Worker {
             Ok(next) => Delivery::Next(next),
             // A stop cancels statements, too.
             Err(_) if session::stop_requested() => Delivery::Next(None),
-            Err(Failure::Restoring) => Delivery::Barred,
-            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
-                Delivery::Barred
-            }
+            // What is under way is settled when the restore is over.
+            Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(STAND_BY))),
+            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
             Err(failure) => Delivery::Next(Some(courier.failed(now, &failure))),
         }
     }
@@ -544,6 +543,7 @@ impl Worker {
                 return None;
             }
             let Delivery::Next(deliver_at) = self.deliver() else {
+                // The next statement says so.
                 return Some(Cause::Polled);
             };
             let now = self.now();
