@@ -28,20 +28,28 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     post.wait_for_status("channel_reason", "http 401");
     post.wait_for("state = 'scheduled' AND attempts = 0", 100);
     let probed = receiver.requests();
-    assert!(probed < 100, "{probed} requests to a channel that is broken");
+    assert!(
+        probed < 100,
+        "{probed} requests to a channel that is broken"
+    );
     assert!(!post.status("next_try_at").is_empty());
     receiver.react(|_| status(200));
     post.wait_until_ended(100);
     assert_eq!(post.count("state = 'sent' AND attempts = 0"), 100);
     post.wait_for_status("channel", "open");
     let log = post.cluster.log();
-    assert_eq!(log.matches("paused sending by webhook: http 401").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("paused sending by webhook: http 401").count(),
+        1,
+        "{log}"
+    );
     assert_eq!(log.matches("sends again by webhook").count(), 1, "{log}");
 }
 
 #[test]
 fn one_mail_that_is_refused_does_not_stop_the_others() {
-    let receiver = Receiver::start(|request| status(if request.says("poison") { 401 } else { 200 }));
+    let receiver =
+        Receiver::start(|request| status(if request.says("poison") { 401 } else { 200 }));
     let mut post = Post::start(&receiver, &[]);
     // It goes first, and is refused before there is any other mail.
     post.client
@@ -93,7 +101,11 @@ fn throttling_slows_the_channel_and_costs_no_attempt() {
     post.wait_until_ended(300);
     assert_eq!(post.count("state = 'sent' AND attempts = 0"), 300);
     // All were under way when the first was throttled, none was sent before its time, and then they go.
-    assert!(receiver.requests() <= 300 + 2 * 64 + 8, "{} requests", receiver.requests());
+    assert!(
+        receiver.requests() <= 300 + 2 * 64 + 8,
+        "{} requests",
+        receiver.requests()
+    );
     assert!(begin.lock().unwrap().unwrap().elapsed() >= Duration::from_secs(2));
 }
 
@@ -168,10 +180,18 @@ fn a_pause_stops_claims_and_settles_what_is_under_way() {
         }
         status(200)
     });
-    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 5", "mailroom.http_timeout = '60s'"]);
+    let mut post = Post::start(
+        &receiver,
+        &[
+            "mailroom.http_concurrency = 5",
+            "mailroom.http_timeout = '60s'",
+        ],
+    );
     post.send(50);
     eventually("five under way", || (receiver.open() >= 5).then_some(()));
-    post.client.batch_execute("SELECT mailroom_pause()").unwrap();
+    post.client
+        .batch_execute("SELECT mailroom_pause()")
+        .unwrap();
     // Slow ones let others in until the pause is heard of; all but those go back, without an attempt.
     eventually("the rest to go back", || {
         let held = post.count("state = 'claimed'");
@@ -182,7 +202,9 @@ fn a_pause_stops_claims_and_settles_what_is_under_way() {
     let sent = post.count("state = 'sent'");
     assert!((5..50).contains(&sent), "{sent} were sent");
     assert_eq!(post.count("attempts > 0"), 0);
-    post.client.batch_execute("SELECT mailroom_resume()").unwrap();
+    post.client
+        .batch_execute("SELECT mailroom_resume()")
+        .unwrap();
     post.wait_until_ended(50);
     assert_eq!(receiver.count(), 50);
 }

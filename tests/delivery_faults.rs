@@ -29,7 +29,9 @@ fn repeats(accepted: &[String]) -> usize {
 
 /// A connection, as soon as the server takes one again.
 fn reconnect(cluster: &Cluster) -> postgres::Client {
-    eventually("a connection", || cluster.try_connect("app", "postgres").ok())
+    eventually("a connection", || {
+        cluster.try_connect("app", "postgres").ok()
+    })
 }
 
 #[test]
@@ -48,9 +50,12 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
             let on = receiver.count() >= before + 20 || receiver.count() as i64 >= MAILS;
             on.then_some(())
         });
-        let Some(worker) = post.cluster.try_connect("app", "postgres").ok().and_then(|mut client| {
-            cluster::find_worker(&mut client)
-        }) else {
+        let Some(worker) = post
+            .cluster
+            .try_connect("app", "postgres")
+            .ok()
+            .and_then(|mut client| cluster::find_worker(&mut client))
+        else {
             continue;
         };
         // What was accepted and not settled yet may go out again: what is under way, and what waits for the
@@ -132,11 +137,17 @@ fn dropping_the_extension_while_mail_is_under_way_ends_the_worker() {
     let mut post = Post::start(&receiver, &[]);
     post.send(500);
     eventually("mail under way", || (receiver.open() >= 10).then_some(()));
-    post.client.batch_execute("DROP EXTENSION mailroom").unwrap();
+    post.client
+        .batch_execute("DROP EXTENSION mailroom")
+        .unwrap();
     eventually("the worker to go", || {
-        cluster::find_worker(&mut post.client).is_none().then_some(())
+        cluster::find_worker(&mut post.client)
+            .is_none()
+            .then_some(())
     });
-    post.client.batch_execute("CREATE EXTENSION mailroom").unwrap();
+    post.client
+        .batch_execute("CREATE EXTENSION mailroom")
+        .unwrap();
     receiver.react(|_| status(200));
     post.send(5);
     post.wait_until_ended(5);

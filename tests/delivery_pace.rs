@@ -81,9 +81,17 @@ fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
     assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
     let received = wiremock.received(&path);
     assert_eq!(received.len(), 51);
-    // The journal's time is that at which a request was read: what came first may have been late by a bit.
-    let pause = received[1].at - received[0].at;
-    assert!(pause > 2_500, "the pause was {pause} ms");
+    // What is handed over at the very moment at which the answer comes may still go; the rest waits. The journal
+    // has the time at which a request was read, which for the first may be late by a bit.
+    let soon = received
+        .iter()
+        .filter(|request| request.at - received[0].at < 2_500)
+        .count();
+    let times: Vec<i64> = received
+        .iter()
+        .map(|request| request.at - received[0].at)
+        .collect();
+    assert!(soon <= 5, "{soon} requests came in the pause: {times:?}");
     scene.audit(&mut [&mut app]);
 }
 

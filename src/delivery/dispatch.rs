@@ -215,7 +215,11 @@ impl Mood {
             Outcome::Unreached(_) | Outcome::Refused(_) => true,
             Outcome::Unsent => false,
         };
-        if unwilling { Self::Unwilling } else { Self::Willing }
+        if unwilling {
+            Self::Unwilling
+        } else {
+            Self::Willing
+        }
     }
 }
 
