@@ -21,8 +21,12 @@ mod alike;
 mod claim;
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
+#[path = "mailroom/deliver.rs"]
+mod deliver;
 #[path = "mailroom/due.rs"]
 mod due;
+#[path = "mailroom/endure.rs"]
+mod endure;
 #[path = "mailroom/enqueue.rs"]
 mod enqueue;
 #[path = "mailroom/flatness.rs"]
@@ -43,6 +47,10 @@ mod links;
 mod pgbench;
 #[path = "mailroom/plan.rs"]
 mod plan;
+#[path = "../tests/post/mod.rs"]
+mod post;
+#[path = "../tests/receiver/mod.rs"]
+mod receiver;
 #[path = "mailroom/redeem.rs"]
 mod redeem;
 #[path = "mailroom/requests.rs"]
@@ -54,6 +62,31 @@ mod table;
 #[path = "mailroom/watch.rs"]
 mod watch;
 
+/// The library's own HTTP client, for what it does without a database.
+#[allow(dead_code, reason = "only what sends is used")]
+#[path = "."]
+mod delivery {
+    #[path = "../src/delivery/guard.rs"]
+    pub mod guard;
+    #[path = "../src/delivery/http.rs"]
+    pub mod http;
+    #[path = "../src/delivery/names.rs"]
+    mod names;
+
+    /// What the client wants of the module of this name.
+    pub mod providers {
+        use bytes::Bytes;
+        use hyper::{HeaderMap, Uri};
+
+        /// As in the library.
+        pub struct Request {
+            pub uri: Uri,
+            pub headers: HeaderMap,
+            pub body: Bytes,
+        }
+    }
+}
+
 use plan::{Effort, Plan};
 use table::Row;
 
@@ -61,7 +94,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 12] = [
+const SUBJECTS: [(&str, Measure); 14] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -74,6 +107,8 @@ const SUBJECTS: [(&str, Measure); 12] = [
     ("redeem", redeem::measure),
     ("requests", requests::measure),
     ("links", links::measure),
+    ("deliver", deliver::measure),
+    ("endure", endure::measure),
 ];
 
 fn main() {

@@ -121,11 +121,11 @@ fn mail_of_ten_megabytes_passes_and_is_held_one_after_the_other() {
     post.client
         .batch_execute(
             "SELECT mailroom_send('a@example.com', 'Large', repeat(md5(i::text), 300000)) \
-             FROM generate_series(1, 20) i",
+             FROM generate_series(1, 12) i",
         )
         .unwrap();
-    post.wait_until_ended(20);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 20);
+    post.wait_until_ended(12);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 12);
     let peak = post.worker_memory("VmHWM");
     assert!(peak < 400 << 10, "the worker took {peak} kB");
 }

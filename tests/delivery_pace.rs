@@ -1,4 +1,5 @@
-//! A channel as a whole: refused, throttled, paced, budgeted, and beside another one.
+//! The pace of delivery: one rate for all databases of the server, and budgets that survive what the server does
+//! not.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,165 +9,206 @@
 )]
 
 mod cluster;
-mod counterparts;
+mod post;
+mod receiver;
 
-use cluster::{eventually, number};
-use counterparts::scene::{Scene, count, register, send, status, until_delivered};
-use counterparts::servers::SesLocal;
-use counterparts::wiremock::WireMock;
-use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-fn accepted() -> Value {
-    json!({"status": 204})
-}
+use cluster::{Cluster, Stop, eventually, number};
+use post::Post;
+use postgres::Client;
+use receiver::{Receiver, status};
 
-fn subjects(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("mail {n}")).collect()
-}
-
-#[test]
-fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &json!({"status": 403, "body": "canary-7d1f0c9e"}));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    register(&mut app, &["ada"]);
-    send(&mut app, &subjects(200));
-    eventually("the channel to be paused", || {
-        (status(&mut app)["channel"] == "paused").then_some(())
-    });
-    let told = status(&mut app);
-    let reason = told["channel_reason"].as_str().unwrap();
-    assert!(reason.contains("403"), "{told}");
-    assert!(told["next_try_at"].is_string(), "{told}");
-    // It is probed meanwhile, by one mail at a time.
-    let before = wiremock.count(&path);
-    eventually("a probe", || (wiremock.count(&path) > before).then_some(()));
-    assert!(wiremock.count(&path) < 200, "{}", wiremock.count(&path));
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
-    assert_eq!(count(&mut app, "error"), 0);
-
-    wiremock.answer(&path, &accepted());
-    until_delivered(&mut app);
-    assert_eq!(count(&mut app, "sent"), 201);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
-    eventually("the channel to be open", || {
-        (status(&mut app)["channel"] == "open").then_some(())
-    });
-    let log = scene.cluster.log();
-    let warnings = log
-        .lines()
-        .filter(|line| line.contains("WARNING") && line.contains("403"));
-    assert_eq!(warnings.count(), 1, "{log}");
-    scene.audit(&mut [&mut app]);
-}
-
-#[test]
-fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
-    wiremock.stub(&json!({
-        "priority": 1,
-        "scenarioName": path,
-        "requiredScenarioState": "Started",
-        "newScenarioState": "has asked for less",
-        "request": {"method": "POST", "urlPath": path},
-        "response": {"status": 429, "headers": {"Retry-After": "3"}},
-    }));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 1"]);
-    send(&mut app, &subjects(50));
-    until_delivered(&mut app);
-    assert_eq!(count(&mut app, "sent"), 50);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
-    let received = wiremock.received(&path);
-    assert_eq!(received.len(), 51);
-    // What is handed over at the very moment at which the answer comes may still go; the rest waits. The journal
-    // has the time at which a request was read, which for the first may be late by a bit.
-    let soon = received
-        .iter()
-        .filter(|request| request.at - received[0].at < 2_500)
-        .count();
-    let times: Vec<i64> = received
-        .iter()
-        .map(|request| request.at - received[0].at)
-        .collect();
-    assert!(soon <= 5, "{soon} requests came in the pause: {times:?}");
-    scene.audit(&mut [&mut app]);
-}
-
-#[test]
-fn retry_after_is_a_floor_for_the_next_attempt() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
-    let busy = |value: &str| json!({"status": 503, "headers": {"Retry-After": value}});
-    wiremock.answer_first(&path, "in seconds", &busy("7200"));
-    wiremock.answer_first(&path, "at a date", &busy("Wed, 01 Jan 2200 00:00:00 GMT"));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    send(&mut app, &["in seconds".to_owned(), "at a date".to_owned()]);
-    eventually("two failed attempts", || {
-        let failed = "SELECT count(*) FROM outbox WHERE attempts = 1 AND last_error = 'http 503'";
-        (number(&mut app, failed) == 2).then_some(())
-    });
-    let late = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '110 minutes'";
-    assert_eq!(number(&mut app, late), 2);
-    // For a century nobody is kept waiting.
-    let never = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '25 hours'";
-    assert_eq!(number(&mut app, never), 0);
-    scene.audit(&mut [&mut app]);
-}
-
-#[test]
-fn databases_with_different_senders_do_not_meet() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
-    let local = SesLocal::start();
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    scene.write_credentials_to(
-        "ses.conf",
-        "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI/K7MDENG\nregion = eu-west-1\n",
-    );
-    app.batch_execute("CREATE DATABASE other").unwrap();
-    for setting in [
-        "sender = 'ses'".to_owned(),
-        format!("endpoint = 'http://127.0.0.1:{}'", local.port),
-        "credentials_file = 'ses.conf'".to_owned(),
-        "\"from\" = 'other@example.com'".to_owned(),
-    ] {
-        app.batch_execute(&format!("ALTER DATABASE other SET mailroom.{setting}"))
-            .unwrap();
+/// Waits until the month lasts for a while, and has lasted for a moment: what the tests count must be of one.
+fn within_a_month(client: &mut Client) {
+    let query = "SELECT (extract(epoch FROM date_trunc('month', clock_timestamp(), 'UTC') \
+                 + interval '1 month' - clock_timestamp()) > 600 \
+                 AND clock_timestamp() - date_trunc('month', clock_timestamp(), 'UTC') > interval '2 s')::integer::bigint";
+    while number(client, query) == 0 {
+        std::thread::sleep(Duration::from_secs(1));
     }
-    let mut other = scene.cluster.connect("other");
-    other.batch_execute("CREATE EXTENSION mailroom").unwrap();
-    register(&mut app, &["ada"]);
-    register(&mut other, &["grace"]);
-    send(&mut app, &subjects(100));
-    send(&mut other, &subjects(100));
-    until_delivered(&mut app);
-    until_delivered(&mut other);
-    assert_eq!(count(&mut app, "sent"), 101);
-    assert_eq!(count(&mut other, "sent"), 101);
+}
 
-    let by_webhook = wiremock.received(&path);
-    assert_eq!(by_webhook.len(), 101);
-    assert!(
-        by_webhook
-            .iter()
-            .all(|request| !request.body.contains("grace@"))
+fn spent(client: &mut Client) -> i64 {
+    number(client, "SELECT spent FROM mailroom_budgets")
+}
+
+#[test]
+fn two_databases_share_one_rate() {
+    const RATE: f64 = 100.0;
+    const BURST: f64 = 10.0;
+    const EACH: i64 = 120;
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&arrivals);
+    let receiver = Receiver::start(move |request| {
+        log.lock().unwrap().push(request.at);
+        status(200)
+    });
+    let mut post = Post::start(
+        &receiver,
+        &["mailroom.rate_limit = 100", "mailroom.rate_burst = 10"],
     );
-    let by_ses = local.mails();
-    assert_eq!(by_ses.len(), 101);
-    assert!(
-        by_ses
-            .iter()
-            .all(|mail| mail["from"] == "other@example.com")
-    );
-    assert!(
-        by_ses
-            .iter()
-            .all(|mail| !mail.to_string().contains("webhook"))
-    );
-    scene.audit(&mut [&mut app, &mut other]);
+    let mut other = post.cluster.create_database("other");
+    post.cluster.worker("other");
+    let start = Instant::now();
+    other
+        .execute(
+            "SELECT count(mailroom_send('b@example.com', 'Hello ' || i, 'Text')) \
+             FROM generate_series(1, $1::bigint) i",
+            &[&EACH],
+        )
+        .unwrap();
+    post.send(EACH);
+    post.wait_until_ended(EACH);
+    eventually("the other database's mail to be sent", || {
+        let sent = number(
+            &mut other,
+            "SELECT count(*) FROM outbox WHERE state = 'sent'",
+        );
+        (sent == EACH).then_some(())
+    });
+    let mut arrivals = arrivals.lock().unwrap().clone();
+    arrivals.sort();
+    assert_eq!(arrivals.len() as i64, 2 * EACH);
+    // Whenever one arrives, no more have than the burst and the rate since the start allow.
+    for (index, at) in arrivals.iter().enumerate() {
+        let allowed = BURST + RATE * at.duration_since(start).as_secs_f64();
+        assert!(
+            (index + 1) as f64 <= allowed,
+            "{} messages after {:?}",
+            index + 1,
+            at.duration_since(start)
+        );
+    }
+}
+
+#[test]
+fn a_new_rate_is_in_force_without_a_restart() {
+    let receiver = Receiver::start(|_| status(200));
+    // So slow that nothing would ever go.
+    let mut post = Post::start(&receiver, &["mailroom.rate_limit = 1"]);
+    post.send(200);
+    post.wait_for("state = 'sent'", 1);
+    assert!(post.count("state = 'sent'") < 200);
+    post.set("mailroom.rate_limit", "0");
+    post.wait_for("state = 'sent'", 200);
+}
+
+#[test]
+fn what_is_beyond_a_budget_waits_with_the_reason_and_survives_a_crash() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 3)")
+        .unwrap();
+    post.send(10);
+    post.wait_for("state = 'sent'", 3);
+    post.wait_for_status("budget", "the budget of 3 per month is spent");
+    let waits = "SELECT count(*) FROM outbox_waits WHERE reason LIKE 'the budget of 3 per month is spent until %'";
+    eventually("the rest to wait", || {
+        (number(&mut post.client, waits) == 7).then_some(())
+    });
+    assert_eq!(spent(&mut post.client), 3);
+    // What the worker claimed and gave back is nobody's failure.
+    assert_eq!(post.count("attempts > 0"), 0);
+    post.cluster.stop_server(Stop::Immediate);
+    post.cluster.start_server();
+    post.client = post.cluster.connect("app");
+    post.cluster.worker("app");
+    assert_eq!(spent(&mut post.client), 3, "the crash gave some back");
+    // The new worker looks as well; that it takes nothing is seen when it was asked to look and has.
+    post.client
+        .batch_execute("UPDATE budgets SET amount = 5")
+        .unwrap();
+    post.wait_for("state = 'sent'", 5);
+    post.wait_for_status("budget", "the budget of 5 per month is spent");
+    assert_eq!(receiver.count(), 5);
+    post.client.batch_execute("DELETE FROM budgets").unwrap();
+    post.wait_for("state = 'sent'", 10);
+    assert_eq!(receiver.count(), 10, "none went twice");
+}
+
+#[test]
+fn urgent_mail_has_its_reserve() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute(
+            "INSERT INTO budgets (period, amount, reserved_share) VALUES ('month', 4, 0.5)",
+        )
+        .unwrap();
+    post.send(10);
+    post.wait_for("state = 'sent'", 2);
+    post.wait_for_status("budget", "the budget of 4 per month is spent");
+    post.client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'ann'); \
+             UPDATE accounts SET status = 'active' WHERE login = 'ann'; \
+             SELECT mailroom_request_recovery('a@example.com')",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent' AND kind = 'password_recovery'", 1);
+    assert_eq!(post.count("state = 'sent'"), 3);
+    // In the end as much was taken out of the budget as was sent.
+    eventually("the shares to be right", || {
+        (spent(&mut post.client) == 3).then_some(())
+    });
+}
+
+#[test]
+fn what_is_given_back_has_cost_no_share() {
+    let receiver = Receiver::start(|_| status(401));
+    let mut post = Post::start(&receiver, &[]);
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 20)")
+        .unwrap();
+    post.send(20);
+    post.wait_for_status("channel", "paused");
+    let wake = "SELECT mailroom_worker_wake()";
+    eventually("some probes", || {
+        post.client.batch_execute(wake).unwrap();
+        (receiver.requests() > 8).then_some(())
+    });
+    receiver.react(|_| status(200));
+    eventually("all of it to be sent", || {
+        post.client.batch_execute(wake).unwrap();
+        (post.count("state = 'sent'") == 20).then_some(())
+    });
+    assert_eq!(post.count("attempts > 0"), 0);
+    assert_eq!(spent(&mut post.client), 20);
+}
+
+#[test]
+fn many_claimants_together_take_what_there_is_and_no_more() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    within_a_month(&mut client);
+    client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000)")
+        .unwrap();
+    let taken: i64 = std::thread::scope(|scope| {
+        let claimants: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = cluster.connect("app");
+                    let mut taken = 0;
+                    while spent(&mut client) < 1000 {
+                        taken += number(&mut client, "SELECT _take_shares(7, false)::bigint");
+                    }
+                    taken
+                })
+            })
+            .collect();
+        claimants
+            .into_iter()
+            .map(|claimant| claimant.join().unwrap())
+            .sum()
+    });
+    assert_eq!(taken, 1000);
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(number(&mut client, locks), 0);
 }

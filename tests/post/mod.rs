@@ -55,6 +55,20 @@ impl Post {
             .unwrap();
     }
 
+    /// Puts so many messages into the outbox at once.
+    pub fn load(&mut self, count: i64) {
+        self.client
+            .execute(
+                "INSERT INTO outbox (kind, recipients, subject, body_text) \
+                 SELECT 'own', '{a@example.com}', 'Hello ' || i, 'Text' FROM generate_series(1, $1::bigint) i",
+                &[&count],
+            )
+            .unwrap();
+        self.client
+            .batch_execute("SELECT _mail_due(now())")
+            .unwrap();
+    }
+
     /// Rows of the outbox.
     pub fn count(&mut self, which: &str) -> i64 {
         let query = format!("SELECT count(*) FROM outbox WHERE {which}");
