@@ -7,7 +7,7 @@ use postgres::Client;
 use serde_json::Value;
 
 use super::audit::Audit;
-use crate::cluster::{Cluster, Stop, eventually, number};
+use crate::cluster::{Cluster, Stop, eventually, find_worker, number, signal};
 
 /// The credentials file, in the data directory.
 const CREDENTIALS: &str = "provider.conf";
@@ -37,8 +37,8 @@ impl Scene {
             "mailroom.link_base_url = 'https://links.example.com'",
             "mailroom.batch_timeout = 0",
             "mailroom.max_attempts = 1000",
-            // Whatever can leak into the log has to try; and workers tell what they read there.
-            "log_min_messages = debug2",
+            // Whatever can leak into the log has to try.
+            "log_min_messages = debug1",
             "log_statement = 'ddl'",
             "log_error_verbosity = verbose",
         ];
@@ -68,20 +68,26 @@ impl Scene {
         self.cluster.start_server_under("", &environment);
     }
 
-    /// Changes a setting of the whole server, to another value than it has, and waits until the one worker that
-    /// there is has taken it up.
+    /// Changes a setting of the whole server for a worker that starts after that.
+    ///
+    /// A running worker takes it up at the next moment, but a test cannot tell when that was.
     pub fn set(&self, app: &mut Client, name: &str, value: &str) {
-        let news = format!("parameter \"mailroom.{name}\" changed to \"{value}\"");
-        let heard = || {
-            let log = self.cluster.log();
-            let lines = log.lines().filter(|line| line.contains("mailroom worker"));
-            lines.filter(|line| line.contains(&news)).count()
-        };
-        let before = heard();
         app.batch_execute(&format!("ALTER SYSTEM SET mailroom.{name} = '{value}'"))
             .unwrap();
         self.cluster.reload();
-        eventually(&news, || (heard() > before).then_some(()));
+        let value: &str = value;
+        eventually("the server to have read it", || {
+            let shown: String = app
+                .query_one("SELECT current_setting($1)", &[&format!("mailroom.{name}")])
+                .unwrap()
+                .get(0);
+            (shown == value).then_some(())
+        });
+        let old = self.cluster.worker("app");
+        signal("TERM", old);
+        eventually("another worker", || {
+            find_worker(app).filter(|pid| *pid != old)
+        });
     }
 
     /// Puts a new credentials file in the place of the old one, and remembers what must not leak.

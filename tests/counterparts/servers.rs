@@ -122,14 +122,16 @@ impl Moto {
         }
     }
 
-    /// From now on mail from this address is taken.
-    pub fn verify_identity(&self, address: &str) {
+    /// From now on mail from this address is taken in this region.
+    pub fn verify_identity(&self, address: &str, region: &str) {
         // It takes a request for one of another service if the signature does not name SES.
-        let signature = "Authorization: AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/ses/aws4_request, \
-             SignedHeaders=host, Signature=any\r\n";
+        let signature = format!(
+            "Authorization: AWS4-HMAC-SHA256 Credential=any/20260101/{region}/ses/aws4_request, \
+             SignedHeaders=host, Signature=any\r\n"
+        );
         let body = json!({"EmailIdentity": address});
         let path = "/v2/email/identities";
-        let (status, answer) = http::call_with(self.port, "POST", path, signature, Some(&body));
+        let (status, answer) = http::call_with(self.port, "POST", path, &signature, Some(&body));
         assert_eq!(status, 200, "{answer}");
     }
 
