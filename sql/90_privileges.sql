@@ -87,8 +87,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._outbox_channel(),
     @extschema@._max_attempts()
 TO mailroom_app;
--- It sees the templates, which are no secret, and what they make of its data; but it may not render a template of
--- its own making, whose author is trusted with the server's memory.
+-- It sees the templates, which are no secret, and what they make of its data; what mail says is for those who may
+-- write templates.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_preview(text, jsonb, text),
