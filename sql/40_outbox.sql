@@ -121,9 +121,9 @@ CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
 -- Groups: the order in which they are claimed, their rows, and whether somebody holds one, whatever waits in it.
 CREATE INDEX outbox_group_due ON @extschema@.outbox (priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
-CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key)
+CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
-CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key)
+CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key, claimed_until)
     WHERE state = 'claimed' AND group_key IS NOT NULL;
 
 CREATE TABLE @extschema@.attempts (

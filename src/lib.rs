@@ -100,9 +100,14 @@ extension_sql_file!(
     requires = ["claim"]
 );
 extension_sql_file!(
+    "../sql/47_groups.sql",
+    name = "groups",
+    requires = ["settle"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["settle"]
+    requires = ["groups"]
 );
 extension_sql_file!(
     "../sql/60_worker.sql",

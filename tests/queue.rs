@@ -150,7 +150,7 @@ impl Sender<'_> {
             4 => {
                 let before = Instant::now();
                 let rows = client.query(
-                    "SELECT id, group_key FROM mailroom_claim_group(make_interval(secs => $1), $2)",
+                    "SELECT id, group_key FROM mailroom_claim_group(NULL, make_interval(secs => $1), $2)",
                     &[&LEASE.as_secs_f64(), &self.claimant],
                 )?;
                 self.receive(before, &rows);

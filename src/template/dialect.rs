@@ -6,8 +6,8 @@
 
 use minijinja::machinery::ast::{
     AutoEscape, BinOp, BinOpKind, Call, CallArg, Compare, CompareOp, Const, Do, EmitExpr, Expr,
-    Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List, Map, Set, SetBlock, Slice,
-    Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
+    Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List, Map, Set, SetBlock,
+    Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
 };
 use minijinja::machinery::{Span, Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -341,18 +341,22 @@ impl Dialect<'_> {
 
     fn binary<'s>(&self, binary: &Spanned<BinOp<'s>>) -> Built<Expr<'s>> {
         use BinOpKind::{
-            Add, Concat, Div, Eq, FloorDiv, Gt, Gte, In, Lt, Lte, Mul, Ne, Pow, Rem, ScAnd, ScOr, Sub,
+            Add, Concat, Div, Eq, FloorDiv, Gt, Gte, In, Lt, Lte, Mul, Ne, Pow, Rem, ScAnd, ScOr,
+            Sub,
         };
         let (left, right) = (self.plain(&binary.left)?, self.plain(&binary.right)?);
         let op = binary.op;
-        let with = |left, right| Expr::BinOp(Spanned::new(BinOp { op, left, right }, binary.span()));
+        let with =
+            |left, right| Expr::BinOp(Spanned::new(BinOp { op, left, right }, binary.span()));
         Ok(match op {
             ScAnd | ScOr => with(left, right),
             // These know numbers only.
             Sub | Div | FloorDiv | Rem | Pow => with(left, right),
             Mul => with(around(FACTOR, left), around(FACTOR, right)),
             Add | Concat => around(MADE, with(around(WEIGHED, left), around(WEIGHED, right))),
-            Eq | Ne | Lt | Lte | Gt | Gte | In => with(around(WEIGHED, left), around(WEIGHED, right)),
+            Eq | Ne | Lt | Lte | Gt | Gte | In => {
+                with(around(WEIGHED, left), around(WEIGHED, right))
+            }
         })
     }
 
@@ -377,9 +381,10 @@ impl Dialect<'_> {
             .map(|arg| match arg {
                 CallArg::Pos(value) => Ok(CallArg::Pos(build(self, value)?)),
                 CallArg::Kwarg(name, value) => Ok(CallArg::Kwarg(name, build(self, value)?)),
-                CallArg::PosSplat(value) | CallArg::KwargSplat(value) => {
-                    Err(Refusal::new(value.span(), "arguments must be written one by one"))
-                }
+                CallArg::PosSplat(value) | CallArg::KwargSplat(value) => Err(Refusal::new(
+                    value.span(),
+                    "arguments must be written one by one",
+                )),
             })
             .collect()
     }

@@ -237,7 +237,10 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
         if value.is_number() || value.is_undefined() {
             return Ok(value.clone());
         }
-        Err(Error::new(ErrorKind::InvalidOperation, "only numbers can be multiplied"))
+        Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "only numbers can be multiplied",
+        ))
     });
     let ours = meter.clone();
     environment.add_function(
@@ -298,7 +301,9 @@ struct Metered<'a, 'b> {
 
 impl Write for Metered<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.meter.charge(text.len() as u64).map_err(|_| fmt::Error)?;
+        self.meter
+            .charge(text.len() as u64)
+            .map_err(|_| fmt::Error)?;
         if !self.escape {
             return self.out.write_str(text);
         }

@@ -46,4 +46,3 @@ pub const BUILTIN: [Builtin; 2] = [
         body_html: framed!("Reset your password", "shipped/password_recovery.html"),
     },
 ];
-

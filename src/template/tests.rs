@@ -1,6 +1,5 @@
 //! Tests of the engine, without a server.
 
-
 use super::*;
 use minijinja::value::Serde;
 use proptest::prelude::*;
@@ -134,7 +133,8 @@ fn a_broken_part_is_refused_with_its_place() {
 
 #[test]
 fn a_failure_names_its_place_and_no_value() {
-    let secret = serde_json::json!({ "login": "s3cret", "list": ["s3cret"], "number": 1, "nothing": null });
+    let secret =
+        serde_json::json!({ "login": "s3cret", "list": ["s3cret"], "number": 1, "nothing": null });
     for (source, why) in [
         (
             "Hi\n  {{ logn }}",
@@ -235,8 +235,12 @@ fn nothing_takes_the_servers_memory_or_time() {
         "{% set a = login %}".to_owned() + &again("{% set a = a + a %}", 60),
         "{% set a = [1] %}".to_owned() + &again("{% set a = a + a %}", 60) + "{{ a | length }}",
         "{% set a = [1] %}".to_owned() + &again("{% set a = [a, a] %}", 60) + "{{ a }}",
-        "{% set a = 1 %}".to_owned() + &again("{% set a = {'a': a, 'b': a} %}", 60) + "{{ a == 1 }}",
-        "{% set a = 1 %}".to_owned() + &again("{% set a = (a, a) %}", 60) + "{{ a | string | length }}",
+        "{% set a = 1 %}".to_owned()
+            + &again("{% set a = {'a': a, 'b': a} %}", 60)
+            + "{{ a == 1 }}",
+        "{% set a = 1 %}".to_owned()
+            + &again("{% set a = (a, a) %}", 60)
+            + "{{ a | string | length }}",
         // What is written and caught again.
         format!(
             "{{% set a %}}{{% for i in range(60000) %}}{}{{% endfor %}}{{% endset %}}",
@@ -246,14 +250,18 @@ fn nothing_takes_the_servers_memory_or_time() {
             "{{% filter upper %}}{{% for i in range(60000) %}}{}{{% endfor %}}{{% endfilter %}}",
             again("x", 100_000)
         ),
-        "{% for a in [[1]] recursive %}{% set b = loop([a]) %}{{ b }}{{ b }}{% endfor %}".to_owned(),
+        "{% for a in [[1]] recursive %}{% set b = loop([a]) %}{{ b }}{{ b }}{% endfor %}"
+            .to_owned(),
         // Filters that make much out of little, or compare each with each.
         "{{ long | replace('', long) }}".to_owned(),
         "{{ long | replace('a', long) }}".to_owned(),
         "{{ range(100000) | join(long) }}".to_owned(),
         "{{ long | trim(long) }}".to_owned(),
         "{{ range(100000) | select('in', range(100000) | list) | list | length }}".to_owned(),
-        format!("{{{{ range(100000) | map(attribute='{}') | list }}}}", again("a.", 100_000)),
+        format!(
+            "{{{{ range(100000) | map(attribute='{}') | list }}}}",
+            again("a.", 100_000)
+        ),
         "{{ many | sum(start='') }}".to_owned(),
         "{{ [long, many] | sort(attribute='0') | length }}{{ (many + [long]) | min }}".to_owned(),
         "{{ (many + [long]) | sort }}".to_owned(),
@@ -291,17 +299,47 @@ fn nothing_takes_the_servers_memory_or_time() {
 #[test]
 fn a_tree_that_is_too_deep_is_refused() {
     for (source, why) in [
-        (format!("{{{{ 1{} }}}}", "+1".repeat(100_000)), "words and signs"),
-        (format!("{{{{ a{} }}}}", ".a".repeat(100_000)), "words and signs"),
-        (format!("{{{{ a{} }}}}", "[0]".repeat(50_000)), "words and signs"),
-        (format!("{{{{ a{} }}}}", "|abs".repeat(50_000)), "words and signs"),
-        (format!("{{{{ a{} }}}}", "()".repeat(50_000)), "words and signs"),
-        (format!("{{{{ {}a }}}}", "not ".repeat(50_000)), "words and signs"),
-        (format!("{{{{ {}a }}}}", "-".repeat(50_000)), "words and signs"),
-        (format!("{{{{ {}a }}}}", "(".repeat(50_000)), "words and signs"),
-        (format!("{{{{ {}a }}}}", "[".repeat(50_000)), "words and signs"),
+        (
+            format!("{{{{ 1{} }}}}", "+1".repeat(100_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", ".a".repeat(100_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", "[0]".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", "|abs".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", "()".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "not ".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "-".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "(".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "[".repeat(50_000)),
+            "words and signs",
+        ),
         ("{% if a %}".repeat(20_000), "recursion"),
-        (format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)), "elif"),
+        (
+            format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)),
+            "elif",
+        ),
     ] {
         let problem = refused(Part::Text, &source);
         assert!(problem.contains(why), "{problem}");
@@ -312,7 +350,10 @@ fn a_tree_that_is_too_deep_is_refused() {
         (format!("{{{{ {}false }}}}", "not ".repeat(240)), "False"),
         (format!("{{{{ {}1 }}}}", "-".repeat(240)), "1"),
         (format!("{{{{ 'a'{} }}}}", "|upper".repeat(120)), "A"),
-        (format!("{{{{ [{}][-1] }}}}", "'a', ".repeat(5_000) + "'b'"), "b"),
+        (
+            format!("{{{{ [{}][-1] }}}}", "'a', ".repeat(5_000) + "'b'"),
+            "b",
+        ),
     ] {
         assert_eq!(text(&source, some("a")).unwrap(), expected, "{source}");
     }
@@ -332,26 +373,69 @@ fn what_mail_needs_is_left() {
         })).collect::<Vec<_>>(),
     });
     for (source, expected) in [
-        ("{{ customer.name ~ '!' }} {{ customer['name'] | upper }}", "Ada! ADA"),
-        ("{{ 2 * 3.5 + 1 - 4 // 3 }} {{ 2 ** 10 }} {{ 7 % 4 }}", "7.0 1024 3"),
-        ("{{ customer.tags | join(', ') }} {{ 'vip' in customer.tags }}", "new, vip True"),
-        ("{{ items | length }} {{ items | map(attribute='price') | sum }}", "1000 1500.0"),
-        ("{{ (items | sort(attribute='sort') | first).name }}", "Thing 999"),
-        ("{{ (items | selectattr('count', 'eq', 2) | list)[:2] | map(attribute='name') | join('+') }}", "Thing 2+Thing 5"),
-        ("{% for i in items[:3] %}{{ loop.cycle('a', 'b') }}{{ i.name | replace('Thing', 'T') }}{{ ',' if not loop.last }}{% endfor %}", "aT 0,bT 1,aT 2"),
-        ("{% set greeting %}Dear {{ customer.name }}{% endset %}{{ greeting }}", "Dear Ada"),
-        ("{% filter upper %}a{{ customer.name }}{% endfilter %}", "AADA"),
-        ("{% for key, value in customer | items %}{{ key }} {% endfor %}", "name tags "),
-        ("{% for a in [1, [2, [3]]] recursive %}{{ loop(a) if a is sequence else a }}{% endfor %}", "123"),
-        ("{% with a = 'x', b = [1, 2] %}{{ a }}{{ b[1] }}{{ b | last }}{% endwith %}", "x22"),
-        ("{% for i in items if i.count == 2 %}{{ loop.index if loop.last }}{% endfor %}", "333"),
+        (
+            "{{ customer.name ~ '!' }} {{ customer['name'] | upper }}",
+            "Ada! ADA",
+        ),
+        (
+            "{{ 2 * 3.5 + 1 - 4 // 3 }} {{ 2 ** 10 }} {{ 7 % 4 }}",
+            "7.0 1024 3",
+        ),
+        (
+            "{{ customer.tags | join(', ') }} {{ 'vip' in customer.tags }}",
+            "new, vip True",
+        ),
+        (
+            "{{ items | length }} {{ items | map(attribute='price') | sum }}",
+            "1000 1500.0",
+        ),
+        (
+            "{{ (items | sort(attribute='sort') | first).name }}",
+            "Thing 999",
+        ),
+        (
+            "{{ (items | selectattr('count', 'eq', 2) | list)[:2] | map(attribute='name') | join('+') }}",
+            "Thing 2+Thing 5",
+        ),
+        (
+            "{% for i in items[:3] %}{{ loop.cycle('a', 'b') }}{{ i.name | replace('Thing', 'T') }}{{ ',' if not loop.last }}{% endfor %}",
+            "aT 0,bT 1,aT 2",
+        ),
+        (
+            "{% set greeting %}Dear {{ customer.name }}{% endset %}{{ greeting }}",
+            "Dear Ada",
+        ),
+        (
+            "{% filter upper %}a{{ customer.name }}{% endfilter %}",
+            "AADA",
+        ),
+        (
+            "{% for key, value in customer | items %}{{ key }} {% endfor %}",
+            "name tags ",
+        ),
+        (
+            "{% for a in [1, [2, [3]]] recursive %}{{ loop(a) if a is sequence else a }}{% endfor %}",
+            "123",
+        ),
+        (
+            "{% with a = 'x', b = [1, 2] %}{{ a }}{{ b[1] }}{{ b | last }}{% endwith %}",
+            "x22",
+        ),
+        (
+            "{% for i in items if i.count == 2 %}{{ loop.index if loop.last }}{% endfor %}",
+            "333",
+        ),
     ] {
         assert_eq!(text(source, order.clone()).unwrap(), expected, "{source}");
     }
     // A table of a thousand rows and five columns, with its HTML.
     let table = "{% for i in items %}<tr><td>{{ loop.index }}</td><td>{{ i.name }}</td><td>{{ i.count }}</td>\
                  <td>{{ i.price | round(2) }}</td><td>{{ i.price * i.count }}</td></tr>{% else %}none{% endfor %}";
-    assert!(render(Part::Html, table, order).unwrap().contains("<td>Thing 999</td>"));
+    assert!(
+        render(Part::Html, table, order)
+            .unwrap()
+            .contains("<td>Thing 999</td>")
+    );
 }
 
 #[test]
