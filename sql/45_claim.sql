@@ -516,20 +516,17 @@ BEGIN
                 PERFORM @extschema@._due_note(
                     of_groups, sweep AND cardinality(places) >= wanted, lane.priority, lane.send_at, lane.id
                 );
-                EXIT lanes WHEN cardinality(places) >= wanted;
-                EXIT WHEN NOT picked.more;
+                EXIT WHEN cardinality(places) >= wanted OR NOT picked.more;
                 unfinished := patience <= 0 OR share <= 0;
                 EXIT WHEN unfinished;
             END LOOP;
-            IF unfinished THEN
-                broken_off := true;
-            END IF;
+            broken_off := broken_off OR unfinished;
             IF sweep AND (unfinished OR known.paused_send_ats[number] IS NOT NULL) THEN
                 PERFORM @extschema@._due_pause(
                     of_groups, lane.priority, CASE WHEN unfinished THEN lane.send_at END, CASE WHEN unfinished THEN lane.id END
                 );
             END IF;
-            EXIT lanes WHEN patience <= 0;
+            EXIT lanes WHEN patience <= 0 OR cardinality(places) >= wanted;
         END LOOP;
         PERFORM @extschema@._due_end(of_groups, sweep);
         EXIT passes WHEN sweep
