@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, eventually, number};
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error, Row};
 
 fn prepare() -> (Cluster, Client) {
@@ -667,4 +668,36 @@ fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
         (pages < 3 * fresh.max(1_000)).then_some(())
     });
     snapshot.commit().unwrap();
+}
+
+#[test]
+fn a_lease_that_is_cut_short_is_announced() {
+    let (cluster, mut client) = prepare();
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T'); SELECT id FROM mailroom_claim(1, '1 h', 'me')",
+        )
+        .unwrap();
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    for (lease, expected) in [("2 h", 0), ("1 h", 1), ("30 min", 1), ("3 h", 0)] {
+        client
+            .batch_execute(&format!(
+                "SELECT mailroom_extend(id, '{lease}', 'me') FROM outbox; NOTIFY outbox_due, 'end'"
+            ))
+            .unwrap();
+        let mut told = 0;
+        eventually("the last notification", || {
+            let mut notifications = listener.notifications();
+            let mut arriving = notifications.timeout_iter(Duration::from_millis(100));
+            while let Some(notification) = arriving.next().unwrap() {
+                if notification.payload() == "end" {
+                    return Some(());
+                }
+                told += 1;
+            }
+            None
+        });
+        assert_eq!(told, expected, "a lease of {lease} from now");
+    }
 }
