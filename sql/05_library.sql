@@ -234,41 +234,60 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
 
-CREATE FUNCTION @extschema@._due_begin() RETURNS boolean
-    LANGUAGE c VOLATILE
+CREATE FUNCTION @extschema@._due_begin(groups boolean) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._due_begin() IS
-    'Internal. Begins a scan for due mail; true when it must start at the very beginning.';
+COMMENT ON FUNCTION @extschema@._due_begin(boolean) IS
+    'Internal. Begins a scan for due mail, or for groups that have any; true when it must start at the very beginning.';
 
-CREATE FUNCTION @extschema@._due_may_sweep() RETURNS boolean
-    LANGUAGE c VOLATILE
+CREATE FUNCTION @extschema@._due_may_sweep(groups boolean) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
-COMMENT ON FUNCTION @extschema@._due_may_sweep() IS
+COMMENT ON FUNCTION @extschema@._due_may_sweep(boolean) IS
     'Internal. Whether a scan that found too little may start at the very beginning now.';
 
-CREATE FUNCTION @extschema@._due_positions(OUT priority smallint, OUT send_at timestamptz, OUT id bigint)
+CREATE FUNCTION @extschema@._due_positions(
+    groups boolean,
+    OUT priority smallint,
+    OUT send_at timestamptz,
+    OUT id bigint,
+    OUT paused_send_at timestamptz,
+    OUT paused_id bigint
+)
     RETURNS SETOF record
-    LANGUAGE c VOLATILE
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_positions_wrapper';
-COMMENT ON FUNCTION @extschema@._due_positions() IS
-    'Internal. Where this session''s scan of each priority starts, urgent first; a hint, never the truth.';
+COMMENT ON FUNCTION @extschema@._due_positions(boolean) IS
+    'Internal. Where this session''s scan of each priority starts, urgent first, and where a sweep of it broke off; a hint, never the truth.';
 
-CREATE FUNCTION @extschema@._due_note(swept boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
+CREATE FUNCTION @extschema@._due_note(groups boolean, swept boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_note_wrapper';
-COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint) IS
+COMMENT ON FUNCTION @extschema@._due_note(boolean, boolean, smallint, timestamptz, bigint) IS
     'Internal. Notes the last row that a scan of a priority came to.';
 
-CREATE FUNCTION @extschema@._due_end(swept boolean) RETURNS void
+CREATE FUNCTION @extschema@._due_pause(groups boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
     LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_pause_wrapper';
+COMMENT ON FUNCTION @extschema@._due_pause(boolean, smallint, timestamptz, bigint) IS
+    'Internal. Notes where a sweep of a priority broke off; NULLs when it went through.';
+
+CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean) RETURNS void
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
-COMMENT ON FUNCTION @extschema@._due_end(boolean) IS 'Internal. Ends a scan for due mail.';
+COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean) IS 'Internal. Ends a scan for due mail.';
 
 CREATE FUNCTION @extschema@._due_leases(swept boolean, until timestamptz) RETURNS timestamptz
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_leases_wrapper';
 COMMENT ON FUNCTION @extschema@._due_leases(boolean, timestamptz) IS
     'Internal. The end of lease from which on this session has to look for lapsed claims, NULL for all; the next look starts at until.';
+
+CREATE FUNCTION @extschema@._due_leases_from() RETURNS timestamptz
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_due_leases_from_wrapper';
+COMMENT ON FUNCTION @extschema@._due_leases_from() IS
+    'Internal. The end of lease from which on this session looks for lapsed claims next, NULL for all.';
 
 CREATE FUNCTION @extschema@._purge_position() RETURNS bigint
     LANGUAGE c STABLE

@@ -71,3 +71,18 @@ COMMENT ON COLUMN @extschema@.jobs.last_seq IS
     'The highest token id handed out, as far as noted: consumers that meet here pass by rather than wait. A figure only: what is left is what is in pending.';
 
 INSERT INTO @extschema@.jobs (job_type, last_seq) VALUES ('mailroom', 0);
+
+CREATE FUNCTION @extschema@._refuse_batch_limit(batch_limit integer, hint text)
+    RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE invalid_parameter_value USING
+        MESSAGE = 'batch_limit must be at least 1',
+        DETAIL = format('It is %s.', coalesce(batch_limit::text, 'NULL')),
+        HINT = coalesce(hint, 'Leave it out to use mailroom.batch_limit.');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_batch_limit(integer, text) IS
+    'Internal. Refuses a batch_limit that the caller found to be below 1. Error: 22023.';

@@ -32,12 +32,27 @@ CREATE DOMAIN @extschema@._one_line AS text
     CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ '[\u0001-\u001F\u007F-\u009F\u2028\u2029]');
 COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters.';
 
+-- What indexes are made of comes first, and of that what is never null and of one length: each update compares
+-- these columns, and finds those behind a text or a null only by going through all that is before them.
 CREATE TABLE @extschema@.outbox (
     id bigserial,
     message_id uuid NOT NULL DEFAULT gen_random_uuid(),
-    kind @extschema@._kind NOT NULL,
+    state @extschema@.outbox_state NOT NULL DEFAULT 'scheduled',
+    priority smallint NOT NULL DEFAULT 0,
+    send_at timestamptz NOT NULL DEFAULT now(),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    attempts integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
+    claimed_until timestamptz,
     token bigint,
     account bigint,
+    expires_at timestamptz,
+    claimed_at timestamptz,
+    ended_at timestamptz,
+    item_key text,
+    group_key text,
+    kind @extschema@._kind NOT NULL,
     recipients @extschema@._recipients NOT NULL,
     cc @extschema@._addresses NOT NULL DEFAULT '{}',
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
@@ -45,24 +60,12 @@ CREATE TABLE @extschema@.outbox (
     body_text text,
     body_html text,
     data @extschema@._variables NOT NULL DEFAULT '{}',
-    priority smallint NOT NULL DEFAULT 0,
-    state @extschema@.outbox_state NOT NULL DEFAULT 'scheduled',
-    send_at timestamptz NOT NULL DEFAULT now(),
-    expires_at timestamptz,
-    attempts integer NOT NULL DEFAULT 0,
-    max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
     last_error text,
     claimed_by text,
-    claimed_at timestamptz,
-    claimed_until timestamptz,
-    item_key text,
-    group_key text,
     enqueued_by name NOT NULL DEFAULT current_user,
     provider_id text,
-    created_at timestamptz NOT NULL DEFAULT now(),
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    ended_at timestamptz,
-    CONSTRAINT outbox_pkey PRIMARY KEY (id),
+    -- Room for the entries of a mail's three versions: a page that is full looks for what it can throw out first.
+    CONSTRAINT outbox_pkey PRIMARY KEY (id) WITH (fillfactor = 33),
     CONSTRAINT outbox_attempts_must_not_be_negative CHECK (attempts >= 0),
     CONSTRAINT outbox_max_attempts_must_be_positive CHECK (max_attempts > 0),
     CONSTRAINT outbox_claim_must_have_claimant_and_end CHECK (
@@ -121,9 +124,9 @@ CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
 -- Groups: the order in which they are claimed, their rows, and whether somebody holds one, whatever waits in it.
 CREATE INDEX outbox_group_due ON @extschema@.outbox (priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
-CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key)
+CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
-CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key)
+CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key, claimed_until)
     WHERE state = 'claimed' AND group_key IS NOT NULL;
 
 CREATE TABLE @extschema@.attempts (

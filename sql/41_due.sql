@@ -22,30 +22,128 @@ COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
 -- this index, and a search from now on steps over nothing that was taken.
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
 
-CREATE FUNCTION @extschema@.mailroom_next_due() RETURNS timestamptz
+CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
-    SELECT least(
-        (
-            SELECT o.send_at
-            FROM @extschema@.outbox o
-            WHERE o.state = 'scheduled'
-              AND o.send_at > o.created_at
-              AND o.send_at > clock_timestamp()
-            ORDER BY o.send_at
-            LIMIT 1
+    SELECT nullif(
+        least(
+            (
+                SELECT o.send_at
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.send_at > o.created_at
+                  AND o.send_at > clock_timestamp()
+                ORDER BY o.send_at
+                LIMIT 1
+            ),
+            (
+                SELECT o.claimed_until
+                FROM @extschema@.outbox o
+                WHERE o.state = 'claimed'
+                  AND o.claimed_until > clock_timestamp()
+                ORDER BY o.claimed_until
+                LIMIT 1
+            )
         ),
-        (
-            SELECT o.claimed_until
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.claimed_until > clock_timestamp()
-            ORDER BY o.claimed_until
-            LIMIT 1
-        )
+        'infinity'
     )
 $$;
+COMMENT ON FUNCTION @extschema@._next_wake() IS
+    'Internal. When the next message becomes due or the next claim lapses, from now on; NULL for never. What is due by now was told already.';
+
+CREATE FUNCTION @extschema@._first_due(lane smallint, after_send_at timestamptz, after_id bigint, moment timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    looked record;
+    held text[];
+BEGIN
+    SELECT array_agg(w.send_at) AS send_ats, array_agg(w.group_key) AS keys, bool_and(w.group_key IS NULL) AS single
+    INTO looked
+    FROM (
+        SELECT o.send_at, o.group_key
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.priority = lane
+          AND (o.send_at, o.id) > (after_send_at, after_id)
+          AND o.send_at <= moment
+        ORDER BY o.priority, o.send_at, o.id
+        LIMIT 100
+    ) w;
+    IF looked.single IS NOT FALSE THEN
+        RETURN looked.send_ats[1];
+    END IF;
+    held := ARRAY(
+        SELECT k.group_key
+        FROM (SELECT DISTINCT u.group_key FROM unnest(looked.keys) u (group_key) WHERE u.group_key IS NOT NULL) k
+        WHERE EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.group_key = k.group_key
+              AND o.claimed_until > moment
+        )
+    );
+    RETURN coalesce(
+        (
+            SELECT min(u.send_at)
+            FROM unnest(looked.send_ats, looked.keys) u (send_at, group_key)
+            WHERE u.group_key IS NULL OR u.group_key <> ALL (held)
+        ),
+        -- There is more behind these, which nobody looked at.
+        CASE WHEN cardinality(looked.keys) = 100 THEN moment END
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._first_due(smallint, timestamptz, bigint, timestamptz) IS
+    'Internal. Since when a mail of this priority behind this position is due that is not of a group that somebody holds; NULL if there is none.';
+
+CREATE FUNCTION @extschema@.mailroom_next_due() RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    lane record;
+    priority integer := -32769;
+    due timestamptz;
+BEGIN
+    -- Claims that lapsed, from where this session looks for them next.
+    SELECT o.claimed_until
+    INTO due
+    FROM @extschema@.outbox o
+    WHERE o.state = 'claimed'
+      AND o.claimed_until > coalesce(@extschema@._due_leases_from(), '-infinity')
+      AND o.claimed_until <= moment
+    ORDER BY o.claimed_until
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN due;
+    END IF;
+    IF @extschema@._due_may_sweep(false) THEN
+        LOOP
+            SELECT n.priority, n.send_at, n.id
+            INTO lane
+            FROM @extschema@._next_due(false, priority) n;
+            EXIT WHEN lane.priority IS NULL;
+            priority := lane.priority;
+            due := least(due, @extschema@._first_due(lane.priority, lane.send_at, lane.id, moment));
+        END LOOP;
+    ELSE
+        SELECT min(@extschema@._first_due(p.priority, p.send_at, p.id, moment))
+        INTO due
+        FROM @extschema@._due_positions(false) p;
+    END IF;
+    RETURN least(due, @extschema@._next_wake());
+END;
+$$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due() IS
-    'When the next message becomes due or the next claim lapses, from now on; NULL for never. A sender that found nothing to claim waits until then, or until a notification on mailroom.outbox_channel.';
+    'When to call mailroom_claim next: a time that is past when something is due that nobody holds, or a claim has lapsed; else when the next message becomes due or the next claim lapses; NULL for never. A mail that another transaction is just claiming counts as due. Of others'' claims and of what becomes due later a sender that waits is told on mailroom.outbox_channel: with the worker of all, without it of what is scheduled, put back or freed by a COMMIT, but not of a claim, nor of one that was rolled back. So without the worker wait no longer than a lease.';

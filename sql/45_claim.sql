@@ -3,7 +3,7 @@
 -- A claim is a lease: it is committed before anything is sent (I5) and lapses by the clock. Invariants: a
 -- row is claimed by one claimant at a time (I2), found with SKIP LOCKED, so that no claimant waits for
 -- another (I3); rows of a group are claimed only while no row of it is claimed; what cannot be sent any more
--- ends here, with its reason. Where a scan starts is a hint of the session (src/due.rs). Planning anew for
+-- ends here, with its reason (47_groups.sql has the groups). Where a scan starts is a hint of the session (src/due.rs). Planning anew for
 -- each batch would cost as much as ten of its rows, and statistics of a queue say nothing: plans are generic.
 
 CREATE FUNCTION @extschema@._claimant(claimant text) RETURNS text
@@ -91,42 +91,13 @@ $$;
 COMMENT ON FUNCTION @extschema@._take_back(timestamptz, timestamptz, integer) IS
     'Internal. Takes back up to so many claims whose lease ended after from_lease (NULL: ever) and not after moment; each counts as an attempt. Returns how many.';
 
-CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer) RETURNS text[]
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-DECLARE
-    locked text[];
-BEGIN
-    -- Whoever claims of a group holds this lock until its claim is committed or gone. Whoever gets it looks
-    -- again, in a new statement and hence with a snapshot that has what the holder before committed: one
-    -- statement that did both could see the group as it was before that.
-    SELECT array_agg(c.group_key)
-    INTO locked
-    FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) LIMIT row_limit) c
-    WHERE pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(c.group_key));
-    RETURN ARRAY(
-        SELECT l.group_key
-        FROM unnest(locked) l (group_key)
-        WHERE NOT EXISTS (
-            SELECT
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.group_key = l.group_key
-        )
-    );
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
-    'Internal. Those of the groups, so many at most, of which no row is claimed; none will be by anybody else before this transaction ends. Needs READ COMMITTED.';
-
 CREATE FUNCTION @extschema@._judge(
     candidates tid[],
     moment timestamptz,
     group_limit integer,
     OUT places tid[],
     OUT groups integer,
+    OUT held text[],
     OUT ids bigint[],
     OUT subjects text[],
     OUT texts text[],
@@ -137,7 +108,8 @@ CREATE FUNCTION @extschema@._judge(
     SET enable_seqscan = off
 AS $$
 DECLARE
-    free text[] := '{}';
+    keys text[];
+    free text[];
     bare tid[];
     failed tid[];
     failures text[];
@@ -175,16 +147,17 @@ BEGIN
     )
     SELECT
         coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
-        array_agg(o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
-    INTO places, free
+        array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
+    INTO places, keys
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (candidates)
       AND o.ctid NOT IN (SELECT d.place FROM doomed d);
 
     groups := 0;
-    IF free IS NOT NULL THEN
-        free := @extschema@._free_groups(free, group_limit);
+    IF keys IS NOT NULL THEN
+        free := @extschema@._free_groups(keys, group_limit);
         groups := cardinality(free);
+        held := ARRAY(SELECT k FROM unnest(keys) k WHERE k <> ALL (free));
         places := places || ARRAY(
             SELECT o.ctid
             FROM @extschema@.outbox o
@@ -225,9 +198,10 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
-    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, and what those without subject or body say.';
+    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, and what those without subject or body say.';
 
 CREATE FUNCTION @extschema@._next_due(
+    of_groups boolean,
     after_priority integer,
     OUT priority smallint,
     OUT send_at timestamptz,
@@ -241,17 +215,28 @@ CREATE FUNCTION @extschema@._next_due(
 AS $$
 #variable_conflict use_column
 BEGIN
-    SELECT o.priority, o.send_at, o.id - 1
-    INTO priority, send_at, id
-    FROM @extschema@.outbox o
-    WHERE o.state = 'scheduled'
-      AND o.priority > after_priority
-    ORDER BY o.priority, o.send_at, o.id
-    LIMIT 1;
+    IF of_groups THEN
+        SELECT o.priority, o.send_at, o.id - 1
+        INTO priority, send_at, id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.group_key IS NOT NULL
+          AND o.priority > after_priority
+        ORDER BY o.priority, o.send_at, o.id
+        LIMIT 1;
+    ELSE
+        SELECT o.priority, o.send_at, o.id - 1
+        INTO priority, send_at, id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.priority > after_priority
+        ORDER BY o.priority, o.send_at, o.id
+        LIMIT 1;
+    END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._next_due(integer) IS
-    'Internal. The next priority behind this one that anything is scheduled for, and the position just before its first row; NULLs if there is none.';
+COMMENT ON FUNCTION @extschema@._next_due(boolean, integer) IS
+    'Internal. The next priority behind this one that anything is scheduled for, of groups or at all, and the position just before its first row; NULLs if there is none.';
 
 CREATE FUNCTION @extschema@._pick_due(
     lane smallint,
@@ -261,11 +246,12 @@ CREATE FUNCTION @extschema@._pick_due(
     until_id bigint,
     wanted integer,
     moment timestamptz,
-    grouped boolean,
     OUT places tid[],
     OUT special boolean,
+    OUT seen integer,
     OUT last_send_at timestamptz,
-    OUT last_id bigint
+    OUT last_id bigint,
+    OUT more boolean
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -294,25 +280,271 @@ BEGIN
           AND o.priority = lane
           AND (o.send_at, o.id) > (after_send_at, after_id)
           AND (o.send_at, o.id) <= (until_send_at, until_id)
-          AND (
-              o.group_key IS NULL
-              OR (grouped AND (
-                  SELECT true
-                  FROM @extschema@.outbox h
-                  WHERE h.state = 'claimed'
-                    AND h.group_key = o.group_key
-                  LIMIT 1
-              ) IS NULL)
-          )
         ORDER BY o.priority, o.send_at, o.id
         LIMIT wanted
         FOR UPDATE OF o SKIP LOCKED
     ) s;
-    last_id := ids[cardinality(ids)];
+    seen := coalesce(cardinality(places), 0);
+    last_id := ids[seen];
+    more := seen = wanted;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick_due(smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz, boolean) IS
-    'Internal. Locks up to so many rows of one priority behind a position and up to another, in the order of claims, leaving out groups that are held or, if not grouped, all of them. Returns their places, whether any of them has to be judged, and the last one''s position.';
+COMMENT ON FUNCTION @extschema@._pick_due(smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
+    'Internal. Locks up to so many rows of one priority behind a position and up to another, in the order of claims. Returns their places, whether any of them has to be judged, how many rows it looked at, the last one''s position, and whether there may be more.';
+
+CREATE FUNCTION @extschema@._pick_past(
+    of_groups boolean,
+    held text[],
+    look integer,
+    lane smallint,
+    after_send_at timestamptz,
+    after_id bigint,
+    until_send_at timestamptz,
+    until_id bigint,
+    wanted integer,
+    OUT places tid[],
+    OUT special boolean,
+    OUT seen integer,
+    OUT last_send_at timestamptz,
+    OUT last_id bigint,
+    OUT more boolean
+)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+AS $$
+DECLARE
+    looked record;
+    passed integer[];
+BEGIN
+    -- Not locked, for most of them may be of groups that somebody holds: a person may cancel those meanwhile.
+    IF of_groups THEN
+        SELECT
+            array_agg(w.place) AS places,
+            array_agg(w.send_at) AS send_ats,
+            array_agg(w.id) AS ids,
+            array_agg((w.group_key <> ALL (held)) IS TRUE) AS free
+        INTO looked
+        FROM (
+            SELECT o.ctid AS place, o.send_at, o.id, o.group_key
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.group_key IS NOT NULL
+              AND o.priority = lane
+              AND (o.send_at, o.id) > (after_send_at, after_id)
+              AND (o.send_at, o.id) <= (until_send_at, until_id)
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT look
+        ) w;
+    ELSE
+        SELECT
+            array_agg(w.place) AS places,
+            array_agg(w.send_at) AS send_ats,
+            array_agg(w.id) AS ids,
+            array_agg(w.group_key IS NULL OR (w.group_key <> ALL (held)) IS TRUE) AS free
+        INTO looked
+        FROM (
+            SELECT o.ctid AS place, o.send_at, o.id, o.group_key
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.priority = lane
+              AND (o.send_at, o.id) > (after_send_at, after_id)
+              AND (o.send_at, o.id) <= (until_send_at, until_id)
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT look
+        ) w;
+    END IF;
+    seen := coalesce(cardinality(looked.places), 0);
+    more := seen = look;
+    passed := ARRAY(
+        SELECT u.number::integer
+        FROM unnest(looked.free) WITH ORDINALITY u (free, number)
+        WHERE u.free
+        ORDER BY u.number
+        LIMIT wanted
+    );
+    IF cardinality(passed) = wanted THEN
+        more := more OR passed[wanted] < seen;
+        seen := passed[wanted];
+    END IF;
+    last_send_at := looked.send_ats[seen];
+    last_id := looked.ids[seen];
+    special := true;
+    SELECT array_agg(s.place)
+    INTO places
+    FROM (
+        SELECT o.ctid AS place
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (ARRAY(SELECT looked.places[p] FROM unnest(passed) p))
+          AND o.state = 'scheduled'
+        FOR UPDATE OF o SKIP LOCKED
+    ) s;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer) IS
+    'Internal. As _pick_due, for rows of groups or for all, past the rows of the groups named, or of all groups if held is NULL; looks at so many rows at most.';
+
+CREATE FUNCTION @extschema@._gather(
+    of_groups boolean,
+    wanted integer,
+    moment timestamptz,
+    OUT places tid[],
+    OUT ids bigint[],
+    OUT subjects text[],
+    OUT texts text[],
+    OUT htmls text[]
+)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    -- Rows looked at in one call. What cannot be claimed does not count against the limit, and there may be
+    -- any number of it; one transaction stays short all the same.
+    patience bigint := 10000 + 2 * wanted::bigint;
+    -- Of those, the part of one priority: what is less urgent gets its turn.
+    share bigint;
+    -- Locks of groups held at a time, of the server's max_locks_per_transaction * max_connections.
+    groups integer := 256;
+    -- Groups that were found not to be free; NULL for all. The lock on a group is of use only to those who then
+    -- see what was committed meanwhile.
+    held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}' END;
+    sweep boolean := @extschema@._due_begin(of_groups);
+    -- Where the scan of each known priority starts, and the one that is being scanned.
+    known record;
+    number integer;
+    after_priority integer;
+    lane record;
+    until_send_at timestamptz;
+    until_id bigint;
+    picked record;
+    judged record;
+    again boolean := false;
+    unfinished boolean;
+    broken_off boolean := false;
+BEGIN
+    places := '{}';
+    ids := '{}';
+    subjects := '{}';
+    texts := '{}';
+    htmls := '{}';
+    IF @extschema@._take_back(@extschema@._due_leases(sweep, moment), moment, 1000) > 0 THEN
+        -- They are behind this session's position.
+        sweep := true;
+    END IF;
+    SELECT
+        coalesce(array_agg(p.priority), '{}') AS priorities,
+        coalesce(array_agg(p.send_at), '{}') AS send_ats,
+        coalesce(array_agg(p.id), '{}') AS ids,
+        coalesce(array_agg(p.paused_send_at), '{}') AS paused_send_ats,
+        coalesce(array_agg(p.paused_id), '{}') AS paused_ids
+    INTO known
+    FROM @extschema@._due_positions(of_groups) p;
+    <<passes>>
+    LOOP
+        number := 0;
+        after_priority := NULL;
+        <<lanes>>
+        LOOP
+            until_send_at := moment;
+            until_id := 9223372036854775807;
+            IF sweep THEN
+                SELECT n.priority, n.send_at, n.id
+                INTO lane
+                FROM @extschema@._next_due(of_groups, coalesce(after_priority, -32769)) n;
+                EXIT lanes WHEN lane.priority IS NULL;
+                after_priority := lane.priority;
+                number := array_position(known.priorities, lane.priority);
+                IF number IS NULL THEN
+                    PERFORM @extschema@._due_note(of_groups, false, lane.priority, lane.send_at, lane.id);
+                ELSE
+                    IF again THEN
+                        -- What lies above the position was looked at in the pass before, and may be locked by us.
+                        until_send_at := least(moment, known.send_ats[number]);
+                        until_id := known.ids[number];
+                    END IF;
+                    IF (known.paused_send_ats[number], known.paused_ids[number]) > (lane.send_at, lane.id) THEN
+                        lane.send_at := known.paused_send_ats[number];
+                        lane.id := known.paused_ids[number];
+                    END IF;
+                END IF;
+            ELSE
+                number := number + 1;
+                EXIT lanes WHEN number > cardinality(known.priorities);
+                SELECT known.priorities[number] AS priority, known.send_ats[number] AS send_at, known.ids[number] AS id
+                INTO lane;
+            END IF;
+            share := greatest(patience / 2, 100);
+            unfinished := false;
+            WHILE (lane.send_at, lane.id) < (until_send_at, until_id) LOOP
+                IF held = '{}' AND NOT of_groups THEN
+                    SELECT p.*
+                    INTO picked
+                    FROM @extschema@._pick_due(
+                        lane.priority, lane.send_at, lane.id, until_send_at, until_id, wanted - cardinality(places), moment
+                    ) p;
+                ELSE
+                    SELECT p.*
+                    INTO picked
+                    FROM @extschema@._pick_past(
+                        of_groups, held, least(share, 1000)::integer,
+                        lane.priority, lane.send_at, lane.id, until_send_at, until_id, wanted - cardinality(places)
+                    ) p;
+                END IF;
+                EXIT WHEN picked.seen = 0;
+                IF picked.places IS NULL THEN
+                    NULL;
+                ELSIF picked.special THEN
+                    SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
+                    groups := groups - judged.groups;
+                    held := CASE WHEN groups > 0 THEN held || judged.held END;
+                    places := places || judged.places;
+                    ids := ids || judged.ids;
+                    subjects := subjects || judged.subjects;
+                    texts := texts || judged.texts;
+                    htmls := htmls || judged.htmls;
+                ELSE
+                    places := places || picked.places;
+                END IF;
+                lane.send_at := picked.last_send_at;
+                lane.id := picked.last_id;
+                patience := patience - picked.seen;
+                share := share - picked.seen;
+                -- A sweep that found enough has the next scan go on from here; else what it finds behind the
+                -- position leaves the position where it is.
+                PERFORM @extschema@._due_note(
+                    of_groups, sweep AND cardinality(places) >= wanted, lane.priority, lane.send_at, lane.id
+                );
+                EXIT WHEN cardinality(places) >= wanted OR NOT picked.more;
+                unfinished := patience <= 0 OR share <= 0;
+                EXIT WHEN unfinished;
+            END LOOP;
+            broken_off := broken_off OR unfinished;
+            IF sweep AND (unfinished OR known.paused_send_ats[number] IS NOT NULL) THEN
+                PERFORM @extschema@._due_pause(
+                    of_groups, lane.priority, CASE WHEN unfinished THEN lane.send_at END, CASE WHEN unfinished THEN lane.id END
+                );
+            END IF;
+            EXIT lanes WHEN patience <= 0 OR cardinality(places) >= wanted;
+        END LOOP;
+        PERFORM @extschema@._due_end(of_groups, sweep);
+        EXIT passes WHEN sweep
+            OR cardinality(places) >= wanted
+            OR patience <= 0
+            OR NOT @extschema@._due_may_sweep(of_groups);
+        sweep := true;
+        again := true;
+    END LOOP;
+    IF (broken_off OR NOT sweep) AND cardinality(places) < wanted THEN
+        -- Something may lie behind this session's position, too dear to look for just now, or beyond what one call
+        -- looks at: have senders told to look again.
+        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._gather(boolean, integer, timestamptz) IS
+    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, in the order of claims; ends those that are of no use any more. Returns their places, and what those without subject or body say.';
 
 CREATE FUNCTION @extschema@._lease_out(
     places tid[],
@@ -378,124 +610,16 @@ DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     term CONSTANT interval := @extschema@._term(lease);
     moment CONSTANT timestamptz := clock_timestamp();
-    -- Rows looked at in one call. What cannot be claimed does not count against the limit, and there may be
-    -- any number of it; one transaction stays short all the same.
-    patience bigint := 10000 + 2 * wanted::bigint;
-    -- Locks of groups held at a time, of the server's max_locks_per_transaction * max_connections.
-    groups integer := 256;
-    -- The lock on a group is of use only to those who then see what was committed meanwhile.
-    grouped CONSTANT boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
-    sweep boolean := @extschema@._due_begin();
-    -- Where the scan of each known priority starts, and the one that is being scanned.
-    starts record;
-    number integer;
-    after_priority integer;
-    behind integer;
-    lane record;
-    until_send_at timestamptz;
-    until_id bigint;
-    picked record;
-    judged record;
-    asked integer;
-    places tid[] := '{}';
-    ids bigint[] := '{}';
-    subjects text[] := '{}';
-    texts text[] := '{}';
-    htmls text[] := '{}';
+    found record;
 BEGIN
     IF wanted < 1 THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'batch_limit must be at least 1',
-            DETAIL = format('It is %s.', wanted),
-            HINT = 'Leave it out to use mailroom.batch_limit.';
+        PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
-    IF @extschema@._take_back(@extschema@._due_leases(sweep, moment), moment, 1000) > 0 THEN
-        -- They are behind this session's position.
-        sweep := true;
-    END IF;
-    SELECT
-        coalesce(array_agg(p.priority), '{}') AS priorities,
-        coalesce(array_agg(p.send_at), '{}') AS send_ats,
-        coalesce(array_agg(p.id), '{}') AS ids
-    INTO starts
-    FROM @extschema@._due_positions() p
-    WHERE NOT sweep;
-    <<passes>>
-    LOOP
-        number := 0;
-        after_priority := NULL;
-        <<lanes>>
-        LOOP
-            until_send_at := moment;
-            until_id := 9223372036854775807;
-            behind := NULL;
-            IF sweep THEN
-                SELECT n.priority, n.send_at, n.id
-                INTO lane
-                FROM @extschema@._next_due(coalesce(after_priority, -32769)) n;
-                EXIT lanes WHEN lane.priority IS NULL;
-                after_priority := lane.priority;
-                -- What lies above the position was looked at in the pass before, and may be locked by us.
-                behind := array_position(starts.priorities, lane.priority);
-                IF behind IS NULL THEN
-                    PERFORM @extschema@._due_note(true, lane.priority, lane.send_at, lane.id);
-                ELSE
-                    until_send_at := least(moment, starts.send_ats[behind]);
-                    until_id := starts.ids[behind];
-                END IF;
-            ELSE
-                number := number + 1;
-                EXIT lanes WHEN number > cardinality(starts.priorities);
-                SELECT starts.priorities[number] AS priority, starts.send_ats[number] AS send_at, starts.ids[number] AS id
-                INTO lane;
-            END IF;
-            WHILE (lane.send_at, lane.id) < (until_send_at, until_id) LOOP
-                asked := wanted - cardinality(places);
-                SELECT p.*
-                INTO picked
-                FROM @extschema@._pick_due(
-                    lane.priority, lane.send_at, lane.id, until_send_at, until_id, asked, moment,
-                    grouped AND groups > 0
-                ) p;
-                EXIT WHEN picked.places IS NULL;
-                IF picked.special THEN
-                    SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
-                    groups := groups - judged.groups;
-                    places := places || judged.places;
-                    ids := ids || judged.ids;
-                    subjects := subjects || judged.subjects;
-                    texts := texts || judged.texts;
-                    htmls := htmls || judged.htmls;
-                ELSE
-                    places := places || picked.places;
-                END IF;
-                lane.send_at := picked.last_send_at;
-                lane.id := picked.last_id;
-                patience := patience - cardinality(picked.places);
-                -- Once all that lay behind is taken, the position may stay where it is.
-                IF behind IS NULL OR cardinality(places) >= wanted OR patience <= 0 THEN
-                    PERFORM @extschema@._due_note(sweep, lane.priority, lane.send_at, lane.id);
-                END IF;
-                EXIT lanes WHEN cardinality(places) >= wanted OR patience <= 0;
-                EXIT WHEN cardinality(picked.places) < asked;
-            END LOOP;
-        END LOOP;
-        PERFORM @extschema@._due_end(sweep);
-        EXIT passes WHEN sweep
-            OR cardinality(places) >= wanted
-            OR patience <= 0
-            OR NOT @extschema@._due_may_sweep();
-        sweep := true;
-    END LOOP;
-    IF NOT sweep AND cardinality(places) < wanted THEN
-        -- Something may lie behind this session's position, too dear to look for just now: have senders told
-        -- to look again.
-        PERFORM @extschema@._announce_due(moment + interval '1 s');
-    END IF;
-    IF places <> '{}' THEN
+    SELECT g.* INTO found FROM @extschema@._gather(false, wanted, moment) g;
+    IF found.places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
     END IF;
-    IF ids = '{}' THEN
+    IF found.ids = '{}' THEN
         -- Each function that a row passes through copies it, and most rows are complete.
         RETURN QUERY
         WITH claimed AS (
@@ -505,7 +629,7 @@ BEGIN
                 claimed_at = moment,
                 claimed_until = moment + term,
                 updated_at = moment
-            WHERE o.ctid = ANY (places)
+            WHERE o.ctid = ANY (found.places)
             RETURNING o.*
         )
         SELECT c.*
@@ -513,130 +637,10 @@ BEGIN
         ORDER BY c.priority, c.send_at, c.id;
     ELSE
         RETURN QUERY
-        SELECT c.* FROM @extschema@._lease_out(places, ids, subjects, texts, htmls, who, moment, term) c;
+        SELECT c.*
+        FROM @extschema@._lease_out(found.places, found.ids, found.subjects, found.texts, found.htmls, who, moment, term) c;
     END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text) IS
-    'Claims up to batch_limit (default mailroom.batch_limit) due mails for lease (default mailroom.lease) and returns them by priority, send_at and id. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: nothing else is due, but for what other transactions hold, what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what is left after 10,000 rows could not be claimed. Errors: 22023 for a batch_limit below 1 or a lease that is not positive.';
-
-CREATE FUNCTION @extschema@._next_group(moment timestamptz, passed text[]) RETURNS text
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
-AS $$
-DECLARE
-    lane integer := -32769;
-    found_key text;
-BEGIN
-    LOOP
-        SELECT o.priority
-        INTO lane
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.group_key IS NOT NULL
-          AND o.priority > lane
-        ORDER BY o.priority, o.send_at, o.id
-        LIMIT 1;
-        IF NOT FOUND THEN
-            RETURN NULL;
-        END IF;
-        SELECT o.group_key
-        INTO found_key
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.group_key IS NOT NULL
-          AND o.priority = lane
-          AND o.send_at <= moment
-          AND o.group_key <> ALL (passed)
-          AND (
-              SELECT true
-              FROM @extschema@.outbox h
-              WHERE h.state = 'claimed'
-                AND h.group_key = o.group_key
-              LIMIT 1
-          ) IS NULL
-        ORDER BY o.priority, o.send_at, o.id
-        LIMIT 1;
-        IF FOUND THEN
-            RETURN found_key;
-        END IF;
-    END LOOP;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._next_group(timestamptz, text[]) IS
-    'Internal. The group of the first due row, in the order of claims, whose group is neither held nor passed over; NULL if there is none.';
-
-CREATE FUNCTION @extschema@._pick_group(wanted text, moment timestamptz) RETURNS tid[]
-    LANGUAGE sql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-    SELECT array_agg(s.place)
-    FROM (
-        SELECT o.ctid AS place
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.group_key = wanted
-          AND o.send_at <= moment
-        FOR UPDATE SKIP LOCKED
-    ) s
-$$;
-COMMENT ON FUNCTION @extschema@._pick_group(text, timestamptz) IS
-    'Internal. Locks the due rows of a group and returns their places; NULL if there are none.';
-
-CREATE FUNCTION @extschema@.mailroom_claim_group(
-    lease interval DEFAULT NULL,
-    claimant text DEFAULT NULL,
-    group_key text DEFAULT NULL
-)
-    RETURNS SETOF @extschema@.outbox
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    wanted CONSTANT text := group_key;
-    term CONSTANT interval := @extschema@._term(lease);
-    moment CONSTANT timestamptz := clock_timestamp();
-    candidate text := wanted;
-    passed text[] := '{}';
-    picked tid[];
-    judged record;
-BEGIN
-    PERFORM @extschema@._pass_gate();
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE feature_not_supported USING
-            MESSAGE = 'groups can be claimed only in a READ COMMITTED transaction',
-            DETAIL = format('This one is %s and cannot see who claimed a group since it began.', upper(current_setting('transaction_isolation'))),
-            HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
-    END IF;
-    PERFORM @extschema@._take_back(NULL::timestamptz, moment, 1000);
-    -- Each round passes a group over: locked by another transaction, or nothing in it could be sent.
-    FOR round IN 1 .. 100 LOOP
-        IF wanted IS NULL THEN
-            candidate := @extschema@._next_group(moment, passed);
-            EXIT WHEN candidate IS NULL;
-        END IF;
-        IF @extschema@._free_groups(ARRAY[candidate], 1) <> '{}' THEN
-            picked := @extschema@._pick_group(candidate, moment);
-            SELECT j.* INTO judged FROM @extschema@._judge(picked, moment, 1) j;
-            IF cardinality(judged.places) > 0 THEN
-                PERFORM @extschema@._claimed(moment + term);
-                RETURN QUERY
-                SELECT c.*
-                FROM @extschema@._lease_out(
-                    judged.places, judged.ids, judged.subjects, judged.texts, judged.htmls,
-                    @extschema@._claimant(claimant), moment, term
-                ) c;
-                RETURN;
-            END IF;
-        END IF;
-        EXIT WHEN wanted IS NOT NULL;
-        passed := passed || candidate;
-    END LOOP;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@.mailroom_claim_group(interval, text, text) IS
-    'Claims all due mails of one group for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them in that order. A group of which any row is claimed is passed over. Settle each as after mailroom_claim; the group is free again when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, as far as the first 100 that could not be claimed tell. Errors: 22023 for a lease that is not positive; 0A000 in an isolation level above READ COMMITTED.';
+    'Claims up to batch_limit (default mailroom.batch_limit) due mails for lease (default mailroom.lease) and returns them by priority, send_at and id. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: nothing else is due, but for what other transactions hold, what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what lies behind 10,000 rows that cannot be claimed, half of them of one priority: the session''s next call goes on from there. Errors: 22023 for a batch_limit below 1 or a lease that is not positive.';

@@ -10,7 +10,7 @@ CREATE FUNCTION @extschema@._held(
     claimant text,
     tries integer[]
 )
-    RETURNS TABLE (place tid, item integer)
+    RETURNS TABLE (place tid, item integer, claimed_until timestamptz)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -18,7 +18,7 @@ AS $$
 BEGIN
     -- SKIP LOCKED: a claim that another session is about to take back is lost already.
     RETURN QUERY
-    SELECT o.ctid, u.item::integer
+    SELECT o.ctid, u.item::integer, o.claimed_until
     FROM unnest(ids) WITH ORDINALITY u (id, item)
     JOIN @extschema@.outbox o ON o.id = u.id
     WHERE o.claimed_until IS NOT NULL
@@ -28,7 +28,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._held(bigint[], text, integer[]) IS
-    'Internal. Locks those of the rows that the claimant holds, whether or not its lease has lapsed; returns each with its subscript in ids.';
+    'Internal. Locks those of the rows that the claimant holds, whether or not its lease has lapsed; returns each with its subscript in ids and the end of its lease.';
 
 CREATE FUNCTION @extschema@._check_parallel(ids bigint[], VARIADIC cardinalities integer[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -322,12 +322,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer) IS
     'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As the form for arrays.';
 
-CREATE FUNCTION @extschema@.mailroom_release(
-    ids bigint[],
-    claimant text DEFAULT NULL,
-    attempts integer[] DEFAULT NULL
-)
-    RETURNS bigint[]
+CREATE FUNCTION @extschema@._hold_until(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -336,29 +331,51 @@ DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     moment CONSTANT timestamptz := clock_timestamp();
     lost bigint[];
+    earlier boolean;
 BEGIN
-    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(attempts)]);
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(tries)]);
+    -- A group is free once its claims have lapsed, so those are not to be had again.
     WITH held AS MATERIALIZED (
-        SELECT DISTINCT h.place FROM @extschema@._held(ids, who, attempts) h
-    ), released AS (
+        SELECT h.place, min(h.claimed_until) AS claimed_until
+        FROM @extschema@._held(ids, who, tries) h
+        GROUP BY h.place
+    ), changed AS (
         UPDATE @extschema@.outbox o
-        SET state = 'scheduled',
-            claimed_by = NULL,
-            claimed_at = NULL,
-            claimed_until = NULL,
+        SET state = CASE WHEN until IS NULL THEN 'scheduled' ELSE 'claimed' END::@extschema@.outbox_state,
+            claimed_by = CASE WHEN until IS NULL THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN until IS NULL THEN NULL ELSE o.claimed_at END,
+            claimed_until = until,
             updated_at = moment
         FROM held h
         WHERE o.ctid = h.place
-        RETURNING o.id
+          AND (until IS NULL OR o.group_key IS NULL OR o.claimed_until > moment)
+        RETURNING o.id, h.claimed_until > until AS earlier
     )
-    SELECT array_agg(u.id ORDER BY u.item)
-    INTO lost
-    FROM unnest(ids) WITH ORDINALITY u (id, item)
-    WHERE NOT EXISTS (SELECT FROM released r WHERE r.id = u.id);
-    PERFORM @extschema@._mail_due(moment);
-    RETURN coalesce(lost, '{}');
+    SELECT
+        ARRAY(
+            SELECT u.id
+            FROM unnest(ids) WITH ORDINALITY u (id, item)
+            WHERE NOT EXISTS (SELECT FROM changed c WHERE c.id = u.id)
+            ORDER BY u.item
+        ),
+        (SELECT bool_or(c.earlier) FROM changed c)
+    INTO lost, earlier;
+    PERFORM @extschema@._mail_due(CASE WHEN until IS NULL THEN moment WHEN earlier THEN until END);
+    RETURN lost;
 END;
 $$;
+COMMENT ON FUNCTION @extschema@._hold_until(bigint[], text, integer[], timestamptz) IS
+    'Internal. Has claims end at another time, or now and without an attempt if until is NULL. Returns the ids whose claim was lost.';
+
+CREATE FUNCTION @extschema@.mailroom_release(
+    ids bigint[],
+    claimant text DEFAULT NULL,
+    attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@._hold_until(ids, claimant, attempts, NULL::timestamptz) $$;
 COMMENT ON FUNCTION @extschema@.mailroom_release(bigint[], text, integer[]) IS
     'Gives claimed mails back that were not tried, to their place in the queue; it does not count as an attempt. claimant and attempts as for mailroom_mark_sent. Returns the ids whose claim was lost, {} when all went well. Errors: 2202E when the arrays differ in length.';
 
@@ -376,36 +393,11 @@ CREATE FUNCTION @extschema@.mailroom_extend(
     attempts integer[] DEFAULT NULL
 )
     RETURNS bigint[]
-    LANGUAGE plpgsql
+    LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-DECLARE
-    who CONSTANT text := @extschema@._claimant(claimant);
-    moment CONSTANT timestamptz := clock_timestamp();
-    until CONSTANT timestamptz := moment + @extschema@._term(lease);
-    lost bigint[];
-BEGIN
-    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(attempts)]);
-    WITH held AS MATERIALIZED (
-        SELECT DISTINCT h.place FROM @extschema@._held(ids, who, attempts) h
-    ), extended AS (
-        UPDATE @extschema@.outbox o
-        SET claimed_until = until,
-            updated_at = moment
-        FROM held h
-        WHERE o.ctid = h.place
-        RETURNING o.id
-    )
-    SELECT array_agg(u.id ORDER BY u.item)
-    INTO lost
-    FROM unnest(ids) WITH ORDINALITY u (id, item)
-    WHERE NOT EXISTS (SELECT FROM extended e WHERE e.id = u.id);
-    RETURN coalesce(lost, '{}');
-END;
-$$;
+AS $$ SELECT @extschema@._hold_until(ids, claimant, attempts, clock_timestamp() + @extschema@._term(lease)) $$;
 COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint[], interval, text, integer[]) IS
-    'Lets claims end lease (default mailroom.lease) from now. claimant, attempts and result as for mailroom_release. Errors: 22023 for a lease that is not positive; 2202E when the arrays differ in length.';
+    'Lets claims end lease (default mailroom.lease) from now, later or earlier than before. A claim of a row of a group must not have lapsed. claimant, attempts and result as for mailroom_release. Errors: 22023 for a lease that is not positive; 2202E when the arrays differ in length.';
 
 CREATE FUNCTION @extschema@.mailroom_extend(
     id bigint,
@@ -418,7 +410,7 @@ CREATE FUNCTION @extschema@.mailroom_extend(
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT @extschema@.mailroom_extend(ARRAY[id], lease, claimant, ARRAY[attempt]) = '{}' $$;
 COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint, interval, text, integer) IS
-    'Lets one claim end later; false when it was lost. As the form for arrays.';
+    'Lets one claim end lease from now; false when it was lost. As the form for arrays.';
 
 CREATE FUNCTION @extschema@._redrive(ids bigint[]) RETURNS integer
     LANGUAGE plpgsql

@@ -174,10 +174,7 @@ DECLARE
     highest bigint;
 BEGIN
     IF wanted < 1 THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'batch_limit must be at least 1',
-            DETAIL = format('It is %s.', wanted),
-            HINT = 'Leave it out to use mailroom.batch_limit.';
+        PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     LOOP
         asked := wanted - got;
@@ -397,10 +394,7 @@ DECLARE
     reasons text[] := '{}';
 BEGIN
     IF wanted < 1 THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'batch_limit must be at least 1',
-            DETAIL = format('It is %s.', wanted),
-            HINT = 'Leave it out to use mailroom.batch_limit.';
+        PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     collected := 0;
     skipped := 0;

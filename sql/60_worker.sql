@@ -184,7 +184,7 @@ BEGIN
     IF purge THEN
         more := more OR (SELECT p.more FROM @extschema@._purge(1000) p);
     END IF;
-    next_due := @extschema@.mailroom_next_due();
+    next_due := @extschema@._next_wake();
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._tend(boolean, boolean) IS

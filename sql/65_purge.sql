@@ -74,10 +74,7 @@ CREATE FUNCTION @extschema@.mailroom_purge(batch_limit integer DEFAULT 1000, OUT
 AS $$
 BEGIN
     IF (batch_limit < 1) IS NOT FALSE THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'batch_limit must be at least 1',
-            DETAIL = format('It is %s.', coalesce(batch_limit::text, 'NULL')),
-            HINT = 'Leave it out for 1000.';
+        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
     END IF;
     SELECT p.purged, p.more INTO purged, more FROM @extschema@._purge(batch_limit) p;
 END;

@@ -117,10 +117,7 @@ DECLARE
     made integer := 0;
 BEGIN
     IF wanted < 1 THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'batch_limit must be at least 1',
-            DETAIL = format('It is %s.', wanted),
-            HINT = 'Leave it out to use mailroom.batch_limit.';
+        PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     PERFORM @extschema@._pass_gate();
     picked := ARRAY(

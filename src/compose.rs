@@ -108,6 +108,13 @@ fn _render(
 
 fn render(sources: [Option<&[u8]>; 3], variables: &[u8]) -> Result<[Option<String>; 3], String> {
     let variables = readable(variables).ok_or_else(|| format!("data {NOT_ASCII}"))?;
+    if variables.len() > template::VARIABLES_MAX {
+        let most = template::VARIABLES_MAX;
+        return Err(format!(
+            "data has {} octets as JSON, at most {most} can be rendered",
+            variables.len()
+        ));
+    }
     let variables: serde_json::Value = serde_json::from_str(variables)
         .map_err(|_| "data is nested too deeply or holds a number too large".to_owned())?;
     let variables = Value::from(Serde(variables));

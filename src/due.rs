@@ -6,16 +6,24 @@
 //! schedules into the past. A position can therefore delay a row and must never lose one. Three rules:
 //!
 //! - it stays [`SLACK`] behind the present, so that transactions may take that long to commit;
-//! - a scan that finds fewer rows than asked becomes a sweep, as long as sweeps are [`CHEAP`];
+//! - a scan that finds fewer rows than asked becomes a sweep, as long as sweeps are [`CHEAP`]: in pages, so that a
+//!   busy machine changes nothing;
 //! - a sweep is due in any case as soon as its budget allows ([`crate::sweep`]). It also finds priorities that
 //!   no position is known for.
+//!
+//! Rows that are stepped over, those of groups that somebody holds, can be any number, and a claim looks at so many
+//! rows and no more. So a sweep that breaks off in a priority goes on from there the next time ([`Lane::paused`]),
+//! and leaves the position of the scan, which may be further, as it is. Else what lies behind a large group would
+//! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
 //!
 //! Leases that lapsed are looked for in the same way: from where the last look ended. The state belongs to
 //! this process alone; losing it costs one sweep. A `timestamptz` is handled as what it is, an `i64` of
 //! microseconds.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Instant;
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -25,8 +33,9 @@ use crate::sweep::Sweeps;
 
 /// Microseconds that a position stays behind the present.
 const SLACK: i64 = 100_000;
-/// A scan that found too little becomes a sweep whatever the budget says if sweeps cost less than this.
-const CHEAP: Duration = Duration::from_millis(5);
+/// A scan that found too little becomes a sweep whatever the budget says if sweeps look at fewer pages than this, over
+/// and over: a dead row is a look. That is some milliseconds. A session's first call looks at some thousand for its plans.
+const CHEAP: i64 = 10_000;
 /// Priorities that a position is kept for; the rows of others wait for a sweep.
 const PRIORITIES: usize = 64;
 
@@ -37,104 +46,199 @@ struct Position {
     id: i64,
 }
 
+/// What is remembered of one priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lane {
+    /// Where a scan starts.
+    position: Position,
+    /// Where the next sweep goes on, if the last one broke off here.
+    paused: Option<Position>,
+}
+
 #[derive(Default)]
 struct Due {
-    /// By priority.
-    positions: std::collections::BTreeMap<i16, Position>,
-    /// Leases that ended before this were taken back, in microseconds.
-    leases: Option<i64>,
+    lanes: BTreeMap<i16, Lane>,
     sweeps: Sweeps,
-    /// The outbox row up to which this session's purge came.
-    purged: i64,
+    /// Pages that this process had looked at when the scan began.
+    began: i64,
+    /// Pages that the last sweep looked at, and the fewer of those of the last two.
+    pages: (i64, i64),
 }
 
 impl Due {
+    fn begin(&mut self, now: Instant, pages: i64) -> bool {
+        self.sweeps.begin(now);
+        self.began = pages;
+        self.sweeps.is_due(now)
+    }
+
+    fn may_sweep(&self, now: Instant) -> bool {
+        self.pages.1 < CHEAP || self.sweeps.is_due(now)
+    }
+
+    fn end(&mut self, now: Instant, pages: i64, swept: bool) {
+        if swept {
+            let cost = pages.saturating_sub(self.began);
+            self.pages = (cost, cost.min(self.pages.0));
+        }
+        self.began = pages;
+        self.sweeps.end(now, swept);
+    }
+
     fn note(&mut self, swept: bool, priority: i16, at: Position, now: i64) {
         let at = at.min(Position {
             send_at: now.saturating_sub(SLACK),
             id: i64::MIN,
         });
-        let known = self.positions.len();
-        match self.positions.entry(priority) {
-            std::collections::btree_map::Entry::Occupied(mut entry) => {
+        let known = self.lanes.len();
+        match self.lanes.entry(priority) {
+            Entry::Occupied(mut entry) => {
+                let lane = entry.get_mut();
                 // What a sweep did not reach lies above its highest, perhaps below the old position.
-                let old = *entry.get();
-                entry.insert(if swept { at } else { at.max(old) });
+                lane.position = if swept { at } else { at.max(lane.position) };
             }
-            std::collections::btree_map::Entry::Vacant(entry) if known < PRIORITIES => {
-                entry.insert(at);
+            Entry::Vacant(entry) if known < PRIORITIES => {
+                entry.insert(Lane {
+                    position: at,
+                    paused: None,
+                });
             }
-            std::collections::btree_map::Entry::Vacant(_) => {}
+            Entry::Vacant(_) => {}
+        }
+    }
+
+    fn pause(&mut self, priority: i16, at: Option<Position>) {
+        if let Some(lane) = self.lanes.get_mut(&priority) {
+            lane.paused = at;
+        }
+    }
+}
+
+/// What this session remembers.
+#[derive(Default)]
+struct Memory {
+    of_mails: Due,
+    of_groups: Due,
+    /// Leases that ended before this were taken back, in microseconds.
+    leases: Option<i64>,
+    /// The outbox row up to which this session's purge came.
+    purged: i64,
+}
+
+impl Memory {
+    fn of(&mut self, groups: bool) -> &mut Due {
+        if groups {
+            &mut self.of_groups
+        } else {
+            &mut self.of_mails
         }
     }
 }
 
 thread_local! {
-    static DUE: RefCell<Due> = RefCell::new(Due::default());
+    static MEMORY: RefCell<Memory> = RefCell::new(Memory::default());
 }
 
-/// Begins a claim; whether it is to start at the very beginning.
+fn with_due<T>(groups: bool, work: impl FnOnce(&mut Due) -> T) -> T {
+    MEMORY.with_borrow_mut(|memory| work(memory.of(groups)))
+}
+
+/// Pages that this process has looked at so far.
+fn pages() -> i64 {
+    // SAFETY: counters of this process, which only it writes.
+    unsafe { pg_sys::pgBufferUsage.shared_blks_hit + pg_sys::pgBufferUsage.shared_blks_read }
+}
+
+/// Begins a claim, of mails or of a whole group; whether it is to start at the very beginning.
 #[pg_extern(sql = false)]
-fn _due_begin() -> Result<bool, ErrorReport> {
+fn _due_begin(groups: bool) -> Result<bool, ErrorReport> {
     restore::pass_or_refuse()?;
-    let now = Instant::now();
-    Ok(DUE.with_borrow_mut(|due| {
-        due.sweeps.begin(now);
-        due.sweeps.is_due(now)
-    }))
+    Ok(with_due(groups, |due| due.begin(Instant::now(), pages())))
 }
 
 /// Whether a scan that found too little may look at everything now.
 #[pg_extern(sql = false)]
-fn _due_may_sweep() -> bool {
-    let now = Instant::now();
-    DUE.with_borrow(|due| due.sweeps.cost_less_than(CHEAP) || due.sweeps.is_due(now))
+fn _due_may_sweep(groups: bool) -> bool {
+    with_due(groups, |due| due.may_sweep(Instant::now()))
 }
 
-/// The known positions, the most urgent priority first.
+/// The known positions, the most urgent priority first, and where a sweep broke off.
 #[pg_extern(sql = false)]
-fn _due_positions()
--> TableIterator<'static, (name!(priority, i16), name!(send_at, i64), name!(id, i64))> {
-    let positions: Vec<_> = DUE.with_borrow(|due| {
-        due.positions
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn _due_positions(
+    groups: bool,
+) -> TableIterator<
+    'static,
+    (
+        name!(priority, i16),
+        name!(send_at, i64),
+        name!(id, i64),
+        name!(paused_send_at, Option<i64>),
+        name!(paused_id, Option<i64>),
+    ),
+> {
+    let lanes: Vec<_> = with_due(groups, |due| {
+        due.lanes
             .iter()
-            .map(|(priority, at)| (*priority, at.send_at, at.id))
+            .map(|(priority, lane)| {
+                let (at, paused) = (lane.position, lane.paused);
+                let paused = (paused.map(|at| at.send_at), paused.map(|at| at.id));
+                (*priority, at.send_at, at.id, paused.0, paused.1)
+            })
             .collect()
     });
-    TableIterator::new(positions)
+    TableIterator::new(lanes)
 }
 
 /// Notes how far a scan of one priority came.
 #[pg_extern(sql = false)]
-fn _due_note(swept: bool, priority: i16, send_at: i64, id: i64) {
+fn _due_note(groups: bool, swept: bool, priority: i16, send_at: i64, id: i64) {
     // SAFETY: reads the clock.
     let now = unsafe { pg_sys::GetCurrentTimestamp() };
-    DUE.with_borrow_mut(|due| due.note(swept, priority, Position { send_at, id }, now));
+    with_due(groups, |due| {
+        due.note(swept, priority, Position { send_at, id }, now);
+    });
+}
+
+/// Notes where a sweep broke off in one priority; nulls when it went through.
+#[pg_extern(sql = false)]
+fn _due_pause(groups: bool, priority: i16, send_at: Option<i64>, id: Option<i64>) {
+    let at = send_at
+        .zip(id)
+        .map(|(send_at, id)| Position { send_at, id });
+    with_due(groups, |due| due.pause(priority, at));
 }
 
 /// Ends a scan.
 #[pg_extern(sql = false)]
-fn _due_end(swept: bool) {
-    DUE.with_borrow_mut(|due| due.sweeps.end(Instant::now(), swept));
+fn _due_end(groups: bool, swept: bool) {
+    with_due(groups, |due| due.end(Instant::now(), pages(), swept));
 }
 
 /// The end of lease from which on to look for lapsed ones; NULL for all. The next look starts at `until`.
 #[pg_extern(sql = false)]
 fn _due_leases(swept: bool, until: i64) -> Option<i64> {
-    let from = DUE.with_borrow_mut(|due| due.leases.replace(until.saturating_sub(SLACK)));
+    let until = until.saturating_sub(SLACK);
+    let from = MEMORY.with_borrow_mut(|memory| memory.leases.replace(until));
     from.filter(|_| !swept)
+}
+
+/// The end of lease from which on the next look for lapsed ones starts.
+#[pg_extern(sql = false)]
+fn _due_leases_from() -> Option<i64> {
+    MEMORY.with_borrow(|memory| memory.leases)
 }
 
 /// The outbox row behind which the next batch of a purge starts.
 #[pg_extern(sql = false)]
 fn _purge_position() -> i64 {
-    DUE.with_borrow(|due| due.purged)
+    MEMORY.with_borrow(|memory| memory.purged)
 }
 
 /// Notes how far a purge came; 0 for all the way.
 #[pg_extern(sql = false)]
 fn _purge_note(id: i64) {
-    DUE.with_borrow_mut(|due| due.purged = id);
+    MEMORY.with_borrow_mut(|memory| memory.purged = id);
 }
 
 #[cfg(test)]
@@ -154,9 +258,9 @@ mod tests {
         due.note(false, 0, at(50, 5), NOW);
         due.note(false, -10, at(90, 1), NOW);
         due.note(false, 0, at(50, 4), NOW);
-        assert_eq!(due.positions[&0], at(50, 5));
-        assert_eq!(due.positions[&-10], at(90, 1));
-        assert_eq!(due.positions.keys().next(), Some(&-10), "urgent first");
+        assert_eq!(due.lanes[&0].position, at(50, 5));
+        assert_eq!(due.lanes[&-10].position, at(90, 1));
+        assert_eq!(due.lanes.keys().next(), Some(&-10), "urgent first");
     }
 
     #[test]
@@ -164,7 +268,41 @@ mod tests {
         let mut due = Due::default();
         due.note(false, 0, at(900, 1), NOW);
         due.note(true, 0, at(120, 7), NOW);
-        assert_eq!(due.positions[&0], at(120, 7));
+        assert_eq!(due.lanes[&0].position, at(120, 7));
+    }
+
+    #[test]
+    fn one_dear_sweep_does_not_make_sweeps_dear() {
+        let now = Instant::now();
+        let mut due = Due::default();
+        let mut sweep = |pages| {
+            due.begin(now, 100);
+            due.end(now, 100 + pages, true);
+            due.pages.1 < CHEAP
+        };
+        assert!(sweep(CHEAP), "the first of the session");
+        assert!(!sweep(CHEAP), "two in a row");
+        assert!(sweep(10));
+        assert!(sweep(CHEAP), "one dear one");
+        assert!(!sweep(CHEAP));
+    }
+
+    #[test]
+    fn a_sweep_that_breaks_off_goes_on_from_there() {
+        let mut due = Due::default();
+        due.note(false, 0, at(900, 1), NOW);
+        due.pause(0, Some(at(300, 2)));
+        due.note(false, 0, at(300, 2), NOW);
+        assert_eq!(due.lanes[&0].position, at(900, 1), "the scan stays ahead");
+        assert_eq!(due.lanes[&0].paused, Some(at(300, 2)));
+        due.pause(0, None);
+        assert_eq!(due.lanes[&0].paused, None);
+        due.pause(7, Some(at(1, 1)));
+        assert_eq!(
+            due.lanes.len(),
+            1,
+            "a priority without a position is swept anew"
+        );
     }
 
     #[test]
@@ -173,7 +311,7 @@ mod tests {
         for priority in 0..100 {
             due.note(true, priority, at(1, 1), NOW);
         }
-        assert_eq!(due.positions.len(), PRIORITIES);
+        assert_eq!(due.lanes.len(), PRIORITIES);
     }
 
     proptest! {
@@ -185,7 +323,7 @@ mod tests {
             for (swept, priority, send_at, id) in notes {
                 due.note(swept, priority, at(send_at, id), NOW);
                 // Whoever schedules for the moment and commits within the slack is ahead of it.
-                prop_assert!(due.positions[&priority] < at(NOW - SLACK, 1));
+                prop_assert!(due.lanes[&priority].position < at(NOW - SLACK, 1));
             }
         }
     }

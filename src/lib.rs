@@ -105,7 +105,12 @@ extension_sql_file!(
     requires = ["claim"]
 );
 extension_sql_file!(
-    "../sql/47_deliver.sql",
+    "../sql/47_groups.sql",
+    name = "groups",
+    requires = ["settle"]
+);
+extension_sql_file!(
+    "../sql/48_deliver.sql",
     name = "deliver",
     requires = ["settle"]
 );

@@ -20,8 +20,6 @@ pub struct Sweeps {
 struct Sweep {
     ended: Instant,
     cost: Duration,
-    /// Of the last two: one slow sweep may be a page that had to be read, or a processor that was busy.
-    lower: Duration,
 }
 
 impl Sweeps {
@@ -37,23 +35,12 @@ impl Sweeps {
         })
     }
 
-    /// Whether sweeps cost less than this, one slow one aside.
-    pub fn cost_less_than(&self, bound: Duration) -> bool {
-        self.last.is_none_or(|sweep| sweep.lower < bound)
-    }
-
     /// Ends a scan and starts the clock of its next part, if there is one.
     pub fn end(&mut self, now: Instant, swept: bool) {
         if swept {
             let began = self.began.unwrap_or(now);
             let cost = now.saturating_duration_since(began);
-            // The first one of a session pays for plans and catalogue entries besides.
-            let before = self.last.map_or(Duration::ZERO, |sweep| sweep.cost);
-            self.last = Some(Sweep {
-                ended: now,
-                cost,
-                lower: cost.min(before),
-            });
+            self.last = Some(Sweep { ended: now, cost });
         }
         self.began = Some(now);
     }
@@ -86,18 +73,5 @@ mod tests {
             "the last sweep took 10 ms"
         );
         assert!(sweeps.is_due(start + 210 * MS));
-    }
-
-    #[test]
-    fn one_slow_sweep_does_not_make_sweeps_dear() {
-        let mut sweeps = Sweeps::default();
-        assert!(sweeps.cost_less_than(5 * MS));
-        let now = sweep(&mut sweeps, Instant::now(), 50 * MS);
-        assert!(sweeps.cost_less_than(5 * MS), "the first of the session");
-        let now = sweep(&mut sweeps, now, MS);
-        let now = sweep(&mut sweeps, now, 50 * MS);
-        assert!(sweeps.cost_less_than(5 * MS), "one slow one");
-        sweep(&mut sweeps, now, 6 * MS);
-        assert!(!sweeps.cost_less_than(5 * MS), "two in a row");
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, eventually, number};
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error, Row};
 
 fn prepare() -> (Cluster, Client) {
@@ -81,6 +82,30 @@ impl Hands {
         }
     }
 
+    /// Changes until when these are held.
+    fn keep(&mut self, mails: &[Held], change: impl Fn(Instant) -> Instant) {
+        for mail in mails {
+            if let Some((_, end)) = self.mails.get_mut(&mail.id) {
+                *end = change(*end);
+            }
+            let group = mail
+                .group
+                .as_ref()
+                .and_then(|group| self.groups.get_mut(group));
+            if let Some((_, end)) = group {
+                *end = change(*end);
+            }
+        }
+    }
+
+    /// Drops those that were lost; somebody else may have them by now.
+    fn forget(&mut self, who: u64, mails: &[Held]) {
+        for mail in mails {
+            self.mails
+                .retain(|id, (holder, _)| *id != mail.id || *holder != who);
+        }
+    }
+
     fn give(&mut self, mails: &[Held]) {
         for mail in mails {
             self.mails.remove(&mail.id);
@@ -91,6 +116,7 @@ impl Hands {
     }
 }
 
+#[derive(Debug)]
 struct Held {
     id: i64,
     group: Option<String>,
@@ -102,7 +128,9 @@ struct World {
     hands: Mutex<Hands>,
     /// How often the provider accepted each mail.
     accepted: Mutex<HashMap<i64, u32>>,
-    scheduled: Mutex<HashSet<i64>>,
+    scheduled: Mutex<Vec<i64>>,
+    /// Those that somebody may have cancelled.
+    cancelled: Mutex<HashSet<i64>>,
     done: AtomicBool,
 }
 
@@ -135,8 +163,18 @@ impl Sender<'_> {
     }
 
     fn operate(&mut self, client: &mut Client) -> Result<(), Error> {
-        match self.dice.below(10) {
+        match self.dice.below(15) {
             0 | 1 => self.schedule(client),
+            10 => self.cancel(client),
+            11 => self.reschedule(client),
+            12 => self.extend(client),
+            13 => self.retry(client),
+            14 => {
+                let due = client
+                    .query_one("SELECT coalesce(isfinite(mailroom_next_due()), true)", &[])?;
+                assert!(due.get::<_, bool>(0), "infinity is no time to wait for");
+                Ok(())
+            }
             2 | 3 => {
                 let limit = 1 + self.dice.number(20);
                 let before = Instant::now();
@@ -148,11 +186,13 @@ impl Sender<'_> {
                 Ok(())
             }
             4 => {
+                let limit = (self.dice.below(2) == 0).then_some(1 + self.dice.number(3));
                 let before = Instant::now();
                 let rows = client.query(
-                    "SELECT id, group_key FROM mailroom_claim_group(make_interval(secs => $1), $2)",
-                    &[&LEASE.as_secs_f64(), &self.claimant],
+                    "SELECT id, group_key FROM mailroom_claim_group($1, make_interval(secs => $2), $3)",
+                    &[&limit, &LEASE.as_secs_f64(), &self.claimant],
                 )?;
+                assert!(limit.is_none_or(|limit| rows.len() <= usize::try_from(limit).unwrap()));
                 self.receive(before, &rows);
                 Ok(())
             }
@@ -191,6 +231,72 @@ impl Sender<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Any mail that was ever scheduled, if there is one.
+    fn any_mail(&mut self) -> Option<i64> {
+        let scheduled = self.world.scheduled.lock().unwrap();
+        let count = u64::try_from(scheduled.len()).unwrap();
+        let index = usize::try_from(self.dice.below(count.max(1))).unwrap();
+        scheduled.get(index).copied()
+    }
+
+    fn cancel(&mut self, client: &mut Client) -> Result<(), Error> {
+        let Some(id) = self.any_mail() else {
+            return Ok(());
+        };
+        // Before, for it may have happened though we never hear of it; not undone, for it may have happened before.
+        self.world.cancelled.lock().unwrap().insert(id);
+        client.query_one("SELECT mailroom_cancel($1::bigint)", &[&id])?;
+        Ok(())
+    }
+
+    fn reschedule(&mut self, client: &mut Client) -> Result<(), Error> {
+        let Some(id) = self.any_mail() else {
+            return Ok(());
+        };
+        client.query_one(
+            "SELECT mailroom_reschedule(o.id, least(now() + interval '30 ms', o.expires_at - interval '1 ms')) \
+             FROM outbox o WHERE o.id = $1",
+            &[&id],
+        )?;
+        Ok(())
+    }
+
+    /// A longer lease for all that is held, or a shorter one.
+    fn extend(&mut self, client: &mut Client) -> Result<(), Error> {
+        let lease = LEASE / 2 * u32::try_from(1 + self.dice.below(4)).unwrap();
+        let until = Instant::now() + lease;
+        let ids: Vec<i64> = self.held.iter().map(|mail| mail.id).collect();
+        // Whatever becomes of the call, they are held until then at least, if not less long already.
+        self.world
+            .hands
+            .lock()
+            .unwrap()
+            .keep(&self.held, |end| end.min(until));
+        let row = client.query_one(
+            "SELECT mailroom_extend($1::bigint[], make_interval(secs => $2), $3)",
+            &[&ids, &lease.as_secs_f64(), &self.claimant],
+        )?;
+        let lost: Vec<i64> = row.get(0);
+        let (gone, kept) = self
+            .held
+            .drain(..)
+            .partition(|mail| lost.contains(&mail.id));
+        self.held = kept;
+        let gone: Vec<Held> = gone;
+        let mut hands = self.world.hands.lock().unwrap();
+        hands.forget(self.number, &gone);
+        hands.keep(&self.held, |_| until);
+        Ok(())
+    }
+
+    fn retry(&mut self, client: &mut Client) -> Result<(), Error> {
+        let Some(id) = self.any_mail() else {
+            return Ok(());
+        };
+        client.query_one("SELECT mailroom_retry($1::bigint)", &[&id])?;
+        Ok(())
     }
 
     fn schedule(&mut self, client: &mut Client) -> Result<(), Error> {
@@ -314,7 +420,8 @@ fn audit(client: &mut Client, world: &World) {
         )
         .unwrap();
     let accepted = world.accepted.lock().unwrap();
-    let mut left = world.scheduled.lock().unwrap().clone();
+    let cancelled = world.cancelled.lock().unwrap();
+    let mut left: HashSet<i64> = world.scheduled.lock().unwrap().iter().copied().collect();
     let mut states: HashMap<String, u32> = HashMap::new();
     for row in &rows {
         let (id, state): (i64, String) = (row.get(0), row.get(1));
@@ -331,6 +438,10 @@ fn audit(client: &mut Client, world: &World) {
         match state.as_str() {
             "sent" => assert!(times >= 1, "mail {id} was not sent"),
             "error" | "expired" => assert!(reason.is_some(), "mail {id} has no reason"),
+            "cancelled" => assert!(
+                cancelled.contains(&id) && times <= lapsed && reason.is_some(),
+                "mail {id} was cancelled"
+            ),
             other => panic!("mail {id} is {other}"),
         }
         // More than once only if a sender was not heard of in time.
@@ -341,7 +452,7 @@ fn audit(client: &mut Client, world: &World) {
         *states.entry(state).or_default() += 1;
     }
     assert!(left.is_empty(), "mails were lost: {left:?}");
-    for state in ["sent", "error", "expired"] {
+    for state in ["sent", "error", "expired", "cancelled"] {
         assert!(states.contains_key(state), "nothing is {state}: {states:?}");
     }
 }
@@ -422,4 +533,171 @@ fn senders_are_killed_at_random() {
         twice <= lapsed && lapsed <= bound,
         "{lapsed} claims lapsed, {twice} mails went out again"
     );
+}
+
+/// Claims as one session does and returns what it got, with how many pages it looked at.
+fn claim_counting(client: &mut Client, limit: i32) -> (Vec<i64>, i64) {
+    let looked = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit \
+                  FROM pg_statio_user_tables WHERE relname = 'outbox'";
+    let statistics = |client: &mut Client| {
+        client
+            .batch_execute("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()")
+            .unwrap();
+        number(client, looked)
+    };
+    let before = statistics(client);
+    let rows = client
+        .query(
+            "SELECT id FROM mailroom_claim($1, '1 min', 'me')",
+            &[&limit],
+        )
+        .unwrap();
+    let after = statistics(client);
+    (rows.iter().map(|row| row.get(0)).collect(), after - before)
+}
+
+#[test]
+fn what_lies_behind_a_large_held_group_is_reached() {
+    const HELD: i64 = 30_000;
+    let (cluster, mut client) = prepare();
+    client
+        .batch_execute(&format!(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, priority, group_key) \
+             SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', -10, 'large' FROM generate_series(1, {HELD}); \
+             SELECT id FROM mailroom_claim_group(1, '1 h', 'holder'); \
+             INSERT INTO outbox (kind, recipients, subject, body_text, priority, group_key) \
+             VALUES ('own', '{{a@example.com}}', 'Hello', 'Text', -10, NULL), \
+                    ('own', '{{a@example.com}}', 'Hello', 'Text', -10, 'other'), \
+                    ('own', '{{a@example.com}}', 'Hello', 'Text', 0, NULL)"
+        ))
+        .unwrap();
+    let behind = [HELD + 1, HELD + 2, HELD + 3];
+
+    // What is less urgent gets its turn in the first call of a session; the rest takes as many as there are
+    // bounds full of rows to step over.
+    let mut found = Vec::new();
+    let mut calls = 0;
+    let mut most = 0;
+    while found.len() < behind.len() {
+        assert!(calls < 20, "only {found:?} were found");
+        let (ids, pages) = claim_counting(&mut client, 10);
+        if calls == 0 {
+            assert_eq!(ids, [HELD + 3], "the first call");
+        }
+        most = most.max(pages);
+        found.extend(ids);
+        calls += 1;
+    }
+    found.sort_unstable();
+    assert_eq!(found, behind);
+    // A look at a row is a look at its page, and there are 10,000 looks at most, twice if it starts over.
+    assert!(most < 30_000, "a call looked at {most} pages");
+
+    // Claims of whole groups step over it as well.
+    client
+        .batch_execute("SELECT mailroom_release(id, 'me') FROM outbox WHERE claimed_by = 'me'")
+        .unwrap();
+    let mut other = cluster.connect("app");
+    let group = (0..20).find_map(|_| {
+        let statement = "SELECT id FROM mailroom_claim_group(claimant => 'other')";
+        let rows = other.query(statement, &[]).unwrap();
+        rows.first().map(|row| row.get::<_, i64>(0))
+    });
+    assert_eq!(group, Some(HELD + 2));
+
+    // Nothing that was stepped over is lost: once the holder is done it is handed out.
+    client
+        .batch_execute(
+            "SELECT mailroom_release(id, 'holder') FROM outbox WHERE claimed_by = 'holder'",
+        )
+        .unwrap();
+    let mut sent = HashSet::new();
+    for _ in 0..100 {
+        let (ids, _) = claim_counting(&mut client, 2_000);
+        let settle = "SELECT mailroom_mark_sent($1::bigint[], claimant => 'me')";
+        client.query(settle, &[&ids]).unwrap();
+        sent.extend(ids);
+    }
+    let left = "SELECT count(*) FROM outbox WHERE state = 'scheduled'";
+    assert_eq!(number(&mut client, left), 0);
+    assert_eq!(sent.len(), usize::try_from(HELD).unwrap() + 2);
+}
+
+#[test]
+fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
+    const ROUNDS: i64 = 60;
+    const BATCH: i64 = 50;
+    let (cluster, mut client) = prepare();
+    let put = format!(
+        "INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \
+         SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', 'group ' || i % 5 FROM generate_series(1, {BATCH}) i"
+    );
+    let limit = i32::try_from(BATCH).unwrap();
+    client.batch_execute(&put).unwrap();
+    let (ids, fresh) = claim_counting(&mut client, limit);
+    assert_eq!(i64::try_from(ids.len()).unwrap(), BATCH);
+    client
+        .batch_execute("SELECT mailroom_mark_sent(array_agg(id), claimant => 'me') FROM outbox WHERE claimed_by = 'me'")
+        .unwrap();
+
+    // Nothing that dies from now on can be removed.
+    let mut holder = cluster.connect("app");
+    let mut snapshot = holder.transaction().unwrap();
+    snapshot
+        .batch_execute(
+            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox",
+        )
+        .unwrap();
+    for _ in 0..ROUNDS {
+        client.batch_execute(&put).unwrap();
+        client
+            .batch_execute(&format!(
+                "WITH c AS (SELECT id FROM mailroom_claim({BATCH}, '1 ms', 'me')) \
+                 SELECT mailroom_mark_sent(array_agg(id), claimant => 'me') FROM c"
+            ))
+            .unwrap();
+    }
+    // Each row died twice by now, and the session's positions are behind the last 100 ms of them.
+    eventually("a claim to cost what it did", || {
+        client.batch_execute(&put).unwrap();
+        let (ids, pages) = claim_counting(&mut client, limit);
+        let settle = "SELECT mailroom_mark_sent($1::bigint[], claimant => 'me')";
+        client.query(settle, &[&ids]).unwrap();
+        assert_eq!(i64::try_from(ids.len()).unwrap(), BATCH);
+        // Asking once a row, past all that is dead, took BATCH * ROUNDS * BATCH / 5 looks.
+        (pages < 3 * fresh.max(1_000)).then_some(())
+    });
+    snapshot.commit().unwrap();
+}
+
+#[test]
+fn a_lease_that_is_cut_short_is_announced() {
+    let (cluster, mut client) = prepare();
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T'); SELECT id FROM mailroom_claim(1, '1 h', 'me')",
+        )
+        .unwrap();
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    for (lease, expected) in [("2 h", 0), ("1 h", 1), ("30 min", 1), ("3 h", 0)] {
+        client
+            .batch_execute(&format!(
+                "SELECT mailroom_extend(id, '{lease}', 'me') FROM outbox; NOTIFY outbox_due, 'end'"
+            ))
+            .unwrap();
+        let mut told = 0;
+        eventually("the last notification", || {
+            let mut notifications = listener.notifications();
+            let mut arriving = notifications.timeout_iter(Duration::from_millis(100));
+            while let Some(notification) = arriving.next().unwrap() {
+                if notification.payload() == "end" {
+                    return Some(());
+                }
+                told += 1;
+            }
+            None
+        });
+        assert_eq!(told, expected, "a lease of {lease} from now");
+    }
 }

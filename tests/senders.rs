@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use cluster::{Cluster, eventually, number};
+use postgres::Client;
 
 /// The Python that `make test` prepares.
 fn python() -> Command {
@@ -87,6 +88,61 @@ fn block(language: &str) -> String {
     rest.split_once("```").unwrap().0.to_owned()
 }
 
+/// The sender of the README, as it stands there but for the port.
+fn start_sender(cluster: &Cluster, smtp: &Smtp) -> Running {
+    let program = cluster.scratch().join("sender.py");
+    let text = block("python");
+    assert!(text.lines().count() <= 25);
+    let text = text.replace(
+        "\"localhost\", 25",
+        &format!("\"127.0.0.1\", {}", smtp.port),
+    );
+    assert!(text.contains(&smtp.port.to_string()));
+    std::fs::write(&program, text).unwrap();
+    let sender = python()
+        .arg(&program)
+        .env("PGHOST", cluster.socket())
+        .env("PGUSER", "postgres")
+        .env("PGDATABASE", "app")
+        .spawn()
+        .unwrap();
+    Running(sender)
+}
+
+#[test]
+fn the_python_sender_needs_no_worker() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''", "mailroom.lease = '2s'"]);
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE app")
+        .unwrap();
+    let mut client = cluster.connect("app");
+    // Due already, due soon, and in the hands of somebody who died with it: nobody will tell of any of these.
+    client
+        .batch_execute(
+            "SET client_min_messages = error; CREATE EXTENSION mailroom; \
+             SELECT mailroom_send('dead@example.com', 'S', 'T'); SELECT id FROM mailroom_claim(1); \
+             SELECT mailroom_send('due@example.com', 'S', 'T'); \
+             SELECT mailroom_send('soon@example.com', 'S', 'T', send_at => clock_timestamp() + interval '3 s')",
+        )
+        .unwrap();
+    let smtp = Smtp::start(&cluster.scratch());
+    let _sender = start_sender(&cluster, &smtp);
+    let sent =
+        |client: &mut Client| number(client, "SELECT count(*) FROM outbox WHERE state = 'sent'");
+    eventually("three mails to be sent", || {
+        (sent(&mut client) == 3).then_some(())
+    });
+    // One that is scheduled while it waits for nothing at all.
+    client
+        .batch_execute("SELECT mailroom_send('late@example.com', 'S', 'T')")
+        .unwrap();
+    eventually("the fourth to be sent", || {
+        (sent(&mut client) == 4).then_some(())
+    });
+    assert_eq!(smtp.messages().len(), 4);
+}
+
 #[test]
 fn the_python_sender_delivers_by_smtp() {
     let cluster = Cluster::start(&[
@@ -97,24 +153,8 @@ fn the_python_sender_delivers_by_smtp() {
     ]);
     let mut client = cluster.create_database("app");
     cluster.worker("app");
-    let directory = cluster.scratch();
-    let smtp = Smtp::start(&directory);
-    let program = directory.join("sender.py");
-    let text = block("python").replace(
-        "\"localhost\", 25",
-        &format!("\"127.0.0.1\", {}", smtp.port),
-    );
-    assert!(text.contains(&smtp.port.to_string()));
-    std::fs::write(&program, text).unwrap();
-    let _sender = Running(
-        python()
-            .arg(&program)
-            .env("PGHOST", cluster.socket())
-            .env("PGUSER", "postgres")
-            .env("PGDATABASE", "app")
-            .spawn()
-            .unwrap(),
-    );
+    let smtp = Smtp::start(&cluster.scratch());
+    let _sender = start_sender(&cluster, &smtp);
     eventually("the sender to listen", || {
         let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sender' AND state = 'idle'";
         (number(&mut client, listening) == 1).then_some(())

@@ -25,6 +25,17 @@ fn insert_accounts(client: &mut Client, prefix: &str, count: u32) {
         .unwrap();
 }
 
+/// Waits until the worker has looked and sleeps until something of this sort.
+fn wait_for_wake(client: &mut Client, is_wanted: impl Fn(&str) -> bool) {
+    eventually("the worker to have looked", || {
+        let next: String = client
+            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
+            .unwrap()
+            .get(0);
+        is_wanted(&next).then_some(())
+    });
+}
+
 /// Waits until the outbox has `count` rows, and no more.
 fn wait_for_outbox(client: &mut Client, count: i64) {
     eventually(&format!("{count} rows in the outbox"), || {
@@ -261,13 +272,7 @@ fn a_prepared_transaction_wakes_the_worker_when_it_is_finished() {
         .batch_execute("BEGIN; SELECT FROM mailroom_dequeue(1); PREPARE TRANSACTION 'p'")
         .unwrap();
     client.batch_execute("SELECT mailroom_resume()").unwrap();
-    eventually("the worker to have looked", || {
-        let next: String = client
-            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
-            .unwrap()
-            .get(0);
-        (!next.contains("resume")).then_some(())
-    });
+    wait_for_wake(&mut client, |next| !next.contains("resume"));
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 1);
     client.batch_execute("ROLLBACK PREPARED 'p'").unwrap();
     wait_for_outbox(&mut client, 2);
@@ -557,13 +562,7 @@ fn a_consumer_that_rolls_back_wakes_the_worker_for_what_it_gives_back() {
         )
         .unwrap();
     client.batch_execute("SELECT mailroom_resume()").unwrap();
-    eventually("the worker to have looked", || {
-        let next: String = client
-            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
-            .unwrap()
-            .get(0);
-        (!next.contains("resume")).then_some(())
-    });
+    wait_for_wake(&mut client, |next| !next.contains("resume"));
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
     consumer.batch_execute("ROLLBACK TO s").unwrap();
     wait_for_outbox(&mut client, 1);
@@ -891,13 +890,7 @@ fn a_deletion_that_is_rolled_back_gives_its_tokens_back() {
     let mut other = cluster.connect("app");
     other.batch_execute("BEGIN; DELETE FROM accounts").unwrap();
     client.batch_execute("SELECT mailroom_resume()").unwrap();
-    eventually("the worker to have looked", || {
-        let next: String = client
-            .query_one("SELECT next_wake_for FROM mailroom_status()", &[])
-            .unwrap()
-            .get(0);
-        (next == "poll").then_some(())
-    });
+    wait_for_wake(&mut client, |next| next == "poll");
     other.batch_execute("ROLLBACK").unwrap();
     wait_for_outbox(&mut client, 1);
 }

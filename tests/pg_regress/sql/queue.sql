@@ -151,7 +151,7 @@ SELECT pg_temp.put(1, (-1)::smallint, 'a');
 SELECT id, group_key FROM mailroom_claim(1, claimant => 'two');
 SELECT id, group_key FROM mailroom_claim(9, claimant => 'two');
 SELECT id, group_key FROM mailroom_claim_group(group_key => 'a');
-SELECT id, group_key FROM mailroom_claim_group('1 min', 'three');
+SELECT id, group_key FROM mailroom_claim_group(NULL, '1 min', 'three');
 SELECT mailroom_mark_sent(ARRAY[1]::bigint[], claimant => 'one');
 SELECT id, group_key FROM mailroom_claim(9);
 SELECT mailroom_mark_sent(ARRAY[2]::bigint[], claimant => 'one');
@@ -216,11 +216,44 @@ SELECT count(*) FROM mailroom_claim();
 SELECT id, data, state, last_error, claimed_by FROM outbox ORDER BY id;
 SELECT mailroom_retry(1);
 
+-- When to claim next: never, at once, when a lease ends or ended, when a mail becomes due; infinity is no time.
+CALL pg_temp.start_over();
+SELECT mailroom_next_due();
+SELECT pg_temp.put(1);
+SELECT mailroom_next_due() <= clock_timestamp() AS at_once;
+SELECT id FROM mailroom_claim(1, '1 h', 'me');
+SELECT mailroom_next_due() = claimed_until AS when_it_lapses FROM outbox;
+SELECT mailroom_extend(1, '10 min', 'me');
+SELECT mailroom_next_due() = claimed_until AND claimed_until < now() + interval '11 min' AS sooner FROM outbox;
+CALL pg_temp.lapse('{1}');
+SELECT mailroom_next_due() <= clock_timestamp() AS at_once;
+SELECT mailroom_mark_sent(1, claimant => 'me');
+SELECT mailroom_next_due();
+SELECT pg_temp.put(1, 5::smallint, NULL, 'infinity');
+SELECT mailroom_next_due();
+SELECT pg_temp.put(1, 5::smallint, NULL, now() + interval '1 h');
+SELECT mailroom_next_due() BETWEEN now() + interval '30 min' AND now() + interval '1 h' AS within_the_hour;
+-- What is due of a group that somebody holds waits for the holder.
+SELECT pg_temp.put(3, 0::smallint, 'g');
+SELECT id FROM mailroom_claim_group(2, '10 min', 'me');
+SELECT mailroom_next_due() = claimed_until AS when_it_lapses FROM outbox WHERE id = 4;
+SELECT id FROM mailroom_claim(9);
+SELECT id FROM mailroom_claim_group(group_key => 'g');
+SELECT mailroom_mark_sent(ARRAY[4, 5]::bigint[], claimant => 'me');
+SELECT mailroom_next_due() <= clock_timestamp() AS at_once;
+SELECT id FROM mailroom_claim_group(9);
+-- A claim of a group that lapsed is not to be had again, and holds the group no more.
+SELECT pg_temp.put(1, 0::smallint, 'g');
+CALL pg_temp.lapse('{6}');
+SELECT mailroom_extend(6, '1 h', session_user || '/' || pg_backend_pid());
+SELECT id, attempts FROM mailroom_claim_group(group_key => 'g');
+
 -- What is refused.
 SELECT mailroom_claim(0);
 SELECT mailroom_claim(-1);
 SELECT mailroom_claim(1, '0');
-SELECT mailroom_claim_group('-1 s');
+SELECT mailroom_claim_group(0);
+SELECT mailroom_claim_group(1, '-1 s');
 SELECT mailroom_extend(1, '0');
 SELECT mailroom_purge(0);
 SELECT mailroom_purge(NULL);

@@ -77,7 +77,8 @@ SELECT subject FROM mailroom_preview('y', '{"kind": "k", "message_id": "m", "rec
 INSERT INTO templates (kind, locale, subject, body_text) VALUES
     ('fails', 'en', 'S', E'Hello\n{{ login | int }}'),
     ('endless', 'en', 'S', '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}'),
-    ('long', 'en', 'S', '{% for a in range(2000) %}{{ login * 1000 }}{% endfor %}'),
+    ('long', 'en', 'S', '{% for a in range(2000) %}' || repeat('x', 1000) || '{% endfor %}'),
+    ('growing', 'en', 'S', repeat('{% set login = login ~ login %}', 60)),
     ('lines', 'en', '{{ login }}', 'T');
 INSERT INTO outbox (kind, recipients, subject, body_text, body_html, data, expires_at, message_id) VALUES
     ('w', '{a@example.com}', NULL, NULL, NULL, '{"name": "Ann", "count": 2}', NULL, 'c0ffee00-0000-0000-0000-000000000000'),
@@ -91,6 +92,7 @@ INSERT INTO outbox (kind, recipients, subject, body_text, body_html, data, expir
     ('fails', '{a@example.com}', NULL, NULL, NULL, '{"login": "s3cret"}', NULL, DEFAULT),
     ('endless', '{a@example.com}', NULL, NULL, NULL, '{"login": "s3cret"}', NULL, DEFAULT),
     ('long', '{a@example.com}', NULL, NULL, NULL, '{"login": "s"}', NULL, DEFAULT),
+    ('growing', '{a@example.com}', NULL, NULL, NULL, '{"login": "s3cret"}', NULL, DEFAULT),
     ('lines', '{a@example.com}', NULL, NULL, NULL, '{"login": "s3\ncret"}', NULL, DEFAULT),
     ('x', '{a@example.com}', NULL, NULL, NULL, '{"login": "s3cret"}', NULL, DEFAULT),
     ('x', '{a@example.com}', NULL, NULL, NULL, ('{"v": ' || repeat('[', 200) || repeat(']', 200) || '}')::jsonb, NULL, DEFAULT),

@@ -1,0 +1,117 @@
+-- Groups: mails of one group_key are in the hands of one claimant at a time.
+--
+-- A group is held while a claim of any of its rows is in force, which is asked once a call and group, under the lock
+-- of that group. Invariants: two claimants never hold rows of one group (I2), and neither waits for the other (I3);
+-- rows of groups that are held are stepped over without a look at the claims, and are counted, so that they hide
+-- nothing that comes after them (I4).
+
+CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer) RETURNS text[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    locked text[];
+BEGIN
+    -- Whoever claims of a group holds this lock until its claim is committed or gone. Whoever gets it looks
+    -- again, in a new statement and hence with a snapshot that has what the holder before committed: one
+    -- statement that did both could see the group as it was before that. Claims that lapsed hold nothing; and so
+    -- the look steps over those claims only, dead ones too, that were made within a lease.
+    SELECT array_agg(c.group_key)
+    INTO locked
+    FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) LIMIT row_limit) c
+    WHERE pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(c.group_key));
+    RETURN ARRAY(
+        SELECT l.group_key
+        FROM unnest(locked) l (group_key)
+        WHERE NOT EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.group_key = l.group_key
+              AND o.claimed_until > clock_timestamp()
+        )
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
+    'Internal. Those of the groups, so many at most, of which no claim is in force; none will be by anybody else before this transaction ends. Needs READ COMMITTED.';
+
+CREATE FUNCTION @extschema@._pick_group(wanted text, moment timestamptz, row_limit integer) RETURNS tid[]
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+    SELECT array_agg(s.place)
+    FROM (
+        SELECT o.ctid AS place
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.group_key = wanted
+          AND o.send_at <= moment
+        ORDER BY o.priority, o.send_at, o.id
+        LIMIT row_limit
+        FOR UPDATE SKIP LOCKED
+    ) s
+$$;
+COMMENT ON FUNCTION @extschema@._pick_group(text, timestamptz, integer) IS
+    'Internal. Locks the first due rows of a group, so many at most (NULL: all), and returns their places; NULL if there are none.';
+
+CREATE FUNCTION @extschema@.mailroom_claim_group(
+    batch_limit integer DEFAULT NULL,
+    lease interval DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    group_key text DEFAULT NULL
+)
+    RETURNS SETOF @extschema@.outbox
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    wanted text := mailroom_claim_group.group_key;
+    term CONSTANT interval := @extschema@._term(lease);
+    moment CONSTANT timestamptz := clock_timestamp();
+    first tid[];
+    judged record;
+BEGIN
+    IF batch_limit < 1 THEN
+        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for all that is due of the group.'::text);
+    END IF;
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE feature_not_supported USING
+            MESSAGE = 'groups can be claimed only in a READ COMMITTED transaction',
+            DETAIL = format('This one is %s and cannot see who claimed a group since it began.', upper(current_setting('transaction_isolation'))),
+            HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+    IF wanted IS NULL THEN
+        SELECT g.places INTO first FROM @extschema@._gather(true, 1, moment) g;
+        SELECT o.group_key INTO wanted FROM @extschema@.outbox o WHERE o.ctid = ANY (first);
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+    ELSE
+        PERFORM @extschema@._pass_gate();
+        PERFORM @extschema@._take_back(@extschema@._due_leases(false, moment), moment, 1000);
+        -- Before its rows are locked: they may be any number, and somebody else's to claim next.
+        IF @extschema@._free_groups(ARRAY[wanted], 1) = '{}' THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT j.*
+    INTO judged
+    FROM @extschema@._judge(@extschema@._pick_group(wanted, moment, batch_limit), moment, 1) j;
+    IF judged.places <> '{}' THEN
+        PERFORM @extschema@._claimed(moment + term);
+    END IF;
+    RETURN QUERY
+    SELECT c.*
+    FROM @extschema@._lease_out(
+        judged.places, judged.ids, judged.subjects, judged.texts, judged.htmls,
+        @extschema@._claimant(claimant), moment, term
+    ) c;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text) IS
+    'Claims the due mails of one group, up to batch_limit (default: all) for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them in that order. A group of which a claim is in force is passed over. Settle each as after mailroom_claim; the group is free again, for what is left of it too, when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, with the exceptions of mailroom_claim. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 0A000 in an isolation level above READ COMMITTED.';

@@ -1,0 +1,426 @@
+//! What a template may say: its syntax tree, with a meter around all that makes or compares values.
+//!
+//! The tree that the engine's parser makes is built anew. What the language has and mail does not need is refused
+//! here, and so are names that nothing stands behind, each with its place. Raw text is written as a value, so that it
+//! is counted wherever it is written to. Nothing that could grow is left for the compiler to work out beforehand.
+
+use minijinja::machinery::ast::{
+    AutoEscape, BinOp, BinOpKind, Call, CallArg, Compare, CompareOp, Const, Do, EmitExpr, Expr,
+    Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List, Map, Set, SetBlock,
+    Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
+};
+use minijinja::machinery::{Span, Token, tokenize};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+
+use super::meter::{FACTOR, MADE, WEIGHED, Words};
+
+/// Words and signs of one expression, up to its innermost part: each may be a level of the tree, and the compiler goes
+/// down all of them.
+const DEPTH_MAX: usize = 250;
+/// Each `elif` is a level of the tree too.
+const ELIF_MAX: usize = 100;
+
+/// Something that a template may not say.
+pub struct Refusal {
+    /// Where it stands.
+    pub span: Span,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl Refusal {
+    fn new(span: Span, what: impl Into<String>) -> Self {
+        Self {
+            span,
+            what: what.into(),
+        }
+    }
+}
+
+/// Refuses what would make a tree too deep. To be asked before anything is parsed; what cannot be read is left to the
+/// parser.
+pub fn check_depth(source: &str) -> Result<(), Refusal> {
+    // For each bracket that is open, how much stands since the last comma: only that can be above what follows.
+    let mut open = vec![0_usize];
+    let mut elifs = 0;
+    for (token, span) in tokenize(source, false, SyntaxConfig::default()).map_while(Result::ok) {
+        match token {
+            Token::VariableStart | Token::BlockStart | Token::TemplateData(_) => open = vec![0],
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => open.push(0),
+            Token::ParenClose | Token::BracketClose | Token::BraceClose if open.len() > 1 => {
+                open.pop();
+            }
+            Token::Ident("elif") => elifs += 1,
+            _ => {}
+        }
+        if let Some(last) = open.last_mut() {
+            *last = if matches!(token, Token::Comma) {
+                0
+            } else {
+                *last + 1
+            };
+        }
+        if open.iter().sum::<usize>() > DEPTH_MAX {
+            let what = format!("more than {DEPTH_MAX} words and signs in one expression");
+            return Err(Refusal::new(span, what));
+        }
+        if elifs > ELIF_MAX {
+            return Err(Refusal::new(span, format!("more than {ELIF_MAX} elif")));
+        }
+    }
+    Ok(())
+}
+
+/// Builds trees.
+pub struct Dialect<'a> {
+    /// What may be named.
+    pub words: &'a Words,
+}
+
+type Built<T> = Result<T, Refusal>;
+
+impl Dialect<'_> {
+    /// The whole of a template.
+    pub fn template<'s>(&self, tree: &Stmt<'s>) -> Built<Stmt<'s>> {
+        self.statement(tree)
+    }
+
+    fn statements<'s>(&self, all: &[Stmt<'s>]) -> Built<Vec<Stmt<'s>>> {
+        all.iter().map(|one| self.statement(one)).collect()
+    }
+
+    fn statement<'s>(&self, statement: &Stmt<'s>) -> Built<Stmt<'s>> {
+        Ok(match statement {
+            Stmt::Template(all) => {
+                let children = self.statements(&all.children)?;
+                Stmt::Template(Spanned::new(Template { children }, all.span()))
+            }
+            Stmt::EmitExpr(emit) => Stmt::EmitExpr(Spanned::new(
+                EmitExpr {
+                    expr: self.emitted(&emit.expr)?,
+                },
+                emit.span(),
+            )),
+            Stmt::EmitRaw(raw) => {
+                let value = Value::from_safe_string(raw.raw.to_owned());
+                let expr = Expr::Const(Spanned::new(Const { value }, raw.span()));
+                Stmt::EmitExpr(Spanned::new(EmitExpr { expr }, raw.span()))
+            }
+            Stmt::ForLoop(each) => Stmt::ForLoop(Spanned::new(
+                ForLoop {
+                    target: self.target(&each.target)?,
+                    iter: self.plain(&each.iter)?,
+                    filter_expr: self.maybe(each.filter_expr.as_ref())?,
+                    recursive: each.recursive,
+                    body: self.statements(&each.body)?,
+                    else_body: self.statements(&each.else_body)?,
+                },
+                each.span(),
+            )),
+            Stmt::IfCond(choice) => Stmt::IfCond(Spanned::new(
+                IfCond {
+                    expr: self.plain(&choice.expr)?,
+                    true_body: self.statements(&choice.true_body)?,
+                    false_body: self.statements(&choice.false_body)?,
+                },
+                choice.span(),
+            )),
+            Stmt::WithBlock(with) => {
+                let assignments: Built<Vec<_>> = with
+                    .assignments
+                    .iter()
+                    .map(|(target, value)| Ok((self.target(target)?, self.plain(value)?)))
+                    .collect();
+                Stmt::WithBlock(Spanned::new(
+                    WithBlock {
+                        assignments: assignments?,
+                        body: self.statements(&with.body)?,
+                    },
+                    with.span(),
+                ))
+            }
+            Stmt::Set(set) => Stmt::Set(Spanned::new(
+                Set {
+                    target: self.target(&set.target)?,
+                    expr: self.plain(&set.expr)?,
+                },
+                set.span(),
+            )),
+            Stmt::SetBlock(set) => Stmt::SetBlock(Spanned::new(
+                SetBlock {
+                    target: self.target(&set.target)?,
+                    filter: self.maybe(set.filter.as_ref())?,
+                    body: self.statements(&set.body)?,
+                },
+                set.span(),
+            )),
+            Stmt::AutoEscape(escape) => Stmt::AutoEscape(Spanned::new(
+                AutoEscape {
+                    enabled: self.plain(&escape.enabled)?,
+                    body: self.statements(&escape.body)?,
+                },
+                escape.span(),
+            )),
+            Stmt::FilterBlock(block) => Stmt::FilterBlock(Spanned::new(
+                FilterBlock {
+                    filter: self.plain(&block.filter)?,
+                    body: self.statements(&block.body)?,
+                },
+                block.span(),
+            )),
+            Stmt::Do(done) => Stmt::Do(Spanned::new(
+                Do {
+                    call: self.call(&done.call)?,
+                },
+                done.span(),
+            )),
+        })
+    }
+
+    /// An expression that is written: a loop that calls itself here goes on writing, and is not a value.
+    fn emitted<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
+        match expression {
+            Expr::Call(call) if is_loop(call) => Ok(Expr::Call(self.call(call)?)),
+            other => self.plain(other),
+        }
+    }
+
+    fn maybe<'s>(&self, expression: Option<&Expr<'s>>) -> Built<Option<Expr<'s>>> {
+        expression.map(|found| self.plain(found)).transpose()
+    }
+
+    fn all<'s>(&self, expressions: &[Expr<'s>]) -> Built<Vec<Expr<'s>>> {
+        expressions.iter().map(|one| self.plain(one)).collect()
+    }
+
+    /// What is assigned to: names, and lists of them.
+    fn target<'s>(&self, target: &Expr<'s>) -> Built<Expr<'s>> {
+        let each = |items: &[Expr<'s>]| items.iter().map(|item| self.target(item)).collect();
+        Ok(match target {
+            Expr::List(list) => {
+                let items: Built<_> = each(&list.items);
+                Expr::List(Spanned::new(List { items: items? }, list.span()))
+            }
+            Expr::Var(name) => Expr::Var(Spanned::new(Var { id: name.id }, name.span())),
+            other => return Err(Refusal::new(other.span(), "cannot be assigned to")),
+        })
+    }
+
+    fn weighed<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
+        Ok(around(WEIGHED, self.plain(expression)?))
+    }
+
+    /// An expression as a tree of its own, metered.
+    fn plain<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
+        Ok(match expression {
+            Expr::Var(name) => Expr::Var(Spanned::new(Var { id: name.id }, name.span())),
+            Expr::Const(found) => {
+                let value = found.value.clone();
+                Expr::Const(Spanned::new(Const { value }, found.span()))
+            }
+            Expr::Slice(slice) => around(
+                MADE,
+                Expr::Slice(Spanned::new(
+                    Slice {
+                        expr: self.weighed(&slice.expr)?,
+                        start: self.maybe(slice.start.as_ref())?,
+                        stop: self.maybe(slice.stop.as_ref())?,
+                        step: self.maybe(slice.step.as_ref())?,
+                    },
+                    slice.span(),
+                )),
+            ),
+            Expr::UnaryOp(unary) => Expr::UnaryOp(Spanned::new(
+                UnaryOp {
+                    op: match unary.op {
+                        UnaryOpKind::Not => UnaryOpKind::Not,
+                        UnaryOpKind::Neg => UnaryOpKind::Neg,
+                    },
+                    expr: self.plain(&unary.expr)?,
+                },
+                unary.span(),
+            )),
+            Expr::BinOp(binary) => self.binary(binary)?,
+            Expr::Compare(compare) => {
+                let ops: Built<Vec<_>> = compare
+                    .ops
+                    .iter()
+                    .map(|next| {
+                        Ok(CompareOp {
+                            op: next.op,
+                            expr: self.weighed(&next.expr)?,
+                        })
+                    })
+                    .collect();
+                let expr = self.weighed(&compare.expr)?;
+                Expr::Compare(Spanned::new(Compare { expr, ops: ops? }, compare.span()))
+            }
+            Expr::IfExpr(choice) => Expr::IfExpr(Spanned::new(
+                IfExpr {
+                    test_expr: self.plain(&choice.test_expr)?,
+                    true_expr: self.plain(&choice.true_expr)?,
+                    false_expr: self.maybe(choice.false_expr.as_ref())?,
+                },
+                choice.span(),
+            )),
+            Expr::Filter(filter) => {
+                known("filter", filter.name, &self.words.filters, filter.span())?;
+                Expr::Filter(Spanned::new(
+                    Filter {
+                        name: filter.name,
+                        expr: self.maybe(filter.expr.as_ref())?,
+                        args: self.arguments(&filter.args, Self::plain)?,
+                    },
+                    filter.span(),
+                ))
+            }
+            Expr::Test(test) => {
+                known("test", test.name, &self.words.tests, test.span())?;
+                // Those without an argument look at what a value is and not at what is in it, but for the two
+                // that look at letters.
+                let looks = !test.args.is_empty() || matches!(test.name, "lower" | "upper");
+                Expr::Test(Spanned::new(
+                    Test {
+                        name: test.name,
+                        expr: if looks {
+                            self.weighed(&test.expr)?
+                        } else {
+                            self.plain(&test.expr)?
+                        },
+                        args: self.arguments(&test.args, Self::weighed)?,
+                    },
+                    test.span(),
+                ))
+            }
+            Expr::GetAttr(get) => Expr::GetAttr(Spanned::new(
+                GetAttr {
+                    expr: self.plain(&get.expr)?,
+                    name: get.name,
+                },
+                get.span(),
+            )),
+            Expr::GetItem(get) => Expr::GetItem(Spanned::new(
+                GetItem {
+                    expr: self.plain(&get.expr)?,
+                    subscript_expr: self.weighed(&get.subscript_expr)?,
+                },
+                get.span(),
+            )),
+            Expr::Call(call) => around(MADE, Expr::Call(self.call(call)?)),
+            Expr::List(list) => self.container(
+                list.items.is_empty(),
+                Expr::List(Spanned::new(
+                    List {
+                        items: self.all(&list.items)?,
+                    },
+                    list.span(),
+                )),
+            ),
+            Expr::Tuple(tuple) => self.container(
+                tuple.items.is_empty(),
+                Expr::Tuple(Spanned::new(
+                    Tuple {
+                        items: self.all(&tuple.items)?,
+                    },
+                    tuple.span(),
+                )),
+            ),
+            Expr::Map(map) => self.container(
+                map.keys.is_empty(),
+                Expr::Map(Spanned::new(
+                    Map {
+                        keys: self.all(&map.keys)?,
+                        values: self.all(&map.values)?,
+                    },
+                    map.span(),
+                )),
+            ),
+        })
+    }
+
+    fn binary<'s>(&self, binary: &Spanned<BinOp<'s>>) -> Built<Expr<'s>> {
+        use BinOpKind::{
+            Add, Concat, Div, Eq, FloorDiv, Gt, Gte, In, Lt, Lte, Mul, Ne, Pow, Rem, ScAnd, ScOr,
+            Sub,
+        };
+        let (left, right) = (self.plain(&binary.left)?, self.plain(&binary.right)?);
+        let op = binary.op;
+        let with =
+            |left, right| Expr::BinOp(Spanned::new(BinOp { op, left, right }, binary.span()));
+        Ok(match op {
+            ScAnd | ScOr => with(left, right),
+            // These know numbers only.
+            Sub | Div | FloorDiv | Rem | Pow => with(left, right),
+            Mul => with(around(FACTOR, left), around(FACTOR, right)),
+            Add | Concat => around(MADE, with(around(WEIGHED, left), around(WEIGHED, right))),
+            Eq | Ne | Lt | Lte | Gt | Gte | In => {
+                with(around(WEIGHED, left), around(WEIGHED, right))
+            }
+        })
+    }
+
+    fn call<'s>(&self, call: &Spanned<Call<'s>>) -> Built<Spanned<Call<'s>>> {
+        if let Expr::Var(name) = &call.expr {
+            // A loop that is `recursive` is called by this name.
+            if name.id != "loop" {
+                known("function", name.id, &self.words.functions, name.span())?;
+            }
+        }
+        let expr = self.plain(&call.expr)?;
+        let args = self.arguments(&call.args, Self::weighed)?;
+        Ok(Spanned::new(Call { expr, args }, call.span()))
+    }
+
+    fn arguments<'s>(
+        &self,
+        args: &[CallArg<'s>],
+        build: fn(&Self, &Expr<'s>) -> Built<Expr<'s>>,
+    ) -> Built<Vec<CallArg<'s>>> {
+        args.iter()
+            .map(|arg| match arg {
+                CallArg::Pos(value) => Ok(CallArg::Pos(build(self, value)?)),
+                CallArg::Kwarg(name, value) => Ok(CallArg::Kwarg(name, build(self, value)?)),
+                CallArg::PosSplat(value) | CallArg::KwargSplat(value) => Err(Refusal::new(
+                    value.span(),
+                    "arguments must be written one by one",
+                )),
+            })
+            .collect()
+    }
+
+    /// Empty ones stay constants, which is what defaults are made of.
+    fn container<'s>(&self, is_empty: bool, container: Expr<'s>) -> Expr<'s> {
+        if is_empty {
+            container
+        } else {
+            around(MADE, container)
+        }
+    }
+}
+
+fn is_loop(call: &Spanned<Call<'_>>) -> bool {
+    matches!(&call.expr, Expr::Var(name) if name.id == "loop")
+}
+
+/// Has a value pass a filter of the meter's.
+fn around<'s>(filter: &'static str, expression: Expr<'s>) -> Expr<'s> {
+    let span = expression.span();
+    Expr::Filter(Spanned::new(
+        Filter {
+            name: filter,
+            expr: Some(expression),
+            args: Vec::new(),
+        },
+        span,
+    ))
+}
+
+fn known(sort: &str, name: &str, words: &[&str], span: Span) -> Built<()> {
+    // As the engine reads them: `divisible by` is `divisibleby`.
+    let name: String = name.split_ascii_whitespace().collect();
+    if words.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(Refusal::new(span, format!("there is no {sort} \"{name}\"")))
+}

@@ -1,0 +1,326 @@
+//! What a template does to values, under a meter: its filters, tests and functions, and the writing of values.
+//!
+//! Steps alone bound nothing, for one step can double a value, and one filter can compare each element with each
+//! other. So everything that makes, compares or writes values pays before it works, by how much there is to look
+//! at, and again for what came out; what is lazy is made real at once, lest it cost somebody later. The fund is
+//! [`WORK`] for each part of a mail. It is no clock: the same mail must not fail because the server is busy.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
+use minijinja::{filters, functions, tests};
+
+/// What one part of a mail may use up: an octet of a string costs one, a value [`NODE`].
+const WORK: u64 = 32 * 1024 * 1024;
+/// About what a value takes in memory besides the octets of a string.
+const NODE: u64 = 32;
+/// Lists in lists. The variables come from JSON, whose parser goes down 128.
+const NESTING_MAX: usize = 200;
+
+/// Has a value weighed before something is done with it.
+pub const WEIGHED: &str = "weighed";
+/// Has what an operation made weighed, and made real if it is lazy.
+pub const MADE: &str = "made";
+/// Lets only a number pass: what else can be multiplied grows by it.
+pub const FACTOR: &str = "factor";
+
+/// What is left of a part's fund.
+#[derive(Clone, Default)]
+pub struct Meter(Arc<AtomicU64>);
+
+impl Meter {
+    /// Starts another part.
+    pub fn refill(&self) {
+        self.0.store(WORK, Ordering::Relaxed);
+    }
+
+    fn charge(&self, cost: u64) -> Result<(), Error> {
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(cost), Ordering::Relaxed);
+        if cost > left {
+            return Err(Error::from(ErrorKind::OutOfFuel));
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// Charges for a value with all that is in it, as often as it is in there, and says how much it was.
+    fn weigh(&self, value: &Value) -> Result<u64, Error> {
+        self.weigh_within(value, 0)
+    }
+
+    fn weigh_within(&self, value: &Value, depth: usize) -> Result<u64, Error> {
+        let octets = match value.kind() {
+            ValueKind::String => value.as_str().map_or(0, str::len),
+            ValueKind::Bytes => value.as_bytes().map_or(0, <[u8]>::len),
+            _ => 0,
+        };
+        let mut weight = NODE.saturating_add(octets as u64);
+        self.charge(weight)?;
+        if depth >= NESTING_MAX {
+            return Err(Error::from(ErrorKind::OutOfFuel));
+        }
+        match value.kind() {
+            ValueKind::Seq | ValueKind::Iterable => {
+                for item in value.try_iter()? {
+                    weight = weight.saturating_add(self.weigh_within(&item, depth + 1)?);
+                }
+            }
+            ValueKind::Map => {
+                let pairs = value.as_object().and_then(|map| map.try_iter_pairs());
+                for (key, item) in pairs.into_iter().flatten() {
+                    weight = weight.saturating_add(self.weigh_within(&key, depth + 1)?);
+                    weight = weight.saturating_add(self.weigh_within(&item, depth + 1)?);
+                }
+            }
+            _ => {}
+        }
+        Ok(weight)
+    }
+
+    /// Charges for what came out of an operation, and makes it real: lazy values in lazy values would be worked
+    /// out anew, one inside the other, each time somebody looks.
+    fn made(&self, value: Value) -> Result<Value, Error> {
+        let value = if value.kind() == ValueKind::Iterable {
+            let items: Result<Vec<Value>, Error> = value
+                .try_iter()?
+                .map(|item| self.charge(NODE).map(|()| item))
+                .collect();
+            Value::from(items?)
+        } else {
+            value
+        };
+        self.weigh(&value)?;
+        Ok(value)
+    }
+
+    /// Charges for a filter: for all it is given, and for its arguments once more for each element, because each is
+    /// compared with, looked up in, or joined by them.
+    fn admit(&self, order: Order, args: &[Value]) -> Result<(), Error> {
+        let Some((first, others)) = args.split_first() else {
+            return Ok(());
+        };
+        let weight = self.weigh(first)?;
+        let mut rest: u64 = 0;
+        for other in others {
+            rest = rest.saturating_add(self.weigh(other)?);
+        }
+        let count = match first.kind() {
+            ValueKind::String => first.as_str().map_or(0, str::len),
+            _ => first.len().unwrap_or(0),
+        } as u64;
+        self.charge(count.saturating_add(1).saturating_mul(rest))?;
+        if order == Order::Compares {
+            // Each comparison may copy both sides to fold their case; the longest may be part of each.
+            let rounds = u64::from(count.checked_ilog2().unwrap_or(0) + 1);
+            let longest = longest(first).min(weight);
+            self.charge(count.saturating_mul(rounds).saturating_mul(longest))?;
+        }
+        Ok(())
+    }
+}
+
+/// The weight of the longest string in a value that was weighed, or of what else there is to compare.
+fn longest(value: &Value) -> u64 {
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => value
+            .try_iter()
+            .into_iter()
+            .flatten()
+            .map(|item| longest(&item))
+            .max()
+            .unwrap_or(0),
+        ValueKind::Map => value
+            .as_object()
+            .and_then(|map| map.try_iter_pairs())
+            .into_iter()
+            .flatten()
+            .map(|(key, item)| longest(&key).max(longest(&item)))
+            .max()
+            .unwrap_or(0),
+        _ => value.as_str().map_or(0, str::len) as u64 + NODE,
+    }
+}
+
+/// How a filter goes about its input.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Looks at nothing but what it returns: costs nothing.
+    Picks,
+    /// Goes through it.
+    Reads,
+    /// Compares its elements with each other.
+    Compares,
+}
+
+/// The names that templates know, and what stands behind them.
+pub struct Words {
+    /// Filters.
+    pub filters: Vec<&'static str>,
+    /// Tests.
+    pub tests: Vec<&'static str>,
+    /// Functions.
+    pub functions: Vec<&'static str>,
+}
+
+/// Gives an environment everything that a template may name. What is not here does not exist: what makes much out
+/// of little (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), or shows all there is (`pprint`, `debug`).
+pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
+    let mut words = Words {
+        filters: Vec::new(),
+        tests: Vec::new(),
+        functions: vec!["range"],
+    };
+    let mut filter = |order: Order, name: &'static str, function: Value| {
+        let meter = meter.clone();
+        words.filters.push(name);
+        environment.add_filter(
+            name,
+            move |state: &mut State, args: Rest<ValueOrKwargs>| -> Result<Value, Error> {
+                let args = args.into_values();
+                if order == Order::Picks {
+                    return function.call(state, &args);
+                }
+                meter.admit(order, &args)?;
+                meter.made(function.call(state, &args)?)
+            },
+        );
+    };
+    macro_rules! filters {
+        ($order:ident: $($name:ident)*) => {
+            $(filter(Order::$order, stringify!($name), Value::from_function(filters::$name));)*
+        };
+    }
+    filters!(Picks: abs attr bool default first float int length round);
+    filters!(Reads: capitalize escape items join last lines list lower map reject rejectattr replace reverse safe
+        select selectattr split string title trim upper urlencode);
+    filters!(Compares: dictsort groupby max min sort unique);
+    filter(Order::Picks, "count", Value::from_function(filters::length));
+    filter(Order::Picks, "d", Value::from_function(filters::default));
+    filter(Order::Reads, "e", Value::from_function(filters::escape));
+    filter(Order::Reads, "sum", Value::from_function(sum));
+
+    macro_rules! tests {
+        ($($name:literal: $function:ident,)*) => {
+            $(
+                words.tests.push($name);
+                environment.add_test($name, tests::$function);
+            )*
+        };
+    }
+    tests!(
+        "!=": is_ne, "<": is_lt, "<=": is_le, "==": is_eq, ">": is_gt, ">=": is_ge, "boolean": is_boolean,
+        "defined": is_defined, "divisibleby": is_divisibleby, "endingwith": is_endingwith, "eq": is_eq,
+        "equalto": is_eq, "escaped": is_safe, "even": is_even, "false": is_false, "float": is_float, "ge": is_ge,
+        "greaterthan": is_gt, "gt": is_gt, "in": is_in, "int": is_integer, "integer": is_integer,
+        "iterable": is_iterable, "le": is_le, "lessthan": is_lt, "lower": is_lower, "lt": is_lt,
+        "mapping": is_mapping, "ne": is_ne, "none": is_none, "number": is_number, "odd": is_odd, "safe": is_safe,
+        "sameas": is_sameas, "sequence": is_sequence, "startingwith": is_startingwith, "string": is_string,
+        "true": is_true, "undefined": is_undefined, "upper": is_upper,
+    );
+
+    // What the dialect puts around operations. Not among the words, so that no template can name them.
+    let ours = meter.clone();
+    environment.add_filter(WEIGHED, move |value: &Value| -> Result<Value, Error> {
+        ours.weigh(value)?;
+        Ok(value.clone())
+    });
+    let ours = meter.clone();
+    environment.add_filter(MADE, move |value: &Value| ours.made(value.clone()));
+    environment.add_filter(FACTOR, |value: &Value| -> Result<Value, Error> {
+        if value.is_number() || value.is_undefined() {
+            return Ok(value.clone());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "only numbers can be multiplied",
+        ))
+    });
+    let ours = meter.clone();
+    environment.add_function(
+        "range",
+        move |lower: isize, upper: Option<isize>, step: Option<isize>| -> Result<Value, Error> {
+            ours.made(functions::range(lower, upper, step)?)
+        },
+    );
+    let ours = meter.clone();
+    environment.set_formatter(move |out, state, value| format_value(&ours, out, state, value));
+    words
+}
+
+/// Adds up numbers. Not given a start: adding strings one by one copies the first as often as there are others.
+fn sum(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let args = args.into_values();
+    let (places, names): (&[Value], Kwargs) = from_args(&args)?;
+    if places.len() > 2 || names.has("start") {
+        return Err(Error::from(ErrorKind::TooManyArguments));
+    }
+    Value::from_function(filters::sum).call(state, &args)
+}
+
+/// Writes a value into a part. A null is refused like a variable that is not there: nobody wants to be addressed
+/// as "none". In HTML the five characters with a meaning are escaped; unlike the engine's own escaping this one
+/// leaves slashes alone, for the sake of those who look for links in the source.
+fn format_value(
+    meter: &Meter,
+    out: &mut Output,
+    state: &mut State,
+    value: &Value,
+) -> Result<(), Error> {
+    if value.is_none() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    meter.charge(NODE)?;
+    let escape = matches!(state.auto_escape(), AutoEscape::Html) && !value.is_safe();
+    let mut writer = Metered { out, meter, escape };
+    let written = match value.as_str() {
+        Some(text) => writer.write_str(text),
+        None => write!(writer, "{value}"),
+    };
+    written.map_err(|_| {
+        Error::from(if meter.is_empty() {
+            ErrorKind::OutOfFuel
+        } else {
+            ErrorKind::WriteFailure
+        })
+    })
+}
+
+/// Writes until the meter is empty, whatever is written and to where: it may be captured.
+struct Metered<'a, 'b> {
+    out: &'a mut Output<'b>,
+    meter: &'a Meter,
+    escape: bool,
+}
+
+impl Write for Metered<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.meter
+            .charge(text.len() as u64)
+            .map_err(|_| fmt::Error)?;
+        if !self.escape {
+            return self.out.write_str(text);
+        }
+        let mut rest = text;
+        while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
+            let (before, special) = rest.split_at(at);
+            let (escaped, after) = match special.as_bytes().first() {
+                Some(b'&') => ("&amp;", 1),
+                Some(b'<') => ("&lt;", 1),
+                Some(b'>') => ("&gt;", 1),
+                Some(b'"') => ("&quot;", 1),
+                _ => ("&#39;", 1),
+            };
+            self.out.write_str(before)?;
+            self.out.write_str(escaped)?;
+            rest = special.get(after..).unwrap_or("");
+        }
+        self.out.write_str(rest)
+    }
+}
