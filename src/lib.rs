@@ -98,7 +98,8 @@ extension_sql_file!(
     name = "send",
     requires = ["templates"]
 );
-extension_sql_file!("../sql/45_claim.sql", name = "claim", requires = ["send"]);
+extension_sql_file!("../sql/44_gather.sql", name = "gather", requires = ["send"]);
+extension_sql_file!("../sql/45_claim.sql", name = "claim", requires = ["gather"]);
 extension_sql_file!(
     "../sql/46_settle.sql",
     name = "settle",

@@ -13,7 +13,7 @@ use minijinja::machinery::{Span, Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 
-use super::meter::{FACTOR, MADE, WEIGHED, Words};
+use super::meter::{FACTOR, MADE, PICKED, WEIGHED, Words};
 
 /// Words and signs of one expression, up to its innermost part: each may be a level of the tree, and the compiler goes
 /// down all of them.
@@ -302,7 +302,7 @@ impl Dialect<'_> {
             )),
             Expr::GetItem(get) => Expr::GetItem(Spanned::new(
                 GetItem {
-                    expr: self.plain(&get.expr)?,
+                    expr: around(PICKED, self.plain(&get.expr)?),
                     subscript_expr: self.weighed(&get.subscript_expr)?,
                 },
                 get.span(),

@@ -24,6 +24,8 @@ const NESTING_MAX: usize = 200;
 pub const WEIGHED: &str = "weighed";
 /// Has what an operation made weighed, and made real if it is lazy.
 pub const MADE: &str = "made";
+/// Has the outside of a value weighed before something is picked from it.
+pub const PICKED: &str = "picked";
 /// Lets only a number pass: what else can be multiplied grows by it.
 pub const FACTOR: &str = "factor";
 
@@ -82,6 +84,11 @@ impl Meter {
             _ => {}
         }
         Ok(weight)
+    }
+
+    /// Charges for a look at a string, whose length and letters have to be counted, or at the outside of a list.
+    fn pick(&self, value: &Value) -> Result<(), Error> {
+        self.charge(NODE.saturating_add(value.as_str().map_or(0, str::len) as u64))
     }
 
     /// Charges for what came out of an operation, and makes it real: lazy values in lazy values would be worked
@@ -151,7 +158,7 @@ fn longest(value: &Value) -> u64 {
 /// How a filter goes about its input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Looks at nothing but what it returns: costs nothing.
+    /// Looks at none of what is in a list, but may go through a string.
     Picks,
     /// Goes through it.
     Reads,
@@ -185,6 +192,7 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
             move |state: &mut State, args: Rest<ValueOrKwargs>| -> Result<Value, Error> {
                 let args = args.into_values();
                 if order == Order::Picks {
+                    args.iter().try_for_each(|arg| meter.pick(arg))?;
                     return function.call(state, &args);
                 }
                 meter.admit(order, &args)?;
@@ -229,6 +237,11 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
     let ours = meter.clone();
     environment.add_filter(WEIGHED, move |value: &Value| -> Result<Value, Error> {
         ours.weigh(value)?;
+        Ok(value.clone())
+    });
+    let ours = meter.clone();
+    environment.add_filter(PICKED, move |value: &Value| -> Result<Value, Error> {
+        ours.pick(value)?;
         Ok(value.clone())
     });
     let ours = meter.clone();

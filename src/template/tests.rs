@@ -270,6 +270,9 @@ fn nothing_takes_the_servers_memory_or_time() {
         "{% for i in range(60000) %}{{ 'x' if 'b' in long }}{% endfor %}".to_owned(),
         "{% for i in range(60000) %}{{ 'x' if long is endingwith(long) }}{% endfor %}".to_owned(),
         "{% for i in range(60000) %}{% set a = long | upper %}{% endfor %}".to_owned(),
+        "{% for i in range(60000) %}{{ 'x' if long | length == 1 }}{% endfor %}".to_owned(),
+        "{% for i in range(60000) %}{{ long | float(0) }}{% endfor %}".to_owned(),
+        "{% for i in range(60000) %}{{ 'x' if long[999999] == 'b' }}{% endfor %}".to_owned(),
         "{% for i in range(60000) %}{% set a = range(100000) | list %}{% endfor %}".to_owned(),
         // Values in values, and what is lazy in what is lazy.
         "{% set a = 1 %}".to_owned() + &again("{% set a = [a] %}", 12_000) + "{{ a }}",
