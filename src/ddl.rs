@@ -1,4 +1,4 @@
-//! Making way for statements that need a database to themselves, and noticing DROP EXTENSION.
+//! Making way for statements that need a database to themselves, and noticing DROP and ALTER EXTENSION.
 //!
 //! DROP DATABASE, ALTER DATABASE … RENAME or SET TABLESPACE, and CREATE DATABASE … TEMPLATE fail while
 //! another process is connected. The server itself waits five seconds for others to go, so it is enough to
@@ -235,15 +235,19 @@ unsafe extern "C-unwind" fn object_access(
         if let Some(next) = NEXT_ACCESS.get() {
             next(access, class, object, sub_object, argument);
         }
-        if access == pg_sys::ObjectAccessType::OAT_DROP && class == pg_sys::ExtensionRelationId {
-            extension_dropped(object);
+        let changes = matches!(
+            access,
+            pg_sys::ObjectAccessType::OAT_DROP | pg_sys::ObjectAccessType::OAT_POST_ALTER
+        );
+        if changes && class == pg_sys::ExtensionRelationId {
+            extension_changed(object);
         }
     }
 }
 
-/// Has the worker find out at once, if the transaction commits, that the extension is gone.
+/// Has the worker find out at once, if the transaction commits, that the extension is gone or was updated.
 #[pg_guard]
-unsafe extern "C-unwind" fn extension_dropped(extension: pg_sys::Oid) {
+unsafe extern "C-unwind" fn extension_changed(extension: pg_sys::Oid) {
     // SAFETY: in a transaction; the extension's row is still there.
     let ours = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
     if ours == extension {
