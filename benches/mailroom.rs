@@ -21,8 +21,12 @@ mod alike;
 mod claim;
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
+#[path = "mailroom/deliver.rs"]
+mod deliver;
 #[path = "mailroom/due.rs"]
 mod due;
+#[path = "mailroom/endure.rs"]
+mod endure;
 #[path = "mailroom/enqueue.rs"]
 mod enqueue;
 #[path = "mailroom/flatness.rs"]
@@ -60,6 +64,31 @@ mod table;
 #[path = "mailroom/watch.rs"]
 mod watch;
 
+/// The library's own HTTP client, for what it does without a database.
+#[allow(dead_code, reason = "only what sends is used")]
+#[path = "."]
+mod delivery {
+    #[path = "../src/delivery/guard.rs"]
+    pub mod guard;
+    #[path = "../src/delivery/http.rs"]
+    pub mod http;
+    #[path = "../src/delivery/names.rs"]
+    mod names;
+
+    /// What the client wants of the module of this name.
+    pub mod providers {
+        use bytes::Bytes;
+        use hyper::{HeaderMap, Uri};
+
+        /// As in the library.
+        pub struct Request {
+            pub uri: Uri,
+            pub headers: HeaderMap,
+            pub body: Bytes,
+        }
+    }
+}
+
 use plan::{Effort, Plan};
 use table::Row;
 
@@ -67,7 +96,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 13] = [
+const SUBJECTS: [(&str, Measure); 15] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -80,6 +109,8 @@ const SUBJECTS: [(&str, Measure); 13] = [
     ("redeem", redeem::measure),
     ("requests", requests::measure),
     ("links", links::measure),
+    ("deliver", deliver::measure),
+    ("endure", endure::measure),
     ("rate", rate::measure),
 ];
 

@@ -7,7 +7,7 @@ use postgres::Client;
 use crate::cluster::{self, Cluster};
 
 /// Commits are durable, and no checkpoint falls into a measurement. Tokens outlive the longest run.
-const SETTINGS: [&str; 8] = [
+pub const SETTINGS: [&str; 8] = [
     "fsync = on",
     "synchronous_commit = on",
     "shared_buffers = 1GB",

@@ -35,6 +35,8 @@ pub const BODY_LIMIT: usize = 256 * 1024;
 const IDLE: Duration = Duration::from_secs(20);
 /// How often an HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+/// How long a request waits that a server gave back; doubled each time.
+const FIRST_RETURN: Duration = Duration::from_millis(10);
 const AGENT: &str = concat!("mailroom/", env!("CARGO_PKG_VERSION"));
 
 /// What a client is to be like.
@@ -107,34 +109,52 @@ impl Client {
 
     /// Sends one request and waits for its answer, as long as that may take.
     ///
+    /// A server of HTTP/2 that closes a connection, as each does now and then, tells which requests it never
+    /// looked at: those are sent again, over another connection.
+    ///
     /// # Errors
     /// How far it came.
     pub async fn post(&self, request: Request) -> Result<Reply, Trouble> {
-        let mut outgoing = hyper::Request::new(Full::new(request.body));
-        *outgoing.method_mut() = Method::POST;
-        *outgoing.uri_mut() = request.uri;
-        *outgoing.headers_mut() = request.headers;
-        outgoing
-            .headers_mut()
-            .insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        let connection = capture_connection(&mut outgoing);
-        match tokio::time::timeout(self.timeout, self.exchange(outgoing)).await {
-            Ok(outcome) => outcome,
-            Err(_) if connection.connection_metadata().is_none() => Err(Trouble::Unreached(
-                "timeout before a connection was there".to_owned(),
-            )),
-            Err(_) => Err(Trouble::Unclear(
-                "timeout after the request was written".to_owned(),
-            )),
+        let deadline = tokio::time::Instant::now() + self.timeout;
+        let mut delay = FIRST_RETURN;
+        loop {
+            let mut outgoing = hyper::Request::new(Full::new(request.body.clone()));
+            *outgoing.method_mut() = Method::POST;
+            *outgoing.uri_mut() = request.uri.clone();
+            *outgoing.headers_mut() = request.headers.clone();
+            outgoing
+                .headers_mut()
+                .insert(USER_AGENT, HeaderValue::from_static(AGENT));
+            let connection = capture_connection(&mut outgoing);
+            return match tokio::time::timeout_at(deadline, self.exchange(outgoing)).await {
+                Ok(Err(Failure::Returned)) if tokio::time::Instant::now() + delay < deadline => {
+                    tokio::time::sleep(delay).await;
+                    delay = delay.saturating_mul(2);
+                    continue;
+                }
+                Ok(Err(Failure::Returned)) => Err(Trouble::Unreached(
+                    "the server closes its connections without looking at requests".to_owned(),
+                )),
+                Ok(Err(Failure::Final(trouble))) => Err(trouble),
+                Ok(Ok(reply)) => Ok(reply),
+                Err(_) if connection.connection_metadata().is_none() => Err(Trouble::Unreached(
+                    "timeout before a connection was there".to_owned(),
+                )),
+                Err(_) => Err(Trouble::Unclear(
+                    "timeout after the request was written".to_owned(),
+                )),
+            };
         }
     }
 
-    async fn exchange(&self, outgoing: hyper::Request<Full<Bytes>>) -> Result<Reply, Trouble> {
-        let answer = self
-            .inner
-            .request(outgoing)
-            .await
-            .map_err(|error| trouble(&error))?;
+    async fn exchange(&self, outgoing: hyper::Request<Full<Bytes>>) -> Result<Reply, Failure> {
+        let answer = self.inner.request(outgoing).await.map_err(|error| {
+            if is_returned(&error) {
+                Failure::Returned
+            } else {
+                Failure::Final(trouble(&error))
+            }
+        })?;
         let (head, mut body) = answer.into_parts();
         let mut read = Vec::new();
         while read.len() < BODY_LIMIT && !body.is_end_stream() {
@@ -148,7 +168,7 @@ impl Client {
                 Some(Err(_)) => {
                     let reason =
                         format!("the answer broke off after status {}", head.status.as_u16());
-                    return Err(Trouble::Unclear(reason));
+                    return Err(Failure::Final(Trouble::Unclear(reason)));
                 }
                 None => break,
             }
@@ -159,6 +179,29 @@ impl Client {
             body: read,
         })
     }
+}
+
+/// Why an exchange failed.
+enum Failure {
+    /// The server says that it never looked at the request.
+    Returned,
+    Final(Trouble),
+}
+
+/// Whether the server says that it never looked at the request (RFC 9113, section 8.7): its stream is above the
+/// last one that GOAWAY names, or was refused.
+fn is_returned(error: &legacy::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let reason = error.reason();
+            return error.is_remote()
+                && (error.is_go_away() && reason == Some(h2::Reason::NO_ERROR)
+                    || error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM));
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// How far a request came that failed with this.

@@ -72,11 +72,18 @@ impl Session {
     pub fn extend(&self, claimant: &str, claims: &[Claim]) -> Result<(), Failure> {
         let ids: Vec<i64> = claims.iter().map(|claim| claim.id).collect();
         let attempts: Vec<i32> = claims.iter().map(|claim| claim.attempts).collect();
-        self.call(
-            include_str!("../../../sql/queries/extend_claims.sql"),
-            &[ids.into(), claimant.into(), attempts.into()],
-            |_| Ok(()),
-        )
+        transaction(Some(self.sender), || {
+            self.check_extension()?;
+            Spi::connect_mut(|client| {
+                // Made here, because looking up the type of an array takes a transaction.
+                client.update(
+                    include_str!("../../../sql/queries/extend_claims.sql"),
+                    Some(1),
+                    &[ids.clone().into(), claimant.into(), attempts.clone().into()],
+                )?;
+                Ok(())
+            })
+        })
     }
 
     /// Has the claims lapse that earlier workers of this database left.
