@@ -49,6 +49,8 @@ mod pgbench;
 mod plan;
 #[path = "../tests/post/mod.rs"]
 mod post;
+#[path = "mailroom/rate.rs"]
+mod rate;
 #[path = "../tests/receiver/mod.rs"]
 mod receiver;
 #[path = "mailroom/redeem.rs"]
@@ -94,7 +96,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 14] = [
+const SUBJECTS: [(&str, Measure); 15] = [
     ("enqueue", enqueue::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
@@ -109,6 +111,7 @@ const SUBJECTS: [(&str, Measure); 14] = [
     ("links", links::measure),
     ("deliver", deliver::measure),
     ("endure", endure::measure),
+    ("rate", rate::measure),
 ];
 
 fn main() {

@@ -114,6 +114,17 @@ fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
 }
 
 #[test]
+fn leases_of_what_is_under_way_for_long_are_extended() {
+    let receiver = Receiver::start(|_| Reaction::Late(Duration::from_secs(5), 200));
+    let settings = ["mailroom.lease = '2s'", "mailroom.http_timeout = '60s'"];
+    let mut post = Post::start(&receiver, &settings);
+    post.send(3);
+    post.wait_until_ended(3);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 3);
+    assert_eq!(receiver.requests(), 3, "nothing twice");
+}
+
+#[test]
 fn a_server_stops_promptly_under_load() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);

@@ -134,9 +134,6 @@ pub enum Verdict {
 
 /// How one provider is spoken to.
 pub trait Provider: Send + Sync {
-    /// The value of `mailroom.sender` that chooses it.
-    fn name(&self) -> &'static str;
-
     /// The most messages one request takes; 1 without a batch call that tells of each message.
     fn batch_limit(&self) -> usize {
         1

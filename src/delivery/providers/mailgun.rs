@@ -100,10 +100,6 @@ fn encode(text: &str, out: &mut String) {
 }
 
 impl Provider for Mailgun {
-    fn name(&self) -> &'static str {
-        "mailgun"
-    }
-
     fn is_idempotent(&self) -> bool {
         false
     }

@@ -68,10 +68,6 @@ impl Postmark {
 }
 
 impl Provider for Postmark {
-    fn name(&self) -> &'static str {
-        "postmark"
-    }
-
     fn batch_limit(&self) -> usize {
         BATCH
     }

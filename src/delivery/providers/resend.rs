@@ -82,10 +82,6 @@ fn idempotency_key(messages: &[&Message]) -> String {
 }
 
 impl Provider for Resend {
-    fn name(&self) -> &'static str {
-        "resend"
-    }
-
     fn batch_limit(&self) -> usize {
         BATCH
     }

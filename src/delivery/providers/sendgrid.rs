@@ -90,10 +90,6 @@ fn personalization(message: &Message) -> Value {
 }
 
 impl Provider for SendGrid {
-    fn name(&self) -> &'static str {
-        "sendgrid"
-    }
-
     fn is_idempotent(&self) -> bool {
         false
     }

@@ -180,10 +180,6 @@ fn quoted_twice(text: &str) -> usize {
 }
 
 impl Provider for Ses {
-    fn name(&self) -> &'static str {
-        "ses"
-    }
-
     fn batch_limit(&self) -> usize {
         MOST
     }

@@ -66,10 +66,6 @@ fn key(secret: &str) -> Option<MacKey> {
 }
 
 impl Provider for Webhook {
-    fn name(&self) -> &'static str {
-        "webhook"
-    }
-
     fn is_idempotent(&self) -> bool {
         true
     }

@@ -1,0 +1,77 @@
+//! `mailroom.rate_limit` over the workers of two databases: as much as it says, and never more at once.
+//!
+//! Both have more to send than they may. A receiver notes when each request came in: how many in 30 seconds, and
+//! over all stretches of time how many more than the rate allows in it, which the burst bounds.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::cluster::eventually;
+use crate::plan::Effort;
+use crate::post::Post;
+use crate::receiver::{Receiver, status};
+use crate::table::{Row, Target, Unit};
+
+const RATE: u32 = 100;
+const BURST: u32 = 10;
+
+/// The rows of the rate.
+pub fn measure(effort: Effort) -> Vec<Row> {
+    let seconds: u32 = effort.of(30, 3);
+    let name = format!("{RATE}/s for {seconds} s over two databases: sent / allowed");
+    let mut amount = Row::new(name, Unit::Count).aiming_at(Some(Target::RatioWithin(0.02)));
+    let name = "most in any stretch of time beyond the rate / burst";
+    let mut excess = Row::new(name, Unit::Count).aiming_at(Some(Target::RatioAtMost(1.0)));
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&arrivals);
+    let receiver = Receiver::start(move |request| {
+        log.lock().unwrap().push(request.at);
+        status(200)
+    });
+    let rate = format!("mailroom.rate_limit = {RATE}");
+    let burst = format!("mailroom.rate_burst = {BURST}");
+    let mut post = Post::start(&receiver, &[&rate, &burst]);
+    let mut other = post.cluster.create_database("other");
+    post.cluster.worker("other");
+    let mails = i64::from(RATE * (seconds + 10));
+    other
+        .execute(
+            "SELECT count(mailroom_send('b@example.com', 'Hello ' || i, 'Text')) \
+             FROM generate_series(1, $1::bigint) i",
+            &[&mails],
+        )
+        .unwrap();
+    post.send(mails);
+    // Both are at it, and what was left of the burst is spent.
+    let before = receiver.count() + BURST as usize;
+    eventually("mail to flow", || {
+        (receiver.count() > before).then_some(())
+    });
+    let start = Instant::now();
+    let end = start + Duration::from_secs(seconds.into());
+    std::thread::sleep(end - start);
+    let mut times: Vec<f64> = arrivals
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|at| (start..end).contains(at))
+        .map(|at| at.duration_since(start).as_secs_f64())
+        .collect();
+    times.sort_by(f64::total_cmp);
+    amount.add(times.len() as f64, f64::from(RATE * seconds));
+    excess.add(beyond(&times), BURST.into());
+    vec![amount, excess]
+}
+
+/// The most by which the number of arrivals in a stretch of time, its ends included, is beyond the rate.
+fn beyond(times: &[f64]) -> f64 {
+    let rate = f64::from(RATE);
+    let mut lowest = f64::INFINITY;
+    let mut most = 0.0_f64;
+    for (index, time) in times.iter().enumerate() {
+        let level = index as f64 - rate * time;
+        lowest = lowest.min(level);
+        most = most.max(level - lowest + 1.0);
+    }
+    most
+}
