@@ -75,14 +75,14 @@ fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
         "response": {"status": 429, "headers": {"Retry-After": "3"}},
     }));
     let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 1"]);
-    send(&mut app, &subjects(50));
+    send(&mut app, &subjects(200));
     until_delivered(&mut app);
-    assert_eq!(count(&mut app, "sent"), 50);
+    assert_eq!(count(&mut app, "sent"), 200);
     assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
     let received = wiremock.received(&path);
-    assert_eq!(received.len(), 51);
-    // What is handed over at the very moment at which the answer comes may still go; the rest waits. The journal
-    // has the time at which a request was read, which for the first may be late by a bit.
+    assert_eq!(received.len(), 201);
+    // What was handed over at the very moment at which the answer came may still go, eight mails a slot; the rest
+    // waits. The journal has the time at which a request was read, which for the first may be late by a bit.
     let soon = received
         .iter()
         .filter(|request| request.at - received[0].at < 2_500)
@@ -91,7 +91,7 @@ fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
         .iter()
         .map(|request| request.at - received[0].at)
         .collect();
-    assert!(soon <= 5, "{soon} requests came in the pause: {times:?}");
+    assert!(soon <= 20, "{soon} requests came in the pause: {times:?}");
     scene.audit(&mut [&mut app]);
 }
 

@@ -63,14 +63,19 @@ impl Courier {
         Ok(self.next(now, allowed))
     }
 
-    /// Has what was not sent yet go back.
-    fn stand_down(&mut self) {
+    /// Has the engine give back what it has not sent yet.
+    fn recall(&mut self) {
         if self.away > 0 && !self.recalled {
             self.recalled = true;
             if let Some(engine) = &self.engine {
                 engine.recall();
             }
         }
+    }
+
+    /// Has what was not sent yet go back.
+    fn stand_down(&mut self) {
+        self.recall();
         // A probe is chosen among fresh ones.
         self.empty_bag();
     }
@@ -269,7 +274,9 @@ impl Courier {
                 self.empty_bag();
             }
             Permit::Nothing(until) if until.saturating_sub(now) > SHORT => self.stand_down(),
-            Permit::Nothing(_) | Permit::Probing => {}
+            // What was handed over just before that was known waits here as well.
+            Permit::Nothing(_) => self.recall(),
+            Permit::Probing => {}
         }
     }
 
