@@ -10,6 +10,9 @@
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
+//! | [`trigger`] | row triggers: what they are handed, and how they refuse it |
+//! | [`accounts`] | what every row of `accounts` passes |
+//! | [`tokens`] | what every row of `tokens` passes |
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
@@ -32,6 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
+mod accounts;
 mod address;
 mod batch;
 mod compose;
@@ -56,6 +60,8 @@ mod signing;
 mod sweep;
 mod template;
 mod token;
+mod tokens;
+mod trigger;
 mod wake;
 mod worker;
 
