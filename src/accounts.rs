@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::server;
 use crate::trigger::{
     Answer, Column, Kind, NewRow, VERSION_1, Violation, bytes, characters, is_label,
 };
@@ -14,9 +15,6 @@ const FUNCTION: &str = "_accounts_normalise";
 
 /// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
 const LENGTH_MAX: usize = 254;
-
-/// Seconds from 1970-01-01 to 2000-01-01, where the server's own time starts.
-const EPOCH: i64 = 946_684_800;
 
 /// A rule for a value: the name that its constraint would have, and the remedy.
 type Rule = (&'static CStr, &'static CStr);
@@ -130,9 +128,7 @@ fn stamp(row: &mut NewRow, status: Column, value: pg_sys::Datum) -> Result<(), E
     let suspended_at = time(c"suspended_at")?;
     let unsuspended_at = time(c"unsuspended_at")?;
     let changed_at = time(c"status_changed_at")?;
-    // SAFETY: in a transaction, as every statement is.
-    let now = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
-    let now = Some(pg_sys::Datum::from(now.div_euclid(1_000_000) + EPOCH));
+    let now = Some(pg_sys::Datum::from(server::transaction_epoch()));
     let updating = row.is_update();
     if updating {
         row.set([(changed_at, now)]);

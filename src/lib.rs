@@ -10,9 +10,10 @@
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
-//! | [`trigger`] | row triggers: what they are handed, and how they refuse it |
+//! | [`trigger`] | what triggers are handed, how they refuse a row and run a statement |
 //! | [`accounts`] | what every row of `accounts` passes |
 //! | [`tokens`] | what every row of `tokens` passes |
+//! | [`queueing`] | from a new account to its token and into the queue |
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
@@ -50,6 +51,7 @@ mod launcher;
 mod notify;
 #[cfg(feature = "pg_test")]
 mod pg_test;
+mod queueing;
 mod random;
 mod registry;
 mod retry;

@@ -35,6 +35,15 @@ pub fn now() -> i64 {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
+/// now() of the current transaction, in whole seconds since 1970-01-01.
+pub fn transaction_epoch() -> i64 {
+    /// Seconds from 1970-01-01 to 2000-01-01, where the server's own time starts.
+    const EPOCH: i64 = 946_684_800;
+    // SAFETY: reads a variable of this process; the caller is in a transaction.
+    let now = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
+    now.div_euclid(1_000_000) + EPOCH
+}
+
 /// Asks a process of this server to end, as pg_terminate_backend does; does nothing for 0.
 pub fn terminate(pid: i32) {
     // SAFETY: asks the server first whether this is one of its processes.
