@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::rules::{Rule, email_problem, is_plain_lower_case, login_problem};
 use crate::server;
 use crate::trigger::{
     Answer, Column, Kind, NewRow, VERSION_1, Violation, bytes, characters, is_label,
@@ -13,74 +14,12 @@ use crate::trigger::{
 
 const FUNCTION: &str = "_accounts_normalise";
 
-/// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
-const LENGTH_MAX: usize = 254;
-
-/// A rule for a value: the name that its constraint would have, and the remedy.
-type Rule = (&'static CStr, &'static CStr);
-
-/// The first rule that an email breaks.
-fn email_problem(email: &[u8]) -> Option<Rule> {
-    let at = email.iter().position(|byte| *byte == b'@');
-    let one_at = at.is_some_and(|at| {
-        at > 0 && at + 1 < email.len() && email.iter().rposition(|byte| *byte == b'@') == Some(at)
-    });
-    if !one_at {
-        Some((
-            c"accounts_email_must_contain_an_at_sign",
-            c"Give one address: something, one @, something.",
-        ))
-    } else if email.iter().any(u8::is_ascii_control) {
-        Some((
-            c"accounts_email_must_not_contain_control_characters",
-            c"Give the address without line breaks, tabs and other control characters.",
-        ))
-    } else if email.contains(&b' ') {
-        Some((
-            c"accounts_email_must_not_contain_spaces",
-            c"Give the address alone, without spaces around or within it.",
-        ))
-    } else if email.len() > LENGTH_MAX && characters(email) > LENGTH_MAX {
-        Some((
-            c"accounts_email_must_not_exceed_254_characters",
-            c"An address that mail can be sent to has 254 characters at most.",
-        ))
-    } else {
-        None
-    }
-}
-
-/// The first rule that a login breaks.
-fn login_problem(login: &[u8]) -> Option<Rule> {
-    if login.is_empty() {
-        Some((c"accounts_login_must_not_be_empty", c"Give a name."))
-    } else if login.iter().any(u8::is_ascii_control) {
-        Some((
-            c"accounts_login_must_not_contain_control_characters",
-            c"Give a name without line breaks, tabs and other control characters.",
-        ))
-    } else if login.len() > LENGTH_MAX && characters(login) > LENGTH_MAX {
-        Some((
-            c"accounts_login_must_not_exceed_254_characters",
-            c"Give a name of 254 characters at most.",
-        ))
-    } else {
-        None
-    }
-}
-
-/// Whether lower() leaves this as it is in any locale.
-fn is_plain_lower_case(text: &[u8]) -> bool {
-    text.iter()
-        .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
-}
-
 /// Puts one column into lower case; returns the rule that it breaks. Null is for NOT NULL to refuse.
 fn normalise_column(
     row: &mut NewRow,
     column: Column,
     label: &'static CStr,
-    problem: fn(&[u8]) -> Option<Rule>,
+    problem: fn(&[u8], fn(&[u8]) -> usize) -> Option<Rule>,
 ) -> Option<Violation> {
     let mut value = row.get(column)?;
     // SAFETY: a text.
@@ -93,7 +32,7 @@ fn normalise_column(
         }
     }
     // SAFETY: a text.
-    let (constraint, hint) = problem(unsafe { bytes(&value) })?;
+    let (constraint, hint) = problem(unsafe { bytes(&value) }, characters)?;
     Some(Violation {
         constraint,
         hint,
@@ -205,74 +144,4 @@ unsafe extern "C-unwind" fn _accounts_normalise_wrapper(
 #[unsafe(no_mangle)]
 extern "C" fn pg_finfo__accounts_normalise_wrapper() -> &'static pg_sys::Pg_finfo_record {
     &VERSION_1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn email(text: &str) -> Option<&str> {
-        email_problem(text.as_bytes()).map(|(name, _)| name.to_str().unwrap())
-    }
-
-    #[test]
-    fn an_email_has_one_at_sign_within() {
-        assert_eq!(email("a@b"), None);
-        assert_eq!(email("first.last+tag@exa-mple.com"), None);
-        for bad in ["", "@", "a", "@b", "a@", "a@b@c", "a@@b"] {
-            let name = email(bad);
-            assert_eq!(
-                name,
-                Some("accounts_email_must_contain_an_at_sign"),
-                "{bad}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_email_is_one_word() {
-        for bad in ["a\n@b", "a@b\r\nBcc: c", "a\t@b", "a\x7f@b", "\x01a@b"] {
-            let name = email(bad);
-            let control = Some("accounts_email_must_not_contain_control_characters");
-            assert_eq!(name, control, "{bad:?}");
-        }
-        for bad in [" a@b", "a @b", "a@b "] {
-            let name = email(bad);
-            assert_eq!(
-                name,
-                Some("accounts_email_must_not_contain_spaces"),
-                "{bad:?}"
-            );
-        }
-        // Beyond ASCII nothing is a control character to a database whose encoding is not known here.
-        assert_eq!(email("ü\u{85}@b"), None);
-    }
-
-    #[test]
-    fn lengths_are_bounded() {
-        let long = "a".repeat(252);
-        assert_eq!(email(&format!("{long}@b")), None);
-        assert_eq!(
-            email(&format!("{long}@bc")),
-            Some("accounts_email_must_not_exceed_254_characters")
-        );
-        assert!(login_problem("l".repeat(254).as_bytes()).is_none());
-        assert!(login_problem("l".repeat(255).as_bytes()).is_some());
-    }
-
-    #[test]
-    fn a_login_is_not_empty_and_one_line() {
-        let problem = |text: &str| login_problem(text.as_bytes()).map(|(name, _)| name);
-        assert_eq!(problem(""), Some(c"accounts_login_must_not_be_empty"));
-        let control = Some(c"accounts_login_must_not_contain_control_characters");
-        assert_eq!(problem("a\nb"), control);
-        assert_eq!(problem("Anna Müller"), None);
-    }
-
-    #[test]
-    fn what_lower_leaves_alone() {
-        assert!(is_plain_lower_case(b"a1@example.com"));
-        assert!(!is_plain_lower_case(b"A"));
-        assert!(!is_plain_lower_case("ü".as_bytes()));
-    }
 }

@@ -11,6 +11,7 @@
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
 //! | [`trigger`] | what triggers are handed, how they refuse a row and run a statement |
+//! | [`rules`] | what an email and a login may be in `accounts` (pure) |
 //! | [`accounts`] | what every row of `accounts` passes |
 //! | [`tokens`] | what every row of `tokens` passes |
 //! | [`queueing`] | from a new account to its token and into the queue |
@@ -55,6 +56,7 @@ mod queueing;
 mod random;
 mod registry;
 mod retry;
+mod rules;
 mod scan;
 mod server;
 mod settings;

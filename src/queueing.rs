@@ -47,6 +47,7 @@ thread_local! {
 
 /// What a statement stored, as far as it concerns a trigger.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Found {
     /// Rows that need something.
     count: i64,
@@ -128,6 +129,7 @@ enum Function {
 
 /// The values of an activation token's row, for `issue_one.sql`.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Activation([pg_sys::Datum; 5]);
 
 /// What the defaults of `tokens` give, without an expression to be made ready for each.

@@ -33,6 +33,7 @@ pub struct Violation {
 
 /// What the guarded part of a trigger function leaves to the part without a guard.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct Answer {
     row: pg_sys::HeapTuple,
     refusal: *mut pg_sys::ErrorData,
