@@ -122,6 +122,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_verify(text, @extschema@.token_action, text),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
+    @extschema@._random_uuid(),
     @extschema@._link_base_url(),
     @extschema@._sign(text, bytea, text),
     @extschema@._verify(text, text, text),

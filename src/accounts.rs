@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use crate::rules::{Rule, email_problem, is_plain_lower_case, login_problem};
+use crate::rules::{Check, email_problem, is_plain_lower_case, login_problem};
 use crate::server;
 use crate::trigger::{
     Answer, Column, Kind, NewRow, VERSION_1, Violation, bytes, characters, is_label,
@@ -19,7 +19,7 @@ fn normalise_column(
     row: &mut NewRow,
     column: Column,
     label: &'static CStr,
-    problem: fn(&[u8], fn(&[u8]) -> usize) -> Option<Rule>,
+    problem: Check,
 ) -> Option<Violation> {
     let mut value = row.get(column)?;
     // SAFETY: a text.

@@ -106,13 +106,12 @@ fn unused(rows: &NewRows) -> Result<Found, ErrorReport> {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn find(fcinfo: pg_sys::FunctionCallInfo, function: Function) -> Found {
-    // SAFETY: what the server called with.
-    let found = match function {
-        Function::Issue => {
-            unsafe { NewRows::of(fcinfo, ISSUE) }.and_then(|rows| provisioned(&rows))
-        }
-        Function::Enqueue => unsafe { NewRows::of(fcinfo, ENQUEUE) }.and_then(|rows| unused(&rows)),
+    let (name, look): (_, fn(&NewRows) -> _) = match function {
+        Function::Issue => (ISSUE, provisioned),
+        Function::Enqueue => (ENQUEUE, unused),
     };
+    // SAFETY: what the server called with.
+    let found = unsafe { NewRows::of(fcinfo, name) }.and_then(|rows| look(&rows));
     found.unwrap_or_else(|misused| {
         misused.report(PgLogLevel::ERROR);
         NOTHING

@@ -29,6 +29,9 @@ pub fn fill(buffer: &mut [u8]) -> Result<(), ErrorReport> {
     }
 }
 
+/// Bytes of a UUID.
+const UUID_LEN: usize = 16;
+
 /// Bytes drawn at once: for some 14 tokens.
 const SUPPLY_LEN: usize = 512;
 
@@ -87,6 +90,18 @@ fn _random_secret() -> Result<Vec<u8>, ErrorReport> {
 #[pg_extern(sql = false)]
 fn _random_code() -> Result<String, ErrorReport> {
     code()
+}
+
+#[pg_extern(sql = false)]
+fn _random_uuid() -> Result<pgrx::Uuid, ErrorReport> {
+    Ok(pgrx::Uuid::from_bytes(as_uuid(*take()?)))
+}
+
+/// Random bytes as a UUID of version 4, RFC 9562 section 5.4.
+fn as_uuid(mut bytes: [u8; UUID_LEN]) -> [u8; UUID_LEN] {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
 }
 
 /// A token's secret.
@@ -170,6 +185,14 @@ mod tests {
         supply.take::<4, ()>(1, count).unwrap();
         assert!(supply.take::<4, _>(2, |_| Err(())).is_err());
         assert!(supply.take::<4, _>(1, |_| Err(())).is_err());
+    }
+
+    #[test]
+    fn a_uuid_says_that_it_is_random() {
+        let all = as_uuid([0xff; UUID_LEN]);
+        assert_eq!((all[6], all[8], all[15]), (0x4f, 0xbf, 0xff));
+        let none = as_uuid([0; UUID_LEN]);
+        assert_eq!((none[6], none[8], none[15]), (0x40, 0x80, 0));
     }
 
     #[test]

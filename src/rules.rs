@@ -12,8 +12,14 @@ const LENGTH_MAX: usize = 254;
 /// A rule for a value: the name that its constraint would have, and the remedy.
 pub type Rule = (&'static CStr, &'static CStr);
 
+/// Counts the characters of a text in the server's encoding.
+pub type Count = fn(&[u8]) -> usize;
+
+/// Tells the first rule that a value breaks.
+pub type Check = fn(&[u8], Count) -> Option<Rule>;
+
 /// The first rule that an email breaks.
-pub fn email_problem(email: &[u8], characters: fn(&[u8]) -> usize) -> Option<Rule> {
+pub fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
     let at = email.iter().position(|byte| *byte == b'@');
     let one_at = at.is_some_and(|at| {
         at > 0 && at + 1 < email.len() && email.iter().rposition(|byte| *byte == b'@') == Some(at)
@@ -44,7 +50,7 @@ pub fn email_problem(email: &[u8], characters: fn(&[u8]) -> usize) -> Option<Rul
 }
 
 /// The first rule that a login breaks.
-pub fn login_problem(login: &[u8], characters: fn(&[u8]) -> usize) -> Option<Rule> {
+pub fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
     if login.is_empty() {
         Some((c"accounts_login_must_not_be_empty", c"Give a name."))
     } else if login.iter().any(u8::is_ascii_control) {
