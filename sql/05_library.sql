@@ -18,6 +18,12 @@ CREATE FUNCTION @extschema@._random_code() RETURNS text
 COMMENT ON FUNCTION @extschema@._random_code() IS
     'Internal. Five decimal digits, uniform over 00000 to 99999, from the server''s strong random source.';
 
+CREATE FUNCTION @extschema@._random_uuid() RETURNS uuid
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_random_uuid_wrapper';
+COMMENT ON FUNCTION @extschema@._random_uuid() IS
+    'Internal. As gen_random_uuid(), from bytes that this session has drawn ahead.';
+
 CREATE FUNCTION @extschema@._token_ttl() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_token_ttl_wrapper';

@@ -5,12 +5,15 @@
 -- There is no foreign key: a row whose token is gone is harmless, and the check would make a consumer's
 -- open transaction and the deletion of an account wait for each other.
 
+CREATE DOMAIN @extschema@._lane AS smallint
+    CONSTRAINT pending_lane_is_urgent_or_normal CHECK (VALUE BETWEEN 0 AND 1);
+COMMENT ON DOMAIN @extschema@._lane IS 'Internal. 0: urgent; 1: normal.';
+
 CREATE TABLE @extschema@.pending (
-    lane smallint NOT NULL,
+    lane @extschema@._lane NOT NULL,
     token bigint NOT NULL,
     -- The order of hand-out is the order of this index: one lane after the other, each by token id.
-    CONSTRAINT pending_pkey PRIMARY KEY (lane, token),
-    CONSTRAINT pending_lane_is_urgent_or_normal CHECK (lane IN (0, 1))
+    CONSTRAINT pending_pkey PRIMARY KEY (lane, token)
 ) WITH (
     -- Rows live for seconds. Vacuum by number, whatever the table's size was when it was last analysed.
     autovacuum_vacuum_scale_factor = 0,
@@ -25,32 +28,11 @@ COMMENT ON COLUMN @extschema@.pending.lane IS '0: urgent (password recovery); 1:
 COMMENT ON COLUMN @extschema@.pending.token IS 'tokens.id';
 
 CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE c VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    queued bigint;
-BEGIN
-    IF @extschema@._restores() THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO @extschema@.pending (lane, token)
-    SELECT CASE action WHEN 'password_recovery' THEN 0 ELSE 1 END, id
-    FROM new_tokens
-    WHERE consumed_at IS NULL;
-    GET DIAGNOSTICS queued = ROW_COUNT;
-    IF queued > 0
-        AND @extschema@._announce(
-            queued, EXISTS (SELECT FROM new_tokens WHERE action = 'password_recovery')
-        )
-    THEN
-        PERFORM pg_notify(@extschema@._channel(), '');
-    END IF;
-    RETURN NULL;
-END;
-$$;
+    AS 'MODULE_PATHNAME', '_tokens_enqueue_wrapper';
 COMMENT ON FUNCTION @extschema@._tokens_enqueue() IS
-    'Internal. Queues new tokens and has the worker, or whoever listens on mailroom.channel, woken at COMMIT.';
+    'Internal. Queues new tokens and has the worker, or whoever listens on mailroom.channel, woken at COMMIT. Errors: 39P01 on another table.';
 
 CREATE TRIGGER tokens_enqueue
     AFTER INSERT ON @extschema@.tokens

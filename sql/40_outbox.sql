@@ -13,7 +13,7 @@ COMMENT ON TYPE @extschema@.outbox_state IS
 -- Constraints of a domain are looked at when a value comes in, those of a table at each update of its rows.
 CREATE DOMAIN @extschema@._addresses AS text[]
     CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
-    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (VALUE::text !~ '[\u0001-\u001F\u007F]');
+    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR VALUE::text !~ '[\u0001-\u001F\u007F]');
 COMMENT ON DOMAIN @extschema@._addresses IS 'Internal. Mail addresses, none of them null or empty, without control characters.';
 
 CREATE DOMAIN @extschema@._recipients AS @extschema@._addresses

@@ -186,6 +186,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_verify(text, @extschema@.token_action, text),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
+    @extschema@._random_uuid(),
     @extschema@._link_base_url(),
     @extschema@._sign(text, bytea, text),
     @extschema@._verify(text, text, text),
@@ -315,7 +316,8 @@ TO mailroom_monitor;
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
-GRANT SELECT, INSERT (account, action), UPDATE (consumed_at, revoked_at) ON @extschema@.tokens TO mailroom_definer;
+GRANT SELECT, INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at)
+    ON @extschema@.tokens TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
 GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
     TO mailroom_definer;

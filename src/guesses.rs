@@ -15,6 +15,8 @@ use std::ffi::c_char;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::server;
+
 /// The column with the count, `smallint NOT NULL`.
 const COLUMN: &std::ffi::CStr = c"wrong_codes";
 /// Its table, in the schema of the function that is called.
@@ -158,7 +160,7 @@ unsafe fn offset_of(
                 }
                 continue;
             }
-            let attribute = attribute(descriptor, index);
+            let attribute = server::attribute(descriptor, index);
             // A short varlena is not aligned, and its first byte is never that of padding.
             if (*attribute).attlen != -1 || *data.add(offset) == 0 {
                 offset = offset.next_multiple_of(alignment((*attribute).attalign));
@@ -172,26 +174,6 @@ unsafe fn offset_of(
             };
         }
         None
-    }
-}
-
-/// A column of a descriptor, counted from 0.
-///
-/// # Safety
-/// The descriptor has that many columns.
-unsafe fn attribute(
-    descriptor: pg_sys::TupleDesc,
-    index: usize,
-) -> *const pg_sys::FormData_pg_attribute {
-    #[cfg(not(feature = "pg18"))]
-    // SAFETY: the columns follow the descriptor in one array.
-    unsafe {
-        (*descriptor).attrs.as_ptr().add(index)
-    }
-    #[cfg(feature = "pg18")]
-    // SAFETY: the server's own accessor.
-    unsafe {
-        pg_sys::TupleDescAttr(descriptor, index as i32)
     }
 }
 

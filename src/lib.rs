@@ -11,6 +11,11 @@
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
+//! | [`trigger`] | what triggers are handed, how they refuse a row and run a statement |
+//! | [`rules`] | what an email and a login may be in `accounts` (pure) |
+//! | [`accounts`] | what every row of `accounts` passes |
+//! | [`tokens`] | what every row of `tokens` passes |
+//! | [`queueing`] | from a new account to its token and into the queue |
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
@@ -36,6 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
+mod accounts;
 mod address;
 mod batch;
 mod compose;
@@ -49,10 +55,12 @@ mod launcher;
 mod notify;
 #[cfg(feature = "pg_test")]
 mod pg_test;
+mod queueing;
 mod random;
 mod registry;
 mod restore;
 mod retry;
+mod rules;
 mod scan;
 mod secret_file;
 mod server;
@@ -61,6 +69,8 @@ mod signing;
 mod sweep;
 mod template;
 mod token;
+mod tokens;
+mod trigger;
 mod wake;
 mod worker;
 

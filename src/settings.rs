@@ -283,6 +283,11 @@ pub fn channel() -> CString {
     CHANNEL.get().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned())
 }
 
+/// `mailroom.token_ttl` in seconds.
+pub fn token_ttl() -> i64 {
+    i64::from(TOKEN_TTL.get())
+}
+
 /// The path of the key file; a relative one counts from the data directory.
 pub fn key_file() -> PathBuf {
     let configured = KEY_FILE.get().unwrap_or_default();
@@ -318,7 +323,7 @@ fn _batch_limit() -> i32 {
 
 #[pg_extern(sql = false)]
 fn _token_ttl() -> i64 {
-    i64::from(TOKEN_TTL.get())
+    token_ttl()
 }
 
 #[pg_extern(sql = false)]

@@ -487,6 +487,11 @@ thread_local! {
 /// Announces queued tokens, to be told to the worker at commit. Returns whether the caller must NOTIFY.
 #[pg_extern(sql = false)]
 fn _announce(tokens: i64, urgent: bool) -> bool {
+    announce(tokens, urgent)
+}
+
+/// As above, for the library itself.
+pub fn announce(tokens: i64, urgent: bool) -> bool {
     let mode = settings::notify();
     if BELLS.of_this_database().is_none() {
         return mode != Notify::Off;

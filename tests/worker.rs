@@ -313,7 +313,7 @@ fn a_row_that_cannot_be_signed_ends_as_error_and_the_rest_goes_on() {
     cluster.worker("app");
     client
         .batch_execute(
-            "ALTER TABLE tokens DROP CONSTRAINT tokens_secret_must_be_32_bytes; \
+            "ALTER TABLE tokens DISABLE TRIGGER tokens_check; \
              INSERT INTO accounts (email, login, status) SELECT i || '@example.com', i, 'active' FROM generate_series(1, 3) i; \
              INSERT INTO tokens (account, action, secret) VALUES \
                 (1, 'password_recovery', DEFAULT), (2, 'password_recovery', '\\x00'), (3, 'password_recovery', DEFAULT)",

@@ -1,92 +1,99 @@
 //! What a writer pays: single-row INSERT INTO accounts, a commit each.
 //!
-//! A is the extension as it is installed, with its worker at work. What it is compared with answers three
-//! questions. Against the same schema without the wake-up, where a worker polls and so does the same work:
-//! what does the wake-up take? Against one where nobody is woken and nobody collects: what does all of
-//! mailroom take from the writers, the worker's share of the same cores included? And against NOTIFY in
-//! every commit, which the wake-up is to beat.
+//! A is the extension as it is installed, with its worker at work. What it is compared with is the same schema and
+//! library with another way to be told, and answers three questions. Against nobody being told, where a client polls
+//! and so does the same work: what does the wake-up take? Against nobody being told and nobody collecting: what does
+//! all of mailroom take from the writers, the worker's share of the same cores included? And against NOTIFY in every
+//! commit, which the wake-up is to beat.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::cluster::{Cluster, number};
-use crate::ground;
+use crate::ground::{self, StopAtEnd};
 use crate::pgbench::Load;
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit};
 
 const INSERT: &str = include_str!("enqueue.pgbench");
 
+/// How often a client that polls looks, and so does the work within the measurement, not after it.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Tokens to a batch, of the worker and of the client that polls.
+const BATCH_LIMIT: i64 = 100;
+
+/// Databases with a worker: those of [`Collector::Worker`], which are made first.
+const WITH_WORKER: &str = "mailroom.max_databases = 2";
+
+/// Nobody is told where there is no worker.
+const TELL_NOBODY: &str = "mailroom.notify = 'off'";
+
 /// A database, and what its writers are compared to.
 struct Variant {
     database: &'static str,
     name: &'static str,
     settings: &'static [&'static str],
-    /// Replaces the trigger that queues tokens.
-    trigger: Option<&'static str>,
-    collects: Collects,
+    collector: Collector,
     /// For the ratio of the subject to this one, and from how many clients on.
     target: Option<Target>,
     target_from: u32,
 }
 
-#[derive(PartialEq, Eq)]
-enum Collects {
-    Yes,
-    No,
+/// Who takes the tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Collector {
+    Worker,
+    /// A client that does what a worker would.
+    Poller,
+    Nobody,
 }
 
 const SUBJECT: Variant = Variant {
     database: "subject",
     name: "extension",
     settings: &[],
-    trigger: None,
-    collects: Collects::Yes,
+    collector: Collector::Worker,
     target: None,
     target_from: 0,
 };
 
+/// Those with a worker come first.
 const PARTNERS: [Variant; 3] = [
+    Variant {
+        database: "notified",
+        name: "NOTIFY in every commit",
+        settings: &["mailroom.notify = 'commit'"],
+        collector: Collector::Worker,
+        target: Some(Target::RatioAtLeast(2.0)),
+        target_from: 8,
+    },
     Variant {
         database: "silent",
         name: "no wake-up, nobody collects",
-        settings: &[],
-        trigger: Some(include_str!("queue_only.sql")),
-        collects: Collects::No,
+        settings: &[TELL_NOBODY],
+        collector: Collector::Nobody,
         target: None,
         target_from: 0,
     },
     Variant {
         database: "polled",
-        name: "no wake-up, worker polls",
-        // Short enough that the work is done within the measurement, not after it.
-        settings: &[
-            "mailroom.poll_interval = '100ms'",
-            "mailroom.batch_timeout = '100ms'",
-        ],
-        trigger: Some(include_str!("queue_only.sql")),
-        collects: Collects::Yes,
+        name: "no wake-up, a client polls",
+        settings: &[TELL_NOBODY],
+        collector: Collector::Poller,
         target: Some(Target::RatioAtLeast(0.9)),
-        target_from: 8,
-    },
-    Variant {
-        database: "notified",
-        name: "NOTIFY in every commit",
-        settings: &[],
-        trigger: Some(include_str!("queue_and_notify.sql")),
-        collects: Collects::Yes,
-        target: Some(Target::RatioAtLeast(2.0)),
         target_from: 8,
     },
 ];
 
 /// The rows of enqueue: each client count against each partner.
 pub fn measure(effort: Effort) -> Vec<Row> {
-    let cluster = ground::with_workers();
+    let cluster = ground::with_workers_and(&[WITH_WORKER]);
     for variant in std::iter::once(&SUBJECT).chain(&PARTNERS) {
-        let mut client = ground::create_database(&cluster, variant.database, variant.settings);
-        client.batch_execute(variant.trigger.unwrap_or("")).unwrap();
-        if variant.collects == Collects::No {
-            client.batch_execute("SELECT mailroom_pause()").unwrap();
+        ground::create_database(&cluster, variant.database, variant.settings);
+        if variant.collector == Collector::Worker {
+            cluster.worker(variant.database);
         }
-        cluster.worker(variant.database);
     }
     let clients: &[u32] = effort.of(&[1, 8, 32], &[8]);
     clients
@@ -129,7 +136,7 @@ fn compare(cluster: &Cluster, effort: Effort, clients: u32) -> Vec<Row> {
     rows
 }
 
-/// Inserts per second; returns when the worker is done with them, so that the next variant has the cores.
+/// Inserts per second; returns when all of them are collected, so that the next variant has the cores.
 fn insert(cluster: &Cluster, effort: Effort, clients: u32, variant: &Variant) -> f64 {
     let load = Load {
         script: INSERT,
@@ -137,15 +144,39 @@ fn insert(cluster: &Cluster, effort: Effort, clients: u32, variant: &Variant) ->
         seconds: effort.of(2, 1),
         rate: None,
     };
-    let rate = load.run(cluster, variant.database);
-    if variant.collects == Collects::Yes {
-        let mut client = cluster.connect(variant.database);
-        let left = number(&mut client, "SELECT count(*) FROM pending");
-        eprintln!(
-            "   {}: {rate:.0}/s, {left} tokens not collected at the end",
-            variant.name
-        );
-        ground::wait_until_drained(&mut client);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop_at_end = StopAtEnd(&stop);
+        if variant.collector == Collector::Poller {
+            scope.spawn(|| poll(cluster, variant.database, &stop));
+        }
+        let rate = load.run(cluster, variant.database);
+        if variant.collector != Collector::Nobody {
+            let mut client = cluster.connect(variant.database);
+            let left = number(&mut client, "SELECT count(*) FROM pending");
+            eprintln!(
+                "   {}: {rate:.0}/s, {left} tokens not collected at the end",
+                variant.name
+            );
+            ground::wait_until_drained(&mut client);
+        }
+        rate
+    })
+}
+
+/// Takes batches as the worker does, with its statement and its settings, and looks for more by the clock.
+fn poll(cluster: &Cluster, database: &str, stop: &AtomicBool) {
+    let mut client = cluster.connect(database);
+    client
+        .batch_execute("SET synchronous_commit = off; SET jit = off")
+        .unwrap();
+    let batch = client
+        .prepare("SELECT collected::bigint FROM _run_batch($1::bigint::integer, 'poll')")
+        .unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        let collected: i64 = client.query_one(&batch, &[&BATCH_LIMIT]).unwrap().get(0);
+        if collected < BATCH_LIMIT {
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
-    rate
 }

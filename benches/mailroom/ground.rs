@@ -1,5 +1,6 @@
 //! The servers, databases and accounts that the benchmarks stand on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postgres::Client;
@@ -30,7 +31,12 @@ const SHOWN: [&str; 6] = [
 
 /// A cluster in which each database with the extension has a worker.
 pub fn with_workers() -> Cluster {
-    Cluster::start(&SETTINGS)
+    with_workers_and(&[])
+}
+
+/// As above, with more settings.
+pub fn with_workers_and(settings: &[&str]) -> Cluster {
+    Cluster::start(&[&SETTINGS, settings].concat())
 }
 
 /// A cluster without the library preloaded, hence without workers, and without autovacuum: what it would do
@@ -108,4 +114,13 @@ pub fn describe() -> String {
         "PostgreSQL {version}, {cores} cores, {}",
         settings.join(" ")
     )
+}
+
+/// Stops what runs beside a measurement, also when that fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -12,7 +12,7 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Statement};
 
 use crate::cluster::{Cluster, PATIENCE};
-use crate::ground;
+use crate::ground::{self, StopAtEnd};
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit, percentile};
 
@@ -53,9 +53,6 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     let mut client = ground::create_database(&bare, "plain", &[]);
     client
         .batch_execute(include_str!("plain_outbox.sql"))
-        .unwrap();
-    client
-        .batch_execute(include_str!("queue_and_notify.sql"))
         .unwrap();
     add_active_account(&mut client);
 
@@ -195,14 +192,5 @@ fn listen(mut client: Client, stop: &AtomicBool) {
         if notified {
             client.execute(&statement, &[]).unwrap();
         }
-    }
-}
-
-/// Stops the listening client, also when a measurement fails.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

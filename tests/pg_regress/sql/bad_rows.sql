@@ -18,10 +18,9 @@ CREATE PROCEDURE pg_temp.start_over() LANGUAGE sql AS $$
     UPDATE jobs SET last_seq = 0;
 $$;
 
--- I8: a malformed secret or code. The constraints forbid them; a table can be older than a constraint.
+-- I8: a malformed secret or code. A trigger refuses them; a table can be older than a rule, and a trigger can be off.
 CALL pg_temp.start_over();
-ALTER TABLE tokens DROP CONSTRAINT tokens_secret_must_be_32_bytes;
-ALTER TABLE tokens DROP CONSTRAINT tokens_code_must_be_five_digits;
+ALTER TABLE tokens DISABLE TRIGGER tokens_check;
 INSERT INTO accounts (email, login) VALUES
     ('good@example.com', 'good'), ('secret@example.com', 'secret'), ('code@example.com', 'code'), ('also.good@example.com', 'also good');
 UPDATE tokens SET secret = '\x00' WHERE account = 2;
@@ -32,12 +31,11 @@ TABLE mails;
 ROLLBACK;
 SELECT mailroom_collect(2);
 TABLE mails;
-ALTER TABLE tokens ADD CONSTRAINT tokens_secret_must_be_32_bytes CHECK (octet_length(secret) = 32) NOT VALID;
-ALTER TABLE tokens ADD CONSTRAINT tokens_code_must_be_five_digits CHECK (code ~ '^[0-9]{5}$') NOT VALID;
+ALTER TABLE tokens ENABLE TRIGGER tokens_check;
 
 -- I8: an address that the outbox refuses and the accounts did not.
 CALL pg_temp.start_over();
-ALTER TABLE accounts DROP CONSTRAINT accounts_email_must_not_contain_control_characters;
+ALTER TABLE accounts DISABLE TRIGGER accounts_normalise;
 INSERT INTO accounts (email, login) VALUES
     ('good@example.com', 'good'), (E'bad\r@example.com', 'bad'), ('also.good@example.com', 'also good');
 SELECT mailroom_collect();
@@ -52,8 +50,7 @@ SELECT login FROM mailroom_dequeue();
 \set VERBOSITY default
 SELECT count(*) AS recorded FROM mails WHERE token = 2 AND ended;
 CALL pg_temp.start_over();
-ALTER TABLE accounts ADD CONSTRAINT accounts_email_must_not_contain_control_characters
-    CHECK (email !~ '[\u0001-\u001F\u007F]') NOT VALID;
+ALTER TABLE accounts ENABLE TRIGGER accounts_normalise;
 
 -- I8: a token that is good for ever, as epoch seconds that no timestamp can hold.
 INSERT INTO accounts (email, login) VALUES

@@ -1,0 +1,1 @@
+INSERT INTO @extschema@.pending (lane, token) VALUES ($1, $2)

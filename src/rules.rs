@@ -1,0 +1,157 @@
+//! What an email and a login may be in `accounts`. Pure: bytes in any encoding in which ASCII is ASCII, as the
+//! server's all are.
+//!
+//! Less is asked of an address here than when one sends to it ([`crate::address`]): who may have an account is the
+//! application's business, what would break out of a mail's header is ours.
+
+use std::ffi::CStr;
+
+/// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
+const LENGTH_MAX: usize = 254;
+
+/// A rule for a value: the name that its constraint would have, and the remedy.
+pub type Rule = (&'static CStr, &'static CStr);
+
+/// Counts the characters of a text in the server's encoding.
+pub type Count = fn(&[u8]) -> usize;
+
+/// Tells the first rule that a value breaks.
+pub type Check = fn(&[u8], Count) -> Option<Rule>;
+
+/// The first rule that an email breaks.
+pub fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
+    let at = email.iter().position(|byte| *byte == b'@');
+    let one_at = at.is_some_and(|at| {
+        at > 0 && at + 1 < email.len() && email.iter().rposition(|byte| *byte == b'@') == Some(at)
+    });
+    if !one_at {
+        Some((
+            c"accounts_email_must_contain_an_at_sign",
+            c"Give one address: something, one @, something.",
+        ))
+    } else if email.iter().any(u8::is_ascii_control) {
+        Some((
+            c"accounts_email_must_not_contain_control_characters",
+            c"Give the address without line breaks, tabs and other control characters.",
+        ))
+    } else if email.contains(&b' ') {
+        Some((
+            c"accounts_email_must_not_contain_spaces",
+            c"Give the address alone, without spaces around or within it.",
+        ))
+    } else if email.len() > LENGTH_MAX && characters(email) > LENGTH_MAX {
+        Some((
+            c"accounts_email_must_not_exceed_254_characters",
+            c"An address that mail can be sent to has 254 characters at most.",
+        ))
+    } else {
+        None
+    }
+}
+
+/// The first rule that a login breaks.
+pub fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
+    if login.is_empty() {
+        Some((c"accounts_login_must_not_be_empty", c"Give a name."))
+    } else if login.iter().any(u8::is_ascii_control) {
+        Some((
+            c"accounts_login_must_not_contain_control_characters",
+            c"Give a name without line breaks, tabs and other control characters.",
+        ))
+    } else if login.len() > LENGTH_MAX && characters(login) > LENGTH_MAX {
+        Some((
+            c"accounts_login_must_not_exceed_254_characters",
+            c"Give a name of 254 characters at most.",
+        ))
+    } else {
+        None
+    }
+}
+
+/// Whether lower() leaves this as it is in any locale.
+pub fn is_plain_lower_case(text: &[u8]) -> bool {
+    text.iter()
+        .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn characters(text: &[u8]) -> usize {
+        String::from_utf8_lossy(text).chars().count()
+    }
+
+    fn email(text: &str) -> Option<&'static str> {
+        email_problem(text.as_bytes(), characters).map(|(name, _)| name.to_str().unwrap())
+    }
+
+    fn login(text: &str) -> Option<&'static str> {
+        login_problem(text.as_bytes(), characters).map(|(name, _)| name.to_str().unwrap())
+    }
+
+    #[test]
+    fn an_email_has_one_at_sign_within() {
+        assert_eq!(email("a@b"), None);
+        assert_eq!(email("first.last+tag@exa-mple.com"), None);
+        for bad in ["", "@", "a", "@b", "a@", "a@b@c", "a@@b"] {
+            let name = email(bad);
+            assert_eq!(
+                name,
+                Some("accounts_email_must_contain_an_at_sign"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_email_is_one_word() {
+        for bad in ["a\n@b", "a@b\r\nBcc: c", "a\t@b", "a\x7f@b", "\x01a@b"] {
+            let name = email(bad);
+            let control = Some("accounts_email_must_not_contain_control_characters");
+            assert_eq!(name, control, "{bad:?}");
+        }
+        for bad in [" a@b", "a @b", "a@b "] {
+            let name = email(bad);
+            assert_eq!(
+                name,
+                Some("accounts_email_must_not_contain_spaces"),
+                "{bad:?}"
+            );
+        }
+        // Beyond ASCII nothing is a control character to a database whose encoding is not known here.
+        assert_eq!(email("ü\u{85}@b"), None);
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        let long = "a".repeat(252);
+        assert_eq!(email(&format!("{long}@b")), None);
+        assert_eq!(
+            email(&format!("{long}@bc")),
+            Some("accounts_email_must_not_exceed_254_characters")
+        );
+        assert_eq!(login(&"l".repeat(254)), None);
+        assert_eq!(
+            login(&"l".repeat(255)),
+            Some("accounts_login_must_not_exceed_254_characters")
+        );
+        // Characters, not bytes.
+        assert_eq!(login(&"é".repeat(254)), None);
+    }
+
+    #[test]
+    fn a_login_is_not_empty_and_one_line() {
+        assert_eq!(login(""), Some("accounts_login_must_not_be_empty"));
+        let control = Some("accounts_login_must_not_contain_control_characters");
+        assert_eq!(login("a\nb"), control);
+        assert_eq!(login("Anna Müller"), None);
+    }
+
+    #[test]
+    fn what_lower_leaves_alone() {
+        assert!(is_plain_lower_case(b"a1@example.com"));
+        assert!(!is_plain_lower_case(b"A"));
+        assert!(!is_plain_lower_case("ü".as_bytes()));
+    }
+}

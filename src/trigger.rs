@@ -1,0 +1,186 @@
+//! Triggers written in the library: what the server hands them, looked at before it is used.
+//!
+//! A table's CHECK constraints and its triggers' WHEN clauses are read from the catalog and compiled anew by
+//! each statement, which for one row is most of the work. A trigger in C costs as much as what it does. What a
+//! row trigger refuses a client is told as of a constraint: SQLSTATE 23514 with a constraint's name.
+//!
+//! Whoever owns a table can put any trigger function on it. So nothing is taken for granted here: how the
+//! function was called, and that the rows have a column of this name and type, is looked at before a value is.
+//!
+//! pgrx's guard keeps message, detail and hint of an error that passes through it, and drops the rest. An error
+//! that must reach its client whole is raised, or let through, by a frame without the guard that owns nothing.
+
+use std::ffi::CStr;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+use crate::server;
+
+mod row;
+mod rows;
+mod statement;
+
+pub use row::{Answer, NewRow, Violation};
+pub use rows::NewRows;
+pub use statement::Statement;
+
+/// A column of the row, of a type that was looked at.
+#[derive(Clone, Copy)]
+pub struct Column {
+    number: i32,
+    of_type: pg_sys::Oid,
+    collation: pg_sys::Oid,
+}
+
+/// How the server is to call a function of the library, for its `pg_finfo_` function to say.
+pub const VERSION_1: pg_sys::Pg_finfo_record = pg_sys::Pg_finfo_record { api_version: 1 };
+
+// As the server has it, to be called by the server.
+unsafe extern "C-unwind" {
+    fn lower(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
+}
+
+/// What type a column must have for the library to read it.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Text,
+    Bytea,
+    BigInt,
+    SmallInt,
+    /// Any enum; its labels are looked up.
+    Enum,
+}
+
+impl Kind {
+    fn is(self, attribute: &pg_sys::FormData_pg_attribute) -> bool {
+        match self {
+            Self::Text => {
+                attribute.atttypid == pg_sys::TEXTOID || attribute.atttypid == pg_sys::VARCHAROID
+            }
+            Self::Bytea => attribute.atttypid == pg_sys::BYTEAOID,
+            Self::BigInt => attribute.atttypid == pg_sys::INT8OID,
+            Self::SmallInt => attribute.atttypid == pg_sys::INT2OID,
+            // SAFETY: in a transaction, as every statement is.
+            Self::Enum => unsafe { pg_sys::type_is_enum(attribute.atttypid) },
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Bytea => "bytea",
+            Self::BigInt => "bigint",
+            Self::SmallInt => "smallint",
+            Self::Enum => "enum",
+        }
+    }
+}
+
+impl Column {
+    /// The column of this name, which must be of this type.
+    ///
+    /// # Errors
+    /// 39P01 when the table has none: the trigger was put on another table.
+    ///
+    /// # Safety
+    /// The descriptor is that of an open relation.
+    pub unsafe fn of(
+        descriptor: pg_sys::TupleDesc,
+        name: &CStr,
+        kind: Kind,
+        function: &'static str,
+    ) -> Result<Self, ErrorReport> {
+        // SAFETY: the descriptor has `natts` columns, and a name is NUL-terminated.
+        unsafe {
+            for index in 0..usize::try_from((*descriptor).natts).unwrap_or(0) {
+                let attribute = &*server::attribute(descriptor, index);
+                if CStr::from_ptr(attribute.attname.data.as_ptr()) == name
+                    && !attribute.attisdropped
+                    && kind.is(attribute)
+                {
+                    return Ok(Self {
+                        number: i32::from(attribute.attnum),
+                        of_type: attribute.atttypid,
+                        collation: attribute.attcollation,
+                    });
+                }
+            }
+        }
+        Err(misused(
+            function,
+            format!(
+                "The table has no column \"{}\" of type {}.",
+                name.to_string_lossy(),
+                kind.name()
+            ),
+        ))
+    }
+
+    /// The value of the column's enum that has this label.
+    ///
+    /// # Errors
+    /// 39P01 when there is none.
+    pub fn label(self, label: &CStr, function: &'static str) -> Result<pg_sys::Datum, ErrorReport> {
+        server::enum_value(self.of_type, label).map_or_else(
+            || {
+                let label = label.to_string_lossy();
+                Err(misused(function, format!("The enum has no \"{label}\".")))
+            },
+            |value| Ok(pg_sys::Datum::from(value)),
+        )
+    }
+
+    /// The value in lower case, as SQL's lower() has it in the collation of the column.
+    pub fn lower(self, value: pg_sys::Datum) -> pg_sys::Datum {
+        let collation = if self.collation == pg_sys::InvalidOid {
+            pg_sys::DEFAULT_COLLATION_OID
+        } else {
+            self.collation
+        };
+        // SAFETY: a text, as the column's type says.
+        unsafe { pg_sys::DirectFunctionCall1Coll(Some(lower), collation, value) }
+    }
+}
+
+/// The bytes of a text or bytea, for as long as the value is there or, where it had to be unpacked, the
+/// memory of the statement.
+///
+/// # Safety
+/// The value is of a type of variable length.
+pub unsafe fn bytes(value: &pg_sys::Datum) -> &[u8] {
+    // SAFETY: by the caller's word; the server says where the content of an unpacked value begins and ends.
+    unsafe {
+        let value = pg_sys::pg_detoast_datum_packed(value.cast_mut_ptr());
+        std::slice::from_raw_parts(
+            pgrx::vardata_any(value).cast(),
+            pgrx::varsize_any_exhdr(value),
+        )
+    }
+}
+
+/// The characters in a text of the server's encoding.
+pub fn characters(text: &[u8]) -> usize {
+    if text.is_ascii() {
+        return text.len();
+    }
+    let length = i32::try_from(text.len()).unwrap_or(i32::MAX);
+    // SAFETY: reads that many bytes, which the server has checked to be of its encoding.
+    let characters = unsafe { pg_sys::pg_mbstrlen_with_len(text.as_ptr().cast(), length) };
+    usize::try_from(characters).unwrap_or(usize::MAX)
+}
+
+/// Whether this label is that of an enum's value; false as well for what is no enum's value.
+pub fn is_label(value: pg_sys::Datum, label: &CStr) -> bool {
+    server::enum_label_is(pg_sys::Oid::from(value.value() as u32), label)
+}
+
+fn misused(function: &'static str, detail: String) -> ErrorReport {
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,
+        format!("{function} belongs to a trigger of mailroom's own"),
+        function_name!(),
+    )
+    .set_detail(detail)
+    .set_hint("Write a trigger function of your own for other tables.")
+}
