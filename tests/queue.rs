@@ -364,7 +364,7 @@ fn random_operations_and_cut_connections() {
                         &[],
                     )
                     .unwrap();
-                std::thread::sleep(Duration::from_millis(30));
+                std::thread::sleep(Duration::from_millis(60));
             }
             cuts
         });
