@@ -154,12 +154,10 @@ impl From<Error> for ErrorReport {
 /// is no token, code or action either.
 type Text<'a> = &'a [u8];
 
-/// As ASCII, which all of ours are; anything else is as good as any other text that is none of them.
-fn ascii(text: Text<'_>) -> &str {
-    match std::str::from_utf8(text) {
-        Ok(text) if text.is_ascii() => text,
-        _ => "?",
-    }
+/// As UTF-8, which ASCII is in any encoding, and hence all of ours; anything else is as good as another text that is
+/// none of them.
+fn readable(text: Text<'_>) -> &str {
+    std::str::from_utf8(text).unwrap_or("?")
 }
 
 #[pg_extern(sql = false)]
@@ -168,7 +166,7 @@ fn _sign(
     secret: Option<&[u8]>,
     code: Option<Text<'_>>,
 ) -> Result<String, ErrorReport> {
-    Ok(sign(action.map(ascii), secret, code.map(ascii))?)
+    Ok(sign(action.map(readable), secret, code.map(readable))?)
 }
 
 fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Result<String, Error> {
@@ -191,23 +189,23 @@ fn _verify(
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);
     };
-    let Ok(purpose) = purpose(ascii(action), code.map(ascii)) else {
+    let Ok(purpose) = purpose(readable(action), code.map(readable)) else {
         return Ok(false);
     };
-    Ok(token::parse(ascii(token))
+    Ok(token::parse(readable(token))
         .is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
 }
 
 #[pg_extern(sql = false)]
 fn _token_secret(token: Option<Text<'_>>) -> Option<Vec<u8>> {
     token
-        .and_then(|token| token::parse(ascii(token)))
+        .and_then(|token| token::parse(readable(token)))
         .map(|parsed| parsed.secret().to_vec())
 }
 
 #[pg_extern(sql = false)]
 fn _same_code(code: Text<'_>, given: Text<'_>) -> bool {
-    match (Code::new(ascii(code)), Code::new(ascii(given))) {
+    match (Code::new(readable(code)), Code::new(readable(given))) {
         (Some(code), Some(given)) => code.is(given),
         _ => false,
     }
