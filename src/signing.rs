@@ -3,7 +3,6 @@
 //! The cache holds the keys of this process. It looks at the file's state at most once a transaction, so
 //! that a batch of a thousand costs one `stat`, and an edited file is in force with the next transaction.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -157,9 +156,10 @@ impl From<Error> for ErrorReport {
 /// is no token, code or action either.
 type Text<'a> = &'a [u8];
 
-/// As UTF-8, in which all of ours are valid; what is not becomes some other text that is none of them.
-fn readable(text: Text<'_>) -> Cow<'_, str> {
-    String::from_utf8_lossy(text)
+/// As UTF-8, which ASCII is in any encoding, and hence all of ours; anything else is as good as another text that is
+/// none of them.
+fn readable(text: Text<'_>) -> &str {
+    std::str::from_utf8(text).unwrap_or("?")
 }
 
 #[pg_extern(sql = false)]
@@ -168,9 +168,7 @@ fn _sign(
     secret: Option<&[u8]>,
     code: Option<Text<'_>>,
 ) -> Result<String, ErrorReport> {
-    let action = action.map(readable);
-    let code = code.map(readable);
-    Ok(sign(action.as_deref(), secret, code.as_deref())?)
+    Ok(sign(action.map(readable), secret, code.map(readable))?)
 }
 
 fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Result<String, Error> {
@@ -193,24 +191,23 @@ fn _verify(
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);
     };
-    let code = code.map(readable);
-    let Ok(purpose) = purpose(&readable(action), code.as_deref()) else {
+    let Ok(purpose) = purpose(readable(action), code.map(readable)) else {
         return Ok(false);
     };
-    Ok(token::parse(&readable(token))
+    Ok(token::parse(readable(token))
         .is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
 }
 
 #[pg_extern(sql = false)]
 fn _token_secret(token: Option<Text<'_>>) -> Option<Vec<u8>> {
     token
-        .and_then(|token| token::parse(&readable(token)))
+        .and_then(|token| token::parse(readable(token)))
         .map(|parsed| parsed.secret().to_vec())
 }
 
 #[pg_extern(sql = false)]
 fn _same_code(code: Text<'_>, given: Text<'_>) -> bool {
-    match (Code::new(&readable(code)), Code::new(&readable(given))) {
+    match (Code::new(readable(code)), Code::new(readable(given))) {
         (Some(code), Some(given)) => code.is(given),
         _ => false,
     }
