@@ -156,3 +156,116 @@ pub trait Provider: Send + Sync {
     /// One verdict for each of the messages of the request, in their order.
     fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::time::UNIX_EPOCH;
+
+    const README: &str = include_str!("../../README.md");
+
+    /// The lines of the README's block that begins with these words, as names and values.
+    fn block(words: &str) -> Option<String> {
+        let begin = README.find(&format!("```ini {words}\n"))?;
+        let text = README[begin..].split_once('\n')?.1;
+        Some(text.split("```").next()?.to_owned())
+    }
+
+    fn settings(text: &str) -> HashMap<&str, &str> {
+        text.lines()
+            .filter_map(|line| line.split_once(" = "))
+            .map(|(name, value)| (name, value.trim_matches('\'')))
+            .collect()
+    }
+
+    #[test]
+    fn the_recipes_of_the_readme_are_complete() {
+        for sender in [
+            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+        ] {
+            let text = block(&format!("{sender} settings")).unwrap();
+            let settings = settings(&text);
+            assert_eq!(settings["mailroom.sender"], sender);
+            assert!(settings.contains_key("mailroom.credentials_file"));
+            let get = |name| settings.get(name).copied().unwrap_or("");
+            let credentials = block(&format!("{sender} credentials")).unwrap();
+            let provider = choose(
+                sender,
+                get("mailroom.endpoint"),
+                get("mailroom.from"),
+                &fixture::credentials(&credentials),
+            )
+            .unwrap();
+            let request = provider
+                .request(&[&fixture::message()], UNIX_EPOCH)
+                .unwrap();
+            assert_eq!(request.uri.scheme_str(), Some("https"));
+            let secrets = credentials
+                .lines()
+                .filter_map(|line| line.split_once(" = "));
+            for (name, secret) in secrets.filter(|(name, _)| !["domain", "region"].contains(name)) {
+                let body = String::from_utf8_lossy(&request.body);
+                assert!(!body.contains(secret), "{sender}: {name} is in the body");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_else_is_chosen() {
+        let credentials = fixture::credentials("api_key = hunter2");
+        for sender in ["outbox", "", "smtp"] {
+            assert!(choose(sender, "https://a.example", "a@example.com", &credentials).is_err());
+        }
+    }
+
+    #[test]
+    fn each_wants_what_it_cannot_do_without() {
+        let none = fixture::credentials("");
+        for (sender, field) in [
+            ("webhook", "secret"),
+            ("ses", "region"),
+            ("sendgrid", "api_key"),
+            ("postmark", "token"),
+            ("resend", "api_key"),
+            ("mailgun", "api_key"),
+        ] {
+            let error = choose(sender, "", "a@example.com", &none).err().unwrap();
+            assert_eq!(
+                error,
+                format!("the credentials file has no line \"{field} = …\"")
+            );
+        }
+        let all = fixture::credentials(
+            "api_key = a\ntoken = b\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+        );
+        for sender in ["ses", "sendgrid", "postmark", "resend", "mailgun"] {
+            let error = choose(sender, "", "", &all).err().unwrap();
+            assert_eq!(error, "mailroom.from is not set");
+        }
+    }
+
+    #[test]
+    fn what_several_mails_take_has_a_verdict_for_each() {
+        let all = fixture::credentials(&format!(
+            "secret = whsec_{}\napi_key = a\ntoken = b\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        ));
+        for sender in [
+            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+        ] {
+            let provider = choose(sender, "https://a.example", "a@example.com", &all).unwrap();
+            for messages in [1, provider.batch_limit()] {
+                for status in (100..600).step_by(7).chain([200, 202, 400, 422, 429, 500]) {
+                    for body in ["", "{}", "[]", "null", "<html>", "[{}]"] {
+                        let verdicts = fixture::verdicts(&*provider, messages, status, body);
+                        let apart = verdicts.iter().any(|v| matches!(v, Verdict::Apart { .. }));
+                        assert!(messages > 1 || !apart, "{sender} {status} {body}");
+                        let sent = verdicts.iter().any(|v| matches!(v, Verdict::Sent { .. }));
+                        assert!(!sent || (200..300).contains(&status));
+                    }
+                }
+            }
+        }
+    }
+}
