@@ -119,14 +119,14 @@ fn every_fault_ends_right_and_is_told() {
         ),
         case(
             "stalls",
-            json!({"status": 204, "fixedDelayMilliseconds": 20_000}),
+            json!({"status": 204, "fixedDelayMilliseconds": 120_000}),
             Some((None, "timeout")),
             "sent",
         ),
         case(
             "dribbles too long",
             json!({"status": 200, "body": "x".repeat(2000),
-                "chunkedDribbleDelay": {"numberOfChunks": 20, "totalDuration": 20_000}}),
+                "chunkedDribbleDelay": {"numberOfChunks": 20, "totalDuration": 120_000}}),
             Some((None, "timeout")),
             "sent",
         ),
@@ -193,7 +193,7 @@ fn every_fault_ends_right_and_is_told() {
         wiremock.answer_first(&path, case.name, &case.response);
     }
     wiremock.answer("/elsewhere", &accepted());
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_timeout = '3s'"]);
+    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_timeout = '15s'"]);
     let subjects: Vec<String> = cases.iter().map(|case| case.name.to_owned()).collect();
     send(&mut app, &subjects);
     until_delivered(&mut app);

@@ -18,6 +18,7 @@ use counterparts::judge;
 use counterparts::scene::{Scene, count, register, send, send_rich, status, told, until_delivered};
 use counterparts::servers::{Moto, SesLocal};
 use counterparts::wiremock::WireMock;
+use postgres::Client;
 use serde_json::{Value, json};
 
 const ACCESS_KEY: &str = "AKIDEXAMPLE";
@@ -190,4 +191,109 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
     }
     assert_eq!(carried, 40);
     scene.audit(&mut [&mut app]);
+}
+
+/// The README's block with these words after its language.
+fn block(words: &str) -> String {
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (_, rest) = readme
+        .split_once(&format!("```ini {words}\n"))
+        .unwrap_or_else(|| panic!("the README has no {words}"));
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+/// A database that delivers as the README says, but for the endpoint.
+fn follow_recipe(scene: &Scene, provider: &str, endpoint: &str) -> Client {
+    let mut app = scene.cluster.connect("postgres");
+    app.batch_execute(&format!("CREATE DATABASE {provider}"))
+        .unwrap();
+    let settings = block(&format!("{provider} settings"));
+    let others = settings
+        .lines()
+        .filter(|line| !line.starts_with("mailroom.endpoint"))
+        // FROM is a word of SQL.
+        .map(|line| line.replace("mailroom.from", "mailroom.\"from\""));
+    let mut file = None;
+    for line in others.chain([format!("mailroom.endpoint = '{endpoint}'")]) {
+        if let Some((_, name)) = line.split_once("credentials_file = ") {
+            file = Some(name.trim_matches('\'').to_owned());
+        }
+        app.batch_execute(&format!("ALTER DATABASE {provider} SET {line}"))
+            .unwrap();
+    }
+    let credentials = block(&format!("{provider} credentials"));
+    scene.write_credentials_to(&file.expect("a credentials file"), &credentials);
+    let mut app = scene.cluster.connect(provider);
+    app.batch_execute("CREATE EXTENSION mailroom").unwrap();
+    register(&mut app, &["ada"]);
+    until_delivered(&mut app);
+    assert_eq!(count(&mut app, "sent"), 1, "{provider}");
+    app
+}
+
+#[test]
+fn each_recipe_of_the_readme_delivers() {
+    let wiremock = WireMock::shared();
+    // What each provider wants to see, and says when it does.
+    let basic = "Basic YXBpOmtleS1leGFtcGxl";
+    for (path, name, value, response) in [
+        (
+            "/v3/mail/send",
+            "Authorization",
+            "Bearer SG.example",
+            json!({"status": 202, "headers": {"X-Message-Id": "id"}}),
+        ),
+        (
+            "/postmark/email",
+            "X-Postmark-Server-Token",
+            "00000000-0000-0000-0000-000000000000",
+            json!({"status": 200, "jsonBody": {"ErrorCode": 0, "MessageID": "id", "Message": "OK"}}),
+        ),
+        (
+            "/emails",
+            "Authorization",
+            "Bearer re_example",
+            json!({"status": 200, "jsonBody": {"id": "id"}}),
+        ),
+        (
+            "/v3/mg.example.com/messages",
+            "Authorization",
+            basic,
+            json!({"status": 200, "jsonBody": {"id": "id", "message": "Queued. Thank you."}}),
+        ),
+    ] {
+        wiremock.stub(&json!({
+            "request": {"method": "POST", "urlPath": path, "headers": {name: {"equalTo": value}}},
+            "response": response,
+        }));
+    }
+    let hook = wiremock.path();
+    wiremock.answer(&hook, &json!({"status": 204}));
+    let local = SesLocal::start();
+    let ses = format!("http://127.0.0.1:{}", local.port);
+    let scene = Scene::start("outbox", "", "secret = whsec_unused0123456789\n", &[]);
+    let mut apps: Vec<Client> = [
+        ("webhook", wiremock.url(&hook)),
+        ("ses", ses),
+        ("sendgrid", wiremock.url("")),
+        ("postmark", wiremock.url("/postmark")),
+        ("resend", wiremock.url("")),
+        ("mailgun", wiremock.url("")),
+    ]
+    .iter()
+    .map(|(provider, endpoint)| follow_recipe(&scene, provider, endpoint))
+    .collect();
+
+    let secret = block("webhook credentials");
+    let (_, secret) = secret.trim().split_once(" = ").unwrap();
+    assert_eq!(
+        judge::webhook_verifier(secret, &wiremock.received(&hook)),
+        [true]
+    );
+    assert_eq!(local.mails().len(), 1);
+    let form = wiremock.received("/v3/mg.example.com/messages");
+    assert!(form[0].body.contains("to=ada%40example.com"));
+    let mut apps: Vec<&mut Client> = apps.iter_mut().collect();
+    scene.audit(&mut apps);
 }
