@@ -125,6 +125,26 @@ fn leases_of_what_is_under_way_for_long_are_extended() {
 }
 
 #[test]
+fn a_mail_that_cannot_be_settled_keeps_no_other_from_it() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["mailroom.lease = '1h'"]);
+    post.client
+        .batch_execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE check_violation USING MESSAGE = 'not this one'; END $$; \
+             CREATE TRIGGER refuse AFTER UPDATE OF state ON outbox FOR EACH ROW \
+             WHEN (NEW.state = 'sent' AND NEW.subject = 'Hello 3') EXECUTE FUNCTION refuse()",
+        )
+        .unwrap();
+    post.send(10);
+    post.wait_for("state = 'sent'", 9);
+    post.send(2);
+    post.wait_for("state = 'sent'", 11);
+    assert_eq!(post.count("state = 'claimed'"), 1);
+    assert!(post.cluster.log().contains("could not settle 1 mails"));
+}
+
+#[test]
 fn a_server_stops_promptly_under_load() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);
