@@ -69,7 +69,7 @@ impl Failure {
             "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
         ];
         match self {
-            Self::ExtensionGone => false,
+            Self::ExtensionGone | Self::Restoring => false,
             Self::Refused { sqlstate, .. } => {
                 !OTHERS.iter().any(|class| sqlstate.starts_with(class))
             }
