@@ -1,4 +1,4 @@
-//! A channel as a whole: refused, throttled, paced, budgeted, and beside another one.
+//! What a provider says of all mail, and what the operator says: pauses, throttling, settings.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,157 +8,236 @@
 )]
 
 mod cluster;
-mod counterparts;
+mod post;
+mod receiver;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cluster::{eventually, number};
-use counterparts::scene::{Scene, count, register, send, status, until_delivered};
-use counterparts::servers::SesLocal;
-use counterparts::wiremock::WireMock;
-use serde_json::{Value, json};
-
-fn accepted() -> Value {
-    json!({"status": 204})
-}
-
-fn subjects(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("mail {n}")).collect()
-}
+use post::Post;
+use receiver::{Reaction, Receiver, status};
 
 #[test]
-fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &json!({"status": 403, "body": "canary-7d1f0c9e"}));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    register(&mut app, &["ada"]);
-    send(&mut app, &subjects(200));
-    eventually("the channel to be paused", || {
-        (status(&mut app)["channel"] == "paused").then_some(())
-    });
-    let told = status(&mut app);
-    let reason = told["channel_reason"].as_str().unwrap();
-    assert!(reason.contains("403"), "{told}");
-    assert!(told["next_try_at"].is_string(), "{told}");
-    // It is probed meanwhile, by one mail at a time.
-    let before = wiremock.count(&path);
-    eventually("a probe", || (wiremock.count(&path) > before).then_some(()));
-    assert!(wiremock.count(&path) < 200, "{}", wiremock.count(&path));
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
-    assert_eq!(count(&mut app, "error"), 0);
-
-    wiremock.answer(&path, &accepted());
-    until_delivered(&mut app);
-    assert_eq!(count(&mut app, "sent"), 201);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
-    eventually("the channel to be open", || {
-        (status(&mut app)["channel"] == "open").then_some(())
-    });
-    let log = scene.cluster.log();
-    let warnings = log
-        .lines()
-        .filter(|line| line.contains("WARNING") && line.contains("403"));
-    assert_eq!(warnings.count(), 1, "{log}");
-    scene.audit(&mut [&mut app]);
-}
-
-#[test]
-fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
-    wiremock.stub(&json!({
-        "priority": 1,
-        "scenarioName": path,
-        "requiredScenarioState": "Started",
-        "newScenarioState": "has asked for less",
-        "request": {"method": "POST", "urlPath": path},
-        "response": {"status": 429, "headers": {"Retry-After": "3"}},
-    }));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 1"]);
-    send(&mut app, &subjects(50));
-    until_delivered(&mut app);
-    assert_eq!(count(&mut app, "sent"), 50);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
-    let received = wiremock.received(&path);
-    assert_eq!(received.len(), 51);
-    // The journal's time is that at which a request was read: what came first may have been late by a bit.
-    let pause = received[1].at - received[0].at;
-    assert!(pause > 2_500, "the pause was {pause} ms");
-    scene.audit(&mut [&mut app]);
-}
-
-#[test]
-fn retry_after_is_a_floor_for_the_next_attempt() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
-    let busy = |value: &str| json!({"status": 503, "headers": {"Retry-After": value}});
-    wiremock.answer_first(&path, "in seconds", &busy("7200"));
-    wiremock.answer_first(&path, "at a date", &busy("Wed, 01 Jan 2200 00:00:00 GMT"));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    send(&mut app, &["in seconds".to_owned(), "at a date".to_owned()]);
-    eventually("two failed attempts", || {
-        let failed = "SELECT count(*) FROM outbox WHERE attempts = 1 AND last_error = 'http 503'";
-        (number(&mut app, failed) == 2).then_some(())
-    });
-    let late = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '110 minutes'";
-    assert_eq!(number(&mut app, late), 2);
-    // For a century nobody is kept waiting.
-    let never = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '25 hours'";
-    assert_eq!(number(&mut app, never), 0);
-    scene.audit(&mut [&mut app]);
-}
-
-#[test]
-fn databases_with_different_senders_do_not_meet() {
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
-    let local = SesLocal::start();
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    scene.write_credentials_to(
-        "ses.conf",
-        "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI/K7MDENG\nregion = eu-west-1\n",
-    );
-    app.batch_execute("CREATE DATABASE other").unwrap();
-    for setting in [
-        "sender = 'ses'".to_owned(),
-        format!("endpoint = 'http://127.0.0.1:{}'", local.port),
-        "credentials_file = 'ses.conf'".to_owned(),
-        "\"from\" = 'other@example.com'".to_owned(),
-    ] {
-        app.batch_execute(&format!("ALTER DATABASE other SET mailroom.{setting}"))
-            .unwrap();
-    }
-    let mut other = scene.cluster.connect("other");
-    other.batch_execute("CREATE EXTENSION mailroom").unwrap();
-    register(&mut app, &["ada"]);
-    register(&mut other, &["grace"]);
-    send(&mut app, &subjects(100));
-    send(&mut other, &subjects(100));
-    until_delivered(&mut app);
-    until_delivered(&mut other);
-    assert_eq!(count(&mut app, "sent"), 101);
-    assert_eq!(count(&mut other, "sent"), 101);
-
-    let by_webhook = wiremock.received(&path);
-    assert_eq!(by_webhook.len(), 101);
+fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
+    let receiver = Receiver::start(|_| status(401));
+    let mut post = Post::start(&receiver, &[]);
+    post.send(100);
+    post.wait_for_status("channel", "paused");
+    post.wait_for_status("channel_reason", "http 401");
+    post.wait_for("state = 'scheduled' AND attempts = 0", 100);
+    let probed = receiver.requests();
     assert!(
-        by_webhook
-            .iter()
-            .all(|request| !request.body.contains("grace@"))
+        probed < 100,
+        "{probed} requests to a channel that is broken"
     );
-    let by_ses = local.mails();
-    assert_eq!(by_ses.len(), 101);
+    assert!(!post.status("next_try_at").is_empty());
+    receiver.react(|_| status(200));
+    post.wait_until_ended(100);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 100);
+    post.wait_for_status("channel", "open");
+    let log = post.cluster.log();
+    assert_eq!(
+        log.matches("paused sending by webhook: http 401").count(),
+        1,
+        "{log}"
+    );
+    assert_eq!(log.matches("sends again by webhook").count(), 1, "{log}");
+}
+
+#[test]
+fn one_mail_that_is_refused_does_not_stop_the_others() {
+    let receiver =
+        Receiver::start(|request| status(if request.says("poison") { 401 } else { 200 }));
+    let mut post = Post::start(&receiver, &[]);
+    // It goes first, and is refused before there is any other mail.
+    post.client
+        .batch_execute("SELECT mailroom_send('p@example.com', 'poison', 'Text', priority => -5)")
+        .unwrap();
+    post.wait_for_status("channel", "paused");
+    post.send(50);
+    post.wait_for("state = 'sent'", 50);
+    // By now it is known whose fault it was.
+    post.wait_for("state = 'scheduled' AND attempts > 0", 1);
+    post.send(50);
+    post.wait_for("state = 'sent'", 100);
+}
+
+#[test]
+fn an_endpoint_that_is_away_costs_few_attempts() {
+    let receiver = Receiver::start(|_| status(200));
+    let endpoint = receiver.endpoint();
+    let address = receiver.address;
+    drop(receiver);
+    // The listener ends with its next connection, which was its own.
+    eventually("the port to be closed", || {
+        std::net::TcpStream::connect(address).err().map(drop)
+    });
+    let mut post = Post::start_at(&endpoint, &[]);
+    post.send(200);
+    post.wait_for_status("channel_reason", "no connection");
+    // Those that failed before it was clear have one attempt each.
+    post.wait_for("state = 'scheduled'", 200);
+    assert!(post.count("attempts > 0") < 100);
+    assert_eq!(post.count("attempts > 1"), 0);
+}
+
+#[test]
+fn throttling_slows_the_channel_and_costs_no_attempt() {
+    let begin = Arc::new(std::sync::Mutex::new(None));
+    let first = Arc::clone(&begin);
+    let receiver = Receiver::start(move |_| {
+        let mut first = first.lock().unwrap();
+        let since = first.get_or_insert_with(Instant::now).elapsed();
+        if since < Duration::from_millis(1500) {
+            Reaction::Answer(429, "retry-after: 2\r\n".to_owned(), String::new())
+        } else {
+            status(200)
+        }
+    });
+    let mut post = Post::start(&receiver, &[]);
+    post.send(300);
+    post.wait_until_ended(300);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 300);
+    // All were under way when the first was throttled, none was sent before its time, and then they go.
     assert!(
-        by_ses
-            .iter()
-            .all(|mail| mail["from"] == "other@example.com")
+        receiver.requests() <= 300 + 2 * 64 + 8,
+        "{} requests",
+        receiver.requests()
     );
-    assert!(
-        by_ses
-            .iter()
-            .all(|mail| !mail.to_string().contains("webhook"))
+    assert!(begin.lock().unwrap().unwrap().elapsed() >= Duration::from_secs(2));
+}
+
+#[test]
+fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
+    let receiver = Receiver::start(|_| status(200));
+    let port = receiver.address.port();
+    let endpoint = format!("https://localhost:{port}/");
+    let mut post = Post::start_at(&endpoint, &["mailroom.allowed_networks = ''"]);
+    post.send(2);
+    post.wait_for_status("channel_reason", "is not public");
+    assert_eq!(receiver.connections(), 0);
+    post.wait_for("state = 'scheduled' AND attempts = 0", 2);
+    // Listed, but in clear only for loopback, and by that very address.
+    post.set("mailroom.endpoint", &format!("http://127.0.0.1:{port}/"));
+    post.wait_for_status("channel_reason", "is not public");
+    post.set("mailroom.allowed_networks", "10.0.0.0/8");
+    post.wait_for_status("channel_reason", "is not public");
+    post.set("mailroom.allowed_networks", "127.0.0.1");
+    post.wait_until_ended(2);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 2);
+    // What is no network is refused when it is set.
+    let error = post
+        .client
+        .batch_execute("SET mailroom.allowed_networks = 'localhost'")
+        .unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "22023");
+}
+
+#[test]
+fn settings_take_effect_without_a_restart_and_lose_nothing() {
+    // The first one answers when the second one has had some: what it holds by then is under way.
+    let gate = Arc::new(AtomicBool::new(false));
+    let open = Arc::clone(&gate);
+    let first = Receiver::start(move |_| {
+        while !open.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status(200)
+    });
+    let second = Receiver::start(|_| status(200));
+    // Two requests at a time, and 64 slow ones: never all of them.
+    let settings = [
+        "mailroom.http_concurrency = 2",
+        "mailroom.http_timeout = '60s'",
+    ];
+    let mut post = Post::start(&first, &settings);
+    let worker = post.worker();
+    post.send(200);
+    eventually("mail under way", || (first.open() >= 2).then_some(()));
+    post.set("mailroom.endpoint", &second.endpoint());
+    eventually("mail at the second", || (second.count() > 0).then_some(()));
+    gate.store(true, Ordering::Release);
+    post.wait_until_ended(200);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 200);
+    let mut all = first.accepted();
+    all.extend(second.accepted());
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 200);
+    assert_eq!(first.count() + second.count(), 200, "nothing twice");
+    // A file that is no good pauses, a good one goes on, and clients can take over at any time.
+    post.write_secret("webhook.secret", "secret = nonsense\n");
+    post.cluster.reload();
+    post.wait_for_status("channel", "paused");
+    assert!(!post.cluster.log().contains("nonsense"));
+    post.send(1);
+    post.write_secret("webhook.secret", post::SECRET);
+    post.cluster.reload();
+    post.wait_until_ended(201);
+    post.set("mailroom.sender", "outbox");
+    post.wait_for_status("coalesce(sender, 'nobody')", "nobody");
+    post.send(1);
+    let claimed = number(&mut post.client, "SELECT count(*) FROM mailroom_claim()");
+    assert_eq!(claimed, 1);
+    assert_eq!(post.worker(), worker);
+}
+
+#[test]
+fn a_pause_stops_claims_and_settles_what_is_under_way() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let open = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_| {
+        while !open.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status(200)
+    });
+    let mut post = Post::start(
+        &receiver,
+        &[
+            "mailroom.http_concurrency = 5",
+            "mailroom.http_timeout = '60s'",
+        ],
     );
-    scene.audit(&mut [&mut app, &mut other]);
+    post.send(400);
+    eventually("five under way", || (receiver.open() >= 5).then_some(()));
+    post.client
+        .batch_execute("SELECT mailroom_pause()")
+        .unwrap();
+    // Slow ones let others in until the pause is heard of; all but those go back, without an attempt.
+    eventually("the rest to go back", || {
+        let held = post.count("state = 'claimed'");
+        (held < 400 && held == receiver.open() as i64).then_some(())
+    });
+    gate.store(true, Ordering::Release);
+    post.wait_for("state = 'scheduled' OR state = 'sent'", 400);
+    let sent = post.count("state = 'sent'");
+    assert!((5..400).contains(&sent), "{sent} were sent");
+    assert_eq!(post.count("attempts > 0"), 0);
+    post.client
+        .batch_execute("SELECT mailroom_resume()")
+        .unwrap();
+    post.wait_until_ended(400);
+    assert_eq!(receiver.count(), 400);
+}
+
+#[test]
+fn what_may_have_been_sent_is_counted_and_tried_again() {
+    let receiver = Receiver::start(|request| {
+        if request.attempt == 1 {
+            Reaction::Close
+        } else {
+            status(200)
+        }
+    });
+    let mut post = Post::start(&receiver, &["mailroom.on_ambiguous = park"]);
+    // A webhook knows a message again, so that even `park` tries it again.
+    post.send(3);
+    post.hurry_until_ended(3);
+    assert_eq!(post.count("state = 'sent' AND attempts = 1"), 3);
+    assert_eq!(post.status("unknown"), "3");
+    let told = "SELECT count(*) FROM attempts WHERE error LIKE 'may have been sent: %'";
+    assert_eq!(number(&mut post.client, told), 3);
 }
