@@ -44,9 +44,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     post.send(mails);
     // Both are at it, and what was left of the burst is spent.
     let before = receiver.count() + BURST as usize;
-    eventually("mail to flow", || {
-        (receiver.count() > before).then_some(())
-    });
+    eventually("mail to flow", || (receiver.count() > before).then_some(()));
     let start = Instant::now();
     let end = start + Duration::from_secs(seconds.into());
     std::thread::sleep(end - start);
