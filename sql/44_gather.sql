@@ -343,7 +343,10 @@ BEGIN
     subjects := '{}';
     texts := '{}';
     htmls := '{}';
-    IF @extschema@._take_back(@extschema@._due_leases(sweep, moment), moment, 1000) > 0 THEN
+    -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
+    IF @extschema@._take_back(
+        @extschema@._due_leases(sweep OR @extschema@._due_may_sweep(of_groups), moment), moment, 1000
+    ) > 0 THEN
         -- They are behind this session's position.
         sweep := true;
     END IF;
