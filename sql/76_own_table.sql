@@ -190,6 +190,10 @@ AS $$
 DECLARE
     names record;
 BEGIN
+    -- The accounts come with the dump.
+    IF @extschema@._restores() THEN
+        RETURN NULL;
+    END IF;
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
         || format('n.%1$I::text, coalesce(n.%2$I::text, n.%1$I::text) FROM new_rows n WHERE n.%1$I IS NOT NULL', names.email, names.login)

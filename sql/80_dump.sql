@@ -15,6 +15,12 @@ SELECT pg_extension_config_dump('@extschema@.job_runs', '');
 SELECT pg_extension_config_dump('@extschema@.job_runs_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pauses', '');
 SELECT pg_extension_config_dump('@extschema@.templates', '');
+SELECT pg_extension_config_dump('@extschema@.budgets', '');
+SELECT pg_extension_config_dump('@extschema@._spent_minute', '');
+SELECT pg_extension_config_dump('@extschema@._spent_hour', '');
+SELECT pg_extension_config_dump('@extschema@._spent_day', '');
+SELECT pg_extension_config_dump('@extschema@._spent_month', '');
+SELECT pg_extension_config_dump('@extschema@.attached', '');
 SELECT pg_extension_config_dump('@extschema@.requests', '');
 SELECT pg_extension_config_dump('@extschema@.requests_id_seq', '');
 

@@ -169,6 +169,11 @@ fn populate(client: &mut Client) {
              INSERT INTO job_runs (started_at, duration, trigger, error) VALUES (now(), '1 s', 'poll', 'an error');
              SELECT mailroom_request_activation('user9@example.com');
              SELECT mailroom_request_recovery('user1@example.com');
+             INSERT INTO budgets (period, amount) VALUES ('hour', 100), ('month', 1000);
+             SELECT _take_shares(5, false);
+             CREATE TABLE people (mail text, name text);
+             SELECT mailroom_attach('people', 'mail', 'name');
+             INSERT INTO people VALUES ('ann@example.com', 'Ann');
              SELECT mailroom_pause();",
         )
         .unwrap();
@@ -247,15 +252,16 @@ fn every_row_comes_back_as_it_was() {
 
     // Rows into an extension that is there already.
     let rows = dump(&cluster, "app", &["--data-only"]);
-    drop(cluster.create_database("rows"));
+    let people = "CREATE TABLE people (mail text, name text); SELECT mailroom_attach('people', 'mail', 'name')";
+    let mut ready = cluster.create_database("rows");
+    ready.batch_execute(people).unwrap();
     read_in(&cluster, "rows", &rows);
     check("rows");
     // With triggers disabled nobody makes way for the one row that CREATE EXTENSION brings.
     let rows = dump(&cluster, "app", &["--data-only", "--disable-triggers"]);
-    cluster
-        .create_database("untriggered")
-        .batch_execute("DELETE FROM jobs")
-        .unwrap();
+    let mut ready = cluster.create_database("untriggered");
+    ready.batch_execute("DELETE FROM jobs").unwrap();
+    ready.batch_execute(people).unwrap();
     read_in(&cluster, "untriggered", &rows);
     check("untriggered");
 
