@@ -29,7 +29,9 @@ impl<const N: usize> Text<N> {
     /// As much of it as there is room for.
     fn new(text: &str) -> Self {
         let mut kept = Self::EMPTY;
-        kept.length = text.floor_char_boundary(N);
+        kept.length = (0..=N.min(text.len()))
+            .rfind(|&end| text.is_char_boundary(end))
+            .unwrap_or(0);
         kept.bytes[..kept.length].copy_from_slice(&text.as_bytes()[..kept.length]);
         kept
     }

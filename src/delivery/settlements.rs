@@ -120,4 +120,85 @@ impl Settlements {
         self.released.ids.push(claim.id);
         self.released.attempts.push(claim.attempts);
     }
+    /// Each by itself.
+    pub fn singly(self) -> Vec<Self> {
+        let Self {
+            sent,
+            failed,
+            released,
+        } = self;
+        let mut all = Vec::new();
+        let claims = sent.ids.into_iter().zip(sent.attempts);
+        for ((id, attempts), provider_id) in claims.zip(sent.provider_ids) {
+            let mut one = Self::default();
+            one.sent(Claim { id, attempts }, provider_id);
+            all.push(one);
+        }
+        for item in 0..failed.ids.len() {
+            let mut one = Self::default();
+            one.failed.ids.push(failed.ids[item]);
+            one.failed.errors.push(failed.errors[item].clone());
+            one.failed.after.push(failed.after[item]);
+            one.failed.permanent.push(failed.permanent[item]);
+            one.failed.statuses.push(failed.statuses[item]);
+            one.failed.attempts.push(failed.attempts[item]);
+            all.push(one);
+        }
+        for (id, attempts) in released.ids.into_iter().zip(released.attempts) {
+            let mut one = Self::default();
+            one.released(Claim { id, attempts });
+            all.push(one);
+        }
+        all
+    }
+
+    /// These as well.
+    pub fn extend(&mut self, others: Self) {
+        self.sent.ids.extend(others.sent.ids);
+        self.sent.provider_ids.extend(others.sent.provider_ids);
+        self.sent.attempts.extend(others.sent.attempts);
+        self.failed.ids.extend(others.failed.ids);
+        self.failed.errors.extend(others.failed.errors);
+        self.failed.after.extend(others.failed.after);
+        self.failed.permanent.extend(others.failed.permanent);
+        self.failed.statuses.extend(others.failed.statuses);
+        self.failed.attempts.extend(others.failed.attempts);
+        self.released.ids.extend(others.released.ids);
+        self.released.attempts.extend(others.released.attempts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn singly_and_together_again_is_the_same() {
+        let claim = |id| Claim { id, attempts: 3 };
+        let mut all = Settlements::default();
+        all.sent(claim(1), Some("a".to_owned()));
+        all.sent(claim(2), None);
+        all.failed(
+            claim(3),
+            Fault {
+                reason: "http 500".to_owned(),
+                after: Some(Duration::from_millis(1500)),
+                permanent: true,
+                status: Some(500),
+            },
+        );
+        all.released(claim(4));
+        assert_eq!(all.len(), 4);
+        let mut again = Settlements::default();
+        for one in all.singly() {
+            assert_eq!(one.len(), 1);
+            again.extend(one);
+        }
+        assert_eq!(again.ids().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(again.sent.provider_ids, [Some("a".to_owned()), None]);
+        assert_eq!(again.failed.after, [Some(1.5)]);
+        assert_eq!(again.failed.statuses, [Some(500)]);
+        assert_eq!(again.failed.permanent, [true]);
+        assert_eq!(again.released.attempts, [3]);
+    }
 }

@@ -8,6 +8,7 @@
 mod answers;
 mod pace;
 mod rounds;
+mod singly;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

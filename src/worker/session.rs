@@ -61,6 +61,19 @@ impl Failure {
         matches!(self, Self::ExtensionGone)
     }
 
+    /// Whether the row that was written may be at fault; as `_is_row_at_fault` in `sql/50_handout.sql`.
+    pub fn is_row_at_fault(&self) -> bool {
+        const OTHERS: [&str; 12] = [
+            "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
+        ];
+        match self {
+            Self::ExtensionGone => false,
+            Self::Refused { sqlstate, .. } => {
+                !OTHERS.iter().any(|class| sqlstate.starts_with(class))
+            }
+        }
+    }
+
     /// Writes one WARNING to the server's log.
     pub fn warn(&self, what: &str) {
         match self {

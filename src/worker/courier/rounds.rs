@@ -148,6 +148,9 @@ impl Courier {
         now: Time,
         appetite: Option<Appetite>,
     ) -> Result<(), Failure> {
+        if self.is_to_settle_first() {
+            return self.settle_singly(session);
+        }
         // Cleared by success.
         self.careful = true;
         let claimed = session.exchange(&self.claimant, &self.settlements, appetite)?;
@@ -203,13 +206,18 @@ impl Courier {
     }
 
     fn settled(&mut self) {
-        let settled: Settlements = std::mem::take(&mut self.settlements);
+        let settled = std::mem::take(&mut self.settlements);
+        self.forget(&settled);
+        self.settle_at = None;
+    }
+
+    /// These are not ours any more.
+    pub(super) fn forget(&mut self, settled: &Settlements) {
         for id in settled.ids() {
             if let Some(held) = self.held.remove(id) {
                 self.held_bytes = self.held_bytes.saturating_sub(held.size);
             }
         }
-        self.settle_at = None;
     }
 
     /// Extends the leases of what is held for long.
