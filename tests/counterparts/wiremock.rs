@@ -16,7 +16,7 @@ pub struct WireMock {
     pub port: u16,
     /// Where it listens for HTTPS.
     pub https_port: u16,
-    process: Process,
+    _process: Process,
 }
 
 /// A request as the journal has it.
@@ -74,7 +74,7 @@ impl WireMock {
         Self {
             port,
             https_port,
-            process,
+            _process: process,
         }
     }
 
@@ -147,11 +147,6 @@ impl WireMock {
         let wanted = json!({"method": "POST", "urlPath": path});
         let found = http::ask(self.port, "POST", "/__admin/requests/count", Some(&wanted));
         usize::try_from(found["count"].as_u64().unwrap()).unwrap()
-    }
-
-    /// What it has printed.
-    pub fn output(&self) -> String {
-        self.process.output()
     }
 }
 
