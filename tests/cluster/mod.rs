@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Config, NoTls};
 
 /// How long a condition may take to come true before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How to end a server, as `pg_ctl stop -m` spells it.
 #[derive(Clone, Copy, Debug)]
