@@ -18,7 +18,7 @@ const UNANSWERED: usize = 16;
 /// The pause after the first probe that failed; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// The longest while only a few messages say so, that others may not have to wait for long.
+/// The longest while fewer than [`REFUSED`] messages say so, that others may not have to wait for long.
 const LONGEST_DOUBT: Duration = Duration::from_secs(10);
 /// The same for a provider that asks for less without saying when to come again.
 const FIRST_BREATH: Duration = Duration::from_millis(250);
@@ -501,10 +501,34 @@ mod tests {
     #[test]
     fn probes_back_off_up_to_ten_minutes() {
         let mut channel = Channel::new(64);
-        channel.pause(seconds(0), "http 401");
+        for id in 1..=5 {
+            channel.judge(seconds(0), id, 1, refuses());
+        }
+        channel.decide(seconds(0), false);
+        let (pauses, now) = pauses_before(&mut channel, 6..18);
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+        assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
+        channel.hurry(now);
+        assert_eq!(channel.permit(now), Permit::Probe);
+    }
+
+    #[test]
+    fn it_is_no_matter_of_a_few_once_a_fifth_message_is_refused() {
+        let mut channel = Channel::new(64);
+        channel.judge(seconds(0), 1, 1, refuses());
+        channel.decide(seconds(0), true);
+        let (pauses, _) = pauses_before(&mut channel, [1, 1, 1, 1, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10, 10, 10, 10, 512]);
+    }
+
+    /// How long a paused channel waits before each of these probes, which are all refused, and when the last one was.
+    fn pauses_before(
+        channel: &mut Channel,
+        probes: impl IntoIterator<Item = i64>,
+    ) -> (Vec<u64>, Time) {
         let mut now = seconds(0);
         let mut pauses = Vec::new();
-        for turn in 1..=12 {
+        for (turn, id) in (2..).zip(probes) {
             let Permit::Nothing(until) = channel.permit(now) else {
                 panic!("a pause");
             };
@@ -512,15 +536,9 @@ mod tests {
             now = until;
             assert_eq!(channel.permit(now), Permit::Probe);
             channel.note_probe(turn);
-            assert_eq!(
-                channel.judge(now, turn as i64, turn, refuses()),
-                Disposal::Release
-            );
+            assert_eq!(channel.judge(now, id, turn, refuses()), Disposal::Release);
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
-        assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
-        channel.hurry(now);
-        assert_eq!(channel.permit(now), Permit::Probe);
+        (pauses, now)
     }
 
     #[test]
