@@ -18,6 +18,7 @@
 //! | [`pace`] | how many messages may go now (pure) |
 //! | [`bucket`] | that, for all workers of the server, in shared memory |
 //! | [`channel`] | whether the provider is to be asked at all just now (pure) |
+//! | [`sharing`] | whether mails may share requests just now (pure) |
 
 pub mod bucket;
 mod calendar;
@@ -34,4 +35,5 @@ pub mod providers;
 pub mod report;
 pub mod route;
 pub mod settlements;
+pub mod sharing;
 pub mod slots;

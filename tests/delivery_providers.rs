@@ -193,6 +193,52 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
     scene.audit(&mut [&mut app]);
 }
 
+#[test]
+fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
+    let wiremock = WireMock::shared();
+    let base = wiremock.path();
+    let (single, batch) = (format!("{base}/email"), format!("{base}/email/batch"));
+    wiremock.answer(
+        &single,
+        &json!({"status": 200, "jsonBody": {"ErrorCode": 0, "MessageID": "id"}}),
+    );
+    wiremock.answer(&batch, &json!({"status": 404}));
+    let credentials = "token = any-token-0123456789\n";
+    let scene = Scene::start("postmark", &wiremock.url(&base), credentials, &[]);
+    let mut app = scene.cluster.create_database("app");
+    let subjects: Vec<String> = (0..60).map(|n| format!("mail {n}")).collect();
+    send(&mut app, &subjects);
+    until_delivered(&mut app);
+    let tried = wiremock.count(&batch);
+    assert!(tried > 0);
+    send(&mut app, &subjects);
+    until_delivered(&mut app);
+    assert_eq!(
+        wiremock.count(&batch),
+        tried,
+        "the batch call was not given up"
+    );
+    assert_eq!(count(&mut app, "sent"), 120);
+    assert_eq!(wiremock.count(&single), 120);
+    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
+    let log = scene.cluster.log();
+    assert_eq!(
+        log.matches("takes mails one by one only").count(),
+        1,
+        "{log}"
+    );
+    assert!(!log.contains("paused sending"), "{log}");
+
+    // A reload is a reason to try again.
+    scene.cluster.reload();
+    eventually("the batch call to be tried again", || {
+        send(&mut app, &subjects);
+        until_delivered(&mut app);
+        (wiremock.count(&batch) > tried).then_some(())
+    });
+    scene.audit(&mut [&mut app]);
+}
+
 /// The README's block with these words after its language.
 fn block(words: &str) -> String {
     let readme =

@@ -3,7 +3,8 @@
 //! A message that fails is a matter of that message; a provider that refuses everybody is a matter of the
 //! channel, and must not cost the messages their attempts. Which of the two it is, different messages decide:
 //! one of them alone never holds up the others, and never passes for all. A channel that is paused keeps
-//! everything and sends one message now and then, a probe. A provider that asks for less gets a pause and then
+//! everything and sends one message now and then, a probe. One answer to a request with several messages says no
+//! more of the channel than an answer to one. A provider that asks for less gets a pause and then
 //! half as many requests at a time. The module reads no clock.
 
 use std::collections::{HashMap, HashSet};
@@ -12,13 +13,13 @@ use std::time::Duration;
 /// Time since the worker started.
 pub type Time = Duration;
 
-/// So many different messages in a row, refused or without an answer, are enough.
+/// So many requests of different messages in a row, refused or without an answer, are enough.
 const REFUSED: usize = 5;
 const UNANSWERED: usize = 16;
 /// The pause after the first probe that failed; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// The longest while only a few messages say so, that others may not have to wait for long.
+/// The longest while fewer than [`REFUSED`] messages say so, that others may not have to wait for long.
 const LONGEST_DOUBT: Duration = Duration::from_secs(10);
 /// The same for a provider that asks for less without saying when to come again.
 const FIRST_BREATH: Duration = Duration::from_millis(250);
@@ -217,13 +218,27 @@ impl Channel {
     }
 
     /// Takes note of what a message tells, which was handed over in this turn.
+    #[cfg(test)]
     pub fn judge(&mut self, now: Time, id: i64, turn: u64, sign: Sign) -> Disposal {
+        self.judge_shared(now, id, id, turn, sign)
+    }
+
+    /// Takes note of what a message tells, which was handed over in this turn. `witness`: the first message of the
+    /// request it was in, which stands for all of them, for they had one answer.
+    pub fn judge_shared(
+        &mut self,
+        now: Time,
+        id: i64,
+        witness: i64,
+        turn: u64,
+        sign: Sign,
+    ) -> Disposal {
         match sign {
-            Sign::Works => self.works(now, id, turn),
-            Sign::Fails(reason) => self.fails(now, id, turn, &reason, Disposal::Settle),
-            Sign::Unreached(reason) => self.fails(now, id, turn, &reason, Disposal::Release),
+            Sign::Works => self.works(now, id, witness, turn),
+            Sign::Fails(reason) => self.fails(now, witness, turn, &reason, Disposal::Settle),
+            Sign::Unreached(reason) => self.fails(now, witness, turn, &reason, Disposal::Release),
             Sign::Throttles(reason, after) => self.throttles(now, id, turn, reason, after),
-            Sign::Refuses(reason) => self.refuses(now, id, turn, reason),
+            Sign::Refuses(reason) => self.refuses(now, id, witness, turn, reason),
             Sign::Denied(reason) => {
                 if turn >= self.turn {
                     self.pause(now, &reason);
@@ -233,7 +248,7 @@ impl Channel {
         }
     }
 
-    fn works(&mut self, now: Time, id: i64, turn: u64) -> Disposal {
+    fn works(&mut self, now: Time, id: i64, witness: i64, turn: u64) -> Disposal {
         self.suspects.remove(&id);
         self.unanswered.clear();
         if turn >= self.doubted {
@@ -252,7 +267,8 @@ impl Channel {
         }
         self.pauses = 0;
         self.breaths = 0;
-        if self.window < self.full {
+        // The window is one of requests.
+        if self.window < self.full && id == witness {
             self.credit += 1;
             if self.credit >= self.window {
                 self.credit = 0;
@@ -263,14 +279,21 @@ impl Channel {
     }
 
     /// `spared`: what becomes of it while the channel is paused.
-    fn fails(&mut self, now: Time, id: i64, turn: u64, reason: &str, spared: Disposal) -> Disposal {
+    fn fails(
+        &mut self,
+        now: Time,
+        witness: i64,
+        turn: u64,
+        reason: &str,
+        spared: Disposal,
+    ) -> Disposal {
         if self.is_paused() {
             if turn >= self.turn {
                 self.pause(now, reason);
             }
             return spared;
         }
-        self.unanswered.insert(id);
+        self.unanswered.insert(witness);
         if self.unanswered.len() >= UNANSWERED {
             self.pause(now, reason);
             return spared;
@@ -314,11 +337,11 @@ impl Channel {
         Disposal::Release
     }
 
-    fn refuses(&mut self, now: Time, id: i64, turn: u64, reason: String) -> Disposal {
+    fn refuses(&mut self, now: Time, id: i64, witness: i64, turn: u64, reason: String) -> Disposal {
         let charged = self.accuse(id, 1);
         if self.is_paused() {
             if turn >= self.turn {
-                self.refused.insert(id);
+                self.refused.insert(witness);
                 self.pause_for(now, &reason, self.longest());
             }
             return Disposal::Release;
@@ -330,7 +353,7 @@ impl Channel {
             // What was under way by then may tell of the time before.
             self.doubted = self.latest.saturating_add(1);
         }
-        self.refused.insert(id);
+        self.refused.insert(witness);
         self.refusal = reason;
         Disposal::Wait
     }
@@ -501,10 +524,34 @@ mod tests {
     #[test]
     fn probes_back_off_up_to_ten_minutes() {
         let mut channel = Channel::new(64);
-        channel.pause(seconds(0), "http 401");
+        for id in 1..=5 {
+            channel.judge(seconds(0), id, 1, refuses());
+        }
+        channel.decide(seconds(0), false);
+        let (pauses, now) = pauses_before(&mut channel, 6..18);
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+        assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
+        channel.hurry(now);
+        assert_eq!(channel.permit(now), Permit::Probe);
+    }
+
+    #[test]
+    fn it_is_no_matter_of_a_few_once_a_fifth_message_is_refused() {
+        let mut channel = Channel::new(64);
+        channel.judge(seconds(0), 1, 1, refuses());
+        channel.decide(seconds(0), true);
+        let (pauses, _) = pauses_before(&mut channel, [1, 1, 1, 1, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10, 10, 10, 10, 512]);
+    }
+
+    /// How long a paused channel waits before each of these probes, which are all refused, and when the last one was.
+    fn pauses_before(
+        channel: &mut Channel,
+        probes: impl IntoIterator<Item = i64>,
+    ) -> (Vec<u64>, Time) {
         let mut now = seconds(0);
         let mut pauses = Vec::new();
-        for turn in 1..=12 {
+        for (turn, id) in (2..).zip(probes) {
             let Permit::Nothing(until) = channel.permit(now) else {
                 panic!("a pause");
             };
@@ -512,15 +559,9 @@ mod tests {
             now = until;
             assert_eq!(channel.permit(now), Permit::Probe);
             channel.note_probe(turn);
-            assert_eq!(
-                channel.judge(now, turn as i64, turn, refuses()),
-                Disposal::Release
-            );
+            assert_eq!(channel.judge(now, id, turn, refuses()), Disposal::Release);
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
-        assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
-        channel.hurry(now);
-        assert_eq!(channel.permit(now), Permit::Probe);
+        (pauses, now)
     }
 
     #[test]
@@ -587,6 +628,52 @@ mod tests {
             assert_eq!(channel.judge(seconds(0), 1, 1, sign), Disposal::Settle);
         }
         assert!(!paused(&channel));
+    }
+
+    #[test]
+    fn one_answer_to_many_is_one_piece_of_evidence() {
+        let mut channel = Channel::new(64);
+        let fails = || Sign::Fails("http 503".to_owned());
+        for id in 0..500 {
+            let disposal = channel.judge_shared(seconds(0), id, 0, 1, fails());
+            assert_eq!(disposal, Disposal::Settle);
+        }
+        for id in 0..500 {
+            let disposal = channel.judge_shared(seconds(0), id, 0, 1, refuses());
+            assert_eq!(disposal, Disposal::Wait);
+            assert_eq!(channel.decide(seconds(0), false), None);
+        }
+        assert!(!paused(&channel));
+        // Sixteen of them are enough, as ever.
+        for batch in 1..=15 {
+            assert!(!paused(&channel));
+            for id in 0..500 {
+                channel.judge_shared(seconds(0), batch * 1000 + id, batch * 1000, 1, fails());
+            }
+        }
+        assert!(paused(&channel));
+    }
+
+    #[test]
+    fn one_batch_that_goes_through_widens_the_window_by_one_request() {
+        let mut channel = Channel::new(64);
+        channel.judge(
+            seconds(0),
+            1,
+            1,
+            Sign::Throttles("http 429".to_owned(), None),
+        );
+        let Permit::Nothing(until) = channel.permit(seconds(0)) else {
+            panic!("a pause");
+        };
+        assert_eq!(channel.permit(until), Permit::Requests(32));
+        for batch in 0..32 {
+            assert_eq!(channel.permit(until), Permit::Requests(32));
+            for id in 0..500 {
+                channel.judge_shared(until, batch * 1000 + id, batch * 1000, 2, Sign::Works);
+            }
+        }
+        assert_eq!(channel.permit(until), Permit::Requests(33));
     }
 
     #[test]

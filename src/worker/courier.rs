@@ -23,6 +23,7 @@ use crate::delivery::providers::Provider;
 use crate::delivery::report::{self, Report};
 use crate::delivery::route;
 use crate::delivery::settlements::{Claim, Fault, Settlements};
+use crate::delivery::sharing::Sharing;
 use crate::failures::Failures;
 use crate::registry::SlotIndex;
 use crate::server;
@@ -57,6 +58,7 @@ pub struct Courier {
     provider: Option<Arc<dyn Provider>>,
     engine: Option<Engine>,
     channel: Channel,
+    sharing: Sharing,
     concurrency: usize,
     bag: VecDeque<Letter>,
     /// Batches that are sent again as they were, and when.
@@ -105,6 +107,7 @@ impl Courier {
             provider: None,
             engine: None,
             channel: Channel::new(concurrency),
+            sharing: Sharing::default(),
             concurrency,
             bag: VecDeque::new(),
             together: Vec::new(),
@@ -148,6 +151,7 @@ impl Courier {
         }
         if self.set_up(now) {
             self.channel.reset(now, self.concurrency);
+            self.sharing.reset();
         }
         true
     }

@@ -2,17 +2,38 @@
 
 use std::time::{Duration, SystemTime};
 
+use pgrx::prelude::*;
+
 use super::{Courier, Doubt, Time};
 use crate::delivery::channel::{Disposal, Sign};
 use crate::delivery::engine::{Letter, Outcome, Parcel, Report};
 use crate::delivery::providers::Verdict;
 use crate::delivery::settlements::{Claim, Fault};
+use crate::delivery::sharing::Fate;
 use crate::settings::sending::{self, OnAmbiguous};
 
 /// How often a batch is sent again as it was before its mails go each their own way.
 const TRIES: u32 = 5;
 /// The pause before the first of these.
 const FIRST_AGAIN: Duration = Duration::from_secs(1);
+
+/// The request that a mail was in, as evidence.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// When it was handed over.
+    turn: u64,
+    /// The first mail in it stands for all.
+    witness: i64,
+}
+
+impl Sent {
+    fn of(parcel: &Parcel) -> Self {
+        Self {
+            turn: parcel.turn,
+            witness: parcel.letters.first().map_or(0, |first| first.message.id),
+        }
+    }
+}
 
 impl Courier {
     /// Takes what the engine reports.
@@ -44,18 +65,20 @@ impl Courier {
         match outcome {
             Outcome::Unsent => self.take_unsent(now, parcel),
             Outcome::Refused(reason) => {
+                let sent = Sent::of(&parcel);
                 for letter in &parcel.letters {
                     let claim = Claim::of(letter);
                     let sign = Sign::Denied(reason.clone());
-                    self.channel.judge(now, claim.id, parcel.turn, sign);
+                    self.judge(now, claim.id, sent, sign);
                     self.settlements.released(claim);
                 }
             }
             Outcome::Unreached(reason) => {
+                let sent = Sent::of(&parcel);
                 for letter in &parcel.letters {
                     let claim = Claim::of(letter);
                     let sign = Sign::Unreached(reason.clone());
-                    match self.channel.judge(now, claim.id, parcel.turn, sign) {
+                    match self.judge(now, claim.id, sent, sign) {
                         Disposal::Settle | Disposal::Charge | Disposal::Wait => {
                             self.settlements.failed(claim, fault(reason.clone()));
                         }
@@ -68,12 +91,20 @@ impl Courier {
                     self.repeat(now, parcel, &verdicts);
                     return;
                 }
-                let turn = parcel.turn;
+                let sent = Sent::of(&parcel);
+                if self.is_refused_as_a_whole(&parcel, &verdicts, status) {
+                    self.refused_as_a_whole(now, parcel, &verdicts);
+                    return;
+                }
+                self.note_sharing(now, &parcel, &verdicts);
                 let alone = parcel.letters.len() == 1;
                 for (letter, verdict) in parcel.letters.into_iter().zip(verdicts) {
                     match verdict {
-                        Verdict::Apart { .. } if !alone => self.set_apart(now, letter, turn),
-                        verdict => self.treat(now, Claim::of(&letter), turn, verdict, status),
+                        Verdict::Apart { .. } if !alone => {
+                            self.judge(now, letter.message.id, sent, Sign::Works);
+                            self.set_apart(now, letter, sent.turn);
+                        }
+                        verdict => self.treat(now, Claim::of(&letter), sent, verdict, status),
                     }
                 }
             }
@@ -112,6 +143,7 @@ impl Courier {
 
     fn repeat(&mut self, now: Time, mut parcel: Parcel, verdicts: &[Verdict]) {
         let mut floor = Duration::ZERO;
+        let sent = Sent::of(&parcel);
         for (letter, verdict) in parcel.letters.iter().zip(verdicts) {
             let sign = match verdict {
                 Verdict::Retry { reason, after } => {
@@ -124,8 +156,7 @@ impl Courier {
                 }
                 _ => continue,
             };
-            self.channel
-                .judge(now, letter.message.id, parcel.turn, sign);
+            self.judge(now, letter.message.id, sent, sign);
         }
         let pause = FIRST_AGAIN
             .saturating_mul(1 << parcel.tries.min(8))
@@ -134,10 +165,69 @@ impl Courier {
         self.together.push((now.saturating_add(pause), parcel));
     }
 
-    /// Somebody in its batch was at fault: it goes alone.
-    fn set_apart(&mut self, now: Time, letter: Letter, turn: u64) {
+    fn judge(&mut self, now: Time, id: i64, sent: Sent, sign: Sign) -> Disposal {
         self.channel
-            .judge(now, letter.message.id, turn, Sign::Works);
+            .judge_shared(now, id, sent.witness, sent.turn, sign)
+    }
+
+    /// Whether the provider wants nothing of what is in a request with several mails, and it may be because they
+    /// are several.
+    fn is_refused_as_a_whole(
+        &self,
+        parcel: &Parcel,
+        verdicts: &[Verdict],
+        status: Option<u16>,
+    ) -> bool {
+        parcel.letters.len() > 1
+            && !self.channel.is_paused()
+            && status.is_some_and(|status| !(200..300).contains(&status))
+            && verdicts
+                .iter()
+                .all(|verdict| matches!(verdict, Verdict::Broken { .. }))
+    }
+
+    /// Each by itself shows whom the refusal concerns: everybody, one of them, or the call with several.
+    fn refused_as_a_whole(&mut self, now: Time, parcel: Parcel, verdicts: &[Verdict]) {
+        if let Some(Verdict::Broken { reason }) = verdicts.first() {
+            let ids = parcel.letters.iter().map(|letter| letter.message.id);
+            self.sharing.refused(now, ids, reason);
+        }
+        for letter in parcel.letters {
+            self.set_apart(now, letter, parcel.turn);
+        }
+    }
+
+    /// Takes note of what an answer tells of requests with several mails.
+    fn note_sharing(&mut self, now: Time, parcel: &Parcel, verdicts: &[Verdict]) {
+        let fate = |verdict: &Verdict| match verdict {
+            Verdict::Sent { .. } => Fate::Taken,
+            Verdict::Permanent { .. } | Verdict::Apart { .. } | Verdict::Broken { .. } => {
+                Fate::Refused
+            }
+            Verdict::Retry { .. } | Verdict::Throttled { .. } | Verdict::Unknown { .. } => {
+                Fate::Open
+            }
+        };
+        if parcel.letters.len() > 1 {
+            if verdicts.iter().any(|verdict| fate(verdict) == Fate::Taken) {
+                self.sharing.taken();
+            }
+            return;
+        }
+        for (letter, verdict) in parcel.letters.iter().zip(verdicts) {
+            let news = self.sharing.answered(now, letter.message.id, fate(verdict));
+            if let Some(reason) = news {
+                warning!(
+                    "mailroom worker: {} takes mails one by one only: a request with several was refused ({reason}); \
+                     such are not sent for an hour, or until the next reload",
+                    self.sender.as_str()
+                );
+            }
+        }
+    }
+
+    /// Its batch was refused, perhaps because of another one: it goes alone.
+    fn set_apart(&mut self, now: Time, letter: Letter, turn: u64) {
         let parcel = Parcel {
             letters: vec![letter],
             turn,
@@ -146,7 +236,14 @@ impl Courier {
         self.together.push((now, parcel));
     }
 
-    fn treat(&mut self, now: Time, claim: Claim, turn: u64, verdict: Verdict, status: Option<u16>) {
+    fn treat(
+        &mut self,
+        now: Time,
+        claim: Claim,
+        sent: Sent,
+        verdict: Verdict,
+        status: Option<u16>,
+    ) {
         let sign = match &verdict {
             Verdict::Sent { .. } | Verdict::Permanent { .. } | Verdict::Apart { .. } => Sign::Works,
             Verdict::Retry { reason, .. } | Verdict::Unknown { reason } => {
@@ -155,7 +252,7 @@ impl Courier {
             Verdict::Throttled { reason, after } => Sign::Throttles(reason.clone(), *after),
             Verdict::Broken { reason } => Sign::Refuses(reason.clone()),
         };
-        let disposal = self.channel.judge(now, claim.id, turn, sign);
+        let disposal = self.judge(now, claim.id, sent, sign);
         if disposal == Disposal::Release {
             self.settlements.released(claim);
             return;

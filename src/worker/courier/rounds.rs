@@ -48,7 +48,9 @@ impl Courier {
             self.look_at = None;
             self.look();
         }
+        self.sharing.look(now);
         if !allowed || self.channel.is_paused() {
+            self.sharing.give_up();
             self.stand_down();
         }
         let appetite = self.appetite(now, allowed);
@@ -84,6 +86,16 @@ impl Courier {
     pub(super) fn empty_bag(&mut self) {
         for letter in std::mem::take(&mut self.bag) {
             self.settlements.released(Claim::of(&letter));
+        }
+        // Those of refused batches that were to go alone, too; other batches stay together.
+        let (apart, together): (Vec<_>, _) = std::mem::take(&mut self.together)
+            .into_iter()
+            .partition(|(_, parcel)| parcel.letters.len() == 1);
+        self.together = together;
+        for (_, parcel) in apart {
+            for letter in &parcel.letters {
+                self.settlements.released(Claim::of(letter));
+            }
         }
     }
 
@@ -135,7 +147,10 @@ impl Courier {
     }
 
     pub(super) fn batch_limit(&self) -> usize {
-        self.provider.as_ref().map_or(1, |p| p.batch_limit().max(1))
+        match &self.provider {
+            Some(provider) if !self.sharing.is_off() => provider.batch_limit().max(1),
+            _ => 1,
+        }
     }
 
     pub(super) fn slow(&self) -> usize {
