@@ -262,7 +262,21 @@ fn the_workers_statements_call_nothing_planted() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let (types, values) = match name.as_str() {
-            "attach.sql" => ("", ""),
+            // Those of triggers are run by the traffic.
+            "issue_one.sql" | "issue_all.sql" | "enqueue_one.sql" | "enqueue_all.sql" => continue,
+            "attach.sql" | "budget.sql" => ("", ""),
+            "claim_mail.sql" | "claim_mail_within_budget.sql" => ("(integer, text)", "(10, 'me')"),
+            "extend_claims.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{1}')"),
+            "settle_sent.sql" => (
+                "(bigint[], text[], text, integer[])",
+                "('{1}', '{p}', 'me', '{0}')",
+            ),
+            "settle_failed.sql" => (
+                "(bigint[], text[], double precision[], boolean[], integer[], text, integer[])",
+                "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}')",
+            ),
+            "settle_released.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{0}')"),
+            "take_over.sql" => ("(text)", "('me')"),
             "note_progress.sql" => ("(bigint)", "(1)"),
             "poll.sql" => ("(integer, boolean)", "(10, true)"),
             "record_failure.sql" => ("(timestamptz, text, text)", "(NULL, 'poll', 'x')"),
@@ -279,7 +293,7 @@ fn the_workers_statements_call_nothing_planted() {
             .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         seen += 1;
     }
-    assert_eq!(seen, 7);
+    assert_eq!(seen, 15);
 }
 
 #[test]
@@ -434,6 +448,8 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
         assert!(
             [
                 &SqlState::DUPLICATE_TABLE,
+                // The column took another name for its sequence, and then the sequence is not ours to dump.
+                &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 &SqlState::DUPLICATE_OBJECT,
                 &SqlState::DUPLICATE_FUNCTION
             ]
@@ -573,8 +589,12 @@ fn rename_and_back(new_worker: bool) {
                 .then_some(())
         });
     }
-    let insert = "INSERT INTO post.accounts (email, login) VALUES ('a@example.com', 'a')";
-    let error = client.batch_execute(insert).unwrap_err();
+    // What the library writes goes by the function's own schema; what is written in SQL goes by the old name.
+    client
+        .batch_execute("INSERT INTO post.accounts (email, login) VALUES ('a@example.com', 'a')")
+        .unwrap();
+    let consume = "UPDATE post.tokens SET consumed_at = 1";
+    let error = client.batch_execute(consume).unwrap_err();
     assert!(
         [&SqlState::UNDEFINED_TABLE, &SqlState::INVALID_SCHEMA_NAME].contains(&code(&error)),
         "{error:?}"
@@ -582,16 +602,14 @@ fn rename_and_back(new_worker: bool) {
     assert!(format!("{error:?}").contains("mail"), "{error:?}");
     // Another schema in the old one's place does not become ours.
     client
-        .batch_execute("CREATE SCHEMA mail; CREATE TABLE mail.tokens (account bigint, action text)")
+        .batch_execute("CREATE SCHEMA mail; CREATE TABLE mail.accounts (id bigint, status text)")
         .unwrap();
-    let error = client.batch_execute(insert).unwrap_err();
+    let error = client.batch_execute(consume).unwrap_err();
     assert_eq!(code(&error), &SqlState::INSUFFICIENT_PRIVILEGE, "{error:?}");
-    assert_eq!(number(&mut client, "SELECT count(*) FROM post.accounts"), 0);
+    let unused = "SELECT count(*) FROM post.tokens WHERE consumed_at IS NULL";
+    assert_eq!(number(&mut client, unused), 1);
     client
         .batch_execute("DROP SCHEMA mail CASCADE; ALTER SCHEMA post RENAME TO mail")
-        .unwrap();
-    client
-        .batch_execute("INSERT INTO mail.accounts (email, login) VALUES ('b@example.com', 'b')")
         .unwrap();
     eventually("the worker's mail", || {
         (number(&mut client, "SELECT count(*) FROM mail.outbox") == 1).then_some(())

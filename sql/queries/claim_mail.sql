@@ -4,4 +4,4 @@ SELECT
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.subject::text,
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
     extract(epoch FROM c.expires_at)::double precision
-FROM mailroom_claim($1, NULL, $2) c
+FROM mailroom_claim($1, NULL::interval, $2) c

@@ -90,11 +90,11 @@ SELECT @s@.mailroom_reschedule(id, pg_catalog.now()), @s@.mailroom_cancel(id) FR
 
 UPDATE @s@.outbox SET state = 'cancelled' WHERE item_key OPERATOR(pg_catalog.=) '3';
 
-SELECT * FROM @s@.mailroom_claim_group('1 min'::pg_catalog.interval, 'me'::pg_catalog.text, 'group'::pg_catalog.text);
+SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, 'group'::pg_catalog.text);
 
 SELECT @s@.mailroom_release(id, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
-SELECT * FROM @s@.mailroom_claim_group('1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text);
+SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text);
 
 SELECT @s@.mailroom_release(ARRAY[id], 'me'::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
@@ -126,11 +126,43 @@ SELECT @s@._note_progress(1::bigint);
 
 SELECT * FROM @s@.mailroom_status(), @s@.outbox_history;
 
+INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('hour', 3, 0.5), ('month', 1000, 0);
+
+SELECT @s@.mailroom_send(
+    ARRAY['c@example.com']::pg_catalog.text[], 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[], NULL::pg_catalog.text[],
+    NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, p::integer,
+    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text
+) FROM (VALUES (0), (0), (0), (OPERATOR(pg_catalog.-) 10), (OPERATOR(pg_catalog.-) 20)) v (p);
+
+SELECT id FROM @s@._claim_within_budget(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
+
+SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget();
+
+SELECT @s@._release_within_budget(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
+
+SELECT @s@._take_over('you'::pg_catalog.text);
+
+DELETE FROM @s@.budgets;
+
 SELECT @s@.mailroom_next_due();
 
 SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_worker_wake();
 
 SELECT @s@.mailroom_purge(10::integer);
+
+DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim_group(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM * FROM @s@.mailroom_dequeue(0::integer); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM @s@.mailroom_collect(0::integer); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM @s@.mailroom_purge(0::integer); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+DO $$ BEGIN PERFORM @s@.mailroom_answer_requests(0::integer); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+INSERT INTO @s@.jobs (job_type, last_seq) VALUES ('mailroom', 0) ON CONFLICT DO NOTHING;
 
 CREATE TABLE public.people (id serial, mail pg_catalog.text, nick pg_catalog.text);
 
