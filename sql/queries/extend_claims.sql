@@ -1,1 +1,1 @@
-SELECT cardinality(mailroom_extend($1, NULL, $2, $3))
+SELECT mailroom_extend($1, NULL, $2, $3)
