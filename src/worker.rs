@@ -420,6 +420,7 @@ impl Worker {
         // What has become due by now is not among what will.
         let due = self.next_due.is_some_and(|due| due <= server::now());
         let tell = self.whom_to_tell(if due { Tell::Senders } else { tell });
+        self.mind_clock()?;
         self.polled_at = self.now();
         self.tended_at = self.polled_at;
         let mut tended = None;
@@ -460,12 +461,22 @@ impl Worker {
 
     /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
     fn tend(&mut self, tell: Tell) -> Result<(), Failure> {
+        self.mind_clock()?;
         self.tended_at = self.now();
         let tell = self.whom_to_tell(tell);
         let tended = self.session.tend(tell)?;
         self.note_tended(&tended);
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(())
+    }
+
+    /// What is under way must not be taken back because the clock has jumped.
+    fn mind_clock(&mut self) -> Result<(), Failure> {
+        let now = self.now();
+        match &mut self.courier {
+            Some(courier) => courier.mind_clock(&self.session, now),
+            None => Ok(()),
+        }
     }
 
     /// Whoever delivers is to look; others are told only if they do.

@@ -1,1 +1,1 @@
-SELECT cardinality(mailroom_extend($1, NULL::interval, $2, $3))
+SELECT mailroom_extend($1, NULL::interval, $2, $3)

@@ -120,6 +120,25 @@ impl Settlements {
         self.released.ids.push(claim.id);
         self.released.attempts.push(claim.attempts);
     }
+
+    /// Has all tell of the claims that are in force, as far as these are known.
+    pub fn renumber(&mut self, attempts: impl Fn(i64) -> Option<i32>) {
+        for (ids, known) in [
+            (&self.sent.ids, &mut self.sent.attempts),
+            (&self.failed.ids, &mut self.failed.attempts),
+            (&self.released.ids, &mut self.released.attempts),
+        ] {
+            for (&id, known) in ids.iter().zip(known) {
+                *known = attempts(id).unwrap_or(*known);
+            }
+        }
+    }
+
+    /// Whether all of them have ended, so that none is to be sent again.
+    pub fn is_final(&self) -> bool {
+        self.released.ids.is_empty() && self.failed.permanent.iter().all(|&permanent| permanent)
+    }
+
     /// Each by itself.
     pub fn singly(self) -> Vec<Self> {
         let Self {
@@ -200,5 +219,11 @@ mod tests {
         assert_eq!(again.failed.statuses, [Some(500)]);
         assert_eq!(again.failed.permanent, [true]);
         assert_eq!(again.released.attempts, [3]);
+        again.renumber(|id| (id > 2).then_some(4));
+        assert_eq!(again.sent.attempts, [3, 3]);
+        assert_eq!(again.failed.attempts, [4]);
+        assert_eq!(again.released.attempts, [4]);
+        let ended: Vec<bool> = again.singly().iter().map(Settlements::is_final).collect();
+        assert_eq!(ended, [true, true, true, false]);
     }
 }

@@ -6,6 +6,7 @@
 //! extended for as long as it is.
 
 mod answers;
+mod leases;
 mod pace;
 mod rounds;
 mod singly;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
+use self::leases::Clock;
 use super::session::{Failure, Session};
 use crate::delivery::channel::{Channel, News};
 use crate::delivery::engine::{Engine, Letter, Parcel};
@@ -69,6 +71,8 @@ pub struct Courier {
     away: usize,
     away_parcels: usize,
     settlements: Settlements,
+    /// How mails ended whose claim was lost before that could be told.
+    answers: HashMap<i64, Settlements>,
     /// When they are to be told at the latest.
     settle_at: Option<Time>,
     doubts: Vec<Doubt>,
@@ -87,6 +91,7 @@ pub struct Courier {
     turn: u64,
     unknown: u64,
     extended_at: Time,
+    clock: Clock,
     reported: Option<Report>,
     failures: Failures,
 }
@@ -116,6 +121,7 @@ impl Courier {
             away: 0,
             away_parcels: 0,
             settlements: Settlements::default(),
+            answers: HashMap::new(),
             settle_at: None,
             doubts: Vec::new(),
             look: true,
@@ -127,6 +133,7 @@ impl Courier {
             turn: 0,
             unknown: 0,
             extended_at: now,
+            clock: Clock::start(),
             reported: None,
             failures: Failures::default(),
         };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Courier, Held, Time};
+use super::{Courier, Time};
 use crate::delivery::channel::Permit;
 use crate::delivery::engine::{Letter, Parcel};
-use crate::delivery::settlements::{Claim, Settlements};
+use crate::delivery::settlements::Claim;
 use crate::registry::SlotIndex;
 use crate::server;
 use crate::settings;
@@ -53,6 +53,7 @@ impl Courier {
             self.sharing.give_up();
             self.stand_down();
         }
+        self.mind_clock(session, now)?;
         let appetite = self.appetite(now, allowed);
         if appetite.is_some() || self.is_settle_due(now) {
             self.exchange(session, now, appetite)?;
@@ -168,9 +169,10 @@ impl Courier {
         }
         // Cleared by success.
         self.careful = true;
+        self.renumber();
         let claimed = session.exchange(&self.claimant, &self.settlements, appetite)?;
         self.careful = false;
-        self.settled();
+        self.settled(&claimed.lost);
         if self.failures.end() > 0 {
             pgrx::log!("mailroom worker claims and settles mail again");
         }
@@ -181,17 +183,8 @@ impl Courier {
         self.look = got >= appetite.mails as usize || claimed.surplus > 0;
         self.heed(now, claimed.budget);
         for letter in claimed.letters {
-            self.held_bytes += letter.size;
-            self.held.insert(
-                letter.message.id,
-                Held {
-                    attempts: letter.message.attempts,
-                    size: letter.size,
-                    since: now,
-                    away: false,
-                },
-            );
-            self.bag.push_back(letter);
+            let letter = self.take_in(now, letter);
+            self.bag.extend(letter);
         }
         Ok(())
     }
@@ -214,47 +207,17 @@ impl Courier {
     /// Settles what there is, and claims nothing.
     pub(super) fn settle_only(&mut self, session: &Session) -> Result<(), Failure> {
         if !self.settlements.is_empty() {
-            session.exchange(&self.claimant, &self.settlements, None)?;
-            self.settled();
+            self.renumber();
+            let told = session.exchange(&self.claimant, &self.settlements, None)?;
+            self.settled(&told.lost);
         }
         Ok(())
     }
 
-    fn settled(&mut self) {
+    fn settled(&mut self, lost: &[i64]) {
         let settled = std::mem::take(&mut self.settlements);
-        self.forget(&settled);
+        self.told(settled, lost);
         self.settle_at = None;
-    }
-
-    /// These are not ours any more.
-    pub(super) fn forget(&mut self, settled: &Settlements) {
-        for id in settled.ids() {
-            if let Some(held) = self.held.remove(id) {
-                self.held_bytes = self.held_bytes.saturating_sub(held.size);
-            }
-        }
-    }
-
-    /// Extends the leases of what is held for long.
-    fn extend(&mut self, session: &Session, now: Time) -> Result<(), Failure> {
-        let third = settings::lease() / 3;
-        if now.saturating_sub(self.extended_at) < third {
-            return Ok(());
-        }
-        self.extended_at = now;
-        let old: Vec<Claim> = self
-            .held
-            .iter()
-            .filter(|(_, held)| now.saturating_sub(held.since) >= third)
-            .map(|(&id, held)| Claim {
-                id,
-                attempts: held.attempts,
-            })
-            .collect();
-        if !old.is_empty() {
-            session.extend(&self.claimant, &old)?;
-        }
-        Ok(())
     }
 
     /// Gives the engine what it may send now.

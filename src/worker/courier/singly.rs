@@ -14,12 +14,13 @@ impl Courier {
         let mut settled = 0;
         let mut stuck = Settlements::default();
         let mut reason = None;
+        self.renumber();
         let mut rest = std::mem::take(&mut self.settlements).singly().into_iter();
         for one in rest.by_ref() {
             match session.exchange(&self.claimant, &one, None) {
-                Ok(_) => {
+                Ok(told) => {
                     settled += 1;
-                    self.forget(&one);
+                    self.told(one, &told.lost);
                 }
                 Err(failure) => {
                     stuck.extend(one);
@@ -43,7 +44,9 @@ impl Courier {
                 stuck.len(),
                 ids.join(", ")
             ));
-            self.forget(&stuck);
+            for &id in stuck.ids() {
+                self.drop_held(id);
+            }
         }
         Ok(())
     }

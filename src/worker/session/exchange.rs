@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiHeapTupleData};
 
-use super::{Failure, Session, integer, transaction};
+use super::{Failure, Session, integer, required, transaction};
 use crate::delivery::engine::Letter;
 use crate::delivery::message::Message;
 use crate::delivery::settlements::{Claim, Settlements};
@@ -41,6 +41,8 @@ pub struct Claimed {
     pub surplus: usize,
     /// What the budgets say, if they may be why there was no more.
     pub budget: Option<Budget>,
+    /// Of what was settled as sent or failed, the mails whose claim had been lost.
+    pub lost: Vec<i64>,
 }
 
 impl Session {
@@ -59,29 +61,30 @@ impl Session {
                 unsafe { pg_sys::ForceSyncCommit() };
             }
             Spi::connect_mut(|client| {
-                settle(client, claimant, settlements)?;
-                match appetite {
-                    Some(appetite) => claim(client, claimant, appetite),
-                    None => Ok(Claimed::default()),
-                }
+                let lost = settle(client, claimant, settlements)?;
+                let claimed = match appetite {
+                    Some(appetite) => claim(client, claimant, appetite)?,
+                    None => Claimed::default(),
+                };
+                Ok(Claimed { lost, ..claimed })
             })
         })
     }
 
-    /// Lets the leases of these mails end later.
-    pub fn extend(&self, claimant: &str, claims: &[Claim]) -> Result<(), Failure> {
+    /// Lets the leases of these mails end later; returns those whose claim was lost.
+    pub fn extend(&self, claimant: &str, claims: &[Claim]) -> Result<Vec<i64>, Failure> {
         let ids: Vec<i64> = claims.iter().map(|claim| claim.id).collect();
         let attempts: Vec<i32> = claims.iter().map(|claim| claim.attempts).collect();
         transaction(Some(self.sender), || {
             self.check_extension()?;
             Spi::connect_mut(|client| {
                 // Made here, because looking up the type of an array takes a transaction.
-                client.update(
+                let rows = client.update(
                     include_str!("../../../sql/queries/extend_claims.sql"),
                     Some(1),
                     &[ids.clone().into(), claimant.into(), attempts.clone().into()],
                 )?;
-                Ok(())
+                required(&rows.first(), 1)
             })
         })
     }
@@ -100,14 +103,15 @@ fn settle(
     client: &mut SpiClient<'_>,
     claimant: &str,
     settlements: &Settlements,
-) -> Result<(), Failure> {
+) -> Result<Vec<i64>, Failure> {
+    let mut lost = Vec::new();
     let Settlements {
         sent,
         failed,
         released,
     } = settlements;
     if !sent.ids.is_empty() {
-        client.update(
+        let rows = client.update(
             include_str!("../../../sql/queries/settle_sent.sql"),
             Some(1),
             &[
@@ -117,9 +121,10 @@ fn settle(
                 sent.attempts.clone().into(),
             ],
         )?;
+        lost.extend(required::<Vec<i64>>(&rows.first(), 1)?);
     }
     if !failed.ids.is_empty() {
-        client.update(
+        let rows = client.update(
             include_str!("../../../sql/queries/settle_failed.sql"),
             Some(1),
             &[
@@ -132,11 +137,12 @@ fn settle(
                 failed.attempts.clone().into(),
             ],
         )?;
+        lost.extend(required::<Vec<i64>>(&rows.first(), 1)?);
     }
     if !released.ids.is_empty() {
         release(client, claimant, &released.ids, &released.attempts)?;
     }
-    Ok(())
+    Ok(lost)
 }
 
 fn release(
