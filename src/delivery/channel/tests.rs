@@ -1,0 +1,263 @@
+//! Tests of the channel, with a clock of their own.
+
+use super::*;
+
+const fn seconds(seconds: u64) -> Time {
+    Duration::from_secs(seconds)
+}
+
+fn refuses() -> Sign {
+    Sign::Refuses("http 401".to_owned())
+}
+
+fn paused(channel: &Channel) -> bool {
+    channel.tell().0 == "paused"
+}
+
+#[test]
+fn different_messages_pause_the_channel_and_lose_no_attempt() {
+    let mut channel = Channel::new(64);
+    for id in 1..=5 {
+        channel.note_turn(id as u64);
+        assert_eq!(
+            channel.judge(seconds(0), id, id as u64, refuses()),
+            Disposal::Wait
+        );
+        let expected = (id == 5).then_some(Disposal::Release);
+        assert_eq!(channel.decide(seconds(0), false), expected);
+    }
+    assert_eq!(channel.take_news(), [News::Paused("http 401".to_owned())]);
+    assert_eq!(channel.permit(seconds(0)), Permit::Nothing(seconds(1)));
+    assert_eq!(channel.permit(seconds(1)), Permit::Probe);
+}
+
+#[test]
+fn one_message_does_not_when_others_go_through() {
+    let mut channel = Channel::new(64);
+    channel.note_turn(1);
+    assert_eq!(channel.judge(seconds(0), 7, 1, refuses()), Disposal::Wait);
+    assert_eq!(channel.decide(seconds(0), false), None);
+    // Under way since before: tells nothing.
+    channel.judge(seconds(0), 8, 1, Sign::Works);
+    assert_eq!(channel.decide(seconds(0), false), None);
+    channel.note_turn(2);
+    channel.judge(seconds(0), 9, 2, Sign::Works);
+    assert_eq!(channel.decide(seconds(0), false), Some(Disposal::Charge));
+    // And from now on it is known.
+    assert_eq!(channel.judge(seconds(1), 7, 2, refuses()), Disposal::Charge);
+    assert!(!paused(&channel));
+    assert_eq!(channel.take_news(), []);
+}
+
+#[test]
+fn alone_it_does_until_another_one_goes_through() {
+    let mut channel = Channel::new(64);
+    channel.note_turn(1);
+    channel.judge(seconds(0), 7, 1, refuses());
+    assert_eq!(channel.decide(seconds(0), true), Some(Disposal::Release));
+    assert!(paused(&channel));
+    assert_eq!(channel.permit(seconds(1)), Permit::Probe);
+    assert!(channel.is_suspect(7));
+    channel.note_probe(2);
+    assert_eq!(channel.permit(seconds(1)), Permit::Probing);
+    assert_eq!(
+        channel.judge(seconds(2), 8, 2, Sign::Works),
+        Disposal::Settle
+    );
+    assert!(!paused(&channel));
+    assert_eq!(channel.take_news().last(), Some(&News::Resumed(seconds(2))));
+    assert_eq!(channel.judge(seconds(2), 7, 3, refuses()), Disposal::Charge);
+}
+
+#[test]
+fn probes_back_off_up_to_ten_minutes() {
+    let mut channel = Channel::new(64);
+    for id in 1..=5 {
+        channel.judge(seconds(0), id, 1, refuses());
+    }
+    channel.decide(seconds(0), false);
+    let (pauses, now) = pauses_before(&mut channel, 6..18);
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+    assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
+    channel.hurry(now);
+    assert_eq!(channel.permit(now), Permit::Probe);
+}
+
+#[test]
+fn it_is_no_matter_of_a_few_once_a_fifth_message_is_refused() {
+    let mut channel = Channel::new(64);
+    channel.judge(seconds(0), 1, 1, refuses());
+    channel.decide(seconds(0), true);
+    let (pauses, _) = pauses_before(&mut channel, [1, 1, 1, 1, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(pauses, [1, 2, 4, 8, 10, 10, 10, 10, 10, 512]);
+}
+
+/// How long a paused channel waits before each of these probes, which are all refused, and when the last one was.
+fn pauses_before(channel: &mut Channel, probes: impl IntoIterator<Item = i64>) -> (Vec<u64>, Time) {
+    let mut now = seconds(0);
+    let mut pauses = Vec::new();
+    for (turn, id) in (2..).zip(probes) {
+        let Permit::Nothing(until) = channel.permit(now) else {
+            panic!("a pause");
+        };
+        pauses.push((until - now).as_secs());
+        now = until;
+        assert_eq!(channel.permit(now), Permit::Probe);
+        channel.note_probe(turn);
+        assert_eq!(channel.judge(now, id, turn, refuses()), Disposal::Release);
+    }
+    (pauses, now)
+}
+
+#[test]
+fn while_one_message_says_so_nobody_waits_for_long() {
+    let mut channel = Channel::new(64);
+    channel.judge(seconds(0), 7, 1, refuses());
+    channel.decide(seconds(0), true);
+    let mut now = seconds(0);
+    for turn in 2..20 {
+        let Permit::Nothing(until) = channel.permit(now) else {
+            panic!("a pause");
+        };
+        assert!(until - now <= LONGEST_DOUBT);
+        now = until;
+        assert_eq!(channel.permit(now), Permit::Probe);
+        channel.note_probe(turn);
+        channel.judge(now, 7, turn, refuses());
+    }
+}
+
+#[test]
+fn what_was_under_way_before_the_pause_does_not_end_it() {
+    let mut channel = Channel::new(64);
+    channel.note_turn(3);
+    channel.pause(seconds(0), "http 401");
+    assert_eq!(
+        channel.judge(seconds(0), 1, 3, Sign::Works),
+        Disposal::Settle
+    );
+    assert!(paused(&channel));
+}
+
+#[test]
+fn an_endpoint_that_is_away_costs_few_attempts() {
+    let mut channel = Channel::new(64);
+    let unreached = || Sign::Unreached("no connection".to_owned());
+    for id in 0..15 {
+        assert_eq!(
+            channel.judge(seconds(0), id, 1, unreached()),
+            Disposal::Settle
+        );
+    }
+    // The same ones again say nothing new.
+    assert_eq!(
+        channel.judge(seconds(0), 0, 1, unreached()),
+        Disposal::Settle
+    );
+    assert_eq!(
+        channel.judge(seconds(0), 15, 1, unreached()),
+        Disposal::Release
+    );
+    assert!(paused(&channel));
+    assert_eq!(
+        channel.judge(seconds(0), 16, 1, unreached()),
+        Disposal::Release
+    );
+}
+
+#[test]
+fn one_that_always_fails_never_holds_the_channel() {
+    let mut channel = Channel::new(64);
+    for _ in 0..1000 {
+        let sign = Sign::Fails("http 500".to_owned());
+        assert_eq!(channel.judge(seconds(0), 1, 1, sign), Disposal::Settle);
+    }
+    assert!(!paused(&channel));
+}
+
+#[test]
+fn one_answer_to_many_is_one_piece_of_evidence() {
+    let mut channel = Channel::new(64);
+    let fails = || Sign::Fails("http 503".to_owned());
+    for id in 0..500 {
+        let disposal = channel.judge_shared(seconds(0), id, 0, 1, fails());
+        assert_eq!(disposal, Disposal::Settle);
+    }
+    for id in 0..500 {
+        let disposal = channel.judge_shared(seconds(0), id, 0, 1, refuses());
+        assert_eq!(disposal, Disposal::Wait);
+        assert_eq!(channel.decide(seconds(0), false), None);
+    }
+    assert!(!paused(&channel));
+    // Sixteen of them are enough, as ever.
+    for batch in 1..=15 {
+        assert!(!paused(&channel));
+        for id in 0..500 {
+            channel.judge_shared(seconds(0), batch * 1000 + id, batch * 1000, 1, fails());
+        }
+    }
+    assert!(paused(&channel));
+}
+
+#[test]
+fn one_batch_that_goes_through_widens_the_window_by_one_request() {
+    let mut channel = Channel::new(64);
+    channel.judge(
+        seconds(0),
+        1,
+        1,
+        Sign::Throttles("http 429".to_owned(), None),
+    );
+    let Permit::Nothing(until) = channel.permit(seconds(0)) else {
+        panic!("a pause");
+    };
+    assert_eq!(channel.permit(until), Permit::Requests(32));
+    for batch in 0..32 {
+        assert_eq!(channel.permit(until), Permit::Requests(32));
+        for id in 0..500 {
+            channel.judge_shared(until, batch * 1000 + id, batch * 1000, 2, Sign::Works);
+        }
+    }
+    assert_eq!(channel.permit(until), Permit::Requests(33));
+}
+
+#[test]
+fn throttling_halves_once_for_all_under_way_and_recovers() {
+    let mut channel = Channel::new(64);
+    let throttles = || Sign::Throttles("http 429".to_owned(), Some(seconds(3)));
+    for id in 0..10 {
+        assert_eq!(
+            channel.judge(seconds(0), id, 1, throttles()),
+            Disposal::Release
+        );
+    }
+    assert_eq!(channel.permit(seconds(0)), Permit::Nothing(seconds(3)));
+    assert_eq!(channel.permit(seconds(3)), Permit::Requests(32));
+    for id in 0..32 {
+        channel.judge(seconds(3), id, 2, Sign::Works);
+    }
+    assert_eq!(channel.permit(seconds(3)), Permit::Requests(33));
+}
+
+#[test]
+fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
+    let mut channel = Channel::new(64);
+    let mut now = seconds(0);
+    let mut charged = 0;
+    for turn in 1..=10 {
+        let sign = Sign::Throttles("http 429".to_owned(), None);
+        charged += usize::from(channel.judge(now, 1, turn, sign) == Disposal::Charge);
+        now += seconds(60);
+        channel.permit(now);
+        channel.judge(now, 1000 + turn as i64, turn, Sign::Works);
+    }
+    assert_eq!(charged, 6);
+}
+
+#[test]
+fn a_provider_that_says_never_is_asked_again_within_the_hour() {
+    let mut channel = Channel::new(64);
+    let sign = Sign::Throttles("http 429".to_owned(), Some(Duration::MAX));
+    channel.judge(seconds(0), 1, 1, sign);
+    assert_eq!(channel.permit(seconds(0)), Permit::Nothing(LONGEST_SAID));
+}
