@@ -150,10 +150,15 @@ impl Channel {
     }
 
     /// Changes how many requests there may be at a time, and has a paused channel try at once: what was wrong
-    /// may have been mended.
+    /// may have been mended. Refusals of what was handed over before tell nothing any more; those that wait for
+    /// [`Self::decide`] are to be given back.
     pub fn reset(&mut self, now: Time, full: usize) {
         self.full = full;
         self.window = full;
+        if !self.is_paused() {
+            self.turn = self.latest.saturating_add(1);
+            self.refused.clear();
+        }
         self.hurry(now);
     }
 
@@ -261,7 +266,6 @@ impl Channel {
                 return Disposal::Settle;
             }
             self.state = State::Open;
-            self.turn = 0;
             self.refused.clear();
             self.news.push(News::Resumed(now.saturating_sub(since)));
         }
@@ -338,6 +342,10 @@ impl Channel {
     }
 
     fn refuses(&mut self, now: Time, id: i64, witness: i64, turn: u64, reason: String) -> Disposal {
+        if !self.is_paused() && turn < self.turn {
+            // With the credentials of before, say: neither the message's fault nor the channel's any more.
+            return Disposal::Release;
+        }
         let charged = self.accuse(id, 1);
         if self.is_paused() {
             if turn >= self.turn {

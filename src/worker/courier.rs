@@ -158,6 +158,7 @@ impl Courier {
         }
         if self.set_up(now) {
             self.channel.reset(now, self.concurrency);
+            self.forgive();
             self.sharing.reset();
         }
         true

@@ -140,6 +140,50 @@ fn what_was_under_way_before_the_pause_does_not_end_it() {
 }
 
 #[test]
+fn a_late_refusal_of_what_was_sent_before_the_pause_costs_no_attempt() {
+    let mut channel = Channel::new(64);
+    for id in 1..=6 {
+        channel.note_turn(id as u64);
+    }
+    for id in 1..=5 {
+        channel.judge(seconds(0), id, id as u64, refuses());
+    }
+    assert_eq!(channel.decide(seconds(0), false), Some(Disposal::Release));
+    channel.hurry(seconds(0));
+    channel.note_probe(7);
+    channel.judge(seconds(0), 7, 7, Sign::Works);
+    assert!(!paused(&channel));
+    assert_eq!(
+        channel.judge(seconds(1), 6, 6, refuses()),
+        Disposal::Release
+    );
+    channel.note_turn(8);
+    channel.judge(seconds(1), 8, 8, Sign::Works);
+    // With the credentials of now it is a matter of its own.
+    assert_eq!(channel.judge(seconds(1), 6, 8, refuses()), Disposal::Wait);
+}
+
+#[test]
+fn what_was_refused_with_the_settings_of_before_costs_no_attempt() {
+    let mut channel = Channel::new(64);
+    channel.note_turn(1);
+    channel.note_turn(2);
+    assert_eq!(channel.judge(seconds(0), 1, 1, refuses()), Disposal::Wait);
+    channel.reset(seconds(0), 64);
+    assert_eq!(
+        channel.judge(seconds(0), 2, 2, refuses()),
+        Disposal::Release
+    );
+    // Nor do the two count towards a pause.
+    for id in 3..=6 {
+        channel.note_turn(id as u64);
+        channel.judge(seconds(0), id, id as u64, refuses());
+        assert_eq!(channel.decide(seconds(0), false), None);
+    }
+    assert!(!paused(&channel));
+}
+
+#[test]
 fn an_endpoint_that_is_away_costs_few_attempts() {
     let mut channel = Channel::new(64);
     let unreached = || Sign::Unreached("no connection".to_owned());

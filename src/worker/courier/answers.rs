@@ -320,6 +320,13 @@ impl Courier {
             }
         }
     }
+
+    /// Gives those in doubt back: they were sent as nothing is any more.
+    pub(super) fn forgive(&mut self) {
+        for Doubt { claim, .. } in std::mem::take(&mut self.doubts) {
+            self.settlements.released(claim);
+        }
+    }
 }
 
 /// A failure like any other.

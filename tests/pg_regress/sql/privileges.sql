@@ -110,8 +110,12 @@ ORDER BY c.oid::regclass::text;
 SELECT t.oid::regtype AS type, t.typtype, string_agg(w.name, ', ' ORDER BY w.place) AS users
 FROM members m
 JOIN pg_type t ON t.oid = m.objid AND m.classid = 'pg_type'::regclass AND t.typtype IN ('e', 'd', 'c')
+LEFT JOIN pg_class c ON c.oid = t.typrelid
 CROSS JOIN who w
 WHERE has_type_privilege(w.name, t.oid, 'USAGE')
+  -- Not the row of a table, which is a member of its own from PostgreSQL 17 on.
+  AND c.relkind IS DISTINCT FROM 'r'
+  AND c.relkind IS DISTINCT FROM 'v'
 GROUP BY t.oid
 ORDER BY t.oid::regtype::text;
 -- Whatever kind of object there is, one of the lists above has it.

@@ -77,7 +77,10 @@ SELECT mailroom_request_recovery('active@example.com');
 SELECT mailroom_answer_requests();
 RESET mailroom.request_interval;
 RESET mailroom.requests_per_hour;
+-- PostgreSQL 17 words it in another way.
+\set VERBOSITY sqlstate
 SET mailroom.request_interval = '2d';
+\set VERBOSITY terse
 SET mailroom.requests_per_hour = 0;
 SET ROLE mailroom_app;
 SET mailroom.request_interval = 0;
