@@ -262,7 +262,7 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
         } else {
             "password_recovery"
         };
-        web.query(
+        mailer.query(
             "SELECT mailroom_verify($1, $2::text::token_action, $3)",
             &[&token, &action, &code],
         )

@@ -214,8 +214,9 @@ SELECT mailroom_purge();
 SELECT * FROM outbox_history;
 SELECT mailroom_pause();
 SELECT * FROM mailroom_status();
--- It checks links and cannot make them.
+-- It redeems links, and can neither make them nor try codes at them without being counted.
 SELECT mailroom_verify('', 'activation');
+SELECT _verify('', 'activation', NULL);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
 -- It schedules mail in its own name, and takes back and moves its own and no other, whatever it is given.
