@@ -217,9 +217,7 @@ fn no_failure_tells_a_wrong_code_from_the_right_one() {
         "LOCK TABLE tokens IN SHARE MODE",
     ] {
         let mut holder = cluster.connect("app");
-        holder
-            .batch_execute(&format!("BEGIN; {obstacle}"))
-            .unwrap();
+        holder.batch_execute(&format!("BEGIN; {obstacle}")).unwrap();
         let failures = [&link.wrong(), &link.code].map(|code| {
             let error = redeem(&mut web, &link.token, Some(code)).unwrap_err();
             let error = error.as_db_error().unwrap();
