@@ -62,7 +62,7 @@ COMMENT ON VIEW @extschema@._handout IS
 CREATE FUNCTION @extschema@._printable(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT regexp_replace(address, '[\u0001-\u001F\u007F]', '?', 'g') $$;
+AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._printable(text) IS
     'Internal. An address as the outbox can hold it in a row that is not sent: a question mark for each control character.';
 
