@@ -261,6 +261,9 @@ fn _create_key_file() -> Result<(), ErrorReport> {
                 path.display()
             )
         );
+    } else {
+        // Somebody else's, made meanwhile, or a link that leads nowhere.
+        keys::load(&path).map_err(Error::from)?;
     }
     Ok(())
 }
