@@ -224,9 +224,11 @@ fn no_failure_tells_a_wrong_code_from_the_right_one() {
             let place = error.where_().unwrap_or_default().to_owned();
             (error.code().clone(), error.message().to_owned(), place)
         });
+        holder.batch_execute("ROLLBACK").unwrap();
         assert_eq!(failures[0], failures[1], "{obstacle}");
         assert_eq!(link.count(&mut client), 0, "{obstacle}");
     }
+    web.batch_execute("RESET lock_timeout").unwrap();
     // Whoever holds a link cannot ask elsewhere either.
     let error = web
         .query_one(
