@@ -167,8 +167,8 @@ TO mailroom_app;
 GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_sender;
 GRANT SELECT ON @extschema@._handout, @extschema@.pauses TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox TO mailroom_sender;
--- What a claim and a settle write: the state and its story, and data, from which the secrets go. Not what a
--- mail says or to whom it goes.
+-- What a claim and a settle write: the state and its story, and data, from which the secrets go. Not the words of a
+-- mail that is there, nor to whom it goes.
 GRANT UPDATE (
     data, state, send_at, attempts, last_error, claimed_by, claimed_at, claimed_until, provider_id, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
