@@ -93,6 +93,14 @@ unsafe fn judge(
     is_right: impl FnOnce() -> bool,
 ) -> Option<Judged> {
     let block = u32::from(place.ip_blkid.bi_hi) << 16 | u32::from(place.ip_blkid.bi_lo);
+    // Reading beyond the end fails, or, for the highest number there is, appends a page.
+    // SAFETY: the relation is open.
+    let blocks = unsafe {
+        pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM)
+    };
+    if block >= blocks {
+        return None;
+    }
     // SAFETY: the buffer stays pinned and exclusively locked until it is released below, and the page is
     // changed in the copy that the generic record hands out. The server's own errors release both.
     unsafe {

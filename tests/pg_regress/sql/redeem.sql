@@ -98,6 +98,10 @@ SELECT wrong_codes FROM tokens WHERE id = :t;
 -- No other row can be meant.
 SELECT _try_code('(0,1)', 0, '12345', '12345');
 SELECT _try_code('(0,4000)', :t, '12345', '12345');
+SELECT pg_relation_size('tokens') AS size \gset
+SELECT _try_code('(4000,1)', :t, '12345', '12345');
+SELECT _try_code('(4294967295,1)', :t, '12345', '12345');
+SELECT pg_relation_size('tokens') = :size AS as_before;
 
 -- All that is no good looks the same: nothing but 'invalid'.
 SELECT recovery(2) AS used \gset
