@@ -525,7 +525,7 @@ fn a_dump_names_tables_that_are_there_only() {
     attach(&cluster, "shop.users", "'mail'").unwrap();
     web.batch_execute("INSERT INTO shop.users (mail) VALUES ('a@example.com')")
         .unwrap();
-    let mut rows = || {
+    let rows = || {
         let output = cluster
             .program("pg_dump")
             .args(["--data-only", "app"])
