@@ -144,17 +144,11 @@ CREATE FUNCTION @extschema@._token_secret(token text) RETURNS bytea
 COMMENT ON FUNCTION @extschema@._token_secret(text) IS
     'Internal. The 32 bytes in the front of a signed token, verified or not; NULL for anything malformed.';
 
-CREATE FUNCTION @extschema@._same_code(code text, given text) RETURNS boolean
-    LANGUAGE c IMMUTABLE PARALLEL SAFE STRICT
-    AS 'MODULE_PATHNAME', '_same_code_wrapper';
-COMMENT ON FUNCTION @extschema@._same_code(text, text) IS
-    'Internal. Whether two codes are the same, in constant time; false for what is not a code.';
-
-CREATE FUNCTION @extschema@._count_wrong_code(place tid, token bigint) RETURNS void
+CREATE FUNCTION @extschema@._try_code(place tid, token bigint, code text, given text) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_count_wrong_code_wrapper';
-COMMENT ON FUNCTION @extschema@._count_wrong_code(tid, bigint) IS
-    'Internal. Adds one to tokens.wrong_codes of the row at this place, in place and on disk when it returns, whatever becomes of the transaction. The caller holds the row locked. Errors: XX000 when the token is not there.';
+    AS 'MODULE_PATHNAME', '_try_code_wrapper';
+COMMENT ON FUNCTION @extschema@._try_code(tid, bigint, text, text) IS
+    'Internal. Whether the given code is the token''s, compared in constant time; if not, adds one to tokens.wrong_codes of the row at this place, in place and on disk when it returns, whatever becomes of the transaction. Nothing can fail or be cancelled between the two. The caller holds the row locked. Errors: XX000 when the token is not there.';
 
 CREATE FUNCTION @extschema@._create_key_file() RETURNS void
     LANGUAGE c VOLATILE

@@ -13,7 +13,7 @@ COMMENT ON TYPE @extschema@.outbox_state IS
 -- Constraints of a domain are looked at when a value comes in, those of a table at each update of its rows.
 CREATE DOMAIN @extschema@._addresses AS text[]
     CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
-    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR VALUE::text !~ '[\u0001-\u001F\u007F]');
+    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR VALUE::text !~ E'[\\u0001-\\u001F\\u007F]');
 COMMENT ON DOMAIN @extschema@._addresses IS 'Internal. Mail addresses, none of them null or empty, without control characters.';
 
 CREATE DOMAIN @extschema@._recipients AS @extschema@._addresses
@@ -29,7 +29,7 @@ CREATE DOMAIN @extschema@._variables AS jsonb
 COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object.';
 
 CREATE DOMAIN @extschema@._one_line AS text
-    CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ '[\u0001-\u001F\u007F-\u009F\u2028\u2029]');
+    CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ E'[\\u0001-\\u001F\\u007F-\\u009F\\u2028\\u2029]');
 COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters.';
 
 -- What indexes are made of comes first, and of that what is never null and of one length: each update compares

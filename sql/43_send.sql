@@ -84,7 +84,7 @@ BEGIN
         MESSAGE = CASE WHEN ordinal < 0 THEN 'message' ELSE format('messages[%s]', ordinal) END || ' cannot be scheduled'
             || coalesce(': ' || what, ''),
         DETAIL = reason,
-        HINT = coalesce(remedy, 'Its arguments are explained by \df+ mailroom_send.');
+        HINT = coalesce(remedy, E'Its arguments are explained by \\df+ mailroom_send.');
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
@@ -123,7 +123,7 @@ BEGIN
                 WHEN m.subject = '' THEN 'subject is empty'
                 WHEN octet_length(m.subject) > 998
                     THEN format('subject has %s octets, at most 998 are allowed', octet_length(m.subject))
-                WHEN m.subject ~ '[\u0001-\u001F\u007F-\u009F\u2028\u2029]' THEN 'subject contains a control character'
+                WHEN m.subject ~ E'[\\u0001-\\u001F\\u007F-\\u009F\\u2028\\u2029]' THEN 'subject contains a control character'
                 WHEN m.body_text = '' THEN 'body_text is empty'
                 WHEN m.body_html = '' THEN 'body_html is empty'
                 WHEN m.kind = '' THEN 'kind is empty'
@@ -164,7 +164,7 @@ BEGIN
         PERFORM @extschema@._refuse(
             bad.ordinal, '22023'::text, NULL::text, bad.reason, CASE
                 WHEN bad.reason LIKE '%there is no template%' THEN 'Pass subject and body_text or body_html, or insert a row into templates.'
-                WHEN bad.reason ~ '^(recipients|cc|bcc)\[' THEN 'An address is local@domain, without a name; several are an array.'
+                WHEN bad.reason ~ '^(recipients|cc|bcc)[[]' THEN 'An address is local@domain, without a name; several are an array.'
             END
         );
     END IF;

@@ -95,7 +95,7 @@ BEGIN
         -- A mail that has ended does not know its code any more: whatever could be one goes.
         CASE
             WHEN o.token IS NULL OR o.data ? 'code' THEN r.error
-            ELSE regexp_replace(r.error, '\m[0-9]{5}\M', '[code]', 'g')
+            ELSE regexp_replace(r.error, E'\\m[0-9]{5}\\M', '[code]', 'g')
         END
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item]

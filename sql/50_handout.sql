@@ -18,7 +18,7 @@ CREATE FUNCTION @extschema@.mailroom_verify(token text, action @extschema@.token
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT @extschema@._verify(token, action::text, code) $$;
 COMMENT ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) IS
-    'Whether one of the keys signed this token for this action, for password_recovery together with this code. Looks at no table: says nothing of expiry or use. False for anything malformed or NULL, in constant time for anything well-formed. Errors: 58P01 and F0000 when there is no good key file.';
+    'Whether one of the keys signed this token for this action, for password_recovery together with this code. Looks at no table: says nothing of expiry or use, and counts no wrong code; mailroom_redeem does. False for anything malformed or NULL, in constant time for anything well-formed. Errors: 58P01 and F0000 when there is no good key file.';
 
 -- What would become of a token if it were handed out now. The one place that knows who is eligible.
 CREATE VIEW @extschema@._handout AS
@@ -62,7 +62,7 @@ COMMENT ON VIEW @extschema@._handout IS
 CREATE FUNCTION @extschema@._printable(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT regexp_replace(address, '[\u0001-\u001F\u007F]', '?', 'g') $$;
+AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._printable(text) IS
     'Internal. An address as the outbox can hold it in a row that is not sent: a question mark for each control character.';
 

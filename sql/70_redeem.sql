@@ -219,6 +219,14 @@ BEGIN
     -- One at a time from here on. What was seen before the lock may be so no longer; nobody but holders of
     -- this lock counts codes.
     PERFORM FROM @extschema@.accounts a WHERE a.id = judged.account FOR NO KEY UPDATE;
+    -- All that may fail or be cancelled comes before the code is looked at, right or wrong: whoever could tell the two
+    -- by how a call fails would guess without being counted.
+    IF judged.action = 'password_recovery' THEN
+        SELECT t.ctid INTO place
+        FROM @extschema@.tokens t
+        WHERE t.id = judged.token
+        FOR NO KEY UPDATE;
+    END IF;
     SELECT l.locked INTO locked
     FROM @extschema@._links l
     WHERE l.token = judged.token
@@ -234,12 +242,7 @@ BEGIN
             outcome := 'locked';
             RETURN;
         END IF;
-        IF NOT @extschema@._same_code(judged.code, given) THEN
-            SELECT t.ctid INTO place
-            FROM @extschema@.tokens t
-            WHERE t.id = judged.token
-            FOR NO KEY UPDATE;
-            PERFORM @extschema@._count_wrong_code(place, judged.token);
+        IF @extschema@._try_code(place, judged.token, judged.code, given) IS NOT TRUE THEN
             SELECT CASE WHEN l.locked THEN 'locked' ELSE 'wrong_code' END
             INTO outcome
             FROM @extschema@._links l

@@ -20,11 +20,14 @@ SELECT pg_extension_config_dump('@extschema@._spent_minute', '');
 SELECT pg_extension_config_dump('@extschema@._spent_hour', '');
 SELECT pg_extension_config_dump('@extschema@._spent_day', '');
 SELECT pg_extension_config_dump('@extschema@._spent_month', '');
-SELECT pg_extension_config_dump('@extschema@.attached', '');
 SELECT pg_extension_config_dump('@extschema@.requests', '');
 SELECT pg_extension_config_dump('@extschema@.requests_id_seq', '');
 
--- pg_dump puts these words behind SELECT columns FROM table.
+-- pg_dump puts these words behind SELECT columns FROM table. A table that was dropped has left its number, which may
+-- be another table's where the dump is restored.
+SELECT pg_extension_config_dump('@extschema@.attached', $$
+    WHERE EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = attached.relation)
+$$);
 SELECT pg_extension_config_dump('@extschema@.outbox', $$
     WHERE token IS NULL OR state NOT IN ('scheduled', 'claimed')
 $$);

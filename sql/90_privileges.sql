@@ -107,11 +107,10 @@ GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @e
     @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day, @extschema@._spent_month
     TO mailroom_admin;
 
--- mailroom_app: registers people, and checks the link of a mail. It sees no token and no mail.
+-- mailroom_app: registers people, and redeems the link of a mail. It sees no token and no mail. Not mailroom_verify:
+-- with a link in hand it says of any code whether it is the right one, and counts nothing.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) TO mailroom_app;
-GRANT EXECUTE ON FUNCTION @extschema@._verify(text, text, text) TO mailroom_app;
 
 -- What came of a link, and the links that people ask for: all of it behind these four, which lend
 -- rights.
@@ -168,8 +167,8 @@ TO mailroom_app;
 GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_sender;
 GRANT SELECT ON @extschema@._handout, @extschema@.pauses TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox TO mailroom_sender;
--- What a claim and a settle write: the state and its story, and data, from which the secrets go. Not what a
--- mail says or to whom it goes.
+-- What a claim and a settle write: the state and its story, and data, from which the secrets go. Not the words of a
+-- mail that is there, nor to whom it goes.
 GRANT UPDATE (
     data, state, send_at, attempts, last_error, claimed_by, claimed_at, claimed_until, provider_id, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
@@ -340,8 +339,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._judge_link(text),
     @extschema@._token_secret(text),
     @extschema@._verify(text, text, text),
-    @extschema@._same_code(text, text),
-    @extschema@._count_wrong_code(tid, bigint),
+    @extschema@._try_code(tid, bigint, text, text),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
     @extschema@._request_interval(),

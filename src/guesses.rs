@@ -1,4 +1,4 @@
-//! Counting wrong codes where no ROLLBACK reaches.
+//! Judging codes, and counting the wrong ones where no ROLLBACK reaches.
 //!
 //! A recovery token is locked after some wrong codes. The calls that count them run in the application's
 //! transaction, and whoever guesses would have it rolled back, or its session killed. So the count is not
@@ -6,6 +6,10 @@
 //! sequence: the page is changed under its lock, logged by the server's generic WAL records, and on disk
 //! before the caller learns that the code was wrong. Crash recovery, physical standbys and base backups have
 //! the count like everything else.
+//!
+//! The code is compared when all that could fail is done: the row is found, its page is locked (which holds
+//! interrupts off) and the record is begun. Whoever could make the call fail or be cancelled between comparing and
+//! counting would learn from how it failed that the code was wrong, and guess on for nothing.
 //!
 //! Two bytes of fixed length are all that ever changes. Readers see the old number or the new one. A caller
 //! holds the row locked, so nobody makes a new version of it from the old number at the same time.
@@ -16,6 +20,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::server;
+use crate::signing::{self, Text};
 
 /// The column with the count, `smallint NOT NULL`.
 const COLUMN: &std::ffi::CStr = c"wrong_codes";
@@ -24,15 +29,26 @@ const TABLE: &std::ffi::CStr = c"tokens";
 /// `LP_NORMAL` of itemid.h: the line pointer leads to a tuple.
 const LP_NORMAL: u32 = 1;
 
+/// What came of a code.
+enum Judged {
+    Right,
+    /// Counted; where in the WAL that is.
+    Wrong(pg_sys::XLogRecPtr),
+}
+
 #[pg_extern(sql = false)]
-fn _count_wrong_code(
+fn _try_code(
     place: pg_sys::ItemPointerData,
     token: i64,
+    code: Text<'_>,
+    given: Text<'_>,
     fcinfo: pg_sys::FunctionCallInfo,
-) -> Result<(), ErrorReport> {
+) -> Result<bool, ErrorReport> {
+    let codes = signing::code(code).zip(signing::code(given));
+    let is_right = || codes.is_some_and(|(code, given)| code.is(given));
     // SAFETY: the server passes the call's own data. The relation is open and locked until the end of the
     // transaction, for as long as `relation` is used.
-    let counted = unsafe {
+    let judged = unsafe {
         let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
         let table = pg_sys::get_relname_relid(TABLE.as_ptr(), schema);
         let column = pg_sys::get_attnum(table, COLUMN.as_ptr());
@@ -40,39 +56,51 @@ fn _count_wrong_code(
             return Err(gone());
         }
         let relation = pg_sys::table_open(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
-        let counted = count(relation, place, token, column);
+        let judged = judge(relation, place, token, column, is_right);
         pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
-        counted
+        judged
     };
-    let Some(position) = counted else {
-        return Err(gone());
-    };
-    // A crash must not take back what the caller is about to be told.
-    // SAFETY: a position that was just written.
-    unsafe { pg_sys::XLogFlush(position) };
-    Ok(())
+    match judged {
+        None => Err(gone()),
+        Some(Judged::Right) => Ok(true),
+        Some(Judged::Wrong(position)) => {
+            // A crash must not take back what the caller is about to be told.
+            // SAFETY: a position that was just written.
+            unsafe { pg_sys::XLogFlush(position) };
+            Ok(false)
+        }
+    }
 }
 
 fn gone() -> ErrorReport {
     ErrorReport::new(
         PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-        "the token whose wrong code was to be counted is not there",
+        "the token whose code was to be judged is not there",
         function_name!(),
     )
 }
 
-/// Adds one to the count of the token at `place`; returns where in the WAL that is. `None` when another
-/// tuple, or none, is there.
+/// Asks whether the code is right, and adds one to the count of the token at `place` if it is not. `None`, without
+/// asking, when another tuple, or none, is there.
 ///
 /// # Safety
-/// `relation` is open, and `column` is one of its columns.
-unsafe fn count(
+/// `relation` is open, and `column` is one of its columns. `is_right` calls nothing of the server's.
+unsafe fn judge(
     relation: pg_sys::Relation,
     place: pg_sys::ItemPointerData,
     token: i64,
     column: pg_sys::AttrNumber,
-) -> Option<pg_sys::XLogRecPtr> {
+    is_right: impl FnOnce() -> bool,
+) -> Option<Judged> {
     let block = u32::from(place.ip_blkid.bi_hi) << 16 | u32::from(place.ip_blkid.bi_lo);
+    // Reading beyond the end fails, or, for the highest number there is, appends a page.
+    // SAFETY: the relation is open.
+    let blocks = unsafe {
+        pg_sys::RelationGetNumberOfBlocksInFork(relation, pg_sys::ForkNumber::MAIN_FORKNUM)
+    };
+    if block >= blocks {
+        return None;
+    }
     // SAFETY: the buffer stays pinned and exclusively locked until it is released below, and the page is
     // changed in the copy that the generic record hands out. The server's own errors release both.
     unsafe {
@@ -80,11 +108,15 @@ unsafe fn count(
         pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
         let record = pg_sys::GenericXLogStart(relation);
         let page = pg_sys::GenericXLogRegisterBuffer(record, buffer, 0);
-        let position = match find(page, place.ip_posid, token, (*relation).rd_att, column) {
+        let judged = match find(page, place.ip_posid, token, (*relation).rd_att, column) {
+            Some(_) if is_right() => {
+                pg_sys::GenericXLogAbort(record);
+                Some(Judged::Right)
+            }
             Some(count) => {
                 let wrong = count.read_unaligned();
                 count.write_unaligned(wrong.saturating_add(1));
-                Some(pg_sys::GenericXLogFinish(record))
+                Some(Judged::Wrong(pg_sys::GenericXLogFinish(record)))
             }
             None => {
                 pg_sys::GenericXLogAbort(record);
@@ -92,7 +124,7 @@ unsafe fn count(
             }
         };
         pg_sys::UnlockReleaseBuffer(buffer);
-        position
+        judged
     }
 }
 

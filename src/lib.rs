@@ -9,7 +9,7 @@
 //! | [`secret_file`] | reading files with secrets (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
-//! | [`guesses`] | counting wrong codes where no ROLLBACK reaches |
+//! | [`guesses`] | judging codes, and counting the wrong ones where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
 //! | [`trigger`] | what triggers are handed, how they refuse a row and run a statement |
 //! | [`rules`] | what an email and a login may be in `accounts` (pure) |

@@ -154,7 +154,7 @@ impl From<Error> for ErrorReport {
 
 /// An argument of type text. It comes in the encoding of the database, and must not fail for that: what is no UTF-8
 /// is no token, code or action either.
-type Text<'a> = &'a [u8];
+pub type Text<'a> = &'a [u8];
 
 /// As UTF-8, which ASCII is in any encoding, and hence all of ours; anything else is as good as another text that is
 /// none of them.
@@ -205,12 +205,9 @@ fn _token_secret(token: Option<Text<'_>>) -> Option<Vec<u8>> {
         .map(|parsed| parsed.secret().to_vec())
 }
 
-#[pg_extern(sql = false)]
-fn _same_code(code: Text<'_>, given: Text<'_>) -> bool {
-    match (Code::new(readable(code)), Code::new(readable(given))) {
-        (Some(code), Some(given)) => code.is(given),
-        _ => false,
-    }
+/// The code in an argument; `None` for what is none.
+pub fn code(text: Text<'_>) -> Option<Code<'_>> {
+    Code::new(readable(text))
 }
 
 #[pg_extern(sql = false)]
@@ -264,6 +261,9 @@ fn _create_key_file() -> Result<(), ErrorReport> {
                 path.display()
             )
         );
+    } else {
+        // Somebody else's, made meanwhile, or a link that leads nowhere.
+        keys::load(&path).map_err(Error::from)?;
     }
     Ok(())
 }

@@ -84,8 +84,19 @@ fn id_changes(row: &NewRow, columns: &Columns) -> bool {
         .is_some_and(|old| row.get(columns.id) != Some(old))
 }
 
-fn check(row: NewRow) -> Result<Answer, ErrorReport> {
+/// Takes the count of wrong codes from the row that is replaced, unless the UPDATE names it.
+///
+/// The count changes in place (`guesses.rs`), and an UPDATE that waited for a guess has read the row before it waited;
+/// what it replaces has been locked and read again since.
+fn keep_count(row: &mut NewRow, column: Column) {
+    if row.is_update() && !row.is_assigned(column) && row.get(column) != row.get_old(column) {
+        row.set([(column, row.get_old(column))]);
+    }
+}
+
+fn check(mut row: NewRow) -> Result<Answer, ErrorReport> {
     let columns = Columns::of(&row)?;
+    keep_count(&mut row, columns.wrong_codes);
     if id_changes(&row, &columns) {
         return Err(ErrorReport::new(
             PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,

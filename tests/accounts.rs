@@ -197,6 +197,89 @@ fn guesses_at_the_same_time_are_all_counted() {
     }
 }
 
+/// A caller that has its own call fail where it likes learns nothing of the code from how it fails.
+#[test]
+fn no_failure_tells_a_wrong_code_from_the_right_one() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute("CREATE ROLE web LOGIN IN ROLE mailroom_app")
+        .unwrap();
+    let link = Link::recovery(&mut client, "a");
+    let mut web = cluster.connect_as("app", "web");
+    web.batch_execute("SET lock_timeout = '100ms'").unwrap();
+    // All the locks that judging, counting and redeeming take, one after the other.
+    for obstacle in [
+        "SELECT FROM accounts FOR UPDATE",
+        "SELECT FROM tokens FOR UPDATE",
+        "LOCK TABLE accounts IN EXCLUSIVE MODE",
+        "LOCK TABLE tokens IN EXCLUSIVE MODE",
+        "LOCK TABLE tokens IN SHARE MODE",
+    ] {
+        let mut holder = cluster.connect("app");
+        holder.batch_execute(&format!("BEGIN; {obstacle}")).unwrap();
+        let failures = [&link.wrong(), &link.code].map(|code| {
+            let error = redeem(&mut web, &link.token, Some(code)).unwrap_err();
+            let error = error.as_db_error().unwrap();
+            let place = error.where_().unwrap_or_default().to_owned();
+            (error.code().clone(), error.message().to_owned(), place)
+        });
+        holder.batch_execute("ROLLBACK").unwrap();
+        assert_eq!(failures[0], failures[1], "{obstacle}");
+        assert_eq!(link.count(&mut client), 0, "{obstacle}");
+    }
+    web.batch_execute("RESET lock_timeout").unwrap();
+    // Whoever holds a link cannot ask elsewhere either.
+    let error = web
+        .query_one(
+            "SELECT mailroom_verify($1, 'password_recovery', $2)",
+            &[&link.token, &link.code],
+        )
+        .unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42501");
+    assert_eq!(
+        redeem(&mut web, &link.token, Some(&link.code)).unwrap(),
+        "ok"
+    );
+}
+
+/// Somebody extends a token by hand, and waits for a session that guesses: no count of before comes back.
+#[test]
+fn an_update_that_waits_for_guesses_keeps_their_count() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    let link = Link::recovery(&mut client, "a");
+    let mut attacker = cluster.connect("app");
+    attacker.batch_execute("BEGIN").unwrap();
+    redeem(&mut attacker, &link.token, Some(&link.wrong())).unwrap();
+    std::thread::scope(|scope| {
+        let by_hand = scope.spawn(|| {
+            cluster
+                .connect("app")
+                .batch_execute("UPDATE tokens SET expires_at = expires_at + 60")
+                .unwrap();
+        });
+        eventually("somebody who waits", || {
+            (number(
+                &mut client,
+                "SELECT count(*) FROM pg_locks WHERE NOT granted",
+            ) > 0)
+                .then_some(())
+        });
+        for _ in 0..3 {
+            redeem(&mut attacker, &link.token, Some(&link.wrong())).unwrap();
+        }
+        attacker.batch_execute("ROLLBACK").unwrap();
+        by_hand.join().unwrap();
+    });
+    assert_eq!(link.count(&mut client), 4);
+    // Whoever means the count can set it.
+    client
+        .batch_execute("UPDATE tokens SET wrong_codes = 0")
+        .unwrap();
+    assert_eq!(link.count(&mut client), 0);
+}
+
 #[test]
 fn of_32_sessions_that_redeem_one_link_one_wins() {
     const SESSIONS: usize = 32;

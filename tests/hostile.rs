@@ -401,6 +401,57 @@ fn a_hostile_search_path_changes_nothing() {
     client.batch_execute("DROP EXTENSION mailroom").unwrap();
 }
 
+/// What any role may set for itself decides how PostgreSQL reads a function's body: backslashes, nulls, formats.
+#[test]
+fn no_setting_of_a_session_changes_what_a_body_means() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = cluster.connect("postgres");
+    client.batch_execute("CREATE DATABASE app").unwrap();
+    client
+        .batch_execute(
+            "ALTER DATABASE app SET standard_conforming_strings = off; ALTER DATABASE app SET quote_all_identifiers = on; \
+             ALTER DATABASE app SET transform_null_equals = on; ALTER DATABASE app SET array_nulls = off; \
+             ALTER DATABASE app SET bytea_output = 'escape'; ALTER DATABASE app SET extra_float_digits = -15; \
+             ALTER DATABASE app SET datestyle = 'German, DMY'; ALTER DATABASE app SET intervalstyle = 'sql_standard'",
+        )
+        .unwrap();
+    let mut client = cluster.connect("app");
+    client.batch_execute("CREATE EXTENSION mailroom").unwrap();
+    traffic(&mut client, "public");
+    let error = client
+        .batch_execute("SELECT mailroom_send('no address', 'S', 'T')")
+        .unwrap_err();
+    assert_eq!(code(&error), &SqlState::INVALID_PARAMETER_VALUE);
+    let hint = error.as_db_error().unwrap().hint();
+    assert!(
+        hint.is_some_and(|hint| hint.starts_with("An address")),
+        "{hint:?}"
+    );
+    let error = client
+        .batch_execute("SELECT mailroom_send('a@example.com', E'S\\nS', 'T')")
+        .unwrap_err();
+    assert_eq!(code(&error), &SqlState::INVALID_PARAMETER_VALUE);
+    // A sender that says too late what went wrong, and quotes the code.
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('late@example.com', 'late'); SELECT mailroom_collect(); \
+             SELECT mailroom_mark_sent(c.id, NULL, 'me') FROM mailroom_claim(100, '1 min', 'me') c; \
+             SELECT mailroom_mark_error(id, 'refused: 12345', claimant => 'you') FROM outbox \
+             WHERE recipients = '{late@example.com}'",
+        )
+        .unwrap();
+    let told: Vec<String> = client
+        .query(
+            "SELECT error FROM attempts WHERE outcome = 'late' AND claimant = 'you'",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    assert_eq!(told, ["refused: [code]"]);
+}
+
 #[test]
 fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);

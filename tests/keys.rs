@@ -331,6 +331,21 @@ fn a_broken_file_is_told_without_its_content() {
     assert!(text.contains("malformed in line"), "{text}");
     assert!(!text.contains("unix_socket_directories"), "{text}");
 
+    // Whoever installs is told, too, where there is a name already that leads to no file.
+    shell(
+        &cluster,
+        "rm -rf mailroom.key; ln -s not-mounted/mailroom.key mailroom.key",
+    );
+    other
+        .batch_execute("RESET mailroom.key_file; DROP EXTENSION mailroom")
+        .unwrap();
+    let error = other
+        .batch_execute("CREATE EXTENSION mailroom")
+        .unwrap_err();
+    assert!(told(&error).starts_with("58P01"), "{error:?}");
+    shell(&cluster, "rm mailroom.key");
+    other.batch_execute("CREATE EXTENSION mailroom").unwrap();
+
     // Put right, it works in the very session that complained.
     shell(&cluster, "rm -rf mailroom.key");
     write_key_file(&cluster, KEY_A);

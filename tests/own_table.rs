@@ -516,3 +516,29 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
         "{error:?}"
     );
 }
+
+/// A dropped table has left its number, and in another cluster that may be another table's.
+#[test]
+fn a_dump_names_tables_that_are_there_only() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster);
+    attach(&cluster, "shop.users", "'mail'").unwrap();
+    web.batch_execute("INSERT INTO shop.users (mail) VALUES ('a@example.com')")
+        .unwrap();
+    let rows = || {
+        let output = cluster
+            .program("pg_dump")
+            .args(["--data-only", "app"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let dump = String::from_utf8(output.stdout).unwrap();
+        let (_, rows) = dump
+            .split_once("COPY public.attached (account, relation) FROM stdin;\n")
+            .unwrap();
+        rows.split_once("\\.\n").unwrap().0.to_owned()
+    };
+    assert_eq!(rows(), "1\tshop.users\n");
+    client.batch_execute("DROP TABLE shop.users").unwrap();
+    assert_eq!(rows(), "");
+}

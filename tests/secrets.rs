@@ -262,11 +262,12 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
         } else {
             "password_recovery"
         };
-        web.query(
-            "SELECT mailroom_verify($1, $2::text::token_action, $3)",
-            &[&token, &action, &code],
-        )
-        .unwrap();
+        mailer
+            .query(
+                "SELECT mailroom_verify($1, $2::text::token_action, $3)",
+                &[&token, &action, &code],
+            )
+            .unwrap();
         web.query("SELECT * FROM mailroom_peek($1)", &[&token])
             .unwrap();
         web.query("SELECT * FROM mailroom_redeem($1, $2)", &[&token, &wrong])

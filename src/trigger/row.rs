@@ -20,6 +20,8 @@ pub struct NewRow {
     tuple: pg_sys::HeapTuple,
     /// What it replaces, in an UPDATE; null in an INSERT.
     old: pg_sys::HeapTuple,
+    /// The columns that an UPDATE names.
+    assigned: *const pg_sys::Bitmapset,
 }
 
 /// Why a row is not stored, by the name that a constraint would have.
@@ -92,6 +94,7 @@ impl NewRow {
                             relation: data.tg_relation,
                             tuple: data.tg_trigtuple,
                             old: std::ptr::null_mut(),
+                            assigned: std::ptr::null(),
                         });
                     }
                     if trigger_fired_by_update(event) {
@@ -99,6 +102,7 @@ impl NewRow {
                             relation: data.tg_relation,
                             tuple: data.tg_newtuple,
                             old: data.tg_trigtuple,
+                            assigned: data.tg_updatedcols,
                         });
                     }
                 }
@@ -155,6 +159,13 @@ impl NewRow {
             pg_sys::htup::heap_getattr(tuple, column.number, (*self.relation).rd_att, &mut is_null)
         };
         (!is_null).then_some(value)
+    }
+
+    /// Whether an UPDATE names this column.
+    pub fn is_assigned(&self, column: Column) -> bool {
+        let number = column.number - pg_sys::FirstLowInvalidHeapAttributeNumber;
+        // SAFETY: the server's own set for the event, null when it is empty.
+        unsafe { pg_sys::bms_is_member(number, self.assigned) }
     }
 
     /// Puts other values into the row; `None` is null.

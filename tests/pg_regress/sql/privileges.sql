@@ -218,8 +218,9 @@ SELECT mailroom_purge();
 SELECT * FROM outbox_history;
 SELECT mailroom_pause();
 SELECT * FROM mailroom_status();
--- It checks links and cannot make them.
+-- It redeems links, and can neither make them nor try codes at them without being counted.
 SELECT mailroom_verify('', 'activation');
+SELECT _verify('', 'activation', NULL);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
 -- It schedules mail in its own name, and takes back and moves its own and no other, whatever it is given.
@@ -299,7 +300,11 @@ SELECT waiting FROM _waiting(1);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT * FROM accounts;
 SELECT * FROM tokens;
--- It claims and settles, purges what is old, and says neither what a mail says nor to whom it goes.
+-- It claims and settles, purges what is old, and changes neither the words nor the addresses of a mail. New mail it
+-- may write, and the data of any: hand-out and settling do.
+BEGIN;
+INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('message', '{anybody@example.com}', 'S', 'T') RETURNING state, enqueued_by;
+ROLLBACK;
 SELECT id FROM mailroom_claim(1);
 SELECT mailroom_mark_error(1, 'busy');
 UPDATE outbox SET send_at = now();

@@ -140,7 +140,7 @@ SELECT kind, locale, builtin FROM "Mail Room".mailroom_templates ORDER BY kind;
 SET search_path = '';
 SET ROLE mailroom_app;
 INSERT INTO "Mail Room".accounts (email, login) VALUES ('App@example.com', 'App') RETURNING email, login;
-SELECT "Mail Room".mailroom_verify('', 'activation');
+SELECT * FROM "Mail Room".mailroom_peek('');
 SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app') AS id \gset
 SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app', on_conflict => 'replace') > :id AS other;
 SELECT count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w"}]');
