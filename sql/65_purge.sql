@@ -80,4 +80,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS
-    'Deletes mails, with their attempts, and rows of job_runs that ended longer ago than mailroom.retention, looking at batch_limit of each. Returns how many it deleted, and whether to call it again for the rest, each call in a transaction of its own. Errors: 22023 for a batch_limit below 1.';
+    'Deletes mails, with their attempts, and rows of job_runs that ended longer ago than mailroom.retention, looking at batch_limit of each. Returns how many it deleted, and whether to call it again for the rest, each call in a transaction of its own. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';

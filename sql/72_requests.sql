@@ -168,4 +168,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_answer_requests(integer) IS
-    'Looks at up to batch_limit (default mailroom.batch_limit) requests and returns how many tokens they became; the rest, for unknown addresses and accounts that are not eligible or had their share, came to nothing. Requests for accounts that another transaction holds stay for the next time. The worker calls it; without a worker somebody else has to. It holds the accounts until COMMIT: commit at once. Errors: 22023 for a batch_limit below 1.';
+    'Looks at up to batch_limit (default mailroom.batch_limit) requests and returns how many tokens they became; the rest, for unknown addresses and accounts that are not eligible or had their share, came to nothing. Requests for accounts that another transaction holds stay for the next time. The worker calls it; without a worker somebody else has to. It holds the accounts until COMMIT: commit at once. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';
