@@ -113,11 +113,17 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
     );
     send(&mut post, &["reset", "silent", "fine"]);
     post.wait_until_ended(3);
-    assert_eq!(told(&mut post, "fine"), ("sent".to_owned(), 0, String::new()));
+    assert_eq!(
+        told(&mut post, "fine"),
+        ("sent".to_owned(), 0, String::new())
+    );
     for subject in ["reset", "silent"] {
         let (state, attempts, error) = told(&mut post, subject);
         assert_eq!((state.as_str(), attempts), ("error", 1), "{subject}");
-        assert!(error.starts_with("may have been sent: "), "{subject}: {error}");
+        assert!(
+            error.starts_with("may have been sent: "),
+            "{subject}: {error}"
+        );
     }
     assert!(told(&mut post, "silent").2.contains("timeout"));
     assert_eq!(post.status("unknown"), "2");
@@ -144,18 +150,27 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
         .unwrap();
     send(&mut post, &["later"]);
     post.wait_for("subject = 'later' AND state = 'sent'", 1);
-    assert_eq!((arrived(&arrivals, "reset"), arrived(&arrivals, "silent")), (1, 1));
+    assert_eq!(
+        (arrived(&arrivals, "reset"), arrived(&arrivals, "silent")),
+        (1, 1)
+    );
 
     // Token mail is parked as well; its link is gone with it, and a person asks for another one.
     receiver.react(|_| Reaction::Close);
     post.client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('ann@example.com', 'ann')")
         .unwrap();
-    post.wait_for("state = 'error' AND token IS NOT NULL AND NOT data ? 'token'", 1);
+    post.wait_for(
+        "state = 'error' AND token IS NOT NULL AND NOT data ? 'token'",
+        1,
+    );
     appease(&receiver, &arrivals);
     let refused = post
         .client
-        .query_one("SELECT mailroom_retry(id) FROM outbox WHERE token IS NOT NULL", &[])
+        .query_one(
+            "SELECT mailroom_retry(id) FROM outbox WHERE token IS NOT NULL",
+            &[],
+        )
         .unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "55000");
 
@@ -164,7 +179,10 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
     let before: String = post.client.query_one(ids, &[]).unwrap().get(0);
     let freed: bool = post
         .client
-        .query_one("SELECT mailroom_retry(id) FROM outbox WHERE subject = 'reset'", &[])
+        .query_one(
+            "SELECT mailroom_retry(id) FROM outbox WHERE subject = 'reset'",
+            &[],
+        )
         .unwrap()
         .get(0);
     assert!(freed);
@@ -174,7 +192,10 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
     post.wait_for("subject = 'silent' AND state = 'sent'", 1);
     let after: String = post.client.query_one(ids, &[]).unwrap().get(0);
     assert_eq!(before, after);
-    assert_eq!((arrived(&arrivals, "reset"), arrived(&arrivals, "silent")), (2, 2));
+    assert_eq!(
+        (arrived(&arrivals, "reset"), arrived(&arrivals, "silent")),
+        (2, 2)
+    );
 }
 
 #[test]
@@ -193,7 +214,10 @@ fn by_default_what_may_have_been_sent_is_tried_again() {
 #[test]
 fn a_provider_that_knows_a_request_again_is_asked_again_all_the_same() {
     let (receiver, arrivals) = ambiguous();
-    let settings = ["mailroom.on_ambiguous = park", "mailroom.http_timeout = '10s'"];
+    let settings = [
+        "mailroom.on_ambiguous = park",
+        "mailroom.http_timeout = '10s'",
+    ];
     let mut post = Post::start(&receiver, &settings);
     send(&mut post, &["reset", "silent"]);
     post.wait_for("attempts > 0", 2);
@@ -208,7 +232,10 @@ fn a_stop_parks_what_had_no_answer_by_then() {
     let (receiver, arrivals) = ambiguous();
     let mut post = by_sendgrid(
         &receiver,
-        &["mailroom.on_ambiguous = park", "mailroom.http_timeout = '10min'"],
+        &[
+            "mailroom.on_ambiguous = park",
+            "mailroom.http_timeout = '10min'",
+        ],
     );
     send(&mut post, &["silent"]);
     eventually("mail under way", || (receiver.open() == 1).then_some(()));

@@ -291,3 +291,6 @@ impl Shared {
         let _ = (&self.ring).write(&[1]);
     }
 }
+
+#[cfg(test)]
+mod tests;
