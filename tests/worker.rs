@@ -951,3 +951,52 @@ fn the_defaults_of_a_database_do_not_reach_it() {
         0
     );
 }
+
+#[test]
+fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
+    // One token a batch, so that there is always a next one.
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
+    let mut client = cluster.create_database("app");
+    let worker = cluster.worker("app");
+    client
+        .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1, 'a@example.com', 'a', 'active')")
+        .unwrap();
+    // The worker is in the middle of the first of fifty urgent batches when it is told to pause.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
+        .unwrap();
+    let recoveries = |count: u32| {
+        format!(
+            "INSERT INTO tokens (account, action) SELECT 1, 'password_recovery' FROM generate_series(1, {count})"
+        )
+    };
+    client.batch_execute(&recoveries(50)).unwrap();
+    let blocked = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");
+    eventually("the worker to be at it", || {
+        (number(&mut client, &blocked) == 1).then_some(())
+    });
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    let paused_at: std::time::SystemTime = client
+        .query_one("SELECT clock_timestamp()", &[])
+        .unwrap()
+        .get(0);
+    // What comes now is as urgent as what was there.
+    client.batch_execute(&recoveries(1)).unwrap();
+    other.batch_execute("COMMIT").unwrap();
+    wait_for_wake(&mut client, |reason| reason.starts_with("paused"));
+    let later: i64 = client
+        .query_one(
+            "SELECT count(*) FROM job_runs WHERE started_at > $1",
+            &[&paused_at],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(later, 0, "batches were begun after the pause");
+    let waiting = "SELECT count(*) FROM pending";
+    assert!(number(&mut client, waiting) >= 50);
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    eventually("the rest", || {
+        (number(&mut client, waiting) == 0).then_some(())
+    });
+}

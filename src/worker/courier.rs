@@ -215,12 +215,12 @@ impl Courier {
         if !self.engine.as_ref().is_some_and(Engine::has_failed) {
             return;
         }
+        // First, for what comes back of it tells nothing of the provider.
+        let reason = "the sending thread failed and was started anew";
+        self.channel.pause(now, reason);
         self.give_up(now);
         self.engine = None;
-        if self.set_up(now) {
-            let reason = "the sending thread failed and was started anew";
-            self.channel.pause(now, reason);
-        }
+        self.set_up(now);
     }
 
     /// Ends the engine; what it had is settled as far as anything is known of it.
