@@ -212,3 +212,78 @@ fn many_claimants_together_take_what_there_is_and_no_more() {
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
     assert_eq!(number(&mut client, locks), 0);
 }
+
+#[test]
+fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    within_a_month(&mut client);
+    client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000)")
+        .unwrap();
+    let mut counting = cluster.connect("app");
+    let pid = number(&mut counting, "SELECT pg_backend_pid()::bigint");
+    // It has the lock on the budgets, and waits for the counter.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("BEGIN; ALTER SEQUENCE _spent_month CACHE 1")
+        .unwrap();
+    let ours = format!(
+        "SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory' AND granted \
+         AND (SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = {pid})"
+    );
+    let cancelled = std::thread::scope(|scope| {
+        let counting = scope.spawn(move || {
+            let outcome = counting.query_one(
+                "SELECT count(*) FROM _claim_within_budget(10, NULL, 'me')",
+                &[],
+            );
+            (counting, outcome.map(|_| ()))
+        });
+        eventually("it to be counting", || {
+            (number(&mut client, &ours) == 1).then_some(())
+        });
+        client
+            .batch_execute(&format!("SELECT pg_cancel_backend({pid})"))
+            .unwrap();
+        counting.join().unwrap()
+    });
+    // The session goes on, as a pool's would.
+    let (mut counting, outcome) = cancelled;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "57014", "{error}");
+    other.batch_execute("COMMIT").unwrap();
+    let take = "SELECT _take_shares(7, false)::bigint";
+    assert_eq!(number(&mut client, take), 7, "the lock was left behind");
+    assert_eq!(number(&mut counting, take), 7);
+    // Nor does a transaction that stays open, and what it took is taken.
+    counting.batch_execute("BEGIN").unwrap();
+    assert_eq!(number(&mut counting, take), 7);
+    assert_eq!(
+        number(&mut client, take),
+        7,
+        "the lock is held until COMMIT"
+    );
+    counting.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(spent(&mut client), 28);
+}
+
+#[test]
+fn a_budget_that_is_not_spent_does_not_keep_the_worker_busy() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["mailroom.poll_interval = '1h'"]);
+    post.client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000000)")
+        .unwrap();
+    post.send(10);
+    post.wait_for("state = 'sent'", 10);
+    let worker = post.worker();
+    let latest = format!("SELECT state_change::text FROM pg_stat_activity WHERE pid = {worker}");
+    let mut latest = move || -> String { post.client.query_one(&latest, &[]).unwrap().get(0) };
+    // What it took and does not need it gives back, once. If that woke it, it would go on for ever.
+    eventually("a second without a transaction of the worker", || {
+        let before = latest();
+        std::thread::sleep(Duration::from_secs(1));
+        (latest() == before).then_some(())
+    });
+}
