@@ -320,10 +320,6 @@ impl Worker {
             }
             // The mail of one batch is on its way while the next one is taken.
             self.deliver();
-            // Under load there is always a next one.
-            if self.take_recheck() {
-                (look, backlog) = (Look::Woken, self.poll(rule, Tell::Senders)?);
-            }
             if session::stop_requested() {
                 return Ok(Wait {
                     until: self.now(),
@@ -519,16 +515,6 @@ impl Worker {
         report::clear(self.index);
     }
 
-    /// Whether somebody said that something besides the queue changed, a pause for instance.
-    fn take_recheck(&mut self) -> bool {
-        let asked = self.post.take_recheck();
-        let now = self.now();
-        if let Some(courier) = self.courier.as_mut().filter(|_| asked) {
-            courier.hurry(now);
-        }
-        asked
-    }
-
     /// Takes note of what commits said of the outbox.
     fn hear_of_due(&mut self) {
         if let Some(due) = self.post.take_due() {
@@ -577,7 +563,10 @@ impl Worker {
                 return Some(wait.then);
             }
             self.hear_of_due();
-            if self.take_recheck() {
+            if self.post.take_recheck() {
+                if let Some(courier) = &mut self.courier {
+                    courier.hurry(now);
+                }
                 return Some(Cause::Rechecked);
             }
             // While failing, a wake-up is no reason to hurry: the next try sees all there is.
