@@ -254,8 +254,7 @@ fn a_pause_keeps_mail_in_from_its_commit_on() {
         .unwrap();
     post.client
         .batch_execute(
-            "INSERT INTO accounts (id, email, login, status) VALUES (1, 'a@example.com', 'a', 'active'); \
-             INSERT INTO tokens (account, action) VALUES (1, 'password_recovery'), (1, 'password_recovery')",
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'), ('b@example.com', 'b')",
         )
         .unwrap();
     let blocked = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");

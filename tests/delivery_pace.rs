@@ -268,26 +268,6 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     assert_eq!(spent(&mut client), 28);
 }
 
-#[test]
-fn a_budget_that_is_not_spent_does_not_keep_the_worker_busy() {
-    let receiver = Receiver::start(|_| status(200));
-    let mut post = Post::start(&receiver, &["mailroom.poll_interval = '1h'"]);
-    post.client
-        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000000)")
-        .unwrap();
-    post.send(10);
-    post.wait_for("state = 'sent'", 10);
-    let worker = post.worker();
-    let latest = format!("SELECT state_change::text FROM pg_stat_activity WHERE pid = {worker}");
-    let mut latest = move || -> String { post.client.query_one(&latest, &[]).unwrap().get(0) };
-    // What it took and does not need it gives back, once. If that woke it, it would go on for ever.
-    eventually("a second without a transaction of the worker", || {
-        let before = latest();
-        std::thread::sleep(Duration::from_secs(1));
-        (latest() == before).then_some(())
-    });
-}
-
 /// Waits until the standby has all that the primary has by now.
 fn catch_up(primary: &mut Client, standby: &mut Client) {
     let lsn: String = primary

@@ -959,19 +959,14 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
     let mut client = cluster.create_database("app");
     let worker = cluster.worker("app");
     client
-        .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1, 'a@example.com', 'a', 'active')")
+        .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1, 'z@example.com', 'z', 'active')")
         .unwrap();
-    // The worker is in the middle of the first of fifty urgent batches when it is told to pause.
+    // The worker is in the middle of the first of fifty batches when it is told to pause.
     let mut other = cluster.connect("app");
     other
         .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
         .unwrap();
-    let recoveries = |count: u32| {
-        format!(
-            "INSERT INTO tokens (account, action) SELECT 1, 'password_recovery' FROM generate_series(1, {count})"
-        )
-    };
-    client.batch_execute(&recoveries(50)).unwrap();
+    insert_accounts(&mut client, "a", 50);
     let blocked = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");
     eventually("the worker to be at it", || {
         (number(&mut client, &blocked) == 1).then_some(())
@@ -981,8 +976,10 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
         .query_one("SELECT clock_timestamp()", &[])
         .unwrap()
         .get(0);
-    // What comes now is as urgent as what was there.
-    client.batch_execute(&recoveries(1)).unwrap();
+    // However urgent it is.
+    client
+        .batch_execute("INSERT INTO tokens (account, action) VALUES (1, 'password_recovery')")
+        .unwrap();
     other.batch_execute("COMMIT").unwrap();
     wait_for_wake(&mut client, |reason| reason.starts_with("paused"));
     let later: i64 = client
@@ -999,4 +996,40 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
     eventually("the rest", || {
         (number(&mut client, waiting) == 0).then_some(())
     });
+}
+
+#[test]
+fn only_what_was_claimed_within_a_savepoint_comes_back_with_it() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    // The claim goes with its savepoint, and who waits for mail hears of it before the transaction ends.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute(
+            "BEGIN; SAVEPOINT s; SELECT FROM mailroom_claim(1, '1 h', 'one'); ROLLBACK TO s",
+        )
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    other.batch_execute("COMMIT").unwrap();
+    settle(&mut client, &mut listener);
+
+    // A claim that was made before the savepoint stays, and the worker is left alone.
+    let before = last_activity(&mut client);
+    other
+        .batch_execute("BEGIN; SELECT FROM mailroom_claim(1, '1 h', 'one'); SAVEPOINT s; SELECT 1; ROLLBACK TO s")
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(last_activity(&mut client), before, "it was woken");
+    other.batch_execute("COMMIT").unwrap();
+    let claimed = "SELECT count(*) FROM outbox WHERE state = 'claimed'";
+    assert_eq!(number(&mut client, claimed), 1);
 }
