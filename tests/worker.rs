@@ -959,7 +959,7 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
     let mut client = cluster.create_database("app");
     let worker = cluster.worker("app");
     client
-        .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1, 'z@example.com', 'z', 'active')")
+        .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1000, 'z@example.com', 'z', 'active')")
         .unwrap();
     // The worker is in the middle of the first of fifty batches when it is told to pause.
     let mut other = cluster.connect("app");
@@ -978,7 +978,7 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
         .get(0);
     // However urgent it is.
     client
-        .batch_execute("INSERT INTO tokens (account, action) VALUES (1, 'password_recovery')")
+        .batch_execute("INSERT INTO tokens (account, action) VALUES (1000, 'password_recovery')")
         .unwrap();
     other.batch_execute("COMMIT").unwrap();
     wait_for_wake(&mut client, |reason| reason.starts_with("paused"));
