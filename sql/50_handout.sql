@@ -230,7 +230,7 @@ AS $$
     FROM @extschema@._dequeue(batch_limit, NULL::text) d
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue(integer) IS
-    'Hands out up to batch_limit (default mailroom.batch_limit) tokens, password recoveries first, then by id; secret is the signed token. ROLLBACK returns them. Tokens that expired, were consumed or whose account is not eligible are not handed out and do not count: they end in outbox with the reason. Fewer rows than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file.';
+    'Hands out up to batch_limit (default mailroom.batch_limit) tokens, password recoveries first, then by id; secret is the signed token. ROLLBACK returns them. Tokens that expired, were consumed or whose account is not eligible are not handed out and do not count: they end in outbox with the reason. Fewer rows than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
 
 CREATE FUNCTION @extschema@.mailroom_dequeue_line(batch_limit integer DEFAULT NULL) RETURNS text
     LANGUAGE sql
@@ -243,7 +243,7 @@ AS $$
     FROM @extschema@._dequeue(batch_limit, ','::text) d
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
-    'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it.';
+    'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
 
 CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql
@@ -456,4 +456,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_collect(integer) IS
-    'Moves up to batch_limit (default mailroom.batch_limit) tokens from pending to signed rows of outbox and returns how many became scheduled. Tokens that are no longer eligible become final rows with the reason and do not count. Fewer than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file.';
+    'Moves up to batch_limit (default mailroom.batch_limit) tokens from pending to signed rows of outbox and returns how many became scheduled. Tokens that are no longer eligible become final rows with the reason and do not count. Fewer than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';

@@ -49,7 +49,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_pause() IS
-    'Pauses the worker of this database from COMMIT on, over restarts, until mailroom_resume(). Tokens go on waiting; clients may still take them. Returns false when it was paused already.';
+    'Pauses the worker of this database from COMMIT on, over restarts, until mailroom_resume(): it begins no batch and claims no mail after that, however urgent; what it had begun by then it finishes. Never waits for it. Tokens go on waiting; clients may still take them. Returns false when it was paused already.';
 
 CREATE FUNCTION @extschema@.mailroom_resume() RETURNS boolean
     LANGUAGE plpgsql
@@ -197,6 +197,12 @@ AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
 BEGIN
+    collected := 0;
+    skipped := 0;
+    -- Whoever calls looked for a pause some time ago.
+    IF EXISTS (SELECT FROM @extschema@.pauses) THEN
+        RETURN;
+    END IF;
     IF EXISTS (SELECT FROM @extschema@.requests) THEN
         PERFORM @extschema@.mailroom_answer_requests(NULL::integer);
     END IF;
@@ -209,7 +215,7 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._run_batch(integer, text) IS 'Internal. One batch of the worker, recorded in job_runs.';
+COMMENT ON FUNCTION @extschema@._run_batch(integer, text) IS 'Internal. One batch of the worker, recorded in job_runs; nothing while it is paused.';
 
 SELECT @extschema@._create_key_file();
 SELECT @extschema@._request_worker();

@@ -15,6 +15,7 @@ DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
     seen record;
     runs integer;
+    stale integer;
 BEGIN
     PERFORM @extschema@._pass_gate();
     SELECT count(*) AS rows, max(w.id) AS last, coalesce(bool_and(w.created_at >= horizon), true) AS young,
@@ -59,14 +60,23 @@ BEGIN
     ));
     GET DIAGNOSTICS runs = ROW_COUNT;
     purged := purged + runs;
+    -- Those that nobody answers: the worker is paused, or there is none.
+    DELETE FROM @extschema@.requests r
+    WHERE r.id = ANY (ARRAY(
+        SELECT q.id
+        FROM (SELECT i.id, i.requested_at FROM @extschema@.requests i ORDER BY i.id LIMIT batch_limit FOR UPDATE SKIP LOCKED) q
+        WHERE q.requested_at < horizon
+    ));
+    GET DIAGNOSTICS stale = ROW_COUNT;
+    purged := purged + stale;
     -- What was made after the horizon cannot have ended before it.
     more := NOT seen.young AND seen.rows = batch_limit;
     PERFORM @extschema@._purge_note(CASE WHEN more THEN seen.last ELSE 0 END);
-    more := more OR runs = batch_limit;
+    more := more OR runs = batch_limit OR stale = batch_limit;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge(integer) IS
-    'Internal. Looks at up to so many rows of outbox and of job_runs, from where the session''s last call ended, and deletes those that ended longer ago than mailroom.retention. Returns how many it deleted and whether there are more to look at; if not, the next call starts over.';
+    'Internal. Looks at up to so many rows of outbox, of job_runs and of requests, from where the session''s last call ended, and deletes those that ended longer ago than mailroom.retention. Returns how many it deleted and whether there are more to look at; if not, the next call starts over.';
 
 CREATE FUNCTION @extschema@.mailroom_purge(batch_limit integer DEFAULT 1000, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -80,4 +90,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS
-    'Deletes mails, with their attempts, and rows of job_runs that ended longer ago than mailroom.retention, looking at batch_limit of each. Returns how many it deleted, and whether to call it again for the rest, each call in a transaction of its own. Errors: 22023 for a batch_limit below 1.';
+    'Deletes mails, with their attempts, and rows of job_runs that ended longer ago than mailroom.retention, and requests that nobody answered for as long, looking at batch_limit of each. Returns how many it deleted, and whether to call it again for the rest, each call in a transaction of its own. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';

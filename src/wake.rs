@@ -410,27 +410,29 @@ fn _took() {
 pub fn took() {
     // SAFETY: a plain variable of this process. The worker itself knows when it failed, and waits then.
     if unsafe { pg_sys::MyBgworkerEntry.is_null() } {
-        register_callbacks();
-        TOOK.set(true);
+        queue(|part| part.took = true);
     }
 }
 
-fn give_back() {
-    if !(TOOK.get() || CLAIMED.get()) {
+/// These (sub)transactions are rolled back.
+fn give_back(parts: impl Iterator<Item = Queued>) {
+    let mut all = Queued::at(1);
+    parts.for_each(|part| all.add(&part));
+    if !(all.took || all.claimed) {
         return;
     }
     if let Some(bell) = BELLS.of_this_database() {
-        if TOOK.get() {
+        if all.took {
             bell.give_back();
         }
-        if CLAIMED.get() {
+        if all.claimed {
             // Due it was, and senders who looked meanwhile found it taken.
             bell.remind(server::now());
         }
     }
 }
 
-/// What one (sub)transaction of this process queued.
+/// What one (sub)transaction of this process queued and took.
 #[derive(Clone, Copy)]
 struct Queued {
     /// Nesting level of the (sub)transaction, 1 for the transaction itself.
@@ -439,6 +441,10 @@ struct Queued {
     urgent: bool,
     /// As [`Bell::due`].
     due: i64,
+    /// It took rows of pending, which an abort gives back.
+    took: bool,
+    /// It claimed mail, which an abort puts back.
+    claimed: bool,
 }
 
 impl Queued {
@@ -449,6 +455,8 @@ impl Queued {
             tokens: 0,
             urgent: false,
             due: NEVER,
+            took: false,
+            claimed: false,
         }
     }
 
@@ -456,6 +464,8 @@ impl Queued {
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.urgent |= other.urgent;
         self.due = self.due.min(other.due);
+        self.took |= other.took;
+        self.claimed |= other.claimed;
     }
 }
 
@@ -477,10 +487,6 @@ fn queue(change: impl FnOnce(&mut Queued)) {
 thread_local! {
     static QUEUED: RefCell<Vec<Queued>> = const { RefCell::new(Vec::new()) };
     static RECHECK: Cell<bool> = const { Cell::new(false) };
-    /// Whether this transaction took rows of pending, which an abort gives back.
-    static TOOK: Cell<bool> = const { Cell::new(false) };
-    /// Whether this transaction claimed mail, which an abort puts back.
-    static CLAIMED: Cell<bool> = const { Cell::new(false) };
     static CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -532,8 +538,7 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
 #[pg_extern(sql = false)]
 fn _claimed(until: TimestampWithTimeZone) {
     _announce_due(until);
-    register_callbacks();
-    CLAIMED.set(true);
+    queue(|part| part.claimed = true);
     // SAFETY: in a transaction; sets a flag that lasts as long as it.
     unsafe { pg_sys::ForceSyncCommit() };
 }
@@ -562,8 +567,6 @@ unsafe extern "C-unwind" fn at_transaction_event(
             let mut all = Queued::at(1);
             queued.drain(..).for_each(|part| all.add(&part));
             let recheck = RECHECK.replace(false);
-            TOOK.set(false);
-            CLAIMED.set(false);
             match BELLS.of_this_database() {
                 Some(bell) => {
                     if all.tokens > 0 {
@@ -583,13 +586,13 @@ unsafe extern "C-unwind" fn at_transaction_event(
         }),
         // Who commits a prepared transaction, and when, is not known here; `ddl.rs` has the worker look when it is.
         XACT_EVENT_ABORT | XACT_EVENT_PREPARE => {
-            QUEUED.with_borrow_mut(Vec::clear);
             RECHECK.set(false);
-            if event == XACT_EVENT_ABORT {
-                give_back();
-            }
-            TOOK.set(false);
-            CLAIMED.set(false);
+            QUEUED.with_borrow_mut(|queued| {
+                let parts = queued.drain(..);
+                if event == XACT_EVENT_ABORT {
+                    give_back(parts);
+                }
+            });
         }
         _ => {}
     }
@@ -607,8 +610,9 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
     let level = unsafe { pg_sys::GetCurrentTransactionNestLevel() };
     QUEUED.with_borrow_mut(|queued| match event {
         SUBXACT_EVENT_ABORT_SUB => {
-            queued.retain(|part| part.level < level);
-            give_back();
+            // What was taken around it stays taken. The parts are in the order of their levels.
+            let kept = queued.partition_point(|part| part.level < level);
+            give_back(queued.drain(kept..));
         }
         SUBXACT_EVENT_COMMIT_SUB => {
             for part in queued.iter_mut().filter(|part| part.level >= level) {

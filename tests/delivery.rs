@@ -178,3 +178,29 @@ fn a_redirect_is_not_followed() {
     post.wait_for("attempts > 0 OR state = 'error'", 1);
     assert_eq!(other.requests(), 0);
 }
+
+#[test]
+fn what_lies_behind_a_large_held_group_is_delivered_without_a_poll() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["mailroom.poll_interval = '1h'"]);
+    // More than one claim looks at, twice over, all of one priority.
+    post.client
+        .batch_execute(
+            "SELECT mailroom_pause(); \
+             INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \
+             SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'large' FROM generate_series(1, 12000); \
+             SELECT id FROM mailroom_claim_group(1, '1 h', 'holder'); \
+             SELECT mailroom_send('a@example.com', 'Behind', 'Text'); \
+             SELECT mailroom_resume()",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent'", 1);
+    assert_eq!(post.count("state = 'sent' AND subject = 'Behind'"), 1);
+    // Once the holder is done, the group goes as well.
+    post.client
+        .batch_execute(
+            "SELECT mailroom_release(id, 'holder') FROM outbox WHERE claimed_by = 'holder'",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent' AND group_key = 'large'", 1);
+}

@@ -241,3 +241,39 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
     let told = "SELECT count(*) FROM attempts WHERE error LIKE 'may have been sent: %'";
     assert_eq!(number(&mut post.client, told), 3);
 }
+
+#[test]
+fn a_pause_keeps_mail_in_from_its_commit_on() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["mailroom.batch_limit = 1"]);
+    let worker = post.worker();
+    // The worker is busy with a batch, behind which it would deliver before it looks for anything else.
+    let mut other = post.cluster.connect("app");
+    other
+        .batch_execute("BEGIN; LOCK TABLE job_runs IN SHARE ROW EXCLUSIVE MODE")
+        .unwrap();
+    post.client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'), ('b@example.com', 'b')",
+        )
+        .unwrap();
+    let blocked = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");
+    eventually("the worker to be at it", || {
+        (number(&mut post.client, &blocked) == 1).then_some(())
+    });
+    post.send(3);
+    post.client
+        .batch_execute("SELECT mailroom_pause()")
+        .unwrap();
+    other.batch_execute("COMMIT").unwrap();
+    post.wait_for_status("next_wake_for", "paused");
+    assert_eq!(receiver.requests(), 0, "mail went out after the pause");
+    assert_eq!(
+        post.count("state <> 'scheduled' OR claimed_at IS NOT NULL"),
+        0
+    );
+    post.client
+        .batch_execute("SELECT mailroom_resume()")
+        .unwrap();
+    post.wait_for("state = 'sent'", 5);
+}

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use cluster::{Cluster, Stop, eventually, number};
 use post::Post;
 use postgres::Client;
-use receiver::{Receiver, status};
+use receiver::{Reaction, Receiver, status};
 
 /// Waits until the month lasts for a while, and has lasted for a moment: what the tests count must be of one.
 fn within_a_month(client: &mut Client) {
@@ -211,4 +211,180 @@ fn many_claimants_together_take_what_there_is_and_no_more() {
     assert_eq!(taken, 1000);
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
     assert_eq!(number(&mut client, locks), 0);
+}
+
+#[test]
+fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    within_a_month(&mut client);
+    client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000)")
+        .unwrap();
+    let mut counting = cluster.connect("app");
+    let pid = number(&mut counting, "SELECT pg_backend_pid()::bigint");
+    // It has the lock on the budgets, and waits for the counter.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("BEGIN; ALTER SEQUENCE _spent_month CACHE 1")
+        .unwrap();
+    let ours = format!(
+        "SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory' AND granted \
+         AND (SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = {pid})"
+    );
+    let cancelled = std::thread::scope(|scope| {
+        let counting = scope.spawn(move || {
+            let outcome = counting.query_one(
+                "SELECT count(*) FROM _claim_within_budget(10, NULL, 'me')",
+                &[],
+            );
+            (counting, outcome.map(|_| ()))
+        });
+        eventually("it to be counting", || {
+            (number(&mut client, &ours) == 1).then_some(())
+        });
+        client
+            .batch_execute(&format!("SELECT pg_cancel_backend({pid})"))
+            .unwrap();
+        counting.join().unwrap()
+    });
+    // The session goes on, as a pool's would.
+    let (mut counting, outcome) = cancelled;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "57014", "{error}");
+    other.batch_execute("COMMIT").unwrap();
+    let take = "SELECT _take_shares(7, false)::bigint";
+    assert_eq!(number(&mut client, take), 7, "the lock was left behind");
+    assert_eq!(number(&mut counting, take), 7);
+    // Nor does a transaction that stays open, and what it took is taken.
+    counting.batch_execute("BEGIN").unwrap();
+    assert_eq!(number(&mut counting, take), 7);
+    assert_eq!(
+        number(&mut client, take),
+        7,
+        "the lock is held until COMMIT"
+    );
+    counting.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(spent(&mut client), 28);
+}
+
+/// Waits until the standby has all that the primary has by now.
+fn catch_up(primary: &mut Client, standby: &mut Client) {
+    let lsn: String = primary
+        .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
+        .unwrap()
+        .get(0);
+    // The last bit of it may wait for company.
+    primary
+        .batch_execute(
+            "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'mailroom', 'x')",
+        )
+        .unwrap();
+    let caught_up = format!("SELECT (pg_last_wal_replay_lsn() >= '{lsn}')::integer::bigint");
+    eventually("the standby to catch up", || {
+        (number(standby, &caught_up) == 1).then_some(())
+    });
+}
+
+#[test]
+fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
+    let receiver = Receiver::start(|request| {
+        if request.says("Hello 4\"") || request.says("Hello 5\"") {
+            Reaction::Hang
+        } else {
+            status(200)
+        }
+    });
+    let mut post = Post::start(
+        &receiver,
+        &["wal_level = replica", "mailroom.http_timeout = '10min'"],
+    );
+    let standby = Cluster::follow(&post.cluster);
+    let mut replica = standby.connect("app");
+    within_a_month(&mut post.client);
+    post.client
+        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 5)")
+        .unwrap();
+    // Three are sent, two are under way, the rest waits for the next month.
+    post.send(12);
+    post.wait_for("state = 'sent'", 3);
+    eventually("mail under way", || (receiver.open() == 2).then_some(()));
+    post.wait_for_status("budget", "the budget of 5 per month is spent");
+    catch_up(&mut post.client, &mut replica);
+    assert_eq!(spent(&mut replica), 5);
+
+    post.cluster.stop_server(Stop::Immediate);
+    replica.batch_execute("SELECT pg_promote()").unwrap();
+    standby.worker("app");
+    let count = |replica: &mut Client, which: &str| {
+        number(
+            replica,
+            &format!("SELECT count(*) FROM outbox WHERE {which}"),
+        )
+    };
+    eventually("the new worker to take back what was under way", || {
+        (count(&mut replica, "attempts = 1 AND state = 'scheduled'") == 2).then_some(())
+    });
+    assert_eq!(spent(&mut replica), 5, "the failover gave some back");
+    assert_eq!(receiver.requests(), 5);
+    // Four more: whether those that were under way are among them or not, each attempt counts.
+    receiver.react(|_| status(200));
+    replica
+        .batch_execute("UPDATE budgets SET amount = 9")
+        .unwrap();
+    eventually("four more", || {
+        (count(&mut replica, "state = 'sent'") == 7).then_some(())
+    });
+    eventually("the budget to be spent", || {
+        (spent(&mut replica) == 9).then_some(())
+    });
+    assert_eq!(receiver.requests(), 9);
+    replica.batch_execute("DELETE FROM budgets").unwrap();
+    eventually("all of it", || {
+        (count(&mut replica, "state = 'sent'") == 12).then_some(())
+    });
+    // Twice only what had no answer when the old primary died.
+    assert_eq!(receiver.requests(), 14);
+    assert_eq!(receiver.count(), 12);
+}
+
+#[test]
+fn nothing_goes_out_that_a_synchronous_standby_does_not_know_of() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(
+        &receiver,
+        &["wal_level = replica", "wal_sender_timeout = 0"],
+    );
+    let worker = post.worker();
+    let standby = Cluster::follow(&post.cluster);
+    let mut replica = standby.connect("app");
+    let receiving =
+        "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_wal_receiver WHERE status = 'streaming'";
+    let wal_receiver = eventually("the stream", || {
+        Some(number(&mut replica, receiving)).filter(|&pid| pid != 0)
+    });
+    post.set("synchronous_standby_names", "*");
+    eventually("the standby to be synchronous", || {
+        let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        (number(&mut post.client, synchronous) == 1).then_some(())
+    });
+    cluster::signal("STOP", wal_receiver as i32);
+    post.client
+        .batch_execute("SET synchronous_commit = local")
+        .unwrap();
+    post.send(1);
+    let waits = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = {worker} AND wait_event = 'SyncRep'"
+    );
+    eventually("the worker to wait for the standby", || {
+        (number(&mut post.client, &waits) == 1).then_some(())
+    });
+    assert_eq!(receiver.requests(), 0);
+    cluster::signal("CONT", wal_receiver as i32);
+    post.wait_for("state = 'sent'", 1);
+    // It went out by a claim, and is settled, as the standby knows.
+    eventually("the standby to know", || {
+        let sent = "SELECT count(*) FROM outbox WHERE state = 'sent' AND attempts = 0";
+        (number(&mut replica, sent) == 1).then_some(())
+    });
 }

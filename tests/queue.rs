@@ -579,7 +579,8 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     let mut calls = 0;
     let mut most = 0;
     while found.len() < behind.len() {
-        assert!(calls < 20, "only {found:?} were found");
+        // Each call comes 5,000 rows further, or is a sweep that follows one that did.
+        assert!(calls < 14, "only {found:?} were found");
         let (ids, pages) = claim_counting(&mut client, 10);
         if calls == 0 {
             assert_eq!(ids, [HELD + 3], "the first call");

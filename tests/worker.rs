@@ -951,3 +951,85 @@ fn the_defaults_of_a_database_do_not_reach_it() {
         0
     );
 }
+
+#[test]
+fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
+    // One token a batch, so that there is always a next one.
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
+    let mut client = cluster.create_database("app");
+    let worker = cluster.worker("app");
+    client
+        .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1000, 'z@example.com', 'z', 'active')")
+        .unwrap();
+    // The worker is in the middle of the first of fifty batches when it is told to pause.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
+        .unwrap();
+    insert_accounts(&mut client, "a", 50);
+    let blocked = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");
+    eventually("the worker to be at it", || {
+        (number(&mut client, &blocked) == 1).then_some(())
+    });
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    let paused_at: std::time::SystemTime = client
+        .query_one("SELECT clock_timestamp()", &[])
+        .unwrap()
+        .get(0);
+    // However urgent it is.
+    client
+        .batch_execute("INSERT INTO tokens (account, action) VALUES (1000, 'password_recovery')")
+        .unwrap();
+    other.batch_execute("COMMIT").unwrap();
+    wait_for_wake(&mut client, |reason| reason.starts_with("paused"));
+    let later: i64 = client
+        .query_one(
+            "SELECT count(*) FROM job_runs WHERE started_at > $1",
+            &[&paused_at],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(later, 0, "batches were begun after the pause");
+    let waiting = "SELECT count(*) FROM pending";
+    assert!(number(&mut client, waiting) >= 50);
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    eventually("the rest", || {
+        (number(&mut client, waiting) == 0).then_some(())
+    });
+}
+
+#[test]
+fn only_what_was_claimed_within_a_savepoint_comes_back_with_it() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    // The claim goes with its savepoint, and who waits for mail hears of it before the transaction ends.
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute(
+            "BEGIN; SAVEPOINT s; SELECT FROM mailroom_claim(1, '1 h', 'one'); ROLLBACK TO s",
+        )
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    other.batch_execute("COMMIT").unwrap();
+    settle(&mut client, &mut listener);
+
+    // A claim that was made before the savepoint stays, and the worker is left alone.
+    let before = last_activity(&mut client);
+    other
+        .batch_execute("BEGIN; SELECT FROM mailroom_claim(1, '1 h', 'one'); SAVEPOINT s; SELECT 1; ROLLBACK TO s")
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(last_activity(&mut client), before, "it was woken");
+    other.batch_execute("COMMIT").unwrap();
+    let claimed = "SELECT count(*) FROM outbox WHERE state = 'claimed'";
+    assert_eq!(number(&mut client, claimed), 1);
+}

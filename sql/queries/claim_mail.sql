@@ -5,3 +5,4 @@ SELECT
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
     extract(epoch FROM c.expires_at)::double precision
 FROM mailroom_claim($1, NULL::interval, $2) c
+WHERE NOT EXISTS (SELECT FROM pauses)

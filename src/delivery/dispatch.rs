@@ -1,6 +1,7 @@
 //! What the sending thread does: starts requests while there are slots, and judges what comes back.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -44,7 +45,7 @@ impl Dispatcher {
     }
 
     /// Until told to stop; then what waits comes back unsent, and what is under way is given up with the runtime.
-    pub async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+    pub async fn run(mut self, commands: &mut UnboundedReceiver<Command>) {
         loop {
             let wake = self.slots.age(self.now());
             self.shared.set_slow(self.slots.slow());
@@ -67,7 +68,7 @@ impl Dispatcher {
             // All that came meanwhile at once.
             while let Some(command) = next {
                 if matches!(command, Command::Stop) {
-                    return self.recall();
+                    return;
                 }
                 self.obey(command);
                 next = commands.try_recv().ok();
@@ -104,7 +105,7 @@ impl Dispatcher {
 
     fn recall(&mut self) {
         for parcel in self.queue.drain(..) {
-            self.shared.report(unsent(parcel));
+            self.shared.report(Report::unsent(parcel));
         }
     }
 
@@ -116,7 +117,7 @@ impl Dispatcher {
             .into_iter()
             .partition(|letter| letter.expires_at.is_some_and(|end| end <= now));
         if !Vec::is_empty(&late) {
-            self.shared.report(unsent(Parcel {
+            self.shared.report(Report::unsent(Parcel {
                 letters: late,
                 ..parcel
             }));
@@ -126,7 +127,11 @@ impl Dispatcher {
             return;
         }
         let messages: Vec<&Message> = parcel.letters.iter().map(|l| &l.message).collect();
-        let request = match self.provider.request(&messages, now) {
+        // What a provider stumbles over in one mail is no fault of the others (I8).
+        let request = AssertUnwindSafe(|| self.provider.request(&messages, now));
+        let request = catch_unwind(request)
+            .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()));
+        let request = match request {
             Ok(request) => request,
             Err(reason) => return self.refuse(parcel, reason),
         };
@@ -190,11 +195,10 @@ impl Dispatcher {
     }
 }
 
-fn unsent(parcel: Parcel) -> Report {
-    Report {
-        parcel,
-        outcome: Outcome::Unsent,
-        status: None,
+/// However the thread ends, what still waits in it was not sent.
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.recall();
     }
 }
 

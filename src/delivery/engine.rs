@@ -3,14 +3,17 @@
 //! One thread beside the server's own, with an event loop on it. It never calls PostgreSQL. All signals are
 //! blocked in it, so that the server's handlers run where they belong. Commands go in by a channel; reports
 //! come out by a queue and a byte on a socket, on which the worker waits together with its latch. What the
-//! engine was given comes back in a report, whatever happens: answered, not sent, or given up.
+//! engine was given comes back in a report, whatever happens: answered, not sent, or given up. That includes a panic
+//! of the thread: what had not been sent by then comes back as that. What the panic says is told to nobody but for its
+//! place, because the words may quote a mail.
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -67,6 +70,17 @@ pub struct Report {
     pub status: Option<u16>,
 }
 
+impl Report {
+    /// It comes back as it went.
+    pub fn unsent(parcel: Parcel) -> Self {
+        Self {
+            parcel,
+            outcome: Outcome::Unsent,
+            status: None,
+        }
+    }
+}
+
 /// How to send from now on.
 pub struct Setup {
     /// Whom to speak to.
@@ -117,19 +131,29 @@ impl Engine {
             slow: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
         });
-        let (commands, receiver) = unbounded_channel();
+        let (commands, mut receiver) = unbounded_channel();
         let theirs = Arc::clone(&shared);
         let landings = commands.clone();
+        mind_panics();
         let thread = spawn(Box::new(move || {
+            IS_ENGINE.set(true);
             let run = AssertUnwindSafe(|| {
                 let shared = Arc::clone(&theirs);
                 runtime.block_on(async {
-                    Dispatcher::new(setup, shared, landings).run(receiver).await
+                    let dispatcher = Dispatcher::new(setup, shared, landings);
+                    dispatcher.run(&mut receiver).await
                 });
                 drop(runtime);
             });
             if std::panic::catch_unwind(run).is_err() {
                 theirs.failed.store(true, Ordering::Release);
+            }
+            // What is sent to a closed channel comes back at once; this is what came before.
+            receiver.close();
+            while let Ok(command) = receiver.try_recv() {
+                if let Command::Send(parcel) = command {
+                    theirs.report(Report::unsent(parcel));
+                }
             }
             theirs.ring();
         }))?;
@@ -197,11 +221,7 @@ impl Engine {
         if let Err(refused) = self.commands.send(command)
             && let Command::Send(parcel) = refused.0
         {
-            self.shared.report(Report {
-                parcel,
-                outcome: Outcome::Unsent,
-                status: None,
-            });
+            self.shared.report(Report::unsent(parcel));
         }
     }
 }
@@ -210,6 +230,31 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+thread_local! {
+    /// Whether this thread is an engine's.
+    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has a panic of an engine's thread tell its place alone, in the server's log. Once in a process.
+fn mind_panics() {
+    static MINDED: Once = Once::new();
+    MINDED.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IS_ENGINE.try_with(Cell::get).unwrap_or(false) {
+                return others(info);
+            }
+            let place = info.location().map(ToString::to_string);
+            // This is no thread to call the server on; what it writes here is in its log if anybody keeps one.
+            let _ = writeln!(
+                std::io::stderr(),
+                "mailroom worker: a panic in the sending thread at {}",
+                place.unwrap_or_default()
+            );
+        }));
+    });
 }
 
 /// What both threads see.
@@ -246,3 +291,6 @@ impl Shared {
         let _ = (&self.ring).write(&[1]);
     }
 }
+
+#[cfg(test)]
+mod tests;

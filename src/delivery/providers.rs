@@ -14,7 +14,7 @@ use super::message::Message;
 mod answer;
 mod endpoint;
 #[cfg(test)]
-mod fixture;
+pub(super) mod fixture;
 mod json;
 mod mac;
 mod mailbox;

@@ -209,11 +209,16 @@ impl Courier {
     }
 
     /// Starts anew after the engine came to a violent end.
+    ///
+    /// With a pause: should it fail again and again, then ever more slowly, with one mail at a time, and with one line
+    /// in the log.
     fn mend(&mut self, now: Time) {
         if !self.engine.as_ref().is_some_and(Engine::has_failed) {
             return;
         }
-        warning!("mailroom worker: the sending thread failed and is started anew");
+        // First, for what comes back of it tells nothing of the provider.
+        let reason = "the sending thread failed and was started anew";
+        self.channel.pause(now, reason);
         self.give_up(now);
         self.engine = None;
         self.set_up(now);
@@ -276,10 +281,11 @@ impl Courier {
         for doubt in std::mem::take(&mut self.doubts) {
             self.settlements.released(doubt.claim);
         }
-        // A second try, in case that the stop cancelled the first.
+        // A second try, in case that the stop cancelled the first; a third, should one of them be in the way.
         if self.settle_only(session).is_err()
             && let Err(failure) = self.settle_only(session)
             && !failure.is_extension_gone()
+            && let Err(failure) = self.settle_singly(session)
         {
             failure
                 .warn("mailroom worker could not settle its last mails; their claims will lapse");

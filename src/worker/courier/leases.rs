@@ -180,17 +180,21 @@ impl Courier {
         if lost.is_empty() {
             return;
         }
+        for one in settled.singly() {
+            if one.is_final() && one.ids().any(|id| lost.contains(id)) {
+                self.remember(one);
+            }
+        }
+    }
+
+    /// How a mail ended whose claim is lost before that could be told.
+    pub(super) fn remember(&mut self, one: Settlements) {
         if self.answers.len() >= ANSWERS {
             self.answers.clear();
         }
-        for one in settled.singly() {
-            let id = one.ids().next().copied();
-            if let Some(id) = id
-                && one.is_final()
-                && lost.contains(&id)
-            {
-                self.answers.insert(id, one);
-            }
+        let id = one.ids().next().copied();
+        if let Some(id) = id {
+            self.answers.insert(id, one);
         }
     }
 

@@ -9,7 +9,8 @@ const PATIENCE: usize = 8;
 
 impl Courier {
     /// Settles each mail by itself, so that one that cannot be settled, because of a trigger that somebody put on
-    /// the outbox, say, keeps no other from it (I8). That one's claim lapses.
+    /// the outbox, say, keeps no other from it (I8). That one's claim lapses, which counts as an attempt, so that it
+    /// ends one day. But if it was sent, it is not sent again: claimed anew, it is only to be settled.
     pub(super) fn settle_singly(&mut self, session: &Session) -> Result<(), Failure> {
         let mut settled = 0;
         let mut stuck = Settlements::default();
@@ -44,8 +45,13 @@ impl Courier {
                 stuck.len(),
                 ids.join(", ")
             ));
-            for &id in stuck.ids() {
-                self.drop_held(id);
+            for one in stuck.singly() {
+                for &id in one.ids() {
+                    self.drop_held(id);
+                }
+                if !one.sent.ids.is_empty() {
+                    self.remember(one);
+                }
             }
         }
         Ok(())

@@ -55,6 +55,9 @@ impl Session {
     ) -> Result<Claimed, Failure> {
         transaction(Some(self.sender), || {
             self.check_extension()?;
+            // Nor must a failover forget what is sent and was sent, if the server waits for standbys: mail would go
+            // out twice, and out of a budget that is spent.
+            commit_as_configured();
             if settlements.tell_of_attempts() {
                 // What was sent must not be forgotten in a crash: it would go out twice.
                 // SAFETY: in a transaction; sets a flag that lasts as long as it.
@@ -96,6 +99,23 @@ impl Session {
             &[claimant.into()],
             |_| Ok(()),
         )
+    }
+}
+
+/// Lets this transaction wait at its commit as others of the server do, and not as the worker's batches.
+fn commit_as_configured() {
+    // SAFETY: in a transaction, with which the setting ends; both strings are the server's or static, and copied.
+    unsafe {
+        pg_sys::set_config_option(
+            c"synchronous_commit".as_ptr(),
+            pg_sys::GetConfigOptionResetString(c"synchronous_commit".as_ptr()),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_LOCAL,
+            true,
+            0,
+            false,
+        );
     }
 }
 

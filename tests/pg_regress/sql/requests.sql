@@ -109,6 +109,29 @@ SET client_min_messages = error;
 SELECT count(*) FROM requests;
 SELECT a.login, count(*) FILTER (WHERE NOT revoked) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE a.login IN ('b', 'active') GROUP BY 1 ORDER BY 1;
 
+-- A flood for one address, and one of strangers, are worked off at once, and are one mail; what is for others comes
+-- as the limit says. (Time passes, and nobody has a link.)
+DROP TRIGGER refuse ON tokens;
+SELECT count(*) AS stale FROM (SELECT pass(3600)) p;
+SELECT count(mailroom_request_recovery('Active@Example.com')) FROM generate_series(1, 1500);
+SELECT count(mailroom_request_recovery(i || '@example.com')) FROM generate_series(1, 1400) i;
+INSERT INTO accounts (id, email, login, status) VALUES (5, 'c@example.com', 'c', 'active'), (6, 'd@example.com', 'd', 'active');
+SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{b,c,d}'::text[]) a;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
+SELECT count(*) FROM requests;
+SELECT a.login, count(*) FILTER (WHERE NOT revoked) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE l.action = 'password_recovery' GROUP BY 1 ORDER BY 1;
+
+-- What nobody answers goes with all else that is old.
+SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{b,c,d,e}'::text[]) a;
+SELECT purged FROM mailroom_purge();
+UPDATE requests SET requested_at = now() - interval '8 days' WHERE email <> 'e@example.com';
+SELECT * FROM mailroom_purge(2);
+SELECT * FROM mailroom_purge(2);
+SELECT email FROM requests;
+
 DROP VIEW links;
 DROP EXTENSION mailroom;
 DROP FUNCTION refuse;

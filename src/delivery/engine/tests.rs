@@ -1,0 +1,263 @@
+//! The engine against a server of its own, and what a panic of its thread costs.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::delivery::guard::Networks;
+use crate::delivery::providers::{Answer, Request, fixture};
+
+/// Sends mail to a port, and has its bugs: it panics over what a subject says, and when it is replaced.
+struct Fragile {
+    port: u16,
+    panics_at_its_end: bool,
+}
+
+impl Provider for Fragile {
+    fn batch_limit(&self) -> usize {
+        10
+    }
+
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
+        if messages.iter().any(|message| message.subject == "poison") {
+            panic!("a bug in the making of a request");
+        }
+        Ok(Request {
+            uri: format!("http://127.0.0.1:{}/", self.port).parse().unwrap(),
+            headers: hyper::HeaderMap::new(),
+            body: messages[0].subject.clone().into(),
+        })
+    }
+
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+        assert_ne!(answer.body, b"poison", "a bug in the reading of an answer");
+        vec![Verdict::Sent { provider_id: None }; messages]
+    }
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if self.panics_at_its_end && !std::thread::panicking() {
+            panic!("a bug in the engine itself");
+        }
+    }
+}
+
+fn setup(port: u16, slots: usize, panics_at_its_end: bool) -> Setup {
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .unwrap()
+    .with_root_certificates(rustls::RootCertStore::empty())
+    .with_no_client_auth();
+    Setup {
+        provider: Arc::new(Fragile {
+            port,
+            panics_at_its_end,
+        }),
+        conduct: Conduct {
+            networks: Networks::parse("127.0.0.1").unwrap(),
+            tls,
+            timeout: Duration::from_secs(600),
+            connect_timeout: Duration::from_secs(600),
+        },
+        slots: (slots, 0),
+    }
+}
+
+fn start(setup: Setup) -> Engine {
+    Engine::start(setup, |body| Ok(std::thread::spawn(body))).unwrap()
+}
+
+fn letter(number: u8, subject: &str) -> Letter {
+    Letter {
+        message: Message {
+            subject: subject.to_owned(),
+            ..fixture::plain(number)
+        },
+        expires_at: None,
+        size: 1,
+    }
+}
+
+fn parcel(letters: Vec<Letter>) -> Parcel {
+    Parcel {
+        letters,
+        turn: 1,
+        tries: 0,
+    }
+}
+
+/// Answers each request with its own body, but none while `gate` is locked.
+#[derive(Default)]
+struct Echo {
+    gate: Mutex<()>,
+    requests: AtomicUsize,
+}
+
+impl Echo {
+    /// Starts it; returns its port.
+    fn start(self: &Arc<Self>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let echo = Arc::clone(self);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let echo = Arc::clone(&echo);
+                std::thread::spawn(move || answer(stream, &echo));
+            }
+        });
+        port
+    }
+}
+
+/// A server that answers at once.
+fn echo() -> u16 {
+    Arc::new(Echo::default()).start()
+}
+
+/// One request on a connection.
+fn answer(mut stream: std::net::TcpStream, echo: &Echo) {
+    let mut seen = Vec::new();
+    let mut part = [0; 1024];
+    let body = loop {
+        let read = stream.read(&mut part).unwrap_or(0);
+        seen.extend(&part[..read]);
+        let text = String::from_utf8_lossy(&seen).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            assert!(read > 0, "no request");
+            continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .map_or(0, |length| length.parse().unwrap());
+        if body.len() >= length {
+            break body.to_owned();
+        }
+    };
+    echo.requests.fetch_add(1, Ordering::Relaxed);
+    let _open = echo.gate.lock().unwrap_or_else(PoisonError::into_inner);
+    let length = body.len();
+    let _ = write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    );
+}
+
+/// Waits for something to come true.
+fn until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came true");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits for so many reports; by the numbers of their letters.
+fn reports(engine: &mut Engine, count: usize) -> Vec<(Vec<i64>, Outcome)> {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    let mut all = Vec::new();
+    while all.len() < count {
+        assert!(Instant::now() < deadline, "only {all:?}");
+        std::thread::sleep(Duration::from_millis(2));
+        for report in engine.reports() {
+            let ids: Vec<i64> = report.parcel.letters.iter().map(|l| l.message.id).collect();
+            all.push((ids, report.outcome));
+        }
+    }
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
+}
+
+fn sent() -> Outcome {
+    Outcome::Answered(vec![Verdict::Sent { provider_id: None }])
+}
+
+fn given_up() -> Outcome {
+    let reason = "given up before there was an answer".to_owned();
+    Outcome::Answered(vec![Verdict::Unknown { reason }])
+}
+
+#[test]
+fn a_panic_over_one_mail_is_that_mails_alone() {
+    let mut engine = start(setup(echo(), 4, false));
+    // Two of three share a request with the one, and are tried by themselves.
+    engine.send(parcel(vec![
+        letter(1, "good"),
+        letter(2, "poison"),
+        letter(3, "good"),
+    ]));
+    engine.send(parcel(vec![letter(4, "good")]));
+    let reason = "the request could not be made: a bug in mailroom".to_owned();
+    let refused = Outcome::Answered(vec![Verdict::Permanent { reason }]);
+    let expected = [
+        (vec![1], sent()),
+        (vec![2], refused),
+        (vec![3], sent()),
+        (vec![4], sent()),
+    ];
+    assert_eq!(reports(&mut engine, 4), expected);
+    assert!(!engine.has_failed());
+}
+
+#[test]
+fn a_panic_over_an_answer_is_a_request_without_one() {
+    struct Poisonous(Fragile);
+    impl Provider for Poisonous {
+        fn is_idempotent(&self) -> bool {
+            false
+        }
+        fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
+            let mut request = self.0.request(messages, now)?;
+            if messages[0].id == 2 {
+                request.body = "poison".into();
+            }
+            Ok(request)
+        }
+        fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+            self.0.verdicts(messages, answer)
+        }
+    }
+    let mut setup = setup(0, 4, false);
+    setup.provider = Arc::new(Poisonous(Fragile {
+        port: echo(),
+        panics_at_its_end: false,
+    }));
+    let mut engine = start(setup);
+    engine.send(parcel(vec![letter(2, "any")]));
+    engine.send(parcel(vec![letter(3, "good")]));
+    let expected = [(vec![2], given_up()), (vec![3], sent())];
+    assert_eq!(reports(&mut engine, 2), expected);
+    assert!(!engine.has_failed());
+}
+
+#[test]
+fn when_the_thread_dies_everything_comes_back_as_what_it_is() {
+    let echo = Arc::new(Echo::default());
+    let port = echo.start();
+    let _closed = echo.gate.lock().unwrap();
+    let mut engine = start(setup(port, 1, false));
+    // Under way; waiting for its slot; sent to the thread behind what kills it, and after its death.
+    engine.send(parcel(vec![letter(1, "good")]));
+    until(|| echo.requests.load(Ordering::Relaxed) == 1);
+    engine.send(parcel(vec![letter(2, "good"), letter(3, "good")]));
+    engine.set_up(setup(port, 1, true));
+    engine.set_up(setup(port, 1, false));
+    engine.send(parcel(vec![letter(4, "good")]));
+    until(|| engine.has_failed());
+    engine.stop();
+    engine.send(parcel(vec![letter(5, "good")]));
+    let expected = [
+        (vec![1], given_up()),
+        (vec![2, 3], Outcome::Unsent),
+        (vec![4], Outcome::Unsent),
+        (vec![5], Outcome::Unsent),
+    ];
+    assert_eq!(reports(&mut engine, 4), expected);
+}

@@ -1,0 +1,330 @@
+//! Mail of which nobody knows whether it was sent, or of which it cannot be told: what becomes of it, and what a
+//! person sees of it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+mod post;
+mod receiver;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cluster::{eventually, number};
+use post::Post;
+use receiver::{Reaction, Receiver, Request, status};
+
+/// SendGrid, which does not know a request again, with what it is known by.
+const SENDGRID: [&str; 3] = [
+    "mailroom.sender = sendgrid",
+    "mailroom.credentials_file = 'sendgrid.secret'",
+    "mailroom.from = 'noreply@example.com'",
+];
+
+/// How often each subject arrived.
+type Arrivals = Arc<Mutex<HashMap<String, usize>>>;
+
+/// A receiver that takes in every request, then breaks off, says nothing, or accepts, by the subject.
+fn ambiguous() -> (Receiver, Arrivals) {
+    let arrivals = Arrivals::default();
+    let seen = Arc::clone(&arrivals);
+    let receiver = Receiver::start(move |request| {
+        let subject = subject(request);
+        *seen.lock().unwrap().entry(subject.clone()).or_default() += 1;
+        match subject.as_str() {
+            "reset" => Reaction::Close,
+            "silent" => Reaction::Hang,
+            _ => status(202),
+        }
+    });
+    (receiver, arrivals)
+}
+
+/// From then on all is well.
+fn appease(receiver: &Receiver, arrivals: &Arrivals) {
+    let seen = Arc::clone(arrivals);
+    receiver.react(move |request| {
+        *seen.lock().unwrap().entry(subject(request)).or_default() += 1;
+        status(202)
+    });
+}
+
+/// Of webhooks as of SendGrid, whose bodies both have it as a JSON string.
+fn subject(request: &Request) -> String {
+    let rest = request.body.split("\"subject\":\"").nth(1).unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+fn arrived(arrivals: &Arrivals, subject: &str) -> usize {
+    arrivals.lock().unwrap().get(subject).copied().unwrap_or(0)
+}
+
+/// A worker that delivers by SendGrid's API to this receiver.
+fn by_sendgrid(receiver: &Receiver, settings: &[&str]) -> Post {
+    let mut all: Vec<&str> = SENDGRID.to_vec();
+    // Long enough for a quick answer on a busy machine.
+    all.push("mailroom.http_timeout = '10s'");
+    all.extend(settings);
+    let endpoint = format!("http://{}", receiver.address);
+    let mut post = Post::start_at(&endpoint, &all);
+    post.write_secret("sendgrid.secret", "api_key = SG.0123456789abcdef\n");
+    post.cluster.reload();
+    post.client
+        .batch_execute("SELECT mailroom_worker_wake()")
+        .unwrap();
+    post
+}
+
+fn send(post: &mut Post, subjects: &[&str]) {
+    for subject in subjects {
+        post.client
+            .execute(
+                "SELECT mailroom_send('a@example.com', $1, 'Text')",
+                &[subject],
+            )
+            .unwrap();
+    }
+}
+
+/// What is told of a mail: its state, attempts and error.
+fn told(post: &mut Post, subject: &str) -> (String, i32, String) {
+    let row = post
+        .client
+        .query_one(
+            "SELECT state::text, attempts, coalesce(last_error, '') FROM outbox WHERE subject = $1",
+            &[&subject],
+        )
+        .unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+#[test]
+fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
+    let (receiver, arrivals) = ambiguous();
+    let mut post = by_sendgrid(
+        &receiver,
+        &["mailroom.on_ambiguous = park", "mailroom.batch_timeout = 0"],
+    );
+    send(&mut post, &["reset", "silent", "fine"]);
+    post.wait_until_ended(3);
+    assert_eq!(
+        told(&mut post, "fine"),
+        ("sent".to_owned(), 0, String::new())
+    );
+    for subject in ["reset", "silent"] {
+        let (state, attempts, error) = told(&mut post, subject);
+        assert_eq!((state.as_str(), attempts), ("error", 1), "{subject}");
+        assert!(
+            error.starts_with("may have been sent: "),
+            "{subject}: {error}"
+        );
+    }
+    assert!(told(&mut post, "silent").2.contains("timeout"));
+    assert_eq!(post.status("unknown"), "2");
+    // One row tells of each, and it is the last.
+    let history: Vec<(String, String)> = post
+        .client
+        .query(
+            "SELECT h.outcome, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox \
+             WHERE o.subject <> 'fine'",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    assert_eq!(history.len(), 2, "{history:?}");
+    for (outcome, error) in history {
+        assert_eq!(outcome, "failed");
+        assert!(error.starts_with("may have been sent: "), "{error}");
+    }
+    // Nothing brings it back by itself: what is parked is in no index of what is due.
+    post.client
+        .batch_execute("SELECT mailroom_worker_wake()")
+        .unwrap();
+    send(&mut post, &["later"]);
+    post.wait_for("subject = 'later' AND state = 'sent'", 1);
+    assert_eq!(
+        (arrived(&arrivals, "reset"), arrived(&arrivals, "silent")),
+        (1, 1)
+    );
+
+    // Token mail is parked as well; its link is gone with it, and a person asks for another one.
+    receiver.react(|_| Reaction::Close);
+    post.client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('ann@example.com', 'ann')")
+        .unwrap();
+    post.wait_for(
+        "state = 'error' AND token IS NOT NULL AND NOT data ? 'token'",
+        1,
+    );
+    appease(&receiver, &arrivals);
+    let refused = post
+        .client
+        .query_one(
+            "SELECT mailroom_retry(id) FROM outbox WHERE token IS NOT NULL",
+            &[],
+        )
+        .unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "55000");
+
+    // One is freed by its id, the rest by what is told of it, and each goes under its old message_id.
+    let ids = "SELECT string_agg(message_id::text, ',' ORDER BY id) FROM outbox";
+    let before: String = post.client.query_one(ids, &[]).unwrap().get(0);
+    let freed: bool = post
+        .client
+        .query_one(
+            "SELECT mailroom_retry(id) FROM outbox WHERE subject = 'reset'",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert!(freed);
+    post.wait_for("subject = 'reset' AND state = 'sent'", 1);
+    let rest = "SELECT mailroom_retry(error => 'may have been sent: %')::bigint";
+    assert_eq!(number(&mut post.client, rest), 1);
+    post.wait_for("subject = 'silent' AND state = 'sent'", 1);
+    let after: String = post.client.query_one(ids, &[]).unwrap().get(0);
+    assert_eq!(before, after);
+    assert_eq!(
+        (arrived(&arrivals, "reset"), arrived(&arrivals, "silent")),
+        (2, 2)
+    );
+}
+
+#[test]
+fn by_default_what_may_have_been_sent_is_tried_again() {
+    let (receiver, arrivals) = ambiguous();
+    let mut post = by_sendgrid(&receiver, &[]);
+    send(&mut post, &["reset", "silent"]);
+    post.wait_for("attempts > 0", 2);
+    assert_eq!(post.count("state = 'error'"), 0);
+    appease(&receiver, &arrivals);
+    post.hurry_until_ended(2);
+    assert_eq!(post.count("state = 'sent'"), 2);
+    assert!(arrived(&arrivals, "reset") > 1 && arrived(&arrivals, "silent") > 1);
+}
+
+#[test]
+fn a_provider_that_knows_a_request_again_is_asked_again_all_the_same() {
+    let (receiver, arrivals) = ambiguous();
+    let settings = [
+        "mailroom.on_ambiguous = park",
+        "mailroom.http_timeout = '10s'",
+    ];
+    let mut post = Post::start(&receiver, &settings);
+    send(&mut post, &["reset", "silent"]);
+    post.wait_for("attempts > 0", 2);
+    assert_eq!(post.count("state = 'error'"), 0);
+    appease(&receiver, &arrivals);
+    post.hurry_until_ended(2);
+    assert_eq!(post.count("state = 'sent'"), 2);
+}
+
+#[test]
+fn a_stop_parks_what_had_no_answer_by_then() {
+    let (receiver, arrivals) = ambiguous();
+    let mut post = by_sendgrid(
+        &receiver,
+        &[
+            "mailroom.on_ambiguous = park",
+            "mailroom.http_timeout = '10min'",
+        ],
+    );
+    send(&mut post, &["silent"]);
+    eventually("mail under way", || (receiver.open() == 1).then_some(()));
+    post.stop_promptly(Duration::from_secs(60));
+    post.cluster.start_server();
+    post.client = eventually("a connection", || {
+        post.cluster.try_connect("app", "postgres").ok()
+    });
+    let (state, attempts, error) = told(&mut post, "silent");
+    assert_eq!((state.as_str(), attempts), ("error", 1));
+    assert!(error.starts_with("may have been sent: "), "{error}");
+    assert_eq!(arrived(&arrivals, "silent"), 1);
+}
+
+/// Refuses that a mail with this subject becomes `sent`.
+fn refuse(post: &mut Post, subject: &str) {
+    post.client
+        .batch_execute(&format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE check_violation USING MESSAGE = 'not this one'; END $$; \
+             CREATE TRIGGER refuse AFTER UPDATE OF state ON outbox FOR EACH ROW \
+             WHEN (NEW.state = 'sent' AND NEW.subject = '{subject}') EXECUTE FUNCTION refuse()"
+        ))
+        .unwrap();
+}
+
+#[test]
+fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
+    let (receiver, arrivals) = ambiguous();
+    let mut post = Post::start(
+        &receiver,
+        &["mailroom.lease = '3s'", "mailroom.max_attempts = 3"],
+    );
+    refuse(&mut post, "fine");
+    send(&mut post, &["fine", "another"]);
+    post.wait_for("state = 'error' AND subject = 'fine'", 1);
+    assert_eq!(
+        told(&mut post, "fine"),
+        ("error".to_owned(), 3, "claim lapsed".to_owned())
+    );
+    let lapsed = "SELECT count(*) FROM attempts a JOIN outbox o ON o.id = a.outbox \
+                  WHERE a.outcome = 'lapsed' AND o.subject = 'fine'";
+    assert_eq!(number(&mut post.client, lapsed), 3);
+    post.wait_for("state = 'sent' AND subject = 'another'", 1);
+    assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+    // The worker remembers: once the trigger is gone, it is put on record without being sent again.
+    post.client
+        .batch_execute("DROP TRIGGER refuse ON outbox; SELECT mailroom_retry(id) FROM outbox WHERE subject = 'fine'")
+        .unwrap();
+    post.wait_for("state = 'sent' AND subject = 'fine'", 1);
+    assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+}
+
+#[test]
+fn at_the_end_of_the_worker_it_spoils_no_other() {
+    // Nobody is answered until all are under way.
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let theirs = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_| {
+        drop(theirs.lock());
+        status(200)
+    });
+    let settings = ["mailroom.http_timeout = '10min'", "mailroom.lease = '1h'"];
+    let mut post = Post::start(&receiver, &settings);
+    refuse(&mut post, "Hello 3");
+    post.send(10);
+    eventually("all to be under way", || {
+        (receiver.open() == 10).then_some(())
+    });
+    // The worker is told to stop while it has the answers and cannot settle a thing.
+    let worker = post.worker();
+    let mut other = post.cluster.connect("app");
+    other
+        .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
+        .unwrap();
+    drop(closed);
+    let waits = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");
+    eventually("the worker to have all answers and to wait", || {
+        (receiver.count() == 10 && number(&mut post.client, &waits) == 1).then_some(())
+    });
+    cluster::signal("TERM", worker);
+    other.batch_execute("COMMIT").unwrap();
+    eventually("another worker", || {
+        cluster::find_worker(&mut post.client).filter(|&pid| pid != worker)
+    });
+    // What was settled by then does not lapse. An answer that was heard too late is a failure that was settled.
+    post.wait_for("state = 'sent'", 9);
+    let lapsed = "SELECT count(*) FROM attempts WHERE outcome = 'lapsed'";
+    let lapsed = number(&mut post.client, lapsed);
+    assert!(lapsed <= 1, "{lapsed} claims lapsed");
+}
