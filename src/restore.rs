@@ -39,8 +39,8 @@ const CLOSED: pg_sys::LOCKMODE = pg_sys::ShareLock as pg_sys::LOCKMODE;
 const PASSING: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
 
 thread_local! {
-    /// Who was last found to restore, and the start of the transaction.
-    static BEGUN: Cell<Option<(pg_sys::Oid, pg_sys::TimestampTz)>> = const { Cell::new(None) };
+    /// Whose session was last found to restore, and the start of the transaction.
+    static BEGUN: Cell<Option<([pg_sys::Oid; 2], pg_sys::TimestampTz)>> = const { Cell::new(None) };
     /// Whether this process tells the worker when it ends.
     static TELLS: Cell<bool> = const { Cell::new(false) };
 }
@@ -67,22 +67,27 @@ pub fn in_progress() -> bool {
 
 /// Whether this transaction's role may restore; if so, the gate is closed by now.
 fn begun() -> bool {
+    // Who logged in, and whom SET ROLE made of them (`pg_restore --role`). Not the current user, who within most
+    // triggers is the functions' owner.
     // SAFETY: in a transaction, as every trigger is.
-    let (role, transaction) = unsafe {
+    let (roles, transaction) = unsafe {
         (
-            pg_sys::GetSessionUserId(),
+            [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId()],
             pg_sys::GetCurrentTransactionStartTimestamp(),
         )
     };
     // Triggers for each row ask for each row.
-    if BEGUN.get() == Some((role, transaction)) {
+    if BEGUN.get() == Some((roles, transaction)) {
         return true;
     }
-    if !server::owns_extension(c"mailroom", role) {
+    if !roles
+        .iter()
+        .any(|role| server::owns_extension(c"mailroom", *role))
+    {
         return false;
     }
     close();
-    BEGUN.set(Some((role, transaction)));
+    BEGUN.set(Some((roles, transaction)));
     true
 }
 

@@ -577,6 +577,15 @@ fn only_a_restore_is_taken_for_one() {
     eventually("the end of the restore", || {
         other.batch_execute("SELECT mailroom_dequeue(1)").ok()
     });
+    // Who has become somebody that may, as with pg_restore --role, restores as well.
+    other
+        .batch_execute("CREATE ROLE climber LOGIN NOINHERIT; GRANT postgres TO climber")
+        .unwrap();
+    let mut session = cluster.connect_as("app", "climber");
+    session
+        .batch_execute(&format!("{AS_A_DUMP}; SET ROLE postgres"))
+        .unwrap();
+    assert!(!registers(&mut session));
 }
 
 #[test]
