@@ -14,6 +14,36 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A wait that ends a moment too early would be in vain.
 const MOMENT: Duration = Duration::from_millis(1);
 
+/// What goes in so much time is held at least: each exchange with the database takes some of it.
+pub(super) const SPAN: Duration = Duration::from_millis(100);
+
+/// How many mails came back of late.
+#[derive(Default)]
+pub(super) struct Tempo {
+    since: Time,
+    count: usize,
+    recent: usize,
+}
+
+impl Tempo {
+    /// So many more did.
+    pub(super) fn note(&mut self, now: Time, letters: usize) {
+        self.count += letters;
+        let passed = now.saturating_sub(self.since);
+        if passed >= SPAN {
+            let share = SPAN.as_secs_f64() / passed.as_secs_f64();
+            self.recent = (self.count as f64 * share) as usize;
+            self.count = 0;
+            self.since = now;
+        }
+    }
+
+    /// In a [`SPAN`], that is.
+    pub(super) fn recent(&self) -> usize {
+        self.recent
+    }
+}
+
 /// The number of letters as the bucket counts them.
 fn count(letters: usize) -> u32 {
     u32::try_from(letters).unwrap_or(u32::MAX)
