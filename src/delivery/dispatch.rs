@@ -1,7 +1,7 @@
 //! What the sending thread does: starts requests while there are slots, and judges what comes back.
 //!
-//! Requests go out in lanes. Each is a task that takes the next parcel as soon as it has an answer to the one before,
-//! so that a mail costs neither a task nor a detour by the dispatcher, which opens lanes and sees to what takes long.
+//! Requests are made by carriers: tasks that take the next parcel as soon as there is an answer to the one before, so
+//! that a mail costs neither a task nor a detour by the dispatcher, which sends them out and sees to what takes long.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,7 +48,7 @@ impl Dispatcher {
     /// Until told to stop; then what waits comes back unsent, and what is under way is given up with the runtime.
     pub async fn run(self, mut commands: UnboundedReceiver<Command>) {
         loop {
-            let wake = self.open_lanes();
+            let wake = self.send_out();
             let mut next = match wake {
                 Some(wake) => {
                     let at = (self.origin + wake).into();
@@ -70,12 +70,12 @@ impl Dispatcher {
         }
     }
 
-    /// Opens as many lanes as there are slots and parcels for; returns when to look again.
-    fn open_lanes(&self) -> Option<Time> {
+    /// Sends out as many carriers as there are slots and parcels for; returns when to look again.
+    fn send_out(&self) -> Option<Time> {
         let mut papers = self.desk.papers();
         papers.slots.age(self.desk.now());
         while let Some(flight) = self.desk.take_off(&mut papers) {
-            tokio::spawn(Arc::clone(&self.desk).lane(flight));
+            tokio::spawn(Arc::clone(&self.desk).carry(flight));
         }
         self.desk.shared.set_slow(papers.slots.slow());
         papers.slots.age(self.desk.now())
@@ -101,7 +101,7 @@ impl Dispatcher {
     }
 }
 
-/// What the lanes share. All of them are on one thread: nobody ever waits for the lock, which is not held while
+/// What the carriers share. All of them are on one thread: nobody ever waits for the lock, which is not held while
 /// anybody waits.
 struct Desk {
     shared: Arc<Shared>,
@@ -136,7 +136,7 @@ impl Desk {
     }
 
     /// One request after the other, as long as there is a slot and something to send.
-    async fn lane(self: Arc<Self>, first: Flight) {
+    async fn carry(self: Arc<Self>, first: Flight) {
         let mut next = Some(first);
         while let Some(mut flight) = next {
             if let Some(request) = self.prepare(&mut flight) {
@@ -316,7 +316,7 @@ impl Drop for Flight {
                 outcome,
                 status: None,
             });
-            // Its lane has ended with it.
+            // Its carrier has ended with it.
             let _ = self.desk.commands.send(Command::Look);
         }
         // The slot is free.

@@ -82,7 +82,7 @@ pub(super) enum Command {
     Setup(Box<Setup>),
     Window(usize),
     Send(Parcel),
-    /// A lane has ended that should not have.
+    /// A carrier has ended that should not have.
     Look,
     Recall,
     Stop,
@@ -156,14 +156,7 @@ impl Engine {
 
     /// Has the bell ring once there are so many reports; trouble is told at once.
     pub fn ring_at(&self, reports: usize) {
-        // Under the lock, so that none is missed that comes meanwhile.
-        let waiting = self.shared.lock();
-        self.shared
-            .patience
-            .store(reports.max(1), Ordering::Relaxed);
-        if waiting.len() >= reports.max(1) {
-            self.shared.ring();
-        }
+        self.shared.ring_at(reports.max(1));
     }
 
     /// Letters in requests that have waited for long, which hold nobody up.
@@ -252,6 +245,15 @@ impl Shared {
         }
     }
 
+    fn ring_at(&self, reports: usize) {
+        // Under the lock, so that none is missed that comes meanwhile.
+        let waiting = self.lock();
+        self.patience.store(reports, Ordering::Relaxed);
+        if waiting.len() >= reports {
+            self.ring();
+        }
+    }
+
     pub(super) fn set_slow(&self, letters: usize) {
         self.slow.store(letters, Ordering::Relaxed);
     }
@@ -259,5 +261,68 @@ impl Shared {
     pub(super) fn ring(&self) {
         // A full socket is as loud as one can get.
         let _ = (&self.ring).write(&[1]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports, and whether the bell was rung since the last time.
+    struct Desk {
+        shared: Shared,
+        bell: UnixStream,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let (bell, ring) = UnixStream::pair().unwrap();
+            bell.set_nonblocking(true).unwrap();
+            let shared = Shared {
+                reports: Mutex::default(),
+                patience: AtomicUsize::new(1),
+                ring,
+                slow: AtomicUsize::new(0),
+                failed: AtomicBool::new(false),
+            };
+            Self { shared, bell }
+        }
+
+        fn report(&mut self) -> bool {
+            let parcel = Parcel {
+                letters: Vec::new(),
+                turn: 1,
+                tries: 0,
+            };
+            self.shared.report(Report {
+                parcel,
+                outcome: Outcome::Unsent,
+                status: None,
+            });
+            self.rang()
+        }
+
+        fn rang(&mut self) -> bool {
+            let mut bytes = [0; 64];
+            matches!(self.bell.read(&mut bytes), Ok(1..))
+        }
+    }
+
+    #[test]
+    fn the_bell_rings_when_there_are_as_many_as_were_asked_for() {
+        let mut desk = Desk::new();
+        assert!(desk.report());
+        assert!(!desk.report(), "there is one already");
+        desk.shared.lock().clear();
+        desk.shared.ring_at(3);
+        assert!(!desk.rang());
+        let rang: Vec<bool> = (0..4).map(|_| desk.report()).collect();
+        assert_eq!(rang, [false, false, true, false]);
+        // They came before anybody asked.
+        desk.shared.ring_at(2);
+        assert!(desk.rang());
+        desk.shared.ring_at(5);
+        assert!(!desk.rang());
+        assert!(desk.report());
     }
 }

@@ -133,3 +133,22 @@ impl Courier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tempo_is_that_of_the_latest_span() {
+        let mut tempo = Tempo::default();
+        let mut recent = |at: u32, letters| {
+            tempo.note(at * SPAN / 10, letters);
+            tempo.recent()
+        };
+        assert_eq!(recent(1, 10), 0, "the first span is not over");
+        assert_eq!(recent(10, 20), 30);
+        assert_eq!(recent(15, 500), 30);
+        assert_eq!(recent(30, 100), 300, "600 in two spans");
+        assert_eq!(recent(1_000, 1), 0, "nothing for long");
+    }
+}
