@@ -76,7 +76,7 @@ CREATE TABLE @extschema@.outbox (
         END
     ),
     CONSTRAINT outbox_live_row_must_not_have_ended
-        CHECK (ended_at IS NULL OR state NOT IN ('scheduled', 'claimed')),
+        CHECK (ended_at IS NULL OR (state <> 'scheduled' AND state <> 'claimed')),
     CONSTRAINT outbox_error_must_have_a_reason
         CHECK (last_error IS NOT NULL OR state <> 'error' OR token IS NOT NULL)
 ) WITH (
@@ -116,11 +116,12 @@ COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When a final state was reached
 CREATE INDEX outbox_due ON @extschema@.outbox (priority, send_at, id) WHERE state = 'scheduled';
 -- Claims that lapsed.
 CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'claimed';
+-- What is seldom the case comes first in a predicate: each update asks for all of them.
 -- A token is live in one row at most (I2); also finds the mail of a token that goes.
 CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token)
-    WHERE state IN ('scheduled', 'claimed') AND token IS NOT NULL;
+    WHERE token IS NOT NULL AND state IN ('scheduled', 'claimed');
 CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
-    WHERE state IN ('scheduled', 'claimed') AND item_key IS NOT NULL;
+    WHERE item_key IS NOT NULL AND state IN ('scheduled', 'claimed');
 -- Groups: the order in which they are claimed, their rows, and whether somebody holds one, whatever waits in it.
 CREATE INDEX outbox_group_due ON @extschema@.outbox (priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
@@ -201,7 +202,8 @@ CREATE TRIGGER outbox_end
     AFTER INSERT OR UPDATE OF state ON @extschema@.outbox
     FOR EACH ROW
     WHEN (
-        NEW.state NOT IN ('scheduled', 'claimed')
+        NEW.state <> 'scheduled'
+        AND NEW.state <> 'claimed'
         AND (
             NEW.ended_at IS NULL
             OR NEW.claimed_until IS NOT NULL

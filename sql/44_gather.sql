@@ -304,6 +304,7 @@ CREATE FUNCTION @extschema@._gather(
     wanted integer,
     moment timestamptz,
     OUT places tid[],
+    OUT in_order boolean,
     OUT ids bigint[],
     OUT subjects text[],
     OUT texts text[],
@@ -339,6 +340,7 @@ DECLARE
     broken_off boolean := false;
 BEGIN
     places := '{}';
+    in_order := true;
     ids := '{}';
     subjects := '{}';
     texts := '{}';
@@ -416,12 +418,14 @@ BEGIN
                     SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
                     groups := groups - judged.groups;
                     held := CASE WHEN groups > 0 THEN held || judged.held END;
+                    in_order := false;
                     places := places || judged.places;
                     ids := ids || judged.ids;
                     subjects := subjects || judged.subjects;
                     texts := texts || judged.texts;
                     htmls := htmls || judged.htmls;
                 ELSE
+                    in_order := in_order AND places = '{}';
                     places := places || picked.places;
                 END IF;
                 lane.send_at := picked.last_send_at;
@@ -461,4 +465,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._gather(boolean, integer, timestamptz) IS
-    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, in the order of claims; ends those that are of no use any more. Returns their places, and what those without subject or body say.';
+    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, in the order of claims; ends those that are of no use any more. Returns their places, whether these are known to be in that order, and what those without subject or body say.';

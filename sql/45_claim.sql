@@ -163,8 +163,22 @@ BEGIN
     IF found.places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
     END IF;
-    IF found.ids = '{}' THEN
-        -- Each function that a row passes through copies it, and most rows are complete.
+    -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches lie in
+    -- the table in their order, in which rows come that are named by their places.
+    IF found.ids = '{}'
+        AND found.in_order
+        AND found.places = ARRAY(SELECT u.place FROM unnest(found.places) u (place) ORDER BY u.place)
+    THEN
+        RETURN QUERY
+        UPDATE @extschema@.outbox o
+        SET state = 'claimed',
+            claimed_by = who,
+            claimed_at = moment,
+            claimed_until = moment + term,
+            updated_at = moment
+        WHERE o.ctid = ANY (found.places)
+        RETURNING o.*;
+    ELSIF found.ids = '{}' THEN
         RETURN QUERY
         WITH claimed AS (
             UPDATE @extschema@.outbox o

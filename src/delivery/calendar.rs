@@ -87,10 +87,25 @@ pub fn unix(moment: SystemTime) -> u64 {
 /// As in `2026-01-02T03:04:05Z` (RFC 3339).
 pub fn rfc3339(seconds: u64) -> String {
     let at = Civil::of(seconds);
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-        at.year, at.month, at.day, at.hour, at.minute, at.second
-    )
+    let mut text = String::with_capacity("9999-12-31T23:59:59Z".len());
+    // Each mail has one: `format!` takes ten times as long.
+    for (number, scale, end) in [
+        (at.year, 1000, '-'),
+        (at.month, 10, '-'),
+        (at.day, 10, 'T'),
+        (at.hour, 10, ':'),
+        (at.minute, 10, ':'),
+        (at.second, 10, 'Z'),
+    ] {
+        let mut scale = scale;
+        while scale > 0 {
+            // Of these the last digit is none other than a digit.
+            text.push(char::from(b'0' + (number / scale % 10) as u8));
+            scale /= 10;
+        }
+        text.push(end);
+    }
+    text
 }
 
 /// As in `20260102T030405Z` (ISO 8601, basic).

@@ -1,29 +1,24 @@
 //! What the sending thread does: starts requests while there are slots, and judges what comes back.
+//!
+//! Requests are made by carriers: tasks that take the next parcel as soon as there is an answer to the one before, so
+//! that a mail costs neither a task nor a detour by the dispatcher, which sends them out and sees to what takes long.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::engine::{Command, Outcome, Parcel, Report, Setup, Shared};
-use super::http::{Client, Trouble};
+use super::engine::{Command, Letter, Outcome, Parcel, Report, Setup, Shared};
+use super::http::{Client, Reply, Trouble};
 use super::message::Message;
-use super::providers::{Answer, Provider, Verdict};
+use super::providers::{Answer, Provider, Request, Verdict};
 use super::slots::{Slots, Time};
 
 /// The engine as its thread has it.
 pub struct Dispatcher {
-    shared: Arc<Shared>,
-    client: Arc<Client>,
-    provider: Arc<dyn Provider>,
-    slots: Slots,
-    slow_limit: usize,
-    queue: VecDeque<Parcel>,
-    /// Where requests tell that they have ended.
-    commands: UnboundedSender<Command>,
-    next: u64,
+    desk: Arc<Desk>,
     origin: Instant,
 }
 
@@ -31,30 +26,30 @@ impl Dispatcher {
     /// Within a tokio runtime.
     pub fn new(setup: Setup, shared: Arc<Shared>, commands: UnboundedSender<Command>) -> Self {
         let (limit, slow_limit) = setup.slots;
-        Self {
-            shared,
+        let origin = Instant::now();
+        let papers = Papers {
             client: Arc::new(Client::new(setup.conduct)),
             provider: setup.provider,
             slots: Slots::new(limit, slow_limit),
             slow_limit,
             queue: VecDeque::new(),
-            commands,
             next: 0,
-            origin: Instant::now(),
+        };
+        Self {
+            desk: Arc::new(Desk {
+                shared,
+                commands,
+                origin,
+                papers: Mutex::new(papers),
+            }),
+            origin,
         }
     }
 
     /// Until told to stop; then what waits comes back unsent, and what is under way is given up with the runtime.
-    pub async fn run(mut self, commands: &mut UnboundedReceiver<Command>) {
+    pub async fn run(self, commands: &mut UnboundedReceiver<Command>) {
         loop {
-            let wake = self.slots.age(self.now());
-            self.shared.set_slow(self.slots.slow());
-            while self.slots.has_room()
-                && let Some(parcel) = self.queue.pop_front()
-            {
-                self.dispatch(parcel);
-            }
-            let wake = wake.or_else(|| self.slots.age(self.now()));
+            let wake = self.send_out();
             let mut next = match wake {
                 Some(wake) => {
                     let at = (self.origin + wake).into();
@@ -76,107 +71,143 @@ impl Dispatcher {
         }
     }
 
+    /// Sends out as many carriers as there are slots and parcels for; returns when to look again.
+    fn send_out(&self) -> Option<Time> {
+        let mut papers = self.desk.papers();
+        papers.slots.age(self.desk.now());
+        while let Some(flight) = self.desk.take_off(&mut papers) {
+            tokio::spawn(Arc::clone(&self.desk).carry(flight));
+        }
+        self.desk.shared.set_slow(papers.slots.slow());
+        papers.slots.age(self.desk.now())
+    }
+
+    fn obey(&self, command: Command) {
+        let mut papers = self.desk.papers();
+        match command {
+            Command::Send(parcel) => papers.queue.push_back(parcel),
+            Command::Recall => self.desk.recall(&mut papers),
+            Command::Look | Command::Stop => {}
+            Command::Window(window) => {
+                let slow_limit = papers.slow_limit;
+                papers.slots.resize(window, slow_limit);
+            }
+            Command::Setup(setup) => {
+                papers.client = Arc::new(Client::new(setup.conduct));
+                papers.provider = setup.provider;
+                papers.slow_limit = setup.slots.1;
+                papers.slots.resize(setup.slots.0, setup.slots.1);
+            }
+        }
+    }
+}
+
+/// What the carriers share. All of them are on one thread: nobody ever waits for the lock, which is not held while
+/// anybody waits.
+struct Desk {
+    shared: Arc<Shared>,
+    commands: UnboundedSender<Command>,
+    origin: Instant,
+    papers: Mutex<Papers>,
+}
+
+struct Papers {
+    client: Arc<Client>,
+    provider: Arc<dyn Provider>,
+    slots: Slots,
+    slow_limit: usize,
+    queue: VecDeque<Parcel>,
+    next: u64,
+}
+
+impl Desk {
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        // Whole at any time.
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn now(&self) -> Time {
         self.origin.elapsed()
     }
 
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Send(parcel) => self.queue.push_back(parcel),
-            Command::Landed(request, mood) => {
-                self.slots.finish(request);
-                // Whether the others are to be sent all the same is for the worker to say, which takes a
-                // moment to hear of it.
-                if mood == Mood::Unwilling {
-                    self.recall();
-                }
-            }
-            Command::Recall => self.recall(),
-            Command::Stop => {}
-            Command::Window(window) => self.slots.resize(window, self.slow_limit),
-            Command::Setup(setup) => {
-                self.client = Arc::new(Client::new(setup.conduct));
-                self.provider = setup.provider;
-                self.slow_limit = setup.slots.1;
-                self.slots.resize(setup.slots.0, setup.slots.1);
-            }
-        }
-    }
-
-    fn recall(&mut self) {
-        for parcel in self.queue.drain(..) {
+    fn recall(&self, papers: &mut Papers) {
+        for parcel in papers.queue.drain(..) {
             self.shared.report(Report::unsent(parcel));
         }
     }
 
-    /// Starts a request, or says why there is none.
-    fn dispatch(&mut self, mut parcel: Parcel) {
+    /// One request after the other, as long as there is a slot and something to send.
+    async fn carry(self: Arc<Self>, first: Flight) {
+        let mut next = Some(first);
+        while let Some(mut flight) = next {
+            if let Some(request) = self.prepare(&mut flight) {
+                let answer = flight.client.post(request).await;
+                flight.land(answer);
+            }
+            // Gives its slot back.
+            drop(flight);
+            next = self.take_off(&mut self.papers());
+        }
+    }
+
+    /// The next parcel, if there is a slot for it.
+    fn take_off(self: &Arc<Self>, papers: &mut Papers) -> Option<Flight> {
+        if !papers.slots.has_room() {
+            return None;
+        }
+        let parcel = papers.queue.pop_front()?;
+        let number = papers.next;
+        papers.next += 1;
+        papers.slots.start(self.now(), number);
+        Some(Flight {
+            parcel: Some(parcel),
+            client: Arc::clone(&papers.client),
+            provider: Arc::clone(&papers.provider),
+            desk: Arc::clone(self),
+            number,
+        })
+    }
+
+    /// What is to be sent, if anything.
+    fn prepare(&self, flight: &mut Flight) -> Option<Request> {
         let now = SystemTime::now();
-        // It may have waited for its slot. What is of no use any more is not sent.
-        let (late, timely) = std::mem::take(&mut parcel.letters)
-            .into_iter()
-            .partition(|letter| letter.expires_at.is_some_and(|end| end <= now));
-        if !Vec::is_empty(&late) {
+        self.leave_out_late(&mut flight.parcel, now);
+        let parcel = flight.parcel.as_ref()?;
+        let messages: Vec<&Message> = parcel.letters.iter().map(|l| &l.message).collect();
+        // What a provider stumbles over in one mail is no fault of the others (I8).
+        let request = AssertUnwindSafe(|| flight.provider.request(&messages, now));
+        let request = catch_unwind(request)
+            .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()));
+        match request {
+            Ok(request) => Some(request),
+            Err(reason) => {
+                if let Some(parcel) = flight.parcel.take() {
+                    self.refuse(parcel, reason);
+                }
+                None
+            }
+        }
+    }
+
+    /// It may have waited for its slot. What is of no use any more is not sent.
+    fn leave_out_late(&self, place: &mut Option<Parcel>, now: SystemTime) {
+        let is_late = |letter: &Letter| letter.expires_at.is_some_and(|end| end <= now);
+        let has_late = |parcel: &mut Parcel| parcel.letters.iter().any(is_late);
+        if let Some(mut parcel) = place.take_if(has_late) {
+            let (late, timely) = std::mem::take(&mut parcel.letters)
+                .into_iter()
+                .partition(is_late);
             self.shared.report(Report::unsent(Parcel {
                 letters: late,
                 ..parcel
             }));
+            parcel.letters = timely;
+            *place = (!parcel.letters.is_empty()).then_some(parcel);
         }
-        parcel.letters = timely;
-        if parcel.letters.is_empty() {
-            return;
-        }
-        let messages: Vec<&Message> = parcel.letters.iter().map(|l| &l.message).collect();
-        // What a provider stumbles over in one mail is no fault of the others (I8).
-        let request = AssertUnwindSafe(|| self.provider.request(&messages, now));
-        let request = catch_unwind(request)
-            .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()));
-        let request = match request {
-            Ok(request) => request,
-            Err(reason) => return self.refuse(parcel, reason),
-        };
-        let number = self.next;
-        self.next += 1;
-        self.slots.start(self.now(), number);
-        let flight = Flight {
-            parcel: Some(parcel),
-            shared: Arc::clone(&self.shared),
-            number,
-            mood: Mood::Willing,
-            commands: self.commands.clone(),
-        };
-        let client = Arc::clone(&self.client);
-        let provider = Arc::clone(&self.provider);
-        tokio::spawn(async move {
-            let count = flight.parcel.as_ref().map_or(0, |p| p.letters.len());
-            let (outcome, status) = match client.post(request).await {
-                Ok(reply) => {
-                    let answer = Answer {
-                        status: reply.status,
-                        headers: &reply.headers,
-                        body: &reply.body,
-                        now: SystemTime::now(),
-                    };
-                    let mut verdicts = provider.verdicts(count, &answer);
-                    if verdicts.len() != count {
-                        let reason = format!("the answer tells of {} messages", verdicts.len());
-                        verdicts = vec![Verdict::Unknown { reason }; count];
-                    }
-                    (Outcome::Answered(verdicts), Some(reply.status))
-                }
-                Err(Trouble::Unreached(reason)) => (Outcome::Unreached(reason), None),
-                Err(Trouble::Refused(reason)) => (Outcome::Refused(reason), None),
-                Err(Trouble::Unclear(reason)) => {
-                    let verdict = Verdict::Unknown { reason };
-                    (Outcome::Answered(vec![verdict; count]), None)
-                }
-            };
-            flight.land(outcome, status);
-        });
     }
 
     /// Letters that cannot be in one request are tried each in its own; one that cannot be in any never will.
-    fn refuse(&mut self, parcel: Parcel, reason: String) {
+    fn refuse(&self, parcel: Parcel, reason: String) {
         if parcel.letters.len() == 1 {
             return self.shared.report(Report {
                 parcel,
@@ -185,8 +216,9 @@ impl Dispatcher {
             });
         }
         let Parcel { letters, turn, .. } = parcel;
+        let mut papers = self.papers();
         for letter in letters.into_iter().rev() {
-            self.queue.push_front(Parcel {
+            papers.queue.push_front(Parcel {
                 letters: vec![letter],
                 turn,
                 tries: 0,
@@ -195,57 +227,83 @@ impl Dispatcher {
     }
 }
 
-/// However the thread ends, what still waits in it was not sent.
-impl Drop for Dispatcher {
-    fn drop(&mut self) {
-        self.recall();
-    }
-}
-
-/// How the provider is disposed, by an outcome.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
-    Willing,
-    /// It is away, wants less, or wants nothing.
-    Unwilling,
-}
-
-impl Mood {
-    fn after(outcome: &Outcome) -> Self {
-        let unwilling = match outcome {
-            Outcome::Answered(verdicts) => verdicts.iter().any(|verdict| {
-                matches!(verdict, Verdict::Throttled { .. } | Verdict::Broken { .. })
-            }),
-            Outcome::Unreached(_) | Outcome::Refused(_) => true,
-            Outcome::Unsent => false,
-        };
-        if unwilling {
-            Self::Unwilling
-        } else {
-            Self::Willing
+/// What an answer, or none, means.
+fn judge(
+    provider: &dyn Provider,
+    count: usize,
+    answer: Result<Reply, Trouble>,
+) -> (Outcome, Option<u16>) {
+    match answer {
+        Ok(reply) => {
+            let answer = Answer {
+                status: reply.status,
+                headers: &reply.headers,
+                body: &reply.body,
+                now: SystemTime::now(),
+            };
+            let mut verdicts = provider.verdicts(count, &answer);
+            if verdicts.len() != count {
+                let reason = format!("the answer tells of {} messages", verdicts.len());
+                verdicts = vec![Verdict::Unknown { reason }; count];
+            }
+            (Outcome::Answered(verdicts), Some(reply.status))
+        }
+        Err(Trouble::Unreached(reason)) => (Outcome::Unreached(reason), None),
+        Err(Trouble::Refused(reason)) => (Outcome::Refused(reason), None),
+        Err(Trouble::Unclear(reason)) => {
+            let verdict = Verdict::Unknown { reason };
+            (Outcome::Answered(vec![verdict; count]), None)
         }
     }
 }
 
-/// A parcel in a request. Reports it as given up unless somebody said what became of it, so that a panic or
-/// an end in the middle loses nothing.
+/// However the thread ends, what still waits in it was not sent.
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.desk.recall(&mut self.desk.papers());
+    }
+}
+
+/// Whether the provider is away, wants less, or wants nothing, by an outcome.
+fn is_unwilling(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Answered(verdicts) => verdicts
+            .iter()
+            .any(|verdict| matches!(verdict, Verdict::Throttled { .. } | Verdict::Broken { .. })),
+        Outcome::Unreached(_) | Outcome::Refused(_) => true,
+        Outcome::Unsent => false,
+    }
+}
+
+/// A parcel in its slot, and how it goes out. Reports it as given up unless somebody said what became of it, so that
+/// a panic or an end in the middle loses nothing.
 struct Flight {
     parcel: Option<Parcel>,
-    shared: Arc<Shared>,
+    client: Arc<Client>,
+    provider: Arc<dyn Provider>,
+    desk: Arc<Desk>,
     number: u64,
-    mood: Mood,
-    commands: UnboundedSender<Command>,
 }
 
 impl Flight {
-    fn land(mut self, outcome: Outcome, status: Option<u16>) {
-        self.mood = Mood::after(&outcome);
-        if let Some(parcel) = self.parcel.take() {
-            self.shared.report(Report {
-                parcel,
-                outcome,
-                status,
-            });
+    fn land(&mut self, answer: Result<Reply, Trouble>) {
+        let count = self.parcel.as_ref().map_or(0, |p| p.letters.len());
+        let (outcome, status) = judge(&*self.provider, count, answer);
+        let Some(parcel) = self.parcel.take() else {
+            return;
+        };
+        let unwilling = is_unwilling(&outcome);
+        let shared = &self.desk.shared;
+        shared.report(Report {
+            parcel,
+            outcome,
+            status,
+        });
+        if unwilling {
+            // Whether the others are to be sent all the same is for the worker to say, which takes a moment to
+            // hear of it.
+            shared.ring();
+            self.desk.recall(&mut self.desk.papers());
         }
     }
 }
@@ -257,13 +315,17 @@ impl Drop for Flight {
                 reason: "given up before there was an answer".to_owned(),
             };
             let outcome = Outcome::Answered(vec![verdict; parcel.letters.len()]);
-            self.shared.report(Report {
+            self.desk.shared.report(Report {
                 parcel,
                 outcome,
                 status: None,
             });
+            // Its carrier has ended with it.
+            let _ = self.desk.commands.send(Command::Look);
         }
         // The slot is free.
-        let _ = self.commands.send(Command::Landed(self.number, self.mood));
+        let mut papers = self.desk.papers();
+        papers.slots.finish(self.number);
+        self.desk.shared.set_slow(papers.slots.slow());
     }
 }

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::dispatch::{Dispatcher, Mood};
+use super::dispatch::Dispatcher;
 use super::http::Conduct;
 use super::message::Message;
 use super::providers::{Provider, Verdict};
@@ -96,8 +96,8 @@ pub(super) enum Command {
     Setup(Box<Setup>),
     Window(usize),
     Send(Parcel),
-    /// A request has ended.
-    Landed(u64, Mood),
+    /// A carrier has ended that should not have.
+    Look,
     Recall,
     Stop,
 }
@@ -127,6 +127,7 @@ impl Engine {
             .build()?;
         let shared = Arc::new(Shared {
             reports: Mutex::default(),
+            patience: AtomicUsize::new(1),
             ring,
             slow: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -175,6 +176,11 @@ impl Engine {
         let mut bytes = [0; 64];
         while matches!(self.bell.read(&mut bytes), Ok(read) if read == bytes.len()) {}
         std::mem::take(&mut *self.shared.lock())
+    }
+
+    /// Has the bell ring once there are so many reports; trouble is told at once.
+    pub fn ring_at(&self, reports: usize) {
+        self.shared.ring_at(reports.max(1));
     }
 
     /// Letters in requests that have waited for long, which hold nobody up.
@@ -260,6 +266,8 @@ fn mind_panics() {
 /// What both threads see.
 pub(super) struct Shared {
     reports: Mutex<Vec<Report>>,
+    /// So many reports make the bell ring.
+    patience: AtomicUsize,
     ring: UnixStream,
     slow: AtomicUsize,
     failed: AtomicBool,
@@ -272,12 +280,21 @@ impl Shared {
     }
 
     pub(super) fn report(&self, report: Report) {
-        let first = {
+        let loud = {
             let mut reports = self.lock();
             reports.push(report);
-            reports.len() == 1
+            reports.len() == self.patience.load(Ordering::Relaxed)
         };
-        if first {
+        if loud {
+            self.ring();
+        }
+    }
+
+    fn ring_at(&self, reports: usize) {
+        // Under the lock, so that none is missed that comes meanwhile.
+        let waiting = self.lock();
+        self.patience.store(reports, Ordering::Relaxed);
+        if waiting.len() >= reports {
             self.ring();
         }
     }
@@ -286,7 +303,7 @@ impl Shared {
         self.slow.store(letters, Ordering::Relaxed);
     }
 
-    fn ring(&self) {
+    pub(super) fn ring(&self) {
         // A full socket is as loud as one can get.
         let _ = (&self.ring).write(&[1]);
     }

@@ -1,6 +1,6 @@
 //! A mail as it was claimed, on its way to a provider. Pure.
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// One claimed row of the outbox, rendered and ready to be sent.
 ///
@@ -26,7 +26,7 @@ pub struct Message {
     /// The HTML body.
     pub body_html: Option<String>,
     /// The variables of the template; for token mail login, signed token, code and link.
-    pub data: Value,
+    pub data: Box<RawValue>,
     /// Attempts so far, this one included.
     pub attempts: i32,
     /// When the mail was scheduled, in seconds since 1970.

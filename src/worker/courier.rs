@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use pgrx::prelude::*;
 
 use self::leases::Clock;
+use self::pace::Tempo;
 use super::session::{Failure, Session};
 use crate::delivery::channel::{Channel, News};
 use crate::delivery::engine::{Engine, Letter, Parcel};
@@ -62,6 +63,7 @@ pub struct Courier {
     channel: Channel,
     sharing: Sharing,
     concurrency: usize,
+    tempo: Tempo,
     bag: VecDeque<Letter>,
     /// Batches that are sent again as they were, and when.
     together: Vec<(Time, Parcel)>,
@@ -114,6 +116,7 @@ impl Courier {
             channel: Channel::new(concurrency),
             sharing: Sharing::default(),
             concurrency,
+            tempo: Tempo::default(),
             bag: VecDeque::new(),
             together: Vec::new(),
             held: HashMap::new(),

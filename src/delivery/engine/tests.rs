@@ -261,3 +261,61 @@ fn when_the_thread_dies_everything_comes_back_as_what_it_is() {
     ];
     assert_eq!(reports(&mut engine, 4), expected);
 }
+
+/// Reports, and whether the bell was rung since the last time.
+struct Desk {
+    shared: Shared,
+    bell: UnixStream,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let (bell, ring) = UnixStream::pair().unwrap();
+        bell.set_nonblocking(true).unwrap();
+        let shared = Shared {
+            reports: Mutex::default(),
+            patience: AtomicUsize::new(1),
+            ring,
+            slow: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+        };
+        Self { shared, bell }
+    }
+
+    fn report(&mut self) -> bool {
+        let parcel = Parcel {
+            letters: Vec::new(),
+            turn: 1,
+            tries: 0,
+        };
+        self.shared.report(Report {
+            parcel,
+            outcome: Outcome::Unsent,
+            status: None,
+        });
+        self.rang()
+    }
+
+    fn rang(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        matches!(self.bell.read(&mut bytes), Ok(1..))
+    }
+}
+
+#[test]
+fn the_bell_rings_when_there_are_as_many_as_were_asked_for() {
+    let mut desk = Desk::new();
+    assert!(desk.report());
+    assert!(!desk.report(), "there is one already");
+    desk.shared.lock().clear();
+    desk.shared.ring_at(3);
+    assert!(!desk.rang());
+    let rang: Vec<bool> = (0..4).map(|_| desk.report()).collect();
+    assert_eq!(rang, [false, false, true, false]);
+    // They came before anybody asked.
+    desk.shared.ring_at(2);
+    assert!(desk.rang());
+    desk.shared.ring_at(5);
+    assert!(!desk.rang());
+    assert!(desk.report());
+}

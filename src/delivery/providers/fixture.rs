@@ -3,7 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use hyper::HeaderMap;
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Answer, Message, Provider, Verdict};
 use crate::delivery::credentials::Credentials;
@@ -34,7 +35,7 @@ pub fn message() -> Message {
         subject: "Grüße \"an\" {{ alle }}".to_owned(),
         body_text: Some("Dear Ada,\nsee {{you}} & <us>".to_owned()),
         body_html: Some("<p>Dear Ada, see {{you}} &amp; us</p>".to_owned()),
-        data: json!({"name": "Ada"}),
+        data: RawValue::from_string("{\"name\": \"Ada\"}".to_owned()).unwrap(),
         attempts: 1,
         created_at: 1_767_323_045,
     }

@@ -4,22 +4,27 @@ use bytes::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use hyper::http::HeaderValue;
 use hyper::{HeaderMap, Uri};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use super::Request;
 
 /// A request with this body, and with the headers every JSON request has.
-pub fn request(uri: Uri, body: &Value) -> Request {
+///
+/// # Errors
+/// When the body cannot be written as JSON.
+pub fn request(uri: Uri, body: &impl Serialize) -> Result<Request, String> {
+    let text = serde_json::to_vec(body).map_err(|error| error.to_string())?;
     let json = HeaderValue::from_static("application/json");
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(CONTENT_TYPE, json.clone());
     headers.insert(ACCEPT, json);
-    Request {
+    Ok(Request {
         uri,
         headers,
-        body: Bytes::from(body.to_string()),
-    }
+        body: Bytes::from(text),
+    })
 }
 
 /// The value of an `Authorization` header with this token.

@@ -91,7 +91,7 @@ impl Provider for Postmark {
                 messages.iter().map(|message| self.mail(message)).collect(),
             ),
         };
-        let mut request = json::request(self.endpoint.uri(path)?, &body);
+        let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         json::secret_header(&mut request.headers, TOKEN, &self.token)?;
         Ok(request)
     }

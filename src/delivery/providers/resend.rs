@@ -105,7 +105,7 @@ impl Provider for Resend {
                 messages.iter().map(|message| self.mail(message)).collect(),
             ),
         };
-        let mut request = json::request(self.endpoint.uri(path)?, &body);
+        let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         let headers = &mut request.headers;
         json::secret_header(headers, AUTHORIZATION, &self.authorization)?;
         let key = json::header_value(&idempotency_key(messages), &IDEMPOTENCY_KEY)?;

@@ -100,7 +100,7 @@ impl Provider for SendGrid {
         };
         mailbox::check(message, MOST)?;
         let uri = self.endpoint.uri("/v3/mail/send")?;
-        let mut request = json::request(uri, &self.body(message));
+        let mut request = json::request(uri, &self.body(message))?;
         json::secret_header(&mut request.headers, AUTHORIZATION, &self.authorization)?;
         Ok(request)
     }

@@ -205,7 +205,7 @@ impl Provider for Ses {
             [message] => ("/v2/email/outbound-emails", self.single(message)),
             _ => ("/v2/email/outbound-bulk-emails", self.bulk(messages)),
         };
-        let mut request = json::request(self.endpoint.uri(path)?, &body);
+        let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         self.signer.sign(&mut request, now)?;
         Ok(request)
     }

@@ -8,8 +8,10 @@
 use std::time::SystemTime;
 
 use base64ct::{Base64, Encoding};
+use hyper::Uri;
 use hyper::header::HeaderName;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
@@ -22,9 +24,32 @@ const PREFIX: &str = "whsec_";
 /// Bytes of a secret, by the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
+/// The body of a request.
+#[derive(Serialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    timestamp: String,
+    data: Mail<'a>,
+}
+
+/// What it tells of the mail.
+#[derive(Serialize)]
+struct Mail<'a> {
+    message_id: &'a str,
+    kind: &'a str,
+    recipients: &'a [String],
+    cc: &'a [String],
+    bcc: &'a [String],
+    subject: &'a str,
+    text: Option<&'a str>,
+    html: Option<&'a str>,
+    variables: &'a RawValue,
+}
+
 /// See the module.
 pub struct Webhook {
-    endpoint: Endpoint,
+    uri: Uri,
     secrets: Vec<MacKey>,
 }
 
@@ -41,7 +66,7 @@ impl Webhook {
             return Err(credentials.lacks("secret"));
         }
         Ok(Self {
-            endpoint: Endpoint::new(endpoint, "")?,
+            uri: Endpoint::new(endpoint, "")?.uri("")?,
             secrets,
         })
     }
@@ -74,22 +99,22 @@ impl Provider for Webhook {
         let [message] = messages else {
             return Err("an event tells of one mail".to_owned());
         };
-        let body = json!({
-            "type": "mail.send",
-            "timestamp": calendar::rfc3339(u64::try_from(message.created_at).unwrap_or(0)),
-            "data": {
-                "message_id": message.message_id,
-                "kind": message.kind,
-                "recipients": message.recipients,
-                "cc": message.cc,
-                "bcc": message.bcc,
-                "subject": message.subject,
-                "text": message.body_text,
-                "html": message.body_html,
-                "variables": message.data,
+        let body = Event {
+            kind: "mail.send",
+            timestamp: calendar::rfc3339(u64::try_from(message.created_at).unwrap_or(0)),
+            data: Mail {
+                message_id: &message.message_id,
+                kind: &message.kind,
+                recipients: &message.recipients,
+                cc: &message.cc,
+                bcc: &message.bcc,
+                subject: &message.subject,
+                text: message.body_text.as_deref(),
+                html: message.body_html.as_deref(),
+                variables: &message.data,
             },
-        });
-        let mut request = json::request(self.endpoint.uri("")?, &body);
+        };
+        let mut request = json::request(self.uri.clone(), &body)?;
         let timestamp = calendar::unix(now).to_string();
         let signatures = self.signatures(&message.message_id, &timestamp, &request.body);
         for (name, value) in [

@@ -41,7 +41,10 @@ impl Courier {
         let Some(engine) = &mut self.engine else {
             return;
         };
-        for report in engine.reports() {
+        let reports = engine.reports();
+        let letters = reports.iter().map(|r| r.parcel.letters.len()).sum();
+        self.tempo.note(now, letters);
+        for report in reports {
             self.away = self.away.saturating_sub(report.parcel.letters.len());
             self.away_parcels = self.away_parcels.saturating_sub(1);
             for letter in &report.parcel.letters {

@@ -14,6 +14,36 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A wait that ends a moment too early would be in vain.
 const MOMENT: Duration = Duration::from_millis(1);
 
+/// What goes in so much time is held at least: each exchange with the database takes some of it.
+pub(super) const SPAN: Duration = Duration::from_millis(100);
+
+/// How many mails came back of late.
+#[derive(Default)]
+pub(super) struct Tempo {
+    since: Time,
+    count: usize,
+    recent: usize,
+}
+
+impl Tempo {
+    /// So many more did.
+    pub(super) fn note(&mut self, now: Time, letters: usize) {
+        self.count += letters;
+        let passed = now.saturating_sub(self.since);
+        if passed >= SPAN {
+            let share = SPAN.as_secs_f64() / passed.as_secs_f64();
+            self.recent = (self.count as f64 * share) as usize;
+            self.count = 0;
+            self.since = now;
+        }
+    }
+
+    /// In a [`SPAN`], that is.
+    pub(super) fn recent(&self) -> usize {
+        self.recent
+    }
+}
+
 /// The number of letters as the bucket counts them.
 fn count(letters: usize) -> u32 {
     u32::try_from(letters).unwrap_or(u32::MAX)
@@ -101,5 +131,24 @@ impl Courier {
         if let Some(rate) = bucket::rate() {
             bucket::give_back(rate, count(letters));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tempo_is_that_of_the_latest_span() {
+        let mut tempo = Tempo::default();
+        let mut recent = |at: u32, letters| {
+            tempo.note(at * SPAN / 10, letters);
+            tempo.recent()
+        };
+        assert_eq!(recent(1, 10), 0, "the first span is not over");
+        assert_eq!(recent(10, 20), 30);
+        assert_eq!(recent(15, 500), 30);
+        assert_eq!(recent(30, 100), 300, "600 in two spans");
+        assert_eq!(recent(1_000, 1), 0, "nothing for long");
     }
 }

@@ -14,8 +14,9 @@ use crate::worker::session::{Appetite, Budget, Failure, Session};
 /// How long an answer may wait for others to be settled with.
 pub(super) const COMPANY: Duration = Duration::from_millis(5);
 /// So many answers do not wait.
-const FULL: usize = 256;
-/// So many mails are held at most for each request that may be under way, and in all.
+const FULL: usize = 512;
+/// So many mails are held for each request that may be under way, or what goes in [`super::pace::SPAN`] if that is
+/// more, and so many in all.
 const AHEAD: usize = 8;
 const HELD: usize = 2_048;
 /// So many are claimed at a time, to keep the transaction short.
@@ -63,7 +64,23 @@ impl Courier {
             self.hand_over(now);
         }
         self.announce(index, now);
+        self.set_bell();
         Ok(self.next(now, allowed))
+    }
+
+    /// Has the engine's reports wake the worker when there is something to do: to wait for company once there is one,
+    /// to settle once there are many, or to hand over more.
+    fn set_bell(&self) {
+        let Some(engine) = &self.engine else {
+            return;
+        };
+        let patience = if self.settlements.is_empty() || !self.bag.is_empty() {
+            1
+        } else {
+            FULL.saturating_sub(self.settlements.len())
+                .min(self.away_parcels)
+        };
+        engine.ring_at(patience);
     }
 
     /// Has the engine give back what it has not sent yet.
@@ -139,6 +156,7 @@ impl Courier {
         let target = window
             .saturating_mul(AHEAD)
             .saturating_mul(self.batch_limit())
+            .max(self.tempo.recent())
             .min(HELD);
         let target = self.paced_target(target);
         let quick = self.held.len().saturating_sub(self.slow());

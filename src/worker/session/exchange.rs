@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiHeapTupleData};
+use serde_json::value::RawValue;
 
 use super::{Failure, Session, integer, required, transaction};
 use crate::delivery::engine::Letter;
@@ -241,7 +242,6 @@ fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
 }
 
 fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Letter, Failure> {
-    let data: String = needed(row, 12)?;
     let expires_at: Option<f64> = row.get(14)?;
     Ok(Letter {
         message: Message {
@@ -255,12 +255,23 @@ fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Letter, Failure> {
             subject: needed(row, 9)?,
             body_text: row.get(10)?,
             body_html: row.get(11)?,
-            data: serde_json::from_str(&data).unwrap_or_default(),
+            data: variables(needed(row, 12)?)?,
             created_at: needed(row, 13)?,
         },
         expires_at: expires_at
             .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
         size,
+    })
+}
+
+/// Text of jsonb, as it goes on to the provider.
+fn variables(text: String) -> Result<Box<RawValue>, Failure> {
+    RawValue::from_string(text).map_err(|_| {
+        Failure::refused(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            "the data of a claimed mail is no JSON",
+            None,
+        )
     })
 }
 
