@@ -1,12 +1,16 @@
 //! The triggers behind an INSERT: new accounts get their activation tokens, new tokens enter the queue, and the
 //! worker is told at commit.
 //!
-//! A statement that stored one row is what an application runs all day, so it has a statement of its own here,
-//! without a scan of the transition table; any number of rows is one statement, too.
+//! A statement that stored one row is what an application runs all day. What follows from it is stored without a
+//! statement where the tables are as the extension made them, see [`way`]; else, and for any other number of rows,
+//! it is one statement.
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use std::cell::Cell;
+
+use crate::trigger::way::{self, Reference, Referred, Wanted, Way};
 use crate::trigger::{Kind, NewRows, Statement, VERSION_1, is_label};
 use crate::{notify, random, restore, server, settings, wake};
 
@@ -18,30 +22,61 @@ const URGENT: i16 = 0;
 /// `pending.lane` of everything else.
 const NORMAL: i16 = 1;
 
+/// In the order in which the values come.
+const TOKENS: Wanted = Wanted {
+    table: c"tokens",
+    columns: &[
+        (c"id", Kind::BigInt),
+        (c"account", Kind::BigInt),
+        (c"action", Kind::Enum),
+        (c"secret", Kind::Bytea),
+        (c"code", Kind::Text),
+        (c"expires_at", Kind::BigInt),
+        (c"created_at", Kind::BigInt),
+    ],
+    numbered: true,
+    triggers: &[
+        // What it asks for is true of what is drawn here.
+        (c"tokens_check", c"_tokens_check", 23),
+        (c"tokens_enqueue", c"_tokens_enqueue", 4),
+        // No restore comes as far as here.
+        (c"tokens_before_accounts", c"_tokens_before_accounts", 6),
+    ],
+    reference: Some(Reference {
+        column: c"account",
+        table: c"accounts",
+        key: c"id",
+    }),
+};
+
+const PENDING: Wanted = Wanted {
+    table: c"pending",
+    columns: &[(c"lane", Kind::SmallInt), (c"token", Kind::BigInt)],
+    numbered: false,
+    triggers: &[(c"pending_mind_restore", c"_mind_restore", 6)],
+    reference: None,
+};
+
+/// The ways into the tables behind `accounts`.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// [`way::changes`] when they were looked for.
+    changes: u64,
+    accounts: pg_sys::Oid,
+    tokens: pg_sys::Oid,
+    pending: pg_sys::Oid,
+    /// The way into `tokens`, what its foreign key refers to, and 'activation'.
+    into_tokens: Option<(Way, Referred, pg_sys::Datum)>,
+    into_pending: Option<Way>,
+}
+
 thread_local! {
-    static ISSUE_ONE: Statement = const {
-        Statement::new(
-            include_str!("../sql/queries/issue_one.sql"),
-            &[
-                pg_sys::INT8OID,
-                pg_sys::BYTEAOID,
-                pg_sys::TEXTOID,
-                pg_sys::INT8OID,
-                pg_sys::INT8OID,
-            ],
-        )
-    };
+    static WAYS: Cell<Option<Ways>> = const { Cell::new(None) };
     static ISSUE_ALL: Statement = const {
-        Statement::new(include_str!("../sql/queries/issue_all.sql"), &[])
-    };
-    static ENQUEUE_ONE: Statement = const {
-        Statement::new(
-            include_str!("../sql/queries/enqueue_one.sql"),
-            &[pg_sys::INT2OID, pg_sys::INT8OID],
-        )
+        Statement::new(include_str!("../sql/queries/issue_all.sql"))
     };
     static ENQUEUE_ALL: Statement = const {
-        Statement::new(include_str!("../sql/queries/enqueue_all.sql"), &[])
+        Statement::new(include_str!("../sql/queries/enqueue_all.sql"))
     };
 }
 
@@ -129,14 +164,138 @@ enum Function {
     Enqueue,
 }
 
-/// The values of an activation token's row, for `issue_one.sql`.
+/// The tables behind `accounts`, open, and what is to be stored in them; null where a statement has to do it.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Activation([pg_sys::Datum; 5]);
+struct Open {
+    tokens: pg_sys::Relation,
+    pending: pg_sys::Relation,
+}
 
-/// What the defaults of `tokens` give, without an expression to be made ready for each.
+const CLOSED: Open = Open {
+    tokens: std::ptr::null_mut(),
+    pending: std::ptr::null_mut(),
+};
+
+/// Looks for the ways into the tables of the schema that this function is in, whose tables stay locked.
+fn look_for_ways(function: pg_sys::Oid) -> Option<Ways> {
+    // SAFETY: in a transaction; names are NUL-terminated; a table is closed after it was looked at.
+    unsafe {
+        let schema = pg_sys::get_func_namespace(function);
+        let named = |name: &std::ffi::CStr| pg_sys::get_relname_relid(name.as_ptr(), schema);
+        let tables = [
+            named(c"accounts"),
+            named(TOKENS.table),
+            named(PENDING.table),
+        ];
+        let [accounts, tokens, pending] = tables;
+        if tables.contains(&pg_sys::InvalidOid) {
+            return None;
+        }
+        way::watch(tables);
+        let keep = pg_sys::NoLock as pg_sys::LOCKMODE;
+        let opened = pg_sys::table_open(tokens, way::LOCK);
+        let opened_too = pg_sys::table_open(pending, way::LOCK);
+        let changes = way::changes();
+        let into_tokens = Way::into(opened, schema, &TOKENS).and_then(|(way, referred)| {
+            let action =
+                pg_sys::get_atttype(tokens, pg_sys::get_attnum(tokens, c"action".as_ptr()));
+            let action = server::enum_value(action, c"activation")?;
+            Some((way, referred?, pg_sys::Datum::from(action)))
+        });
+        let into_pending = Way::into(opened_too, schema, &PENDING).map(|(way, _)| way);
+        pg_sys::table_close(opened_too, keep);
+        pg_sys::table_close(opened, keep);
+        Some(Ways {
+            changes,
+            accounts,
+            tokens,
+            pending,
+            into_tokens,
+            into_pending,
+        })
+    }
+}
+
+/// The ways as they are now; their tables are not locked yet.
+fn ways(function: pg_sys::Oid) -> Option<Ways> {
+    let known = WAYS.get().filter(|ways| ways.changes == way::changes());
+    if known.is_none() {
+        WAYS.set(look_for_ways(function));
+    }
+    WAYS.get()
+}
+
+/// Opens the tables that are stored in without a statement, if that may be.
+fn open_ways(fcinfo: pg_sys::FunctionCallInfo, function: Function, found: Found) -> Option<Open> {
+    // SAFETY: `find` saw that it is a trigger's call; the tables are locked before they are used.
+    unsafe {
+        if pg_sys::SessionReplicationRole != pg_sys::SESSION_REPLICATION_ROLE_ORIGIN as i32 {
+            return None;
+        }
+        let ways = ways((*(*fcinfo).flinfo).fn_oid)?;
+        let relation = (*(*fcinfo).context.cast::<pg_sys::TriggerData>()).tg_relation;
+        let mut open = CLOSED;
+        ways.into_pending?;
+        if let Function::Issue = function {
+            let (_, referred, _) = ways.into_tokens?;
+            let is_own = (*relation).rd_id == ways.accounts
+                && referred.table == ways.accounts
+                && referred.is_own(relation, found.id);
+            if !is_own {
+                return None;
+            }
+            open.tokens = pg_sys::table_open(ways.tokens, way::LOCK);
+        } else if (*relation).rd_id != ways.tokens {
+            return None;
+        }
+        open.pending = pg_sys::table_open(ways.pending, way::LOCK);
+        // A change that came in before the lock was had.
+        if ways.changes != way::changes() {
+            close(open);
+            return None;
+        }
+        Some(open)
+    }
+}
+
 #[pg_guard]
-extern "C-unwind" fn activation(account: i64) -> Activation {
+unsafe extern "C-unwind" fn open(
+    fcinfo: pg_sys::FunctionCallInfo,
+    function: Function,
+    found: Found,
+) -> Open {
+    open_ways(fcinfo, function, found).unwrap_or(CLOSED)
+}
+
+/// Closes them, and lets what follows see what was stored.
+#[pg_guard]
+extern "C-unwind" fn close(open: Open) {
+    let keep = pg_sys::NoLock as pg_sys::LOCKMODE;
+    // SAFETY: open, or null.
+    unsafe {
+        for relation in [open.tokens, open.pending] {
+            if !relation.is_null() {
+                pg_sys::table_close(relation, keep);
+            }
+        }
+        pg_sys::CommandCounterIncrement();
+    }
+}
+
+/// What an activation token's row needs besides its account and action.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Activation {
+    secret: pg_sys::Datum,
+    code: pg_sys::Datum,
+    expires_at: i64,
+    created_at: i64,
+}
+
+/// What the defaults of `tokens` give.
+#[pg_guard]
+extern "C-unwind" fn activation() -> Activation {
     let drawn = || -> Result<_, ErrorReport> { Ok((random::secret()?, random::code()?)) };
     let (secret, code) = match drawn() {
         Ok((secret, code)) => (secret.to_vec().into_datum(), code.into_datum()),
@@ -145,15 +304,84 @@ extern "C-unwind" fn activation(account: i64) -> Activation {
             (None, None)
         }
     };
-    let now = server::transaction_epoch();
-    let expires_at = now.saturating_add(settings::token_ttl());
-    Activation([
-        pg_sys::Datum::from(account),
-        secret.unwrap_or(pg_sys::Datum::null()),
-        code.unwrap_or(pg_sys::Datum::null()),
-        pg_sys::Datum::from(expires_at),
-        pg_sys::Datum::from(now),
-    ])
+    let created_at = server::transaction_epoch();
+    Activation {
+        secret: secret.unwrap_or(pg_sys::Datum::null()),
+        code: code.unwrap_or(pg_sys::Datum::null()),
+        expires_at: created_at.saturating_add(settings::token_ttl()),
+        created_at,
+    }
+}
+
+/// Stores the token of the one account that was found, and queues it, if it can be done without a statement.
+///
+/// # Safety
+/// As of [`Statement::run`].
+unsafe fn issue_one(fcinfo: pg_sys::FunctionCallInfo, found: Found) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let open = open(fcinfo, Function::Issue, found);
+        let Some(Ways {
+            into_tokens: Some((tokens, _, action)),
+            into_pending: Some(pending),
+            ..
+        }) = WAYS.get()
+        else {
+            return false;
+        };
+        if open.tokens.is_null() {
+            return false;
+        }
+        let id = tokens.next_id();
+        // The statement says what is wrong with it.
+        let is_usable = id > 0;
+        if is_usable {
+            let row = activation();
+            let values = [
+                pg_sys::Datum::from(id),
+                pg_sys::Datum::from(found.id),
+                action,
+                row.secret,
+                row.code,
+                pg_sys::Datum::from(row.expires_at),
+                pg_sys::Datum::from(row.created_at),
+            ];
+            tokens.store(open.tokens, values);
+            let values = [pg_sys::Datum::from(NORMAL), pg_sys::Datum::from(id)];
+            pending.store(open.pending, values);
+        }
+        close(open);
+        if is_usable {
+            tell(found);
+        }
+        is_usable
+    }
+}
+
+/// Queues the one token that was found, if it can be done without a statement.
+///
+/// # Safety
+/// As of [`Statement::run`].
+unsafe fn enqueue_one(fcinfo: pg_sys::FunctionCallInfo, found: Found) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let open = open(fcinfo, Function::Enqueue, found);
+        let Some(Ways {
+            into_pending: Some(pending),
+            ..
+        }) = WAYS.get()
+        else {
+            return false;
+        };
+        if open.pending.is_null() {
+            return false;
+        }
+        let lane = if found.urgent { URGENT } else { NORMAL };
+        let values = [pg_sys::Datum::from(lane), pg_sys::Datum::from(found.id)];
+        pending.store(open.pending, values);
+        close(open);
+        true
+    }
 }
 
 /// Has the worker, or whoever listens on `mailroom.channel`, told of so many tokens at commit.
@@ -172,13 +400,8 @@ unsafe extern "C-unwind" fn _accounts_issue_activation_wrapper(
     // SAFETY: the server's own argument is handed on; this frame owns nothing.
     unsafe {
         let found = find(fcinfo, Function::Issue);
-        match found.count {
-            0 => {}
-            1 => {
-                let row = activation(found.id);
-                ISSUE_ONE.with(|one| one.run(fcinfo, row.0));
-            }
-            _ => ISSUE_ALL.with(|all| all.run(fcinfo, [])),
+        if found.count > 0 && !(found.count == 1 && issue_one(fcinfo, found)) {
+            ISSUE_ALL.with(|all| all.run(fcinfo));
         }
     }
     pg_sys::Datum::null()
@@ -192,14 +415,10 @@ unsafe extern "C-unwind" fn _tokens_enqueue_wrapper(
     // SAFETY: the server's own argument is handed on; this frame owns nothing.
     unsafe {
         let found = find(fcinfo, Function::Enqueue);
-        if found.count == 1 {
-            let lane = if found.urgent { URGENT } else { NORMAL };
-            let row = [pg_sys::Datum::from(lane), pg_sys::Datum::from(found.id)];
-            ENQUEUE_ONE.with(|one| one.run(fcinfo, row));
-        } else if found.count > 1 {
-            ENQUEUE_ALL.with(|all| all.run(fcinfo, []));
-        }
         if found.count > 0 {
+            if !(found.count == 1 && enqueue_one(fcinfo, found)) {
+                ENQUEUE_ALL.with(|all| all.run(fcinfo));
+            }
             tell(found);
         }
     }

@@ -20,6 +20,8 @@ use crate::server;
 mod row;
 mod rows;
 mod statement;
+mod store;
+pub mod way;
 
 pub use row::{Answer, NewRow, Violation};
 pub use rows::NewRows;
@@ -53,16 +55,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn is(self, attribute: &pg_sys::FormData_pg_attribute) -> bool {
+    fn is(self, of_type: pg_sys::Oid) -> bool {
         match self {
-            Self::Text => {
-                attribute.atttypid == pg_sys::TEXTOID || attribute.atttypid == pg_sys::VARCHAROID
-            }
-            Self::Bytea => attribute.atttypid == pg_sys::BYTEAOID,
-            Self::BigInt => attribute.atttypid == pg_sys::INT8OID,
-            Self::SmallInt => attribute.atttypid == pg_sys::INT2OID,
+            Self::Text => of_type == pg_sys::TEXTOID || of_type == pg_sys::VARCHAROID,
+            Self::Bytea => of_type == pg_sys::BYTEAOID,
+            Self::BigInt => of_type == pg_sys::INT8OID,
+            Self::SmallInt => of_type == pg_sys::INT2OID,
             // SAFETY: in a transaction, as every statement is.
-            Self::Enum => unsafe { pg_sys::type_is_enum(attribute.atttypid) },
+            Self::Enum => unsafe { pg_sys::type_is_enum(of_type) },
         }
     }
 
@@ -97,7 +97,7 @@ impl Column {
                 let attribute = &*server::attribute(descriptor, index);
                 if CStr::from_ptr(attribute.attname.data.as_ptr()) == name
                     && !attribute.attisdropped
-                    && kind.is(attribute)
+                    && kind.is(attribute.atttypid)
                 {
                     return Ok(Self {
                         number: i32::from(attribute.attnum),
