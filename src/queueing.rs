@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 use std::cell::Cell;
 
 use crate::trigger::way::{self, Reference, Referred, Wanted, Way};
-use crate::trigger::{Kind, NewRows, Statement, VERSION_1, is_label};
+use crate::trigger::{Kind, NewRows, Statement, VERSION_1, hand_on, is_label};
 use crate::{notify, random, restore, server, settings, wake};
 
 const ISSUE: &str = "_accounts_issue_activation";
@@ -401,6 +401,20 @@ unsafe extern "C-unwind" fn _accounts_issue_activation_wrapper(
     unsafe {
         let found = find(fcinfo, Function::Issue);
         if found.count > 0 && !(found.count == 1 && issue_one(fcinfo, found)) {
+            hand_on(fcinfo, c"_issue_activations");
+        }
+    }
+    pg_sys::Datum::null()
+}
+
+/// `_issue_activations()` of `20_tokens.sql`.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _issue_activations_wrapper(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    // SAFETY: as above.
+    unsafe {
+        if find(fcinfo, Function::Issue).count > 0 {
             ISSUE_ALL.with(|all| all.run(fcinfo));
         }
     }
@@ -417,9 +431,23 @@ unsafe extern "C-unwind" fn _tokens_enqueue_wrapper(
         let found = find(fcinfo, Function::Enqueue);
         if found.count > 0 {
             if !(found.count == 1 && enqueue_one(fcinfo, found)) {
-                ENQUEUE_ALL.with(|all| all.run(fcinfo));
+                hand_on(fcinfo, c"_enqueue_tokens");
             }
             tell(found);
+        }
+    }
+    pg_sys::Datum::null()
+}
+
+/// `_enqueue_tokens()` of `30_pending.sql`.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _enqueue_tokens_wrapper(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    // SAFETY: as above.
+    unsafe {
+        if find(fcinfo, Function::Enqueue).count > 0 {
+            ENQUEUE_ALL.with(|all| all.run(fcinfo));
         }
     }
     pg_sys::Datum::null()
@@ -432,5 +460,15 @@ extern "C" fn pg_finfo__accounts_issue_activation_wrapper() -> &'static pg_sys::
 
 #[unsafe(no_mangle)]
 extern "C" fn pg_finfo__tokens_enqueue_wrapper() -> &'static pg_sys::Pg_finfo_record {
+    &VERSION_1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo__issue_activations_wrapper() -> &'static pg_sys::Pg_finfo_record {
+    &VERSION_1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo__enqueue_tokens_wrapper() -> &'static pg_sys::Pg_finfo_record {
     &VERSION_1
 }

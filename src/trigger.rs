@@ -175,6 +175,49 @@ pub fn is_label(value: pg_sys::Datum, label: &CStr) -> bool {
     server::enum_label_is(pg_sys::Oid::from(value.value() as u32), label)
 }
 
+/// Has another trigger function of the same schema do the work for the same event, with the rights that it lends.
+///
+/// # Safety
+/// `fcinfo` is that of a trigger's call. The caller's frame and those up to the server's own own nothing.
+pub unsafe fn hand_on(fcinfo: pg_sys::FunctionCallInfo, function: &CStr) {
+    // SAFETY: by the caller's word; zeroed memory is a call without arguments, and is filled in with what a trigger
+    // function looks at.
+    unsafe {
+        let mut function = look_up(fcinfo, function.as_ptr());
+        let mut call: pg_sys::FunctionCallInfoBaseData = std::mem::zeroed();
+        call.flinfo = &raw mut function;
+        call.context = (*fcinfo).context;
+        if let Some(address) = function.fn_addr {
+            address(&raw mut call);
+        }
+    }
+}
+
+/// A function without arguments in the schema of the one that is called.
+#[pg_guard]
+unsafe extern "C-unwind" fn look_up(
+    fcinfo: pg_sys::FunctionCallInfo,
+    name: *const std::ffi::c_char,
+) -> pg_sys::FmgrInfo {
+    // SAFETY: in a transaction; the keys are those of the cache; zeroed memory is for the server to fill in. A
+    // missing function is its error.
+    unsafe {
+        let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
+        let arguments = pg_sys::buildoidvector(std::ptr::null(), 0);
+        let function = pg_sys::GetSysCacheOid(
+            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
+            pg_sys::Anum_pg_proc_oid as pg_sys::AttrNumber,
+            pg_sys::Datum::from(name),
+            pg_sys::Datum::from(arguments),
+            pg_sys::Datum::from(schema),
+            pg_sys::Datum::null(),
+        );
+        let mut found: pg_sys::FmgrInfo = std::mem::zeroed();
+        pg_sys::fmgr_info(function, &raw mut found);
+        found
+    }
+}
+
 fn misused(function: &'static str, detail: String) -> ErrorReport {
     ErrorReport::new(
         PgSqlErrorCode::ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED,

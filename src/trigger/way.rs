@@ -295,6 +295,8 @@ unsafe fn default(
         if node.is_null() {
             return Default::None;
         }
+        // Of a literal there may be left a cast to be done.
+        let node = pg_sys::eval_const_expressions(std::ptr::null_mut(), node);
         if let Some(constant) = constant(node) {
             return match constant {
                 _ if constant.constisnull => Default::None,
