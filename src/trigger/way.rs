@@ -169,7 +169,10 @@ impl Way {
             let mut found = 0;
             for column in 0..count {
                 let attribute = &*server::attribute(descriptor, column);
-                if attribute.attisdropped || attribute.attgenerated != 0 {
+                if attribute.attisdropped {
+                    continue;
+                }
+                if attribute.attgenerated != 0 {
                     return None;
                 }
                 let name = CStr::from_ptr(attribute.attname.data.as_ptr());
