@@ -2,15 +2,15 @@
 //! worker is told at commit.
 //!
 //! A statement that stored one row is what an application runs all day. What follows from it is stored without a
-//! statement where the tables are as the extension made them, see [`way`]; else, and for any other number of rows,
+//! statement where the tables are as the extension made them, see [`ways`]; else, and for any other number of rows,
 //! it is one statement.
+
+mod ways;
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use std::cell::Cell;
-
-use crate::trigger::way::{self, Reference, Referred, Wanted, Way};
+use self::ways::{Ways, close, open};
 use crate::trigger::{Kind, NewRows, Statement, VERSION_1, hand_on, is_label};
 use crate::{notify, random, restore, server, settings, wake};
 
@@ -22,56 +22,7 @@ const URGENT: i16 = 0;
 /// `pending.lane` of everything else.
 const NORMAL: i16 = 1;
 
-/// In the order in which the values come.
-const TOKENS: Wanted = Wanted {
-    table: c"tokens",
-    columns: &[
-        (c"id", Kind::BigInt),
-        (c"account", Kind::BigInt),
-        (c"action", Kind::Enum),
-        (c"secret", Kind::Bytea),
-        (c"code", Kind::Text),
-        (c"expires_at", Kind::BigInt),
-        (c"created_at", Kind::BigInt),
-    ],
-    numbered: true,
-    triggers: &[
-        // What it asks for is true of what is drawn here.
-        (c"tokens_check", c"_tokens_check", 23),
-        (c"tokens_enqueue", c"_tokens_enqueue", 4),
-        // No restore comes as far as here.
-        (c"tokens_before_accounts", c"_tokens_before_accounts", 6),
-    ],
-    reference: Some(Reference {
-        column: c"account",
-        table: c"accounts",
-        key: c"id",
-    }),
-};
-
-const PENDING: Wanted = Wanted {
-    table: c"pending",
-    columns: &[(c"lane", Kind::SmallInt), (c"token", Kind::BigInt)],
-    numbered: false,
-    triggers: &[(c"pending_mind_restore", c"_mind_restore", 6)],
-    reference: None,
-};
-
-/// The ways into the tables behind `accounts`.
-#[derive(Clone, Copy)]
-struct Ways {
-    /// [`way::changes`] when they were looked for.
-    changes: u64,
-    accounts: pg_sys::Oid,
-    tokens: pg_sys::Oid,
-    pending: pg_sys::Oid,
-    /// The way into `tokens`, what its foreign key refers to, and 'activation'.
-    into_tokens: Option<(Way, Referred, pg_sys::Datum)>,
-    into_pending: Option<Way>,
-}
-
 thread_local! {
-    static WAYS: Cell<Option<Ways>> = const { Cell::new(None) };
     static ISSUE_ALL: Statement = const {
         Statement::new(include_str!("../sql/queries/issue_all.sql"))
     };
@@ -170,125 +121,6 @@ enum Function {
     Enqueue,
 }
 
-/// The tables behind `accounts`, open, and what is to be stored in them; null where a statement has to do it.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Open {
-    tokens: pg_sys::Relation,
-    pending: pg_sys::Relation,
-}
-
-const CLOSED: Open = Open {
-    tokens: std::ptr::null_mut(),
-    pending: std::ptr::null_mut(),
-};
-
-/// Looks for the ways into the tables of the schema that this function is in, whose tables stay locked.
-fn look_for_ways(function: pg_sys::Oid) -> Option<Ways> {
-    // SAFETY: in a transaction; names are NUL-terminated; a table is closed after it was looked at.
-    unsafe {
-        let schema = pg_sys::get_func_namespace(function);
-        let named = |name: &std::ffi::CStr| pg_sys::get_relname_relid(name.as_ptr(), schema);
-        let tables = [
-            named(c"accounts"),
-            named(TOKENS.table),
-            named(PENDING.table),
-        ];
-        let [accounts, tokens, pending] = tables;
-        if tables.contains(&pg_sys::InvalidOid) {
-            return None;
-        }
-        way::watch(tables);
-        let keep = pg_sys::NoLock as pg_sys::LOCKMODE;
-        let opened = pg_sys::table_open(tokens, way::LOCK);
-        let opened_too = pg_sys::table_open(pending, way::LOCK);
-        let changes = way::changes();
-        let into_tokens = Way::into(opened, schema, &TOKENS).and_then(|(way, referred)| {
-            let action =
-                pg_sys::get_atttype(tokens, pg_sys::get_attnum(tokens, c"action".as_ptr()));
-            let action = server::enum_value(action, c"activation")?;
-            Some((way, referred?, pg_sys::Datum::from(action)))
-        });
-        let into_pending = Way::into(opened_too, schema, &PENDING).map(|(way, _)| way);
-        pg_sys::table_close(opened_too, keep);
-        pg_sys::table_close(opened, keep);
-        Some(Ways {
-            changes,
-            accounts,
-            tokens,
-            pending,
-            into_tokens,
-            into_pending,
-        })
-    }
-}
-
-/// The ways as they are now; their tables are not locked yet.
-fn ways(function: pg_sys::Oid) -> Option<Ways> {
-    let known = WAYS.get().filter(|ways| ways.changes == way::changes());
-    if known.is_none() {
-        WAYS.set(look_for_ways(function));
-    }
-    WAYS.get()
-}
-
-/// Opens the tables that are stored in without a statement, if that may be.
-fn open_ways(fcinfo: pg_sys::FunctionCallInfo, function: Function, found: Found) -> Option<Open> {
-    // SAFETY: `find` saw that it is a trigger's call; the tables are locked before they are used.
-    unsafe {
-        if pg_sys::SessionReplicationRole != pg_sys::SESSION_REPLICATION_ROLE_ORIGIN as i32 {
-            return None;
-        }
-        let ways = ways((*(*fcinfo).flinfo).fn_oid)?;
-        let relation = (*(*fcinfo).context.cast::<pg_sys::TriggerData>()).tg_relation;
-        let mut open = CLOSED;
-        ways.into_pending?;
-        if let Function::Issue = function {
-            let (_, referred, _) = ways.into_tokens?;
-            let is_own = (*relation).rd_id == ways.accounts
-                && referred.table == ways.accounts
-                && (found.untouched || referred.is_own(relation, found.id));
-            if !is_own {
-                return None;
-            }
-            open.tokens = pg_sys::table_open(ways.tokens, way::LOCK);
-        } else if (*relation).rd_id != ways.tokens {
-            return None;
-        }
-        open.pending = pg_sys::table_open(ways.pending, way::LOCK);
-        // A change that came in before the lock was had.
-        if ways.changes != way::changes() {
-            close(open);
-            return None;
-        }
-        Some(open)
-    }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn open(
-    fcinfo: pg_sys::FunctionCallInfo,
-    function: Function,
-    found: Found,
-) -> Open {
-    open_ways(fcinfo, function, found).unwrap_or(CLOSED)
-}
-
-/// Closes them, and lets what follows see what was stored.
-#[pg_guard]
-extern "C-unwind" fn close(open: Open) {
-    let keep = pg_sys::NoLock as pg_sys::LOCKMODE;
-    // SAFETY: open, or null.
-    unsafe {
-        for relation in [open.tokens, open.pending] {
-            if !relation.is_null() {
-                pg_sys::table_close(relation, keep);
-            }
-        }
-        pg_sys::CommandCounterIncrement();
-    }
-}
-
 /// What an activation token's row needs besides its account and action.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -331,7 +163,7 @@ unsafe fn issue_one(fcinfo: pg_sys::FunctionCallInfo, found: Found) -> bool {
             into_tokens: Some((tokens, _, action)),
             into_pending: Some(pending),
             ..
-        }) = WAYS.get()
+        }) = Ways::known()
         else {
             return false;
         };
@@ -375,7 +207,7 @@ unsafe fn enqueue_one(fcinfo: pg_sys::FunctionCallInfo, found: Found) -> bool {
         let Some(Ways {
             into_pending: Some(pending),
             ..
-        }) = WAYS.get()
+        }) = Ways::known()
         else {
             return false;
         };

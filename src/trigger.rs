@@ -17,6 +17,7 @@ use pgrx::prelude::*;
 
 use crate::server;
 
+mod known;
 mod row;
 mod rows;
 mod statement;
