@@ -54,11 +54,19 @@ CREATE TRIGGER tokens_check
     EXECUTE FUNCTION @extschema@._tokens_check();
 
 CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
-    LANGUAGE c VOLATILE SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
+    LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_accounts_issue_activation_wrapper';
 COMMENT ON FUNCTION @extschema@._accounts_issue_activation() IS
     'Internal. Gives each new provisioned account its activation token. Errors: 39P01 on another table.';
+
+-- What the trigger function lets do what takes a statement, which takes rights and a search_path: lending those costs
+-- more than a token.
+CREATE FUNCTION @extschema@._issue_activations() RETURNS trigger
+    LANGUAGE c VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    AS 'MODULE_PATHNAME', '_issue_activations_wrapper';
+COMMENT ON FUNCTION @extschema@._issue_activations() IS
+    'Internal. The part of _accounts_issue_activation that takes a statement. Errors: 39P01 on another table.';
 
 -- AFTER and per statement: one execution for a COPY of any size, and a row that ON CONFLICT turned away is
 -- not among the new ones.

@@ -28,11 +28,17 @@ COMMENT ON COLUMN @extschema@.pending.lane IS '0: urgent (password recovery); 1:
 COMMENT ON COLUMN @extschema@.pending.token IS 'tokens.id';
 
 CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
-    LANGUAGE c VOLATILE SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
+    LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_tokens_enqueue_wrapper';
 COMMENT ON FUNCTION @extschema@._tokens_enqueue() IS
     'Internal. Queues new tokens and has the worker, or whoever listens on mailroom.channel, woken at COMMIT. Errors: 39P01 on another table.';
+
+CREATE FUNCTION @extschema@._enqueue_tokens() RETURNS trigger
+    LANGUAGE c VOLATILE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    AS 'MODULE_PATHNAME', '_enqueue_tokens_wrapper';
+COMMENT ON FUNCTION @extschema@._enqueue_tokens() IS
+    'Internal. The part of _tokens_enqueue that takes a statement. Errors: 39P01 on another table.';
 
 CREATE TRIGGER tokens_enqueue
     AFTER INSERT ON @extschema@.tokens

@@ -17,9 +17,12 @@ use pgrx::prelude::*;
 
 use crate::server;
 
+mod known;
 mod row;
 mod rows;
 mod statement;
+mod store;
+pub mod way;
 
 pub use row::{Answer, NewRow, Violation};
 pub use rows::NewRows;
@@ -53,16 +56,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn is(self, attribute: &pg_sys::FormData_pg_attribute) -> bool {
+    fn is(self, of_type: pg_sys::Oid) -> bool {
         match self {
-            Self::Text => {
-                attribute.atttypid == pg_sys::TEXTOID || attribute.atttypid == pg_sys::VARCHAROID
-            }
-            Self::Bytea => attribute.atttypid == pg_sys::BYTEAOID,
-            Self::BigInt => attribute.atttypid == pg_sys::INT8OID,
-            Self::SmallInt => attribute.atttypid == pg_sys::INT2OID,
+            Self::Text => of_type == pg_sys::TEXTOID || of_type == pg_sys::VARCHAROID,
+            Self::Bytea => of_type == pg_sys::BYTEAOID,
+            Self::BigInt => of_type == pg_sys::INT8OID,
+            Self::SmallInt => of_type == pg_sys::INT2OID,
             // SAFETY: in a transaction, as every statement is.
-            Self::Enum => unsafe { pg_sys::type_is_enum(attribute.atttypid) },
+            Self::Enum => unsafe { pg_sys::type_is_enum(of_type) },
         }
     }
 
@@ -97,7 +98,7 @@ impl Column {
                 let attribute = &*server::attribute(descriptor, index);
                 if CStr::from_ptr(attribute.attname.data.as_ptr()) == name
                     && !attribute.attisdropped
-                    && kind.is(attribute)
+                    && kind.is(attribute.atttypid)
                 {
                     return Ok(Self {
                         number: i32::from(attribute.attnum),
@@ -173,6 +174,49 @@ pub fn characters(text: &[u8]) -> usize {
 /// Whether this label is that of an enum's value; false as well for what is no enum's value.
 pub fn is_label(value: pg_sys::Datum, label: &CStr) -> bool {
     server::enum_label_is(pg_sys::Oid::from(value.value() as u32), label)
+}
+
+/// Has another trigger function of the same schema do the work for the same event, with the rights that it lends.
+///
+/// # Safety
+/// `fcinfo` is that of a trigger's call. The caller's frame and those up to the server's own own nothing.
+pub unsafe fn hand_on(fcinfo: pg_sys::FunctionCallInfo, function: &CStr) {
+    // SAFETY: by the caller's word; zeroed memory is a call without arguments, and is filled in with what a trigger
+    // function looks at.
+    unsafe {
+        let mut function = look_up(fcinfo, function.as_ptr());
+        let mut call: pg_sys::FunctionCallInfoBaseData = std::mem::zeroed();
+        call.flinfo = &raw mut function;
+        call.context = (*fcinfo).context;
+        if let Some(address) = function.fn_addr {
+            address(&raw mut call);
+        }
+    }
+}
+
+/// A function without arguments in the schema of the one that is called.
+#[pg_guard]
+unsafe extern "C-unwind" fn look_up(
+    fcinfo: pg_sys::FunctionCallInfo,
+    name: *const std::ffi::c_char,
+) -> pg_sys::FmgrInfo {
+    // SAFETY: in a transaction; the keys are those of the cache; zeroed memory is for the server to fill in. A
+    // missing function is its error.
+    unsafe {
+        let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
+        let arguments = pg_sys::buildoidvector(std::ptr::null(), 0);
+        let function = pg_sys::GetSysCacheOid(
+            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
+            pg_sys::Anum_pg_proc_oid as pg_sys::AttrNumber,
+            pg_sys::Datum::from(name),
+            pg_sys::Datum::from(arguments),
+            pg_sys::Datum::from(schema),
+            pg_sys::Datum::null(),
+        );
+        let mut found: pg_sys::FmgrInfo = std::mem::zeroed();
+        pg_sys::fmgr_info(function, &raw mut found);
+        found
+    }
 }
 
 fn misused(function: &'static str, detail: String) -> ErrorReport {

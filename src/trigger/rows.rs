@@ -58,6 +58,18 @@ impl NewRows {
         ))
     }
 
+    /// Whether nothing that could have changed the rows ran since they were stored.
+    ///
+    /// To see them it would have had to be a later command of the transaction, and there was none since the statement
+    /// took its snapshot.
+    pub fn are_untouched(&self) -> bool {
+        // SAFETY: the statement runs, so its snapshot is active.
+        unsafe {
+            pg_sys::ActiveSnapshotSet()
+                && (*pg_sys::GetActiveSnapshot()).curcid == pg_sys::GetCurrentCommandId(false)
+        }
+    }
+
     /// As [`Column::of`].
     ///
     /// # Errors

@@ -13,8 +13,6 @@ use pgrx::prelude::*;
 pub struct Statement {
     /// `@extschema@` stands for the schema of the function.
     text: &'static str,
-    /// Of its parameters.
-    types: &'static [pg_sys::Oid],
     /// The plan, and the function it was made for: the extension may be dropped and come again elsewhere.
     plan: Cell<(pg_sys::Oid, pg_sys::SPIPlanPtr)>,
 }
@@ -42,26 +40,21 @@ unsafe extern "C-unwind" {
 }
 
 impl Statement {
-    /// A statement with parameters of these types.
-    pub const fn new(text: &'static str, types: &'static [pg_sys::Oid]) -> Self {
+    /// A statement without parameters.
+    pub const fn new(text: &'static str) -> Self {
         Self {
             text,
-            types,
             plan: Cell::new((pg_sys::InvalidOid, std::ptr::null_mut())),
         }
     }
 
-    /// Runs it with these values, as many as it has parameters. Transition tables are at its disposal.
+    /// Runs it. Transition tables are at its disposal.
     ///
     /// # Safety
     /// `fcinfo` is that of a trigger's call. The caller's frame and those up to the server's own hold nothing
     /// that would have to be dropped.
-    pub unsafe fn run<const N: usize>(
-        &self,
-        fcinfo: pg_sys::FunctionCallInfo,
-        mut values: [pg_sys::Datum; N],
-    ) {
-        // SAFETY: by the caller's word; the values are as many as the plan has parameters, and none is null.
+    pub unsafe fn run(&self, fcinfo: pg_sys::FunctionCallInfo) {
+        // SAFETY: by the caller's word; the plan has no parameters.
         unsafe {
             let mut code = SPI_connect();
             if code >= 0 {
@@ -70,7 +63,7 @@ impl Statement {
             }
             if code >= 0 {
                 let plan = self.prepared((*(*fcinfo).flinfo).fn_oid);
-                code = SPI_execute_plan(plan, values.as_mut_ptr(), std::ptr::null(), false, 0);
+                code = SPI_execute_plan(plan, std::ptr::null_mut(), std::ptr::null(), false, 0);
             }
             if code >= 0 {
                 code = SPI_finish();
@@ -88,7 +81,7 @@ impl Statement {
         if made_for == function {
             return plan;
         }
-        // SAFETY: by the caller's word. The types are only read.
+        // SAFETY: by the caller's word.
         unsafe {
             if !plan.is_null() {
                 self.plan.set((pg_sys::InvalidOid, std::ptr::null_mut()));
@@ -97,8 +90,8 @@ impl Statement {
             // One plan for all calls: there is nothing to choose from.
             let plan = SPI_prepare_cursor(
                 write(self.text, function),
-                self.types.len() as c_int,
-                self.types.as_ptr().cast_mut(),
+                0,
+                std::ptr::null_mut(),
                 pg_sys::CURSOR_OPT_GENERIC_PLAN as c_int,
             );
             if plan.is_null() {

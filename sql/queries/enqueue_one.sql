@@ -1,1 +1,0 @@
-INSERT INTO @extschema@.pending (lane, token) VALUES ($1, $2)

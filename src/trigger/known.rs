@@ -1,0 +1,107 @@
+//! What a table's triggers of INSERT and its foreign key are, as far as the library may do without them.
+
+use std::ffi::CStr;
+
+use pgrx::prelude::*;
+
+use super::way::{Reference, Referred, Wanted, length};
+
+/// Whether the triggers of INSERT are those that are known; and the key that the foreign key refers to.
+///
+/// # Safety
+/// As of [`super::way::Way::into`].
+pub unsafe fn triggers(
+    relation: pg_sys::Relation,
+    schema: pg_sys::Oid,
+    wanted: &Wanted,
+) -> Option<Option<Referred>> {
+    // SAFETY: by the caller's word; there are `numtriggers` of them; a missing name is null, and looked at.
+    unsafe {
+        let mut seen = 0;
+        let mut index = None;
+        if !(*relation).trigdesc.is_null() {
+            let all = &*(*relation).trigdesc;
+            let count = usize::try_from(all.numtriggers).ok()?;
+            for trigger in std::slice::from_raw_parts(all.triggers, count) {
+                if u32::from(trigger.tgtype.cast_unsigned()) & pg_sys::TRIGGER_TYPE_INSERT == 0 {
+                    continue;
+                }
+                if trigger.tgenabled as u8 != pg_sys::TRIGGER_FIRES_ON_ORIGIN
+                    || trigger.tgdeferrable
+                    || !trigger.tgqual.is_null()
+                    || trigger.tgnargs > 0 && !trigger.tgisinternal
+                {
+                    return None;
+                }
+                if trigger.tgisinternal {
+                    let is_first = index.replace(trigger.tgconstrindid).is_none();
+                    if trigger.tgfoid.to_u32() != pg_sys::F_RI_FKEY_CHECK_INS || !is_first {
+                        return None;
+                    }
+                    continue;
+                }
+                if !is_known(trigger, schema, wanted) {
+                    return None;
+                }
+                seen += 1;
+            }
+        }
+        if seen != wanted.triggers.len() {
+            return None;
+        }
+        match (&wanted.reference, index) {
+            (None, None) => Some(None),
+            (Some(reference), Some(index)) => refers(relation, schema, reference, index).map(Some),
+            _ => None,
+        }
+    }
+}
+
+/// # Safety
+/// As of [`super::way::Way::into`].
+unsafe fn is_known(trigger: &pg_sys::Trigger, schema: pg_sys::Oid, wanted: &Wanted) -> bool {
+    // SAFETY: names are NUL-terminated; in a transaction.
+    unsafe {
+        let function = pg_sys::get_func_name(trigger.tgfoid);
+        !function.is_null()
+            && pg_sys::get_func_namespace(trigger.tgfoid) == schema
+            && wanted.triggers.contains(&(
+                CStr::from_ptr(trigger.tgname),
+                CStr::from_ptr(function),
+                trigger.tgtype,
+            ))
+    }
+}
+
+/// What the one foreign key refers to, if it is as it should be.
+///
+/// # Safety
+/// As of [`super::way::Way::into`].
+unsafe fn refers(
+    relation: pg_sys::Relation,
+    schema: pg_sys::Oid,
+    reference: &Reference,
+    index: pg_sys::Oid,
+) -> Option<Referred> {
+    // SAFETY: by the caller's word; the names are NUL-terminated.
+    unsafe {
+        let keys = pg_sys::RelationGetFKeyList(relation);
+        if length(keys) != 1 {
+            return None;
+        }
+        let key = &*pg_sys::list_nth(keys, 0).cast::<pg_sys::ForeignKeyCacheInfo>();
+        let table = pg_sys::get_relname_relid(reference.table.as_ptr(), schema);
+        let column = pg_sys::get_attnum(table, reference.key.as_ptr());
+        let own = pg_sys::get_attnum((*relation).rd_id, reference.column.as_ptr());
+        let as_wanted = key.nkeys == 1
+            && key.confrelid == table
+            && key.confkey[0] == column
+            && key.conkey[0] == own
+            && pg_sys::get_atttype(table, column) == pg_sys::INT8OID;
+        as_wanted.then_some(Referred {
+            table,
+            index,
+            column,
+        })
+    }
+}

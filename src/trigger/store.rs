@@ -1,0 +1,135 @@
+//! A row of the library's own, stored without a statement; see [`super::way`] for when that may be.
+//!
+//! What may fail here (a key that exists already, a sequence that has come to its end) a client must see whole. So it
+//! is done without pgrx's guard, by frames that own nothing.
+
+use std::ffi::c_int;
+
+use pgrx::prelude::*;
+
+use super::way::{COLUMNS, KEYS, LOCK, Referred, Way};
+
+// The server's own, without the guard that pgrx wraps them in: see above.
+unsafe extern "C-unwind" {
+    fn nextval_internal(sequence: pg_sys::Oid, check_permissions: bool) -> i64;
+    fn heap_form_tuple(
+        descriptor: pg_sys::TupleDesc,
+        values: *mut pg_sys::Datum,
+        nulls: *mut bool,
+    ) -> pg_sys::HeapTuple;
+    fn simple_heap_insert(relation: pg_sys::Relation, tuple: pg_sys::HeapTuple);
+    fn index_open(index: pg_sys::Oid, lock: c_int) -> pg_sys::Relation;
+    fn index_close(index: pg_sys::Relation, lock: c_int);
+    fn index_insert(
+        index: pg_sys::Relation,
+        values: *mut pg_sys::Datum,
+        nulls: *mut bool,
+        place: pg_sys::ItemPointer,
+        relation: pg_sys::Relation,
+        check: pg_sys::IndexUniqueCheck::Type,
+        unchanged: bool,
+        info: *mut pg_sys::IndexInfo,
+    ) -> bool;
+}
+
+impl Way {
+    /// The next id of the table.
+    ///
+    /// # Safety
+    /// In a transaction; the caller's frame and those up to the server's own own nothing.
+    pub unsafe fn next_id(&self) -> i64 {
+        // SAFETY: by the caller's word. Nobody is given the number but the library itself.
+        unsafe { nextval_internal(self.sequence, false) }
+    }
+
+    /// Stores a row of these values, in the order of the columns that were wanted.
+    ///
+    /// # Safety
+    /// As of [`Self::next_id`]; the relation is that of this way, open and locked for an INSERT, and did not change
+    /// since; the values are of the types that were wanted.
+    pub unsafe fn store<const N: usize>(
+        &self,
+        relation: pg_sys::Relation,
+        given: [pg_sys::Datum; N],
+    ) {
+        let mut values = self.values;
+        let mut nulls = self.nulls;
+        for (value, place) in given.into_iter().zip(self.places) {
+            if place < COLUMNS {
+                values[place] = value;
+                nulls[place] = false;
+            }
+        }
+        // SAFETY: by the caller's word; the arrays have room for all columns, and a row of our own is locked by nobody.
+        unsafe {
+            let tuple =
+                heap_form_tuple((*relation).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            simple_heap_insert(relation, tuple);
+            for index in self.indexes() {
+                let mut key = [pg_sys::Datum::null(); KEYS];
+                let mut key_nulls = [true; KEYS];
+                let columns = index.columns.iter().take(index.column_count);
+                for ((&column, value), null) in columns.zip(&mut key).zip(&mut key_nulls) {
+                    if column < COLUMNS {
+                        *value = values[column];
+                        *null = nulls[column];
+                    }
+                }
+                let check = if index.unique {
+                    pg_sys::IndexUniqueCheck::UNIQUE_CHECK_YES
+                } else {
+                    pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
+                };
+                let opened = index_open(index.oid, LOCK);
+                // A B-tree has no use for the last argument, as the server knows where it stores long values.
+                index_insert(
+                    opened,
+                    key.as_mut_ptr(),
+                    key_nulls.as_mut_ptr(),
+                    &raw mut (*tuple).t_self,
+                    relation,
+                    check,
+                    false,
+                    std::ptr::null_mut(),
+                );
+                index_close(opened, LOCK);
+            }
+        }
+    }
+}
+
+impl Referred {
+    /// Whether there is a row with this key that this transaction made, and which nobody else can take away
+    /// therefore.
+    ///
+    /// # Safety
+    /// In a transaction; the relation is the table that is referred to, and open.
+    pub unsafe fn is_own(&self, relation: pg_sys::Relation, key: i64) -> bool {
+        // SAFETY: by the caller's word; plain memory for the key, which is filled in.
+        unsafe {
+            let mut condition: pg_sys::ScanKeyData = std::mem::zeroed();
+            pg_sys::ScanKeyInit(
+                &raw mut condition,
+                self.column,
+                pg_sys::BTEqualStrategyNumber as u16,
+                pg_sys::Oid::from(pg_sys::F_INT8EQ),
+                pg_sys::Datum::from(key),
+            );
+            let scan = pg_sys::systable_beginscan(
+                relation,
+                self.index,
+                true,
+                &raw mut pg_sys::SnapshotSelfData,
+                1,
+                &raw mut condition,
+            );
+            let row = pg_sys::systable_getnext(scan);
+            let found = !row.is_null()
+                && pg_sys::TransactionIdIsCurrentTransactionId(
+                    (*(*row).t_data).t_choice.t_heap.t_xmin,
+                );
+            pg_sys::systable_endscan(scan);
+            found
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The short way into a table: which tables the library may store a row in without a statement.
+//!
+//! A statement of one row spends nine parts of ten on itself: on the rights of its user, on expressions, slots and
+//! plans, on triggers that are the library's own. A row that the library makes needs none of that where the table is
+//! as the extension made it. What somebody else put there (a trigger, a constraint, a policy, a column, an index over
+//! an expression) has a say in every row, so then the answer is no, and a statement does the work.
+//!
+//! What was found out is kept for as long as the server reports no change of the tables. It is used under the lock
+//! that an INSERT takes, which keeps changes out, as long as it is asked for again once the lock is held.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+
+use pgrx::prelude::*;
+
+use super::{Kind, known};
+use crate::server;
+
+/// More columns than a table of ours has.
+pub const COLUMNS: usize = 16;
+/// More indexes than a table of ours has.
+const INDEXES: usize = 4;
+/// More columns than an index of ours has.
+pub const KEYS: usize = 4;
+
+/// The lock that an INSERT takes on a table and its indexes.
+pub const LOCK: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
+
+/// What a row needs that is stored in this table.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Where the values are to go that the library brings, counted from 0.
+    pub places: [usize; COLUMNS],
+    /// What is in the other columns.
+    pub values: [pg_sys::Datum; COLUMNS],
+    pub nulls: [bool; COLUMNS],
+    indexes: [Index; INDEXES],
+    index_count: usize,
+    /// Of the first column that the library brings; invalid when it has none.
+    pub sequence: pg_sys::Oid,
+}
+
+/// An index of the table, a B-tree over columns.
+#[derive(Clone, Copy)]
+pub struct Index {
+    pub oid: pg_sys::Oid,
+    pub unique: bool,
+    /// Counted from 0.
+    pub columns: [usize; KEYS],
+    pub column_count: usize,
+}
+
+/// What the library brings into a table, and what it knows to be there.
+pub struct Wanted {
+    pub table: &'static CStr,
+    pub columns: &'static [(&'static CStr, Kind)],
+    /// Whether the first of them comes from a sequence.
+    pub numbered: bool,
+    /// Triggers of INSERT that the library does the work of: name, function and `tgtype`.
+    pub triggers: &'static [(&'static CStr, &'static CStr, i16)],
+    /// The one foreign key: its column, and where it points.
+    pub reference: Option<Reference>,
+}
+
+/// A foreign key of one column.
+pub struct Reference {
+    pub column: &'static CStr,
+    pub table: &'static CStr,
+    pub key: &'static CStr,
+}
+
+/// A key that is referred to.
+#[derive(Clone, Copy)]
+pub struct Referred {
+    pub table: pg_sys::Oid,
+    pub index: pg_sys::Oid,
+    pub column: i16,
+}
+
+const NO_INDEX: Index = Index {
+    oid: pg_sys::InvalidOid,
+    unique: false,
+    columns: [0; KEYS],
+    column_count: 0,
+};
+
+thread_local! {
+    /// Tables whose changes matter.
+    static WATCHED: Cell<[pg_sys::Oid; 3]> = const { Cell::new([pg_sys::InvalidOid; 3]) };
+    /// How often one of them changed.
+    static CHANGES: Cell<u64> = const { Cell::new(0) };
+    static WATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts changes of these tables from now on, in the place of any others.
+pub fn watch(tables: [pg_sys::Oid; 3]) {
+    WATCHED.set(tables);
+    if !WATCHES.replace(true) {
+        // SAFETY: a guarded function of the expected shape, once in a process.
+        unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(note), pg_sys::Datum::null()) };
+    }
+}
+
+/// How often tables that are watched changed so far.
+pub fn changes() -> u64 {
+    CHANGES.get()
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn note(_argument: pg_sys::Datum, table: pg_sys::Oid) {
+    // Without an oid it may be any.
+    if table == pg_sys::InvalidOid || WATCHED.get().contains(&table) {
+        CHANGES.set(CHANGES.get().wrapping_add(1));
+    }
+}
+
+impl Way {
+    pub fn indexes(&self) -> &[Index] {
+        self.indexes.get(..self.index_count).unwrap_or_default()
+    }
+
+    /// The way into this table, and what its foreign key refers to; `None` where a statement has to do it.
+    ///
+    /// # Safety
+    /// In a transaction; the relation is open and locked as for an INSERT.
+    pub unsafe fn into(
+        relation: pg_sys::Relation,
+        schema: pg_sys::Oid,
+        wanted: &Wanted,
+    ) -> Option<(Self, Option<Referred>)> {
+        // SAFETY: by the caller's word.
+        unsafe {
+            let class = &*(*relation).rd_rel;
+            let simple = class.relkind as u8 == pg_sys::RELKIND_RELATION
+                && class.relam == pg_sys::HEAP_TABLE_AM_OID
+                && !class.relispartition
+                && !class.relrowsecurity
+                && (*relation).rd_rules.is_null();
+            if !simple {
+                return None;
+            }
+            let mut way = Self {
+                places: [0; COLUMNS],
+                values: [pg_sys::Datum::null(); COLUMNS],
+                nulls: [true; COLUMNS],
+                indexes: [NO_INDEX; INDEXES],
+                index_count: 0,
+                sequence: pg_sys::InvalidOid,
+            };
+            way.columns(relation, wanted)?;
+            way.add_indexes(relation)?;
+            let referred = known::triggers(relation, schema, wanted)?;
+            Some((way, referred))
+        }
+    }
+
+    /// # Safety
+    /// As of [`Self::into`].
+    unsafe fn columns(&mut self, relation: pg_sys::Relation, wanted: &Wanted) -> Option<()> {
+        // SAFETY: by the caller's word; there are `natts` columns.
+        unsafe {
+            let descriptor = (*relation).rd_att;
+            let constraints = (*descriptor).constr;
+            if !constraints.is_null() && (*constraints).num_check > 0 {
+                return None;
+            }
+            let count = usize::try_from((*descriptor).natts).ok()?;
+            let mut found = 0;
+            for column in 0..count {
+                let attribute = &*server::attribute(descriptor, column);
+                if attribute.attisdropped {
+                    continue;
+                }
+                if attribute.attgenerated != 0 {
+                    return None;
+                }
+                let name = CStr::from_ptr(attribute.attname.data.as_ptr());
+                let default = default(relation, attribute);
+                if let Some(at) = wanted.columns.iter().position(|(known, _)| *known == name) {
+                    let (_, kind) = wanted.columns.get(at)?;
+                    if !kind.is(pg_sys::getBaseType(attribute.atttypid)) {
+                        return None;
+                    }
+                    *self.places.get_mut(at)? = column;
+                    found += 1;
+                    if at == 0 && wanted.numbered {
+                        let Default::Sequence(sequence) = default else {
+                            return None;
+                        };
+                        self.sequence = sequence;
+                    }
+                    continue;
+                }
+                match default {
+                    Default::None if !attribute.attnotnull => {}
+                    Default::Value(value) => {
+                        *self.values.get_mut(column)? = value;
+                        *self.nulls.get_mut(column)? = false;
+                    }
+                    _ => return None,
+                }
+            }
+            (count <= COLUMNS && found == wanted.columns.len()).then_some(())
+        }
+    }
+
+    /// # Safety
+    /// As of [`Self::into`].
+    unsafe fn add_indexes(&mut self, relation: pg_sys::Relation) -> Option<()> {
+        // SAFETY: by the caller's word. Each index is open while it is looked at.
+        unsafe {
+            let list = pg_sys::RelationGetIndexList(relation);
+            for at in 0..length(list) {
+                let index = pg_sys::index_open(pg_sys::list_nth_oid(list, at), LOCK);
+                let known = look_at(index);
+                pg_sys::index_close(index, LOCK);
+                match known {
+                    Looked::Unfinished => {}
+                    Looked::Usable(known) => {
+                        *self.indexes.get_mut(self.index_count)? = known;
+                        self.index_count += 1;
+                    }
+                    Looked::Other => return None,
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// What an INSERT has to do about an index.
+enum Looked {
+    /// Nothing: it is only being built.
+    Unfinished,
+    Usable(Index),
+    /// More than is done here.
+    Other,
+}
+
+/// # Safety
+/// The index is open.
+unsafe fn look_at(index: pg_sys::Relation) -> Looked {
+    // SAFETY: by the caller's word; `indkey` has `indnatts` columns.
+    unsafe {
+        let form = &*(*index).rd_index;
+        if !form.indisready {
+            return Looked::Unfinished;
+        }
+        let count = usize::try_from(form.indnatts).unwrap_or(usize::MAX);
+        let simple = (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
+            && form.indimmediate
+            && !form.indisexclusion
+            && count <= KEYS
+            && pg_sys::RelationGetIndexExpressions(index).is_null()
+            && pg_sys::RelationGetIndexPredicate(index).is_null();
+        if !simple {
+            return Looked::Other;
+        }
+        let mut known = Index {
+            oid: form.indexrelid,
+            unique: form.indisunique,
+            column_count: count,
+            ..NO_INDEX
+        };
+        for (at, column) in known.columns.iter_mut().enumerate().take(count) {
+            let number = *form.indkey.values.as_ptr().add(at);
+            match usize::try_from(number).map(|number| number.checked_sub(1)) {
+                Ok(Some(number)) if number < COLUMNS => *column = number,
+                _ => return Looked::Other,
+            }
+        }
+        Looked::Usable(known)
+    }
+}
+
+/// What the table puts into a column that an INSERT does not name.
+enum Default {
+    None,
+    Value(pg_sys::Datum),
+    Sequence(pg_sys::Oid),
+    /// Something to be worked out.
+    Other,
+}
+
+/// # Safety
+/// As of [`Way::into`]; the column is of the relation.
+unsafe fn default(
+    relation: pg_sys::Relation,
+    attribute: &pg_sys::FormData_pg_attribute,
+) -> Default {
+    // SAFETY: by the caller's word; the tags say what the nodes are.
+    unsafe {
+        if attribute.attidentity != 0 {
+            return Default::Other;
+        }
+        let node = pg_sys::build_column_default(relation, i32::from(attribute.attnum));
+        if node.is_null() {
+            return Default::None;
+        }
+        // Of a literal there may be left a cast to be done.
+        let node = pg_sys::eval_const_expressions(std::ptr::null_mut(), node);
+        if let Some(constant) = constant(node) {
+            return match constant {
+                _ if constant.constisnull => Default::None,
+                _ if constant.constbyval => Default::Value(constant.constvalue),
+                _ => Default::Other,
+            };
+        }
+        if (*node).type_ == pg_sys::NodeTag::T_FuncExpr {
+            let call = &*node.cast::<pg_sys::FuncExpr>();
+            if call.funcid.to_u32() == pg_sys::F_NEXTVAL && length(call.args) == 1 {
+                let argument = pg_sys::list_nth(call.args, 0).cast::<pg_sys::Node>();
+                if let Some(sequence) = constant(argument) {
+                    return Default::Sequence(
+                        pg_sys::Oid::from(sequence.constvalue.value() as u32),
+                    );
+                }
+            }
+        }
+        Default::Other
+    }
+}
+
+/// # Safety
+/// A node.
+unsafe fn constant<'a>(node: *mut pg_sys::Node) -> Option<&'a pg_sys::Const> {
+    // SAFETY: the tag says what it is.
+    unsafe { ((*node).type_ == pg_sys::NodeTag::T_Const).then(|| &*node.cast::<pg_sys::Const>()) }
+}
+
+/// # Safety
+/// A list of the server's, or null.
+pub(super) unsafe fn length(list: *const pg_sys::List) -> i32 {
+    // SAFETY: by the caller's word.
+    unsafe { if list.is_null() { 0 } else { (*list).length } }
+}
