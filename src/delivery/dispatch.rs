@@ -302,8 +302,8 @@ impl Flight {
         if unwilling {
             // Whether the others are to be sent all the same is for the worker to say, which takes a moment to
             // hear of it.
-            shared.ring();
             self.desk.recall(&mut self.desk.papers());
+            shared.ring();
         }
     }
 }

@@ -258,6 +258,8 @@ impl Courier {
     pub fn finish(&mut self, session: &Session, now: impl Fn() -> Time) {
         let deadline = Instant::now() + GRACE;
         if let Some(engine) = &self.engine {
+            // Nobody waits for company any more.
+            engine.ring_at(1);
             engine.recall();
         }
         loop {

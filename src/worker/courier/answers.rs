@@ -55,7 +55,7 @@ impl Courier {
             self.take(now, report);
         }
         if !self.settlements.is_empty() {
-            self.settle_at.get_or_insert(now + super::rounds::COMPANY);
+            self.settle_at.get_or_insert(now + self.company());
         }
     }
 

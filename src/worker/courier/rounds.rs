@@ -11,8 +11,9 @@ use crate::server;
 use crate::settings;
 use crate::worker::session::{Appetite, Budget, Failure, Session};
 
-/// How long an answer may wait for others to be settled with.
-pub(super) const COMPANY: Duration = Duration::from_millis(5);
+/// How long an answer may wait for others to be settled with, when there are few and when there are many.
+const COMPANY: Duration = Duration::from_millis(5);
+const CROWD: Duration = Duration::from_millis(20);
 /// So many answers do not wait.
 const FULL: usize = 512;
 /// So many mails are held for each request that may be under way, or what goes in [`super::pace::SPAN`] if that is
@@ -114,6 +115,15 @@ impl Courier {
             for letter in &parcel.letters {
                 self.settlements.released(Claim::of(letter));
             }
+        }
+    }
+
+    /// How long an answer may wait now: an exchange with the database has a price of its own.
+    pub(super) fn company(&self) -> Duration {
+        if self.tempo.recent() >= FULL {
+            CROWD
+        } else {
+            COMPANY
         }
     }
 
