@@ -11,7 +11,7 @@ mod cluster;
 
 use std::time::Duration;
 
-use cluster::{Cluster, Stop, eventually, number, signal};
+use cluster::{Cluster, Stop, cpu_ticks, eventually, number, signal};
 use postgres::Client;
 
 fn insert_accounts(client: &mut Client, prefix: &str, count: i64) {
@@ -35,18 +35,6 @@ fn status_kb(pid: i32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-/// CPU time a process has used, in clock ticks of 10 ms.
-fn cpu_ticks(pid: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat
-        .rsplit(") ")
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 #[test]

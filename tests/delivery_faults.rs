@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cluster::{Cluster, eventually, number, signal};
+use cluster::{Cluster, cpu_ticks, eventually, number, signal};
 use post::Post;
 use receiver::{Reaction, Receiver, status};
 
@@ -142,6 +142,47 @@ fn a_mail_that_cannot_be_settled_keeps_no_other_from_it() {
     post.wait_for("state = 'sent'", 11);
     assert_eq!(post.count("state = 'claimed'"), 1);
     assert!(post.cluster.log().contains("could not settle 1 mails"));
+}
+
+#[test]
+fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
+    // So many requests are answered.
+    let quota = Arc::new(AtomicUsize::new(0));
+    let left = Arc::clone(&quota);
+    let receiver = Receiver::start(move |_| {
+        while left
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1))
+            .is_err()
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status(200)
+    });
+    let settings = ["mailroom.lease = '1h'", "mailroom.http_timeout = '10min'"];
+    let mut post = Post::start(&receiver, &settings);
+    post.send(16);
+    eventually("all requests to be under way", || {
+        (receiver.requests() == 16).then_some(())
+    });
+    let revoke = "REVOKE UPDATE ON outbox FROM mailroom_sender";
+    post.client.batch_execute(revoke).unwrap();
+    quota.store(1, Ordering::Release);
+    eventually("the failure", || {
+        let log = post.cluster.log();
+        log.contains("could not claim or settle mail").then_some(())
+    });
+    // It tries again after one, two and four seconds: these answers come within the four.
+    std::thread::sleep(Duration::from_millis(3_300));
+    let worker = post.worker();
+    quota.store(15, Ordering::Release);
+    let before = cpu_ticks(worker);
+    std::thread::sleep(Duration::from_secs(3));
+    let used = cpu_ticks(worker) - before;
+    assert!(used < 50, "{used} ticks of the processor to wait");
+    let grant = "GRANT UPDATE ON outbox TO mailroom_sender";
+    post.client.batch_execute(grant).unwrap();
+    post.wait_for("state = 'sent' AND attempts = 0", 16);
+    assert_eq!(receiver.requests(), 16, "nothing twice");
 }
 
 #[test]

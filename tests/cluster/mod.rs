@@ -339,6 +339,18 @@ pub fn signal(name: &str, pid: i32) {
     assert!(status.success(), "no process {pid} to send {name} to");
 }
 
+/// CPU time a process has used, in clock ticks of 10 ms.
+pub fn cpu_ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
 /// One number from a query.
 pub fn number(client: &mut Client, query: &str) -> i64 {
     client

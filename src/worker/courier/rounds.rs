@@ -40,11 +40,12 @@ impl Courier {
         now: Time,
         allowed: bool,
     ) -> Result<Option<Time>, Failure> {
+        // After a failure, too: the engine's bell keeps the worker awake until it was heard.
+        self.mend(now);
+        self.receive(now);
         if now < self.failures.retry_at() {
             return Ok(Some(self.failures.retry_at()));
         }
-        self.mend(now);
-        self.receive(now);
         self.decide(now);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
