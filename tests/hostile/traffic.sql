@@ -31,6 +31,9 @@ SELECT @s@.mailroom_request_recovery('active@example.com'::pg_catalog.text);
 
 SELECT * FROM @s@._run_batch(100::integer, 'poll'::pg_catalog.text);
 
+-- In a pause it took nothing.
+SELECT @s@.mailroom_collect(100::integer);
+
 DO $$
 DECLARE
     mail record;
