@@ -29,6 +29,22 @@ fn repeats(accepted: &[String]) -> usize {
     accepted.len() - times.len()
 }
 
+/// A receiver that answers so many requests, and has the others wait for more.
+fn answering_as_many_as_told() -> (Receiver, Arc<AtomicUsize>) {
+    let quota = Arc::new(AtomicUsize::new(0));
+    let left = Arc::clone(&quota);
+    let receiver = Receiver::start(move |_| {
+        while left
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1))
+            .is_err()
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status(200)
+    });
+    (receiver, quota)
+}
+
 /// A connection, as soon as the server takes one again.
 fn reconnect(cluster: &Cluster) -> postgres::Client {
     eventually("a connection", || {
@@ -42,18 +58,8 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
     const MAILS: i64 = 1_500;
     // What the worker holds at most: eight mails for each of its requests.
     const HELD: usize = 8 * 16;
-    // So many requests are answered until the next kill; the rest are under way by then.
-    let quota = Arc::new(AtomicUsize::new(0));
-    let left = Arc::clone(&quota);
-    let receiver = Receiver::start(move |_| {
-        while left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1))
-            .is_err()
-        {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        status(200)
-    });
+    // So many until the next kill; the rest are under way by then.
+    let (receiver, quota) = answering_as_many_as_told();
     let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 16"]);
     post.load(MAILS);
     for _ in 0..KILLS {
@@ -146,18 +152,7 @@ fn a_mail_that_cannot_be_settled_keeps_no_other_from_it() {
 
 #[test]
 fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
-    // So many requests are answered.
-    let quota = Arc::new(AtomicUsize::new(0));
-    let left = Arc::clone(&quota);
-    let receiver = Receiver::start(move |_| {
-        while left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1))
-            .is_err()
-        {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        status(200)
-    });
+    let (receiver, quota) = answering_as_many_as_told();
     let settings = ["mailroom.lease = '1h'", "mailroom.http_timeout = '10min'"];
     let mut post = Post::start(&receiver, &settings);
     post.send(16);

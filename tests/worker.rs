@@ -719,8 +719,8 @@ fn senders_hear_of_mail_when_it_becomes_due() {
     assert_eq!(number(&mut client, due), 3);
 }
 
-#[test]
-fn senders_hear_of_claims_that_lapse() {
+/// A database with a due mail, and who listens for mail; both have come to rest.
+fn with_mail_that_a_sender_heard_of() -> (Cluster, Client, Client) {
     let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
     let mut client = cluster.create_database("app");
     cluster.worker("app");
@@ -731,6 +731,12 @@ fn senders_hear_of_claims_that_lapse() {
         .unwrap();
     hear_on(&mut listener, "outbox_due");
     settle(&mut client, &mut listener);
+    (cluster, client, listener)
+}
+
+#[test]
+fn senders_hear_of_claims_that_lapse() {
+    let (_cluster, mut client, mut listener) = with_mail_that_a_sender_heard_of();
     client
         .batch_execute("SELECT FROM mailroom_claim(1, '700 ms', 'gone')")
         .unwrap();
@@ -1000,16 +1006,7 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
 
 #[test]
 fn only_what_was_claimed_within_a_savepoint_comes_back_with_it() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
-    cluster.worker("app");
-    let mut listener = cluster.connect("app");
-    listener.batch_execute("LISTEN outbox_due").unwrap();
-    client
-        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
-        .unwrap();
-    hear_on(&mut listener, "outbox_due");
-    settle(&mut client, &mut listener);
+    let (cluster, mut client, mut listener) = with_mail_that_a_sender_heard_of();
 
     // The claim goes with its savepoint, and who waits for mail hears of it before the transaction ends.
     let mut other = cluster.connect("app");
