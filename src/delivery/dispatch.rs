@@ -325,7 +325,7 @@ impl Drop for Flight {
         }
         // The slot is free.
         let mut papers = self.desk.papers();
-        papers.slots.finish(self.number);
+        papers.slots.finish(self.desk.now(), self.number);
         self.desk.shared.set_slow(papers.slots.slow());
     }
 }

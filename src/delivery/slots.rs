@@ -3,7 +3,17 @@
 //! A request that gets no answer holds its slot until it times out; were all slots alike, one message in a
 //! hundred could hold up the rest. So a request that has waited for longer than [`PATIENCE`] moves to a slow lane,
 //! and its slot goes to the next one. The slow lane has its own end, for each request costs memory and a
-//! connection; what does not fit stays where it is. The module reads no clock.
+//! connection; what does not fit stays where it is.
+//!
+//! A second is long where others are answered in a millisecond. When all slots are taken, a request moves sooner:
+//! once it has waited for [`UNUSUAL`] times as long as the median of the others. A provider that slows down as a
+//! whole must not be sent more at a time for that, so each such move is paid for with answers, [`PRICE`] of them:
+//! whatever happens, no more than one request in so many has left its slot early, but for the first few
+//! ([`CREDIT`]). The median is followed as in Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating
+//! Quantiles" (2013), in steps of a fraction instead of one: a step up for an answer that took longer, a step down
+//! for one that did not, so that what takes for ever weighs no more than anything else.
+//!
+//! The module reads no clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,6 +23,16 @@ pub type Time = Duration;
 
 /// How long a request counts as one that will be answered soon.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+/// So many times the usual is not usual any more.
+const UNUSUAL: u32 = 4;
+/// The least that counts as waiting: below that, it may as well be us who are busy.
+const LEAST: Duration = Duration::from_millis(20);
+/// So many answers let one request leave its slot early.
+const PRICE: u32 = 8;
+/// So many may leave early at once, each for its share of answers.
+const CREDIT: u32 = 16;
+/// What the median moves by with each answer.
+const STEP: u32 = 32;
 /// How soon to look again for room in the slow lane.
 const CROWDED: Duration = Duration::from_millis(100);
 
@@ -22,10 +42,19 @@ pub struct Slots {
     slow_limit: usize,
     fast: usize,
     slow: usize,
-    /// Whether a request under way is in the slow lane.
-    flying: HashMap<u64, bool>,
+    flying: HashMap<u64, Flying>,
     /// Those that were in the fast lane, oldest first; some have been answered since.
     ages: VecDeque<(Time, u64)>,
+    /// About the median of how long requests take.
+    usual: Duration,
+    /// Answers that no early move was paid with yet.
+    credit: u32,
+}
+
+/// A request under way.
+struct Flying {
+    since: Time,
+    is_slow: bool,
 }
 
 impl Slots {
@@ -38,6 +67,8 @@ impl Slots {
             slow: 0,
             flying: HashMap::new(),
             ages: VecDeque::new(),
+            usual: PATIENCE / UNUSUAL,
+            credit: CREDIT * PRICE,
         }
     }
 
@@ -66,16 +97,22 @@ impl Slots {
     /// A request starts; each has a number of its own.
     pub fn start(&mut self, now: Time, request: u64) {
         self.fast += 1;
-        self.flying.insert(request, false);
+        let flying = Flying {
+            since: now,
+            is_slow: false,
+        };
+        self.flying.insert(request, flying);
         self.ages.push_back((now, request));
     }
 
     /// It has ended.
-    pub fn finish(&mut self, request: u64) {
-        match self.flying.remove(&request) {
-            Some(true) => self.slow -= 1,
-            Some(false) => self.fast -= 1,
-            None => {}
+    pub fn finish(&mut self, now: Time, request: u64) {
+        if let Some(flying) = self.flying.remove(&request) {
+            match flying.is_slow {
+                true => self.slow -= 1,
+                false => self.fast -= 1,
+            }
+            self.learn(now.saturating_sub(flying.since));
         }
         // Most are answered in the order in which they were sent.
         while let Some((_, oldest)) = self.ages.front()
@@ -85,20 +122,48 @@ impl Slots {
         }
     }
 
+    fn learn(&mut self, took: Duration) {
+        let step = self.usual / STEP;
+        self.usual = if took > self.usual {
+            self.usual + step
+        } else {
+            self.usual - step
+        };
+        self.usual = self.usual.clamp(LEAST / UNUSUAL, PATIENCE / UNUSUAL);
+        self.credit = (self.credit + 1).min(CREDIT * PRICE);
+    }
+
+    /// How long a request may take now before its slot goes to another.
+    fn patience(&self) -> Duration {
+        if self.has_room() || self.credit < PRICE {
+            PATIENCE
+        } else {
+            self.usual * UNUSUAL
+        }
+    }
+
     /// Moves what has waited for long into the slow lane; returns when to call again.
     pub fn age(&mut self, now: Time) -> Option<Time> {
         while let Some(&(started, request)) = self.ages.front() {
-            let due = started.saturating_add(PATIENCE);
+            let due = started.saturating_add(self.patience());
+            let is_full = !self.has_room();
             match self.flying.get_mut(&request) {
-                Some(slow) if due <= now => {
-                    if self.slow >= self.slow_limit {
-                        return Some(now.saturating_add(CROWDED));
-                    }
-                    *slow = true;
+                Some(_) if due > now => {
+                    // Answers may have changed what is usual, and paid for a move.
+                    let soon = now.saturating_add(LEAST);
+                    return Some(if is_full { due.min(soon) } else { due });
+                }
+                Some(_) if self.slow >= self.slow_limit => {
+                    return Some(now.saturating_add(CROWDED));
+                }
+                Some(flying) => {
+                    flying.is_slow = true;
                     self.fast -= 1;
                     self.slow += 1;
+                    if now.saturating_sub(started) < PATIENCE {
+                        self.credit -= PRICE;
+                    }
                 }
-                Some(_) => return Some(due),
                 None => {}
             }
             self.ages.pop_front();
@@ -116,18 +181,75 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    const fn millis(millis: u64) -> Time {
+        Duration::from_millis(millis)
+    }
+
+    /// Slots of a provider that answers within a millisecond.
+    fn used_to_quick(limit: usize, slow_limit: usize) -> Slots {
+        let mut slots = Slots::new(limit, slow_limit);
+        for request in 1_000_000..1_001_000 {
+            slots.start(Duration::ZERO, request);
+            slots.finish(millis(1), request);
+        }
+        slots
+    }
+
     #[test]
     fn what_hangs_gives_its_slot_to_the_next() {
         let mut slots = Slots::new(2, 10);
         slots.start(seconds(0), 1);
+        assert_eq!(slots.age(seconds(0)), Some(seconds(1)));
         slots.start(seconds(0), 2);
         assert!(!slots.has_room());
-        assert_eq!(slots.age(seconds(0)), Some(seconds(1)));
+        assert_eq!(slots.age(seconds(0)), Some(LEAST));
         assert_eq!(slots.age(seconds(1)), None);
         assert!(slots.has_room());
         assert_eq!((slots.in_use(), slots.slow()), (2, 2));
-        slots.finish(1);
+        slots.finish(seconds(2), 1);
         assert_eq!((slots.in_use(), slots.slow()), (1, 1));
+    }
+
+    #[test]
+    fn among_quick_ones_it_does_so_soon_if_another_waits_for_it() {
+        let mut slots = used_to_quick(2, 10);
+        slots.start(seconds(1), 1);
+        assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2)));
+        slots.start(seconds(1) + LEAST, 2);
+        assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2) + LEAST));
+        assert_eq!(
+            (slots.in_use(), slots.slow()),
+            (2, 1),
+            "1 has left, 2 has not"
+        );
+    }
+
+    #[test]
+    fn a_provider_that_slows_down_is_sent_little_more_at_a_time() {
+        let mut slots = used_to_quick(64, 2_048);
+        let mut under_way = VecDeque::new();
+        let mut most = 0;
+        for tick in 0..100_000 {
+            let now = seconds(1) + millis(tick);
+            while let Some(&(end, request)) = under_way.front()
+                && end <= now
+            {
+                slots.finish(now, request);
+                under_way.pop_front();
+            }
+            slots.age(now);
+            while slots.has_room() {
+                let request = tick * 10_000 + slots.in_use() as u64;
+                slots.start(now, request);
+                under_way.push_back((now + millis(700), request));
+            }
+            most = most.max(slots.in_use());
+            if tick > 10_000 {
+                assert_eq!(slots.slow(), 0, "this is usual now");
+            }
+        }
+        assert!(most > 64, "at first it looks as if some hang");
+        assert!(most <= 64 + 2 * CREDIT as usize, "{most}");
     }
 
     #[test]
@@ -135,10 +257,12 @@ mod tests {
         let mut slots = Slots::new(2, 1);
         slots.start(seconds(0), 1);
         slots.start(seconds(0), 2);
-        assert_eq!(slots.age(seconds(5)), Some(seconds(5) + CROWDED));
+        slots.age(seconds(5));
+        assert_eq!(slots.slow(), 1);
         slots.start(seconds(5), 3);
         assert!(!slots.has_room());
-        slots.finish(1);
+        assert_eq!(slots.age(seconds(6)), Some(seconds(6) + CROWDED));
+        slots.finish(seconds(6), 1);
         assert_eq!(
             slots.age(seconds(6)),
             Some(seconds(6) + CROWDED),
@@ -151,9 +275,9 @@ mod tests {
     fn an_answer_that_comes_twice_changes_nothing() {
         let mut slots = Slots::new(1, 1);
         slots.start(seconds(0), 1);
-        slots.finish(1);
-        slots.finish(1);
-        slots.finish(7);
+        slots.finish(seconds(0), 1);
+        slots.finish(seconds(0), 1);
+        slots.finish(seconds(0), 7);
         assert_eq!(slots.in_use(), 0);
     }
 
@@ -163,7 +287,7 @@ mod tests {
             let mut slots = Slots::new(5, 3);
             let mut now = Duration::ZERO;
             let mut flying = std::collections::HashSet::new();
-            let mut next = 0;
+            let (mut next, mut answers, mut early) = (0, 0, 0);
             for (step, number) in steps {
                 now += Duration::from_millis(200);
                 match step {
@@ -173,13 +297,16 @@ mod tests {
                         next += 1;
                     }
                     1 => {
-                        slots.finish(number);
-                        flying.remove(&number);
+                        slots.finish(now, number);
+                        answers += u32::from(flying.remove(&number));
                     }
                     _ => {
+                        let before = slots.credit;
                         slots.age(now);
+                        early += (before - slots.credit) / PRICE;
                     }
                 }
+                prop_assert!(early <= CREDIT + answers / PRICE);
                 prop_assert_eq!(slots.in_use(), flying.len());
                 prop_assert!(slots.slow() <= 3);
                 prop_assert!(slots.in_use() <= 8);
