@@ -144,11 +144,11 @@ CREATE FUNCTION @extschema@._token_secret(token text) RETURNS bytea
 COMMENT ON FUNCTION @extschema@._token_secret(text) IS
     'Internal. The 32 bytes in the front of a signed token, verified or not; NULL for anything malformed.';
 
-CREATE FUNCTION @extschema@._try_code(place tid, token bigint, code text, given text) RETURNS boolean
+CREATE FUNCTION @extschema@._try_code(place tid, token bigint, code text, given text, guesses smallint) RETURNS text
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_try_code_wrapper';
-COMMENT ON FUNCTION @extschema@._try_code(tid, bigint, text, text) IS
-    'Internal. Whether the given code is the token''s, compared in constant time; if not, adds one to tokens.wrong_codes of the row at this place, in place and on disk when it returns, whatever becomes of the transaction. Nothing can fail or be cancelled between the two. The caller holds the row locked. Errors: XX000 when the token is not there.';
+COMMENT ON FUNCTION @extschema@._try_code(tid, bigint, text, text, smallint) IS
+    'Internal. Compares the given code with the token''s in constant time, unless tokens.wrong_codes of the row at this place has come to so many guesses; if it differs, adds one to that, in place and on disk when it returns, whatever becomes of the transaction. ok, wrong_code, or locked if there is no guess left. Nothing can fail or be cancelled between comparing and counting. The caller holds the row locked. Errors: XX000 when the token is not there.';
 
 CREATE FUNCTION @extschema@._create_key_file() RETURNS void
     LANGUAGE c VOLATILE

@@ -22,7 +22,8 @@ CREATE TABLE @extschema@.accounts (
     -- Both keys are over lower-case text, so ON CONFLICT (email) finds any spelling.
     CONSTRAINT accounts_email_key UNIQUE (email),
     CONSTRAINT accounts_login_key UNIQUE (login)
-);
+    -- Room for the version that is active: it stays in its page, and no index is told of it.
+) WITH (fillfactor = 80);
 COMMENT ON TABLE @extschema@.accounts IS
     'One row a person. INSERT (email, login) and an activation mail is on its way at COMMIT.';
 COMMENT ON COLUMN @extschema@.accounts.email IS

@@ -22,7 +22,8 @@ CREATE TABLE @extschema@.tokens (
     CONSTRAINT tokens_pkey PRIMARY KEY (id),
     CONSTRAINT tokens_secret_key UNIQUE (secret),
     CONSTRAINT tokens_account_fkey FOREIGN KEY (account) REFERENCES @extschema@.accounts (id) ON DELETE CASCADE
-);
+    -- Room for the version that is used up: it stays in its page, and no index is told of it.
+) WITH (fillfactor = 80);
 COMMENT ON TABLE @extschema@.tokens IS
     'One row a link. A new token is mailed at COMMIT; set consumed_at to use it up.';
 COMMENT ON COLUMN @extschema@.tokens.action IS 'activation for provisioned accounts, password_recovery for active ones.';

@@ -12,6 +12,15 @@ CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS 
     SET enable_seqscan = off
 AS $$
 BEGIN
+    -- Most of it has been sent when its token ends, and an UPDATE that finds nothing costs more than a look.
+    IF NOT EXISTS (
+        SELECT
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.token = ANY (ended)
+    ) THEN
+        RETURN;
+    END IF;
     -- What somebody is claiming at this moment, or has claimed, is passed by: it may go out, with a link that
     -- is dead; if it comes back instead, the next claim judges it again. Nobody waits for a sender's open
     -- transaction.
@@ -60,7 +69,14 @@ $$;
 COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
     'Internal. Ends the open tokens of these accounts, and the mail that carries them. The caller holds the accounts locked.';
 
+-- Most changes of an account end nothing, which is seen without a statement.
 CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_accounts_revoke_tokens_wrapper';
+COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
+    'Internal. Has _revoke_tokens_of_changed do its work if an account was suspended or got another address. Errors: 39P01 on another table.';
+
+CREATE FUNCTION @extschema@._revoke_tokens_of_changed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -79,8 +95,8 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
-    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in somebody else''s mailbox, or in the wrong hands.';
+COMMENT ON FUNCTION @extschema@._revoke_tokens_of_changed() IS
+    'Internal. The part of _accounts_revoke_tokens that takes statements: ends the open tokens of accounts that are suspended or get another address: their links are in somebody else''s mailbox, or in the wrong hands.';
 
 CREATE TRIGGER accounts_revoke_tokens
     AFTER UPDATE ON @extschema@.accounts
@@ -92,6 +108,7 @@ CREATE TRIGGER accounts_revoke_tokens
 -- of them failed. Who is eligible is as in _handout.
 CREATE VIEW @extschema@._links AS
 SELECT
+    t.ctid AS place,
     t.id AS token,
     t.account,
     t.action,
@@ -103,10 +120,11 @@ SELECT
         WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
         ELSE 'active'::@extschema@.account_status
     END AS eligible,
-    -- Five guesses at one of 100,000 codes.
+    -- Five guesses at one of 100,000 codes; as in mailroom_redeem.
     t.wrong_codes >= 5 AS locked
-FROM @extschema@.tokens t
-JOIN @extschema@.accounts a ON a.id = t.account;
+-- Who locks rows of the view locks them in this order.
+FROM @extschema@.accounts a
+JOIN @extschema@.tokens t ON t.account = a.id;
 COMMENT ON VIEW @extschema@._links IS
     'Internal. Tokens as redeeming sees them; eligible: the account may use it; locked: too many wrong codes.';
 
@@ -120,46 +138,35 @@ CREATE FUNCTION @extschema@._judge_link(
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_sort = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()));
-    judged record;
+    wanted CONSTANT bytea := @extschema@._token_secret(link);
+    next record;
+    genuine boolean;
 BEGIN
-    SELECT v.token, v.account, v.action, v.code, v.locked
-    INTO judged
-    FROM (
-        SELECT
-            n.*,
-            n.secret = s.secret AS found,
-            -- The MAC of a recovery covers its code, so the one that was mailed is put in.
-            @extschema@._verify(link, coalesce(n.action::text, 'activation'), n.code::text) AS genuine
-        FROM (SELECT @extschema@._token_secret(link) OFFSET 0) s (secret)
-        -- The next row there is, so that an unknown token takes the same reading and the same verifying as
-        -- one that is known and forged, used or expired.
-        LEFT JOIN LATERAL (
-            SELECT l.*
-            FROM @extschema@._links l
-            WHERE l.secret >= s.secret
-            ORDER BY l.secret
-            LIMIT 1
-        ) n ON true
-        OFFSET 0
-    ) v
-    WHERE v.genuine
-      AND v.found
-      AND v.unused
-      AND v.eligible
-      AND v.expires_at > stamp;
-    token := judged.token;
-    account := judged.account;
-    action := judged.action;
-    code := judged.code;
-    locked := judged.locked;
+    -- The next row there is, so that an unknown token takes the same reading and the same verifying as one that is
+    -- known and forged, used or expired. The callers see to the plan.
+    SELECT l.*
+    INTO next
+    FROM @extschema@._links l
+    WHERE l.secret >= wanted
+    ORDER BY l.secret
+    LIMIT 1;
+    -- The MAC of a recovery covers its code, so the one that was mailed is put in.
+    genuine := @extschema@._verify(link, coalesce(next.action::text, 'activation'), next.code::text);
+    IF genuine
+        AND next.secret = wanted
+        AND next.unused
+        AND next.eligible
+        AND next.expires_at > stamp
+    THEN
+        token := next.token;
+        account := next.account;
+        action := next.action;
+        code := next.code;
+        locked := next.locked;
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
@@ -168,11 +175,16 @@ COMMENT ON FUNCTION @extschema@._judge_link(text) IS
 CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     judged record;
 BEGIN
-    SELECT j.* INTO judged FROM @extschema@._judge_link(token) j;
+    judged := @extschema@._judge_link(token);
     action := judged.action;
     outcome := CASE
         WHEN judged.token IS NULL THEN 'invalid'
@@ -195,18 +207,20 @@ CREATE FUNCTION @extschema@.mailroom_redeem(
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET enable_sort = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     given CONSTANT text := nullif(code, '');
     judged record;
-    locked boolean;
     place tid;
     ended bigint[];
 BEGIN
     outcome := 'invalid';
-    SELECT j.* INTO judged FROM @extschema@._judge_link(token) j;
+    judged := @extschema@._judge_link(token);
     IF judged.token IS NULL THEN
         RETURN;
     END IF;
@@ -216,37 +230,25 @@ BEGIN
         RETURN;
     END IF;
 
-    -- One at a time from here on. What was seen before the lock may be so no longer; nobody but holders of
-    -- this lock counts codes.
-    PERFORM FROM @extschema@.accounts a WHERE a.id = judged.account FOR NO KEY UPDATE;
-    -- All that may fail or be cancelled comes before the code is looked at, right or wrong: whoever could tell the two
-    -- by how a call fails would guess without being counted.
-    IF judged.action = 'password_recovery' THEN
-        SELECT t.ctid INTO place
-        FROM @extschema@.tokens t
-        WHERE t.id = judged.token
-        FOR NO KEY UPDATE;
-    END IF;
-    SELECT l.locked INTO locked
+    -- One at a time from here on, the account's row being locked first; what was seen before may be so no longer.
+    SELECT l.place
+    INTO place
     FROM @extschema@._links l
     WHERE l.token = judged.token
       AND l.unused
       AND l.eligible
-      AND l.expires_at > extract(epoch FROM clock_timestamp());
+      AND l.expires_at > extract(epoch FROM clock_timestamp())
+    FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     action := judged.action;
     IF judged.action = 'password_recovery' THEN
-        IF locked THEN
-            outcome := 'locked';
-            RETURN;
-        END IF;
-        IF @extschema@._try_code(place, judged.token, judged.code, given) IS NOT TRUE THEN
-            SELECT CASE WHEN l.locked THEN 'locked' ELSE 'wrong_code' END
-            INTO outcome
-            FROM @extschema@._links l
-            WHERE l.token = judged.token;
+        -- All that may fail or be cancelled comes before the code is looked at, right or wrong: whoever could tell the
+        -- two by how a call fails would guess without being counted. How many guesses are left is seen under the same
+        -- lock, since others may have guessed while this session waited.
+        outcome := @extschema@._try_code(place, judged.token, judged.code, given, 5::smallint);
+        IF outcome <> 'ok' THEN
             RETURN;
         END IF;
     END IF;
@@ -265,11 +267,6 @@ BEGIN
     )
     SELECT array_agg(c.id) INTO ended FROM closed c;
     PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked'::text);
-    -- Somebody who writes tokens by hand was faster.
-    IF judged.token <> ALL (coalesce(ended, '{}')) THEN
-        action := NULL;
-        RETURN;
-    END IF;
     outcome := 'ok';
     account := judged.account;
 END;

@@ -321,7 +321,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.request
 GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
     TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
-GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates, @extschema@._links TO mailroom_definer;
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_definer;
+-- UPDATE of a place is not possible: it allows the rows to be locked.
+GRANT SELECT, UPDATE (place) ON @extschema@._links TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
@@ -339,7 +341,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._judge_link(text),
     @extschema@._token_secret(text),
     @extschema@._verify(text, text, text),
-    @extschema@._try_code(tid, bigint, text, text),
+    @extschema@._try_code(tid, bigint, text, text, smallint),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
     @extschema@._request_interval(),

@@ -1,5 +1,5 @@
-//! The trigger that every row of `accounts` passes on its way in: email and login in lower case, the rules
-//! that both must meet, and the times of a change of status.
+//! The triggers of `accounts`: what every row passes on its way in (email and login in lower case, the rules that
+//! both must meet, the times of a change of status), and whether a change ends the open tokens.
 
 use std::ffi::CStr;
 
@@ -8,11 +8,13 @@ use pgrx::prelude::*;
 
 use crate::rules::{Check, email_problem, is_plain_lower_case, login_problem};
 use crate::trigger::{
-    Answer, Column, Kind, NewRow, VERSION_1, Violation, bytes, characters, is_label,
+    Answer, Changes, Column, Kind, NewRow, VERSION_1, Violation, bytes, characters, hand_on,
+    is_label,
 };
 use crate::{restore, server};
 
 const FUNCTION: &str = "_accounts_normalise";
+const REVOKE: &str = "_accounts_revoke_tokens";
 
 /// Puts one column into lower case; returns the rule that it breaks. Null is for NOT NULL to refuse.
 fn normalise_column(
@@ -144,5 +146,55 @@ unsafe extern "C-unwind" fn _accounts_normalise_wrapper(
 
 #[unsafe(no_mangle)]
 extern "C" fn pg_finfo__accounts_normalise_wrapper() -> &'static pg_sys::Pg_finfo_record {
+    &VERSION_1
+}
+
+/// Whether tokens may have to end: an account was suspended, has another address, or is not the one it was.
+fn may_end_tokens(changes: &Changes) -> Result<bool, ErrorReport> {
+    let id = changes.column(c"id", Kind::BigInt, REVOKE)?;
+    let email = changes.column(c"email", Kind::Text, REVOKE)?;
+    let status = changes.column(c"status", Kind::Enum, REVOKE)?;
+    Ok(changes.any(|old, new| {
+        let email = (old.get(email), new.get(email));
+        // SAFETY: both are texts.
+        let moves = match &email {
+            (Some(old), Some(new)) => unsafe { bytes(old) != bytes(new) },
+            _ => true,
+        };
+        let is_suspended = old.get(status) != new.get(status)
+            && new
+                .get(status)
+                .is_some_and(|value| is_label(value, c"suspended"));
+        moves || is_suspended || old.get(id) != new.get(id)
+    }))
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn may_end_tokens_guarded(fcinfo: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: what the server called with.
+    let outcome =
+        unsafe { Changes::of(fcinfo, REVOKE) }.and_then(|changes| may_end_tokens(&changes));
+    outcome.unwrap_or_else(|misused| {
+        misused.report(PgLogLevel::ERROR);
+        false
+    })
+}
+
+/// `_accounts_revoke_tokens()` of `70_redeem.sql`.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _accounts_revoke_tokens_wrapper(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    // SAFETY: the server's own argument is handed on; this frame owns nothing.
+    unsafe {
+        if may_end_tokens_guarded(fcinfo) {
+            hand_on(fcinfo, c"_revoke_tokens_of_changed");
+        }
+    }
+    pg_sys::Datum::null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo__accounts_revoke_tokens_wrapper() -> &'static pg_sys::Pg_finfo_record {
     &VERSION_1
 }

@@ -32,8 +32,10 @@ const LP_NORMAL: u32 = 1;
 /// What came of a code.
 enum Judged {
     Right,
-    /// Counted; where in the WAL that is.
-    Wrong(pg_sys::XLogRecPtr),
+    /// Counted: so many now; where in the WAL that is.
+    Wrong(i16, pg_sys::XLogRecPtr),
+    /// Not looked at.
+    Locked,
 }
 
 #[pg_extern(sql = false)]
@@ -42,8 +44,9 @@ fn _try_code(
     token: i64,
     code: Text<'_>,
     given: Text<'_>,
+    guesses: i16,
     fcinfo: pg_sys::FunctionCallInfo,
-) -> Result<bool, ErrorReport> {
+) -> Result<&'static str, ErrorReport> {
     let codes = signing::code(code).zip(signing::code(given));
     let is_right = || codes.is_some_and(|(code, given)| code.is(given));
     // SAFETY: the server passes the call's own data. The relation is open and locked until the end of the
@@ -56,18 +59,23 @@ fn _try_code(
             return Err(gone());
         }
         let relation = pg_sys::table_open(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE);
-        let judged = judge(relation, place, token, column, is_right);
+        let judged = judge(relation, place, token, column, guesses, is_right);
         pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
         judged
     };
     match judged {
         None => Err(gone()),
-        Some(Judged::Right) => Ok(true),
-        Some(Judged::Wrong(position)) => {
+        Some(Judged::Right) => Ok("ok"),
+        Some(Judged::Locked) => Ok("locked"),
+        Some(Judged::Wrong(wrong, position)) => {
             // A crash must not take back what the caller is about to be told.
             // SAFETY: a position that was just written.
             unsafe { pg_sys::XLogFlush(position) };
-            Ok(false)
+            Ok(if wrong < guesses {
+                "wrong_code"
+            } else {
+                "locked"
+            })
         }
     }
 }
@@ -80,8 +88,8 @@ fn gone() -> ErrorReport {
     )
 }
 
-/// Asks whether the code is right, and adds one to the count of the token at `place` if it is not. `None`, without
-/// asking, when another tuple, or none, is there.
+/// Asks whether the code is right, and adds one to the count of the token at `place` if it is not; asks nothing once
+/// the count has come to `guesses`. `None` when another tuple, or none, is there.
 ///
 /// # Safety
 /// `relation` is open, and `column` is one of its columns. `is_right` calls nothing of the server's.
@@ -90,6 +98,7 @@ unsafe fn judge(
     place: pg_sys::ItemPointerData,
     token: i64,
     column: pg_sys::AttrNumber,
+    guesses: i16,
     is_right: impl FnOnce() -> bool,
 ) -> Option<Judged> {
     let block = u32::from(place.ip_blkid.bi_hi) << 16 | u32::from(place.ip_blkid.bi_lo);
@@ -108,19 +117,18 @@ unsafe fn judge(
         pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
         let record = pg_sys::GenericXLogStart(relation);
         let page = pg_sys::GenericXLogRegisterBuffer(record, buffer, 0);
-        let judged = match find(page, place.ip_posid, token, (*relation).rd_att, column) {
-            Some(_) if is_right() => {
-                pg_sys::GenericXLogAbort(record);
-                Some(Judged::Right)
+        let count = find(page, place.ip_posid, token, (*relation).rd_att, column);
+        let judged = match count.map(|count| (count, count.read_unaligned())) {
+            Some((count, wrong)) if wrong < guesses && !is_right() => {
+                count.write_unaligned(wrong + 1);
+                Some(Judged::Wrong(wrong + 1, pg_sys::GenericXLogFinish(record)))
             }
-            Some(count) => {
-                let wrong = count.read_unaligned();
-                count.write_unaligned(wrong.saturating_add(1));
-                Some(Judged::Wrong(pg_sys::GenericXLogFinish(record)))
-            }
-            None => {
+            seen => {
                 pg_sys::GenericXLogAbort(record);
-                None
+                seen.map(|(_, wrong)| match wrong < guesses {
+                    true => Judged::Right,
+                    false => Judged::Locked,
+                })
             }
         };
         pg_sys::UnlockReleaseBuffer(buffer);

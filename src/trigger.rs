@@ -25,7 +25,7 @@ mod store;
 pub mod way;
 
 pub use row::{Answer, NewRow, Violation};
-pub use rows::NewRows;
+pub use rows::{Changes, NewRows};
 pub use statement::Statement;
 
 /// A column of the row, of a type that was looked at.

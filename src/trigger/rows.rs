@@ -1,11 +1,12 @@
-//! AFTER triggers for each statement: the rows that it stored.
+//! AFTER triggers for each statement: the rows that it stored or changed.
 
 use std::ffi::CStr;
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::trigger_support::{
-    called_as_trigger, trigger_fired_after, trigger_fired_by_insert, trigger_fired_for_statement,
+    called_as_trigger, trigger_fired_after, trigger_fired_by_insert, trigger_fired_by_update,
+    trigger_fired_for_statement,
 };
 
 use super::{Column, Kind, misused};
@@ -33,23 +34,17 @@ impl NewRows {
         fcinfo: pg_sys::FunctionCallInfo,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
-        // SAFETY: the node's tag says that it is the data of a trigger's call, whose parts the server has
-        // filled in for the event that it names.
-        unsafe {
-            if called_as_trigger(fcinfo) {
-                let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
-                let event = data.tg_event;
-                if trigger_fired_for_statement(event)
-                    && trigger_fired_after(event)
-                    && trigger_fired_by_insert(event)
-                    && !data.tg_newtable.is_null()
-                {
-                    return Ok(Self {
-                        relation: data.tg_relation,
-                        rows: data.tg_newtable,
-                    });
-                }
-            }
+        // SAFETY: by the caller's word.
+        let data = unsafe { after_statement(fcinfo) };
+        if let Some(data) = data
+            // SAFETY: reads a number.
+            && unsafe { trigger_fired_by_insert(data.tg_event) }
+            && !data.tg_newtable.is_null()
+        {
+            return Ok(Self {
+                relation: data.tg_relation,
+                rows: data.tg_newtable,
+            });
         }
         Err(misused(
             function,
@@ -86,21 +81,144 @@ impl NewRows {
 
     /// Shows each row, from the first to the last.
     pub fn for_each(&self, mut see: impl FnMut(&Stored)) {
-        // SAFETY: the table has rows of the relation, and may be read any number of times. Each row is looked
-        // at before the next one takes its place in the slot, which is dropped at the end; in case of an error
-        // the server does that.
+        // SAFETY: the table has rows of the relation.
+        let mut rows = unsafe { Reading::begin(self.relation, self.rows) };
+        while let Some(row) = rows.next() {
+            see(row);
+        }
+    }
+}
+
+/// The rows of an UPDATE, as they were and as they are.
+pub struct Changes {
+    relation: pg_sys::Relation,
+    old: *mut pg_sys::Tuplestorestate,
+    new: *mut pg_sys::Tuplestorestate,
+}
+
+impl Changes {
+    /// The rows that a trigger function was called for.
+    ///
+    /// # Errors
+    /// 39P01 when it was not called as an AFTER trigger, for each statement, of UPDATE, with both transition tables.
+    ///
+    /// # Safety
+    /// As of [`NewRows::of`].
+    pub unsafe fn of(
+        fcinfo: pg_sys::FunctionCallInfo,
+        function: &'static str,
+    ) -> Result<Self, ErrorReport> {
+        // SAFETY: by the caller's word.
+        let data = unsafe { after_statement(fcinfo) };
+        if let Some(data) = data
+            // SAFETY: reads a number.
+            && unsafe { trigger_fired_by_update(data.tg_event) }
+            && !data.tg_oldtable.is_null()
+            && !data.tg_newtable.is_null()
+        {
+            return Ok(Self {
+                relation: data.tg_relation,
+                old: data.tg_oldtable,
+                new: data.tg_newtable,
+            });
+        }
+        Err(misused(
+            function,
+            "It was not called as an AFTER trigger, FOR EACH STATEMENT, of UPDATE, REFERENCING OLD TABLE and NEW TABLE."
+                .to_owned(),
+        ))
+    }
+
+    /// As [`Column::of`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn column(
+        &self,
+        name: &CStr,
+        kind: Kind,
+        function: &'static str,
+    ) -> Result<Column, ErrorReport> {
+        // SAFETY: the relation is open.
+        unsafe { Column::of((*self.relation).rd_att, name, kind, function) }
+    }
+
+    /// Whether this holds of any row, as it was and as it is. The server keeps the two tables in the same order.
+    pub fn any(&self, mut holds: impl FnMut(&Stored, &Stored) -> bool) -> bool {
+        // SAFETY: the tables have rows of the relation.
+        let (mut old, mut new) = unsafe {
+            (
+                Reading::begin(self.relation, self.old),
+                Reading::begin(self.relation, self.new),
+            )
+        };
+        while let (Some(old), Some(new)) = (old.next(), new.next()) {
+            if holds(old, new) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// What a trigger function was called with, if it was as an AFTER trigger for each statement.
+///
+/// # Safety
+/// As of [`NewRows::of`].
+unsafe fn after_statement<'call>(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<&'call pg_sys::TriggerData> {
+    // SAFETY: the node's tag says that it is the data of a trigger's call, whose parts the server has filled in for
+    // the event that it names.
+    unsafe {
+        if !called_as_trigger(fcinfo) {
+            return None;
+        }
+        let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
+        let is_such =
+            trigger_fired_for_statement(data.tg_event) && trigger_fired_after(data.tg_event);
+        is_such.then_some(data)
+    }
+}
+
+/// A transition table that is being read. Its slot goes with it; in case of an error the server drops that.
+struct Reading {
+    rows: *mut pg_sys::Tuplestorestate,
+    row: Stored,
+}
+
+impl Reading {
+    /// # Safety
+    /// The table has rows of the relation, and both are there for as long as this.
+    unsafe fn begin(relation: pg_sys::Relation, rows: *mut pg_sys::Tuplestorestate) -> Self {
+        // SAFETY: by the caller's word; a transition table may be read any number of times.
         unsafe {
+            pg_sys::tuplestore_select_read_pointer(rows, 0);
+            pg_sys::tuplestore_rescan(rows);
             let slot = pg_sys::MakeSingleTupleTableSlot(
-                (*self.relation).rd_att,
+                (*relation).rd_att,
                 &raw const pg_sys::TTSOpsMinimalTuple,
             );
-            pg_sys::tuplestore_select_read_pointer(self.rows, 0);
-            pg_sys::tuplestore_rescan(self.rows);
-            while pg_sys::tuplestore_gettupleslot(self.rows, true, false, slot) {
-                see(&Stored { slot });
+            Self {
+                rows,
+                row: Stored { slot },
             }
-            pg_sys::ExecDropSingleTupleTableSlot(slot);
         }
+    }
+
+    /// The next row, in the place of the one before.
+    fn next(&mut self) -> Option<&Stored> {
+        // SAFETY: the slot is for rows of this table.
+        let found =
+            unsafe { pg_sys::tuplestore_gettupleslot(self.rows, true, false, self.row.slot) };
+        found.then_some(&self.row)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // SAFETY: made in `begin`, and nobody has it any more.
+        unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.row.slot) };
     }
 }
 

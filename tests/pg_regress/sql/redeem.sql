@@ -96,11 +96,11 @@ VACUUM FULL tokens;
 SELECT outcome FROM mailroom_redeem(link(:t), wrong(:t));
 SELECT wrong_codes FROM tokens WHERE id = :t;
 -- No other row can be meant.
-SELECT _try_code('(0,1)', 0, '12345', '12345');
-SELECT _try_code('(0,4000)', :t, '12345', '12345');
+SELECT _try_code('(0,1)', 0, '12345', '12345', 5::smallint);
+SELECT _try_code('(0,4000)', :t, '12345', '12345', 5::smallint);
 SELECT pg_relation_size('tokens') AS size \gset
-SELECT _try_code('(4000,1)', :t, '12345', '12345');
-SELECT _try_code('(4294967295,1)', :t, '12345', '12345');
+SELECT _try_code('(4000,1)', :t, '12345', '12345', 5::smallint);
+SELECT _try_code('(4294967295,1)', :t, '12345', '12345', 5::smallint);
 SELECT pg_relation_size('tokens') = :size AS as_before;
 
 -- All that is no good looks the same: nothing but 'invalid'.
@@ -211,7 +211,7 @@ SELECT * FROM mailroom_peek(:'link');
 SELECT * FROM mailroom_redeem(:'link');
 SELECT * FROM _judge_link(:'link');
 SELECT _token_secret(:'link');
-SELECT _try_code('(0,1)', 1, '12345', '12345');
+SELECT _try_code('(0,1)', 1, '12345', '12345', 5::smallint);
 RESET ROLE;
 -- A sender and a monitor may not.
 SET ROLE mailroom_sender;

@@ -64,6 +64,12 @@ SELECT pg_temp.refusal('UPDATE no_columns SET id = 3');
 DROP TRIGGER t ON no_columns;
 CREATE TRIGGER t AFTER INSERT ON no_columns REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_issue_activation();
 SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
+DROP TRIGGER t ON no_columns;
+CREATE TRIGGER t AFTER UPDATE ON no_columns REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_revoke_tokens();
+SELECT pg_temp.refusal('UPDATE no_columns SET id = 3');
+DROP TRIGGER t ON no_columns;
+CREATE TRIGGER t AFTER UPDATE ON no_columns REFERENCING OLD TABLE AS old_accounts NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_revoke_tokens();
+SELECT pg_temp.refusal('UPDATE no_columns SET id = 3');
 DROP TABLE no_columns;
 -- Columns of the right names and the wrong types: read as what they are not, they would be addresses.
 CREATE TABLE wrong_types (id integer, email integer, login bytea, status integer, secret text, code integer);
