@@ -1,8 +1,10 @@
-//! Delivery over HTTP to a receiver on this machine: how fast, what slow answers cost, how long transactions are
-//! open, and whether memory grows.
+//! Delivery over HTTP to a receiver on this machine: how fast, what slow answers cost, and how long transactions are
+//! open.
 //!
-//! The receiver is a program of ours, a thread a connection, on the same cores. What it can take at all is shown
-//! by the bare client: the library's own, sending what the worker sent, with no database behind it.
+//! The receiver is a program of ours, a thread a connection, on the same cores. What the database costs is shown by
+//! the library's own sending thread, fed with the same mails from memory: it writes, signs and sends the same
+//! requests, and judges the answers. What all but HTTP costs is shown by the library's own HTTP client, sending one of
+//! the requests again and again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +12,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::value::RawValue;
 
 use crate::cluster::{Cluster, PATIENCE};
+use crate::delivery::credentials::Credentials;
+use crate::delivery::engine::{Engine, Letter, Outcome, Parcel, Setup};
 use crate::delivery::guard::Networks;
 use crate::delivery::http::{Client, Conduct};
-use crate::delivery::providers::Request;
+use crate::delivery::message::Message;
+use crate::delivery::providers::{self, Request, Verdict};
 use crate::ground;
 use crate::plan::Effort;
-use crate::post::Post;
+use crate::post::{Post, SECRET};
 use crate::receiver::{self, Reaction, Receiver, status};
 use crate::table::{Row, Target, Unit};
 
 const CONCURRENCY: usize = 64;
+/// So many mails are with the sending thread, as the worker has it.
+const AHEAD: i64 = 2_048;
 const LATENCY: Duration = Duration::from_millis(50);
 
 /// The rows of delivery.
@@ -31,8 +39,15 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         Unit::PerSecond,
     )
     .aiming_at(Some(Target::RatioAtLeast(1.0)));
-    let mut bare = Row::new("webhook: worker / bare client", Unit::PerSecond)
-        .aiming_at(Some(Target::RatioAtLeast(0.5)));
+    let mut alone = Row::new(
+        "webhook: worker / its sending thread with no database behind it",
+        Unit::PerSecond,
+    )
+    .aiming_at(Some(Target::RatioAtLeast(0.5)));
+    let mut bare = Row::new(
+        "webhook: worker / its HTTP client with one request again and again",
+        Unit::PerSecond,
+    );
     let mut slow = Row::new(
         "answers after 50 ms: worker / concurrency by latency",
         Unit::PerSecond,
@@ -49,6 +64,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     for _ in 0..effort.of(3, 1) {
         let with = deliver(count, count, |_| status(200));
         rate.add(with.rate, 5_000.0);
+        alone.add(with.rate, send_alone(count));
         bare.add(with.rate, send_bare(count, with.request));
         longest.add(with.longest, 100.0);
         let late = deliver(count / 5, count / 5, |_| Reaction::Late(LATENCY, 200));
@@ -63,7 +79,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         });
         dead.add(some.rate, with.rate);
     }
-    vec![rate, bare, slow, dead, longest, memory(effort)]
+    vec![rate, alone, bare, slow, dead, longest]
 }
 
 /// What one run came to.
@@ -77,7 +93,7 @@ struct Run {
 }
 
 /// A database whose worker delivers to this receiver, and waits.
-fn start(receiver: &Receiver) -> Post {
+pub fn start(receiver: &Receiver) -> Post {
     let mut settings = ground::SETTINGS.to_vec();
     settings.push("mailroom.http_timeout = '10s'");
     let mut post = Post::start(receiver, &settings);
@@ -125,6 +141,87 @@ fn deliver(
     }
 }
 
+/// The same mails, sent by the worker's own thread.
+fn send_alone(count: i64) -> f64 {
+    let receiver = Receiver::start(|_| status(200));
+    let credentials = Credentials::parse(SECRET.as_bytes()).ok().unwrap();
+    let provider = providers::choose("webhook", &receiver.endpoint(), "", &credentials).unwrap();
+    let setup = Setup {
+        provider: provider.into(),
+        conduct: conduct(),
+        slots: (CONCURRENCY, 0),
+    };
+    let mut engine = Engine::start(setup, |body| Ok(std::thread::spawn(body))).unwrap();
+    let (mut handed, mut sent) = (0, 0);
+    let begin = Instant::now();
+    while sent < count {
+        while handed < count && handed - sent < AHEAD {
+            handed += 1;
+            engine.send(parcel(handed));
+        }
+        engine.ring_at(512.min(handed - sent) as usize);
+        let mut bell = libc::pollfd {
+            fd: engine.bell(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, which is open for as long as the engine is there.
+        unsafe { libc::poll(&raw mut bell, 1, 20) };
+        for report in engine.reports() {
+            assert!(
+                matches!(&report.outcome, Outcome::Answered(of) if matches!(of[..], [Verdict::Sent { .. }])),
+                "{report:?}"
+            );
+            sent += 1;
+        }
+    }
+    count as f64 / begin.elapsed().as_secs_f64()
+}
+
+/// A mail as [`Post::load`] makes them.
+fn parcel(number: i64) -> Parcel {
+    let message = Message {
+        id: number,
+        message_id: format!("00000000-0000-4000-8000-{number:012x}"),
+        kind: "own".to_owned(),
+        recipients: vec!["a@example.com".to_owned()],
+        cc: Vec::new(),
+        bcc: Vec::new(),
+        subject: format!("Hello {number}"),
+        body_text: Some("Text".to_owned()),
+        body_html: None,
+        data: RawValue::from_string("{}".to_owned()).unwrap(),
+        attempts: 0,
+        created_at: 1_800_000_000,
+    };
+    Parcel {
+        letters: vec![Letter {
+            message,
+            expires_at: None,
+            size: 100,
+        }],
+        turn: 1,
+        tries: 0,
+    }
+}
+
+/// Loopback may be dialled, in clear.
+fn conduct() -> Conduct {
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .unwrap()
+    .with_root_certificates(rustls::RootCertStore::empty())
+    .with_no_client_auth();
+    Conduct {
+        networks: Networks::parse("127.0.0.1").unwrap(),
+        tls,
+        timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+    }
+}
+
 /// The same client and the same request, again and again.
 fn send_bare(count: i64, like: receiver::Request) -> f64 {
     let receiver = Receiver::start(|_| status(200));
@@ -143,20 +240,8 @@ fn send_bare(count: i64, like: receiver::Request) -> f64 {
         .enable_all()
         .build()
         .unwrap();
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .unwrap()
-    .with_root_certificates(rustls::RootCertStore::empty())
-    .with_no_client_auth();
     let seconds = runtime.block_on(async {
-        let client = Arc::new(Client::new(Conduct {
-            networks: Networks::parse("127.0.0.1").unwrap(),
-            tls,
-            timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(5),
-        }));
+        let client = Arc::new(Client::new(conduct()));
         let left = Arc::new(std::sync::atomic::AtomicI64::new(count));
         let begin = Instant::now();
         let senders: Vec<_> = (0..CONCURRENCY)
@@ -216,41 +301,4 @@ impl Transactions {
         self.stop.store(true, Ordering::Release);
         self.thread.join().unwrap()
     }
-}
-
-/// The worker's memory after a hundredth of the mails, and after all of them.
-fn memory(effort: Effort) -> Row {
-    let few = effort.of(10_000, 500);
-    let mut row = Row::new(
-        format!(
-            "the worker's memory after {} mails / after {few}",
-            100 * few
-        ),
-        Unit::Kilobytes,
-    )
-    .aiming_at(Some(Target::RatioAtMost(1.2)));
-    let receiver = Receiver::start(|_| status(200));
-    let mut post = start(&receiver);
-    post.client
-        .batch_execute("SELECT mailroom_resume()")
-        .unwrap();
-    let mut sent = 0;
-    let mut deliver = |post: &mut Post, count: i64| {
-        post.load(count);
-        sent += count;
-        while (receiver.count() as i64) < sent {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        post.wait_for("state = 'sent'", count);
-        for tidy in ["DELETE FROM outbox WHERE state = 'sent'", "VACUUM outbox"] {
-            post.client.batch_execute(tidy).unwrap();
-        }
-    };
-    deliver(&mut post, few);
-    let early = post.worker_memory("VmRSS");
-    for _ in 1..100 {
-        deliver(&mut post, few);
-    }
-    row.add(post.worker_memory("VmRSS") as f64, early as f64);
-    row
 }
