@@ -12,15 +12,6 @@ CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS 
     SET enable_seqscan = off
 AS $$
 BEGIN
-    -- Most of it has been sent when its token ends, and an UPDATE that finds nothing costs more than a look.
-    IF NOT EXISTS (
-        SELECT
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.token = ANY (ended)
-    ) THEN
-        RETURN;
-    END IF;
     -- What somebody is claiming at this moment, or has claimed, is passed by: it may go out, with a link that
     -- is dead; if it comes back instead, the next claim judges it again. Nobody waits for a sender's open
     -- transaction.
@@ -265,8 +256,14 @@ BEGIN
           AND (t.id = judged.token OR t.expires_at > stamp)
         RETURNING t.id
     )
-    SELECT array_agg(c.id) INTO ended FROM closed c;
-    PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked'::text);
+    -- Most mail has been sent when its link comes back.
+    SELECT array_agg(c.id)
+    INTO ended
+    FROM closed c
+    WHERE EXISTS (SELECT FROM @extschema@.outbox o WHERE o.token = c.id AND o.state = 'scheduled');
+    IF ended IS NOT NULL THEN
+        PERFORM @extschema@._withdraw_mail(ended, 'token was used or revoked'::text);
+    END IF;
     outcome := 'ok';
     account := judged.account;
 END;

@@ -1,6 +1,5 @@
 -- As many accounts, each with an open link of this action; the queue is not what is measured.
 DROP TABLE IF EXISTS links;
-DROP SEQUENCE IF EXISTS turn;
 TRUNCATE accounts CASCADE;
 INSERT INTO accounts (email, login, status)
 SELECT i || '@example.com', i, CASE '$action' WHEN 'activation' THEN 'provisioned' ELSE 'active' END::account_status
@@ -12,6 +11,5 @@ CREATE TABLE links AS
 SELECT row_number() OVER (ORDER BY hashint8(id)) AS n, secret, code, mailroom_sign(action, secret, code) AS link
 FROM tokens;
 ALTER TABLE links ADD PRIMARY KEY (n);
-CREATE SEQUENCE turn CACHE 1;
 VACUUM (ANALYZE) accounts, tokens, links;
 CHECKPOINT;

@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 
 /// A run of pgbench.
 pub struct Load<'a> {
-    /// The script, see pgbench's manual.
+    /// The script, see pgbench's manual. `turn` is 0 at the start in each client, for it to count in.
     pub script: &'a str,
     /// How many connections.
     pub clients: u32,
@@ -23,7 +23,7 @@ impl Load<'_> {
         let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let mut command = cluster.program("pgbench");
         command
-            .args(["--no-vacuum", "--protocol=prepared"])
+            .args(["--no-vacuum", "--protocol=prepared", "--define=turn=0"])
             .arg(format!("--client={}", self.clients))
             .arg(format!("--jobs={}", threads.min(self.clients)))
             .arg(format!("--time={}", self.seconds))

@@ -26,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// So many times the usual is not usual any more.
 const UNUSUAL: u32 = 4;
 /// The least that counts as waiting: below that, it may as well be us who are busy.
-const LEAST: Duration = Duration::from_millis(20);
+const LEAST: Duration = Duration::from_millis(10);
 /// So many answers let one request leave its slot early.
 const PRICE: u32 = 8;
 /// So many may leave early at once, each for its share of answers.

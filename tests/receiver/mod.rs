@@ -205,7 +205,8 @@ fn answer(
             return false;
         }
         Reaction::Hang => {
-            // Until the client closes.
+            // Until the client closes. There may be many that hang, and each look costs.
+            let _ = writer.set_read_timeout(Some(Duration::from_secs(1)));
             let mut byte = [0];
             while !shared.stopped.load(Ordering::Acquire) {
                 match reader.read(&mut byte) {
