@@ -74,12 +74,26 @@ impl Dispatcher {
     /// Sends out as many carriers as there are slots and parcels for; returns when to look again.
     fn send_out(&self) -> Option<Time> {
         let mut papers = self.desk.papers();
-        papers.slots.age(self.desk.now());
-        while let Some(flight) = self.desk.take_off(&mut papers) {
-            tokio::spawn(Arc::clone(&self.desk).carry(flight));
+        let before = papers.slots.slow();
+        let wake = loop {
+            // May make room.
+            let wake = papers.slots.age(self.desk.now());
+            let mut is_done = true;
+            while let Some(flight) = self.desk.take_off(&mut papers) {
+                is_done = false;
+                tokio::spawn(Arc::clone(&self.desk).carry(flight));
+            }
+            if is_done {
+                break wake;
+            }
+        };
+        let slow = papers.slots.slow();
+        self.desk.shared.set_slow(slow);
+        if slow > before && papers.queue.is_empty() {
+            // The worker may hand over more.
+            self.desk.shared.ring();
         }
-        self.desk.shared.set_slow(papers.slots.slow());
-        papers.slots.age(self.desk.now())
+        wake
     }
 
     fn obey(&self, command: Command) {
@@ -165,6 +179,7 @@ impl Desk {
             provider: Arc::clone(&papers.provider),
             desk: Arc::clone(self),
             number,
+            is_answered: false,
         })
     }
 
@@ -283,6 +298,8 @@ struct Flight {
     provider: Arc<dyn Provider>,
     desk: Arc<Desk>,
     number: u64,
+    /// Whether how long it took tells how long answers take.
+    is_answered: bool,
 }
 
 impl Flight {
@@ -293,6 +310,7 @@ impl Flight {
             return;
         };
         let unwilling = is_unwilling(&outcome);
+        self.is_answered = status.is_some() && !unwilling;
         let shared = &self.desk.shared;
         shared.report(Report {
             parcel,
@@ -325,7 +343,10 @@ impl Drop for Flight {
         }
         // The slot is free.
         let mut papers = self.desk.papers();
-        papers.slots.finish(self.desk.now(), self.number);
+        if self.is_answered {
+            papers.slots.answered(self.desk.now(), self.number);
+        }
+        papers.slots.finish(self.number);
         self.desk.shared.set_slow(papers.slots.slow());
     }
 }

@@ -7,9 +7,9 @@
 //!
 //! A second is long where others are answered in a millisecond. When all slots are taken, a request moves sooner:
 //! once it has waited for [`UNUSUAL`] times as long as the median of the others. A provider that slows down as a
-//! whole must not be sent more at a time for that, so each such move is paid for with answers, [`PRICE`] of them:
-//! whatever happens, no more than one request in so many has left its slot early, but for the first few
-//! ([`CREDIT`]). The median is followed as in Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating
+//! whole must not be sent much more at a time for that, so each such move is paid for with answers, [`PRICE`] of them:
+//! whatever happens, no more than one request in so many has left its slot early, but for the first few ([`credit`]).
+//! The median is followed as in Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating
 //! Quantiles" (2013), in steps of a fraction instead of one: a step up for an answer that took longer, a step down
 //! for one that did not, so that what takes for ever weighs no more than anything else.
 //!
@@ -29,12 +29,17 @@ const UNUSUAL: u32 = 4;
 const LEAST: Duration = Duration::from_millis(10);
 /// So many answers let one request leave its slot early.
 const PRICE: u32 = 8;
-/// So many may leave early at once, each for its share of answers.
-const CREDIT: u32 = 16;
+/// At most so many may leave early at once, and a quarter of the slots: where there are few, somebody means it.
+const CREDIT: usize = 16;
 /// What the median moves by with each answer.
 const STEP: u32 = 32;
 /// How soon to look again for room in the slow lane.
 const CROWDED: Duration = Duration::from_millis(100);
+
+/// The most answers that are kept to pay for early moves, for so many slots.
+fn credit(limit: usize) -> u32 {
+    PRICE * u32::try_from(CREDIT.min(limit / 4)).unwrap_or(0)
+}
 
 /// The slots, and who is in them.
 pub struct Slots {
@@ -68,7 +73,7 @@ impl Slots {
             flying: HashMap::new(),
             ages: VecDeque::new(),
             usual: PATIENCE / UNUSUAL,
-            credit: CREDIT * PRICE,
+            credit: credit(limit),
         }
     }
 
@@ -76,6 +81,7 @@ impl Slots {
     pub fn resize(&mut self, limit: usize, slow_limit: usize) {
         self.limit = limit;
         self.slow_limit = slow_limit;
+        self.credit = self.credit.min(credit(limit));
     }
 
     /// Whether another request may start.
@@ -105,14 +111,19 @@ impl Slots {
         self.ages.push_back((now, request));
     }
 
-    /// It has ended.
-    pub fn finish(&mut self, now: Time, request: u64) {
-        if let Some(flying) = self.flying.remove(&request) {
-            match flying.is_slow {
-                true => self.slow -= 1,
-                false => self.fast -= 1,
-            }
+    /// There is an answer to it, by which others can be judged.
+    pub fn answered(&mut self, now: Time, request: u64) {
+        if let Some(flying) = self.flying.get(&request) {
             self.learn(now.saturating_sub(flying.since));
+        }
+    }
+
+    /// It has ended.
+    pub fn finish(&mut self, request: u64) {
+        match self.flying.remove(&request) {
+            Some(flying) if flying.is_slow => self.slow -= 1,
+            Some(_) => self.fast -= 1,
+            None => {}
         }
         // Most are answered in the order in which they were sent.
         while let Some((_, oldest)) = self.ages.front()
@@ -130,12 +141,13 @@ impl Slots {
             self.usual - step
         };
         self.usual = self.usual.clamp(LEAST / UNUSUAL, PATIENCE / UNUSUAL);
-        self.credit = (self.credit + 1).min(CREDIT * PRICE);
+        self.credit = (self.credit + 1).min(credit(self.limit));
     }
 
     /// How long a request may take now before its slot goes to another.
     fn patience(&self) -> Duration {
-        if self.has_room() || self.credit < PRICE {
+        // Beyond the limit, after it was lowered, a move would free nothing.
+        if self.fast != self.limit || self.credit < PRICE {
             PATIENCE
         } else {
             self.usual * UNUSUAL
@@ -185,12 +197,17 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn answer(slots: &mut Slots, now: Time, request: u64) {
+        slots.answered(now, request);
+        slots.finish(request);
+    }
+
     /// Slots of a provider that answers within a millisecond.
     fn used_to_quick(limit: usize, slow_limit: usize) -> Slots {
         let mut slots = Slots::new(limit, slow_limit);
         for request in 1_000_000..1_001_000 {
             slots.start(Duration::ZERO, request);
-            slots.finish(millis(1), request);
+            answer(&mut slots, millis(1), request);
         }
         slots
     }
@@ -206,22 +223,52 @@ mod tests {
         assert_eq!(slots.age(seconds(1)), None);
         assert!(slots.has_room());
         assert_eq!((slots.in_use(), slots.slow()), (2, 2));
-        slots.finish(seconds(2), 1);
+        slots.finish(1);
         assert_eq!((slots.in_use(), slots.slow()), (1, 1));
     }
 
     #[test]
     fn among_quick_ones_it_does_so_soon_if_another_waits_for_it() {
-        let mut slots = used_to_quick(2, 10);
-        slots.start(seconds(1), 1);
+        let mut slots = used_to_quick(4, 10);
+        for request in 1..4 {
+            slots.start(seconds(1), request);
+        }
         assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2)));
-        slots.start(seconds(1) + LEAST, 2);
-        assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2) + LEAST));
+        slots.start(seconds(1) + LEAST, 4);
+        assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2)));
+        assert_eq!((slots.in_use(), slots.slow()), (4, 1), "one has left");
+        slots.start(seconds(1) + LEAST, 5);
+        assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(1) + 2 * LEAST));
+        assert_eq!(slots.slow(), 1, "no answer has paid for the next");
+        slots.finish(5);
+        for request in 6..6 + u64::from(PRICE) {
+            slots.start(seconds(1) + LEAST, request);
+            answer(&mut slots, seconds(1) + LEAST, request);
+        }
+        slots.start(seconds(1) + LEAST, 5);
+        slots.age(seconds(1) + LEAST);
+        assert_eq!(slots.slow(), 2, "now they have");
+    }
+
+    #[test]
+    fn where_there_are_few_slots_nobody_leaves_early() {
+        let mut slots = used_to_quick(3, 10);
+        for request in 1..4 {
+            slots.start(seconds(1), request);
+        }
         assert_eq!(
-            (slots.in_use(), slots.slow()),
-            (2, 1),
-            "1 has left, 2 has not"
+            slots.age(seconds(1) + 2 * LEAST),
+            Some(seconds(1) + 3 * LEAST)
         );
+        assert_eq!(slots.slow(), 0);
+        // Nor after the limit was lowered below what is under way.
+        let mut slots = used_to_quick(8, 10);
+        for request in 1..9 {
+            slots.start(seconds(1), request);
+        }
+        slots.resize(4, 10);
+        slots.age(seconds(1) + 2 * LEAST);
+        assert_eq!(slots.slow(), 0);
     }
 
     #[test]
@@ -234,7 +281,7 @@ mod tests {
             while let Some(&(end, request)) = under_way.front()
                 && end <= now
             {
-                slots.finish(now, request);
+                answer(&mut slots, now, request);
                 under_way.pop_front();
             }
             slots.age(now);
@@ -249,7 +296,7 @@ mod tests {
             }
         }
         assert!(most > 64, "at first it looks as if some hang");
-        assert!(most <= 64 + 2 * CREDIT as usize, "{most}");
+        assert!(most <= 64 + 2 * CREDIT, "{most}");
     }
 
     #[test]
@@ -262,7 +309,7 @@ mod tests {
         slots.start(seconds(5), 3);
         assert!(!slots.has_room());
         assert_eq!(slots.age(seconds(6)), Some(seconds(6) + CROWDED));
-        slots.finish(seconds(6), 1);
+        slots.finish(1);
         assert_eq!(
             slots.age(seconds(6)),
             Some(seconds(6) + CROWDED),
@@ -275,9 +322,9 @@ mod tests {
     fn an_answer_that_comes_twice_changes_nothing() {
         let mut slots = Slots::new(1, 1);
         slots.start(seconds(0), 1);
-        slots.finish(seconds(0), 1);
-        slots.finish(seconds(0), 1);
-        slots.finish(seconds(0), 7);
+        slots.finish(1);
+        slots.finish(1);
+        slots.finish(7);
         assert_eq!(slots.in_use(), 0);
     }
 
@@ -297,7 +344,7 @@ mod tests {
                         next += 1;
                     }
                     1 => {
-                        slots.finish(now, number);
+                        answer(&mut slots, now, number);
                         answers += u32::from(flying.remove(&number));
                     }
                     _ => {
@@ -306,7 +353,7 @@ mod tests {
                         early += (before - slots.credit) / PRICE;
                     }
                 }
-                prop_assert!(early <= CREDIT + answers / PRICE);
+                prop_assert!(early <= credit(5) / PRICE + answers / PRICE);
                 prop_assert_eq!(slots.in_use(), flying.len());
                 prop_assert!(slots.slow() <= 3);
                 prop_assert!(slots.in_use() <= 8);

@@ -136,7 +136,7 @@ pub fn define() {
     define_int(
         c"mailroom.http_concurrency",
         c"Requests that a worker has under way at a time.",
-        c"Those that have waited for more than a second do not count, for they would hold up the others.",
+        c"Those that have waited for more than a second, or much longer than usual, do not count, for they would hold up the others.",
         &HTTP_CONCURRENCY,
         1..=1_000,
         GucFlags::empty(),

@@ -37,8 +37,7 @@ impl NewRows {
         // SAFETY: by the caller's word.
         let data = unsafe { after_statement(fcinfo) };
         if let Some(data) = data
-            // SAFETY: reads a number.
-            && unsafe { trigger_fired_by_insert(data.tg_event) }
+            && trigger_fired_by_insert(data.tg_event)
             && !data.tg_newtable.is_null()
         {
             return Ok(Self {
@@ -111,8 +110,7 @@ impl Changes {
         // SAFETY: by the caller's word.
         let data = unsafe { after_statement(fcinfo) };
         if let Some(data) = data
-            // SAFETY: reads a number.
-            && unsafe { trigger_fired_by_update(data.tg_event) }
+            && trigger_fired_by_update(data.tg_event)
             && !data.tg_oldtable.is_null()
             && !data.tg_newtable.is_null()
         {
@@ -181,7 +179,7 @@ unsafe fn after_statement<'call>(
     }
 }
 
-/// A transition table that is being read. Its slot goes with it; in case of an error the server drops that.
+/// A transition table that is being read. Its slot goes with it.
 struct Reading {
     rows: *mut pg_sys::Tuplestorestate,
     row: Stored,

@@ -37,6 +37,16 @@ SELECT * FROM mailroom_peek(link(1));
 INSERT INTO accounts (email, login) VALUES ('second@example.com', 'second') RETURNING id;
 SELECT outcome, account FROM mailroom_redeem(link(2), '99999');
 
+-- A link that cannot be used up is not taken for used.
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER keep BEFORE UPDATE ON tokens FOR EACH ROW EXECUTE FUNCTION keep();
+INSERT INTO accounts (email, login) VALUES ('kept@example.com', 'kept');
+SELECT r.* FROM tokens t JOIN accounts a ON a.id = t.account, mailroom_redeem(link(t.id)) r WHERE a.login = 'kept';
+DROP TRIGGER keep ON tokens;
+DROP FUNCTION keep();
+SELECT outcome FROM tokens t JOIN accounts a ON a.id = t.account, mailroom_redeem(link(t.id)) r WHERE a.login = 'kept';
+DELETE FROM accounts WHERE login = 'kept';
+
 -- A recovery needs its code.
 SELECT recovery(2) AS t \gset
 SELECT * FROM mailroom_peek(link(:t));
