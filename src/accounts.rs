@@ -156,8 +156,8 @@ fn may_end_tokens(changes: &Changes) -> Result<bool, ErrorReport> {
     let status = changes.column(c"status", Kind::Enum, REVOKE)?;
     Ok(changes.any(|old, new| {
         let email = (old.get(email), new.get(email));
-        // SAFETY: both are texts.
         let moves = match &email {
+            // SAFETY: both are texts.
             (Some(old), Some(new)) => unsafe { bytes(old) != bytes(new) },
             _ => true,
         };
