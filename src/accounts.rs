@@ -151,9 +151,9 @@ extern "C" fn pg_finfo__accounts_normalise_wrapper() -> &'static pg_sys::Pg_finf
 
 /// Whether tokens may have to end: an account was suspended, has another address, or is not the one it was.
 fn may_end_tokens(changes: &Changes) -> Result<bool, ErrorReport> {
-    let id = changes.column(c"id", Kind::BigInt, REVOKE)?;
-    let email = changes.column(c"email", Kind::Text, REVOKE)?;
-    let status = changes.column(c"status", Kind::Enum, REVOKE)?;
+    let id = changes.new.column(c"id", Kind::BigInt, REVOKE)?;
+    let email = changes.new.column(c"email", Kind::Text, REVOKE)?;
+    let status = changes.new.column(c"status", Kind::Enum, REVOKE)?;
     Ok(changes.any(|old, new| {
         let email = (old.get(email), new.get(email));
         let moves = match &email {

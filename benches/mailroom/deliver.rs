@@ -17,7 +17,6 @@ use serde_json::value::RawValue;
 use crate::cluster::{Cluster, PATIENCE};
 use crate::delivery::credentials::Credentials;
 use crate::delivery::engine::{Engine, Letter, Outcome, Parcel, Setup};
-use crate::delivery::guard::Networks;
 use crate::delivery::http::{Client, Conduct};
 use crate::delivery::message::Message;
 use crate::delivery::providers::{self, Request, Verdict};
@@ -30,6 +29,7 @@ use crate::table::{Row, Target, Unit};
 const CONCURRENCY: usize = 64;
 /// So many mails are with the sending thread, as the worker has it.
 const AHEAD: i64 = 2_048;
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LATENCY: Duration = Duration::from_millis(50);
 
 /// The rows of delivery.
@@ -148,7 +148,7 @@ fn send_alone(count: i64) -> f64 {
     let provider = providers::choose("webhook", &receiver.endpoint(), "", &credentials).unwrap();
     let setup = Setup {
         provider: provider.into(),
-        conduct: conduct(),
+        conduct: Conduct::on_loopback(TIMEOUT),
         slots: (CONCURRENCY, 0),
     };
     let mut engine = Engine::start(setup, |body| Ok(std::thread::spawn(body))).unwrap();
@@ -205,23 +205,6 @@ fn parcel(number: i64) -> Parcel {
     }
 }
 
-/// Loopback may be dialled, in clear.
-fn conduct() -> Conduct {
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .unwrap()
-    .with_root_certificates(rustls::RootCertStore::empty())
-    .with_no_client_auth();
-    Conduct {
-        networks: Networks::parse("127.0.0.1").unwrap(),
-        tls,
-        timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
-    }
-}
-
 /// The same client and the same request, again and again.
 fn send_bare(count: i64, like: receiver::Request) -> f64 {
     let receiver = Receiver::start(|_| status(200));
@@ -241,7 +224,7 @@ fn send_bare(count: i64, like: receiver::Request) -> f64 {
         .build()
         .unwrap();
     let seconds = runtime.block_on(async {
-        let client = Arc::new(Client::new(conduct()));
+        let client = Arc::new(Client::new(Conduct::on_loopback(TIMEOUT)));
         let left = Arc::new(std::sync::atomic::AtomicI64::new(count));
         let begin = Instant::now();
         let senders: Vec<_> = (0..CONCURRENCY)

@@ -6,7 +6,8 @@ use crate::cluster::Cluster;
 
 /// A run of pgbench.
 pub struct Load<'a> {
-    /// The script, see pgbench's manual. `turn` is 0 at the start in each client, for it to count in.
+    /// The script, see pgbench's manual. `clients` is how many there are; `turn` is 0 at the start in each, for it to
+    /// count in.
     pub script: &'a str,
     /// How many connections.
     pub clients: u32,
@@ -25,6 +26,7 @@ impl Load<'_> {
         command
             .args(["--no-vacuum", "--protocol=prepared", "--define=turn=0"])
             .arg(format!("--client={}", self.clients))
+            .arg(format!("--define=clients={}", self.clients))
             .arg(format!("--jobs={}", threads.min(self.clients)))
             .arg(format!("--time={}", self.seconds))
             .args(self.rate.map(|rate| format!("--rate={rate}")))

@@ -179,7 +179,6 @@ impl Desk {
             provider: Arc::clone(&papers.provider),
             desk: Arc::clone(self),
             number,
-            is_answered: false,
         })
     }
 
@@ -298,8 +297,6 @@ struct Flight {
     provider: Arc<dyn Provider>,
     desk: Arc<Desk>,
     number: u64,
-    /// Whether how long it took tells how long answers take.
-    is_answered: bool,
 }
 
 impl Flight {
@@ -310,7 +307,11 @@ impl Flight {
             return;
         };
         let unwilling = is_unwilling(&outcome);
-        self.is_answered = status.is_some() && !unwilling;
+        if status.is_some() && !unwilling {
+            // How long it took tells how long answers take.
+            let now = self.desk.now();
+            self.desk.papers().slots.answered(now, self.number);
+        }
         let shared = &self.desk.shared;
         shared.report(Report {
             parcel,
@@ -343,9 +344,6 @@ impl Drop for Flight {
         }
         // The slot is free.
         let mut papers = self.desk.papers();
-        if self.is_answered {
-            papers.slots.answered(self.desk.now(), self.number);
-        }
         papers.slots.finish(self.number);
         self.desk.shared.set_slow(papers.slots.slow());
     }

@@ -51,6 +51,25 @@ pub struct Conduct {
     pub connect_timeout: Duration,
 }
 
+#[cfg(test)]
+impl Conduct {
+    /// For a server on this machine, in clear, which may take this long.
+    pub fn on_loopback(timeout: Duration) -> Self {
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        Self {
+            networks: Networks::parse("127.0.0.1").unwrap(),
+            tls,
+            timeout,
+            connect_timeout: timeout,
+        }
+    }
+}
+
 /// An answer, its body cut at [`BODY_LIMIT`].
 pub struct Reply {
     pub status: u16,

@@ -49,7 +49,7 @@ pub struct Slots {
     slow: usize,
     flying: HashMap<u64, Flying>,
     /// Those that were in the fast lane, oldest first; some have been answered since.
-    ages: VecDeque<(Time, u64)>,
+    ages: VecDeque<u64>,
     /// About the median of how long requests take.
     usual: Duration,
     /// Answers that no early move was paid with yet.
@@ -108,7 +108,7 @@ impl Slots {
             is_slow: false,
         };
         self.flying.insert(request, flying);
-        self.ages.push_back((now, request));
+        self.ages.push_back(request);
     }
 
     /// There is an answer to it, by which others can be judged.
@@ -126,7 +126,7 @@ impl Slots {
             None => {}
         }
         // Most are answered in the order in which they were sent.
-        while let Some((_, oldest)) = self.ages.front()
+        while let Some(oldest) = self.ages.front()
             && !self.flying.contains_key(oldest)
         {
             self.ages.pop_front();
@@ -156,27 +156,25 @@ impl Slots {
 
     /// Moves what has waited for long into the slow lane; returns when to call again.
     pub fn age(&mut self, now: Time) -> Option<Time> {
-        while let Some(&(started, request)) = self.ages.front() {
-            let due = started.saturating_add(self.patience());
+        while let Some(request) = self.ages.front() {
+            let patience = self.patience();
             let is_full = !self.has_room();
-            match self.flying.get_mut(&request) {
-                Some(_) if due > now => {
+            if let Some(flying) = self.flying.get_mut(request) {
+                let due = flying.since.saturating_add(patience);
+                if due > now {
                     // Answers may have changed what is usual, and paid for a move.
                     let soon = now.saturating_add(LEAST);
                     return Some(if is_full { due.min(soon) } else { due });
                 }
-                Some(_) if self.slow >= self.slow_limit => {
+                if self.slow >= self.slow_limit {
                     return Some(now.saturating_add(CROWDED));
                 }
-                Some(flying) => {
-                    flying.is_slow = true;
-                    self.fast -= 1;
-                    self.slow += 1;
-                    if now.saturating_sub(started) < PATIENCE {
-                        self.credit -= PRICE;
-                    }
+                if now.saturating_sub(flying.since) < PATIENCE {
+                    self.credit -= PRICE;
                 }
-                None => {}
+                flying.is_slow = true;
+                self.fast -= 1;
+                self.slow += 1;
             }
             self.ages.pop_front();
         }

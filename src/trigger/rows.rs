@@ -34,22 +34,17 @@ impl NewRows {
         fcinfo: pg_sys::FunctionCallInfo,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
+        let is_one = |data: &pg_sys::TriggerData| trigger_fired_by_insert(data.tg_event);
         // SAFETY: by the caller's word.
-        let data = unsafe { after_statement(fcinfo) };
-        if let Some(data) = data
-            && trigger_fired_by_insert(data.tg_event)
-            && !data.tg_newtable.is_null()
-        {
-            return Ok(Self {
-                relation: data.tg_relation,
-                rows: data.tg_newtable,
-            });
+        unsafe { after_statement(fcinfo, function, "INSERT, REFERENCING NEW TABLE", is_one) }
+            .map(Self::in_table)
+    }
+
+    fn in_table(data: &pg_sys::TriggerData) -> Self {
+        Self {
+            relation: data.tg_relation,
+            rows: data.tg_newtable,
         }
-        Err(misused(
-            function,
-            "It was not called as an AFTER trigger, FOR EACH STATEMENT, of INSERT, REFERENCING NEW TABLE."
-                .to_owned(),
-        ))
     }
 
     /// Whether nothing that could have changed the rows ran since they were stored.
@@ -90,9 +85,9 @@ impl NewRows {
 
 /// The rows of an UPDATE, as they were and as they are.
 pub struct Changes {
-    relation: pg_sys::Relation,
+    /// As they are.
+    pub new: NewRows,
     old: *mut pg_sys::Tuplestorestate,
-    new: *mut pg_sys::Tuplestorestate,
 }
 
 impl Changes {
@@ -107,38 +102,15 @@ impl Changes {
         fcinfo: pg_sys::FunctionCallInfo,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
+        let is_one = |data: &pg_sys::TriggerData| {
+            trigger_fired_by_update(data.tg_event) && !data.tg_oldtable.is_null()
+        };
+        let event = "UPDATE, REFERENCING OLD TABLE and NEW TABLE";
         // SAFETY: by the caller's word.
-        let data = unsafe { after_statement(fcinfo) };
-        if let Some(data) = data
-            && trigger_fired_by_update(data.tg_event)
-            && !data.tg_oldtable.is_null()
-            && !data.tg_newtable.is_null()
-        {
-            return Ok(Self {
-                relation: data.tg_relation,
-                old: data.tg_oldtable,
-                new: data.tg_newtable,
-            });
-        }
-        Err(misused(
-            function,
-            "It was not called as an AFTER trigger, FOR EACH STATEMENT, of UPDATE, REFERENCING OLD TABLE and NEW TABLE."
-                .to_owned(),
-        ))
-    }
-
-    /// As [`Column::of`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn column(
-        &self,
-        name: &CStr,
-        kind: Kind,
-        function: &'static str,
-    ) -> Result<Column, ErrorReport> {
-        // SAFETY: the relation is open.
-        unsafe { Column::of((*self.relation).rd_att, name, kind, function) }
+        unsafe { after_statement(fcinfo, function, event, is_one) }.map(|data| Self {
+            new: NewRows::in_table(data),
+            old: data.tg_oldtable,
+        })
     }
 
     /// Whether this holds of any row, as it was and as it is. The server keeps the two tables in the same order.
@@ -146,8 +118,8 @@ impl Changes {
         // SAFETY: the tables have rows of the relation.
         let (mut old, mut new) = unsafe {
             (
-                Reading::begin(self.relation, self.old),
-                Reading::begin(self.relation, self.new),
+                Reading::begin(self.new.relation, self.old),
+                Reading::begin(self.new.relation, self.new.rows),
             )
         };
         while let (Some(old), Some(new)) = (old.next(), new.next()) {
@@ -159,24 +131,38 @@ impl Changes {
     }
 }
 
-/// What a trigger function was called with, if it was as an AFTER trigger for each statement.
+/// What a trigger function was called with: as an AFTER trigger for each statement, with a table of new rows, of the
+/// event that `is_one` knows and `event` names.
+///
+/// # Errors
+/// 39P01 when it was not.
 ///
 /// # Safety
 /// As of [`NewRows::of`].
 unsafe fn after_statement<'call>(
     fcinfo: pg_sys::FunctionCallInfo,
-) -> Option<&'call pg_sys::TriggerData> {
+    function: &'static str,
+    event: &str,
+    is_one: impl FnOnce(&pg_sys::TriggerData) -> bool,
+) -> Result<&'call pg_sys::TriggerData, ErrorReport> {
     // SAFETY: the node's tag says that it is the data of a trigger's call, whose parts the server has filled in for
     // the event that it names.
     unsafe {
-        if !called_as_trigger(fcinfo) {
-            return None;
+        if called_as_trigger(fcinfo) {
+            let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
+            if trigger_fired_for_statement(data.tg_event)
+                && trigger_fired_after(data.tg_event)
+                && !data.tg_newtable.is_null()
+                && is_one(data)
+            {
+                return Ok(data);
+            }
         }
-        let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
-        let is_such =
-            trigger_fired_for_statement(data.tg_event) && trigger_fired_after(data.tg_event);
-        is_such.then_some(data)
     }
+    Err(misused(
+        function,
+        format!("It was not called as an AFTER trigger, FOR EACH STATEMENT, of {event}."),
+    ))
 }
 
 /// A transition table that is being read. Its slot goes with it.

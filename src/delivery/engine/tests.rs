@@ -4,7 +4,6 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::delivery::guard::Networks;
 use crate::delivery::providers::{Answer, Request, fixture};
 
 /// Sends mail to a port, and has its bugs: it panics over what a subject says, and when it is replaced.
@@ -48,24 +47,12 @@ impl Drop for Fragile {
 }
 
 fn setup(port: u16, slots: usize, panics_at_its_end: bool) -> Setup {
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .unwrap()
-    .with_root_certificates(rustls::RootCertStore::empty())
-    .with_no_client_auth();
     Setup {
         provider: Arc::new(Fragile {
             port,
             panics_at_its_end,
         }),
-        conduct: Conduct {
-            networks: Networks::parse("127.0.0.1").unwrap(),
-            tls,
-            timeout: Duration::from_secs(600),
-            connect_timeout: Duration::from_secs(600),
-        },
+        conduct: Conduct::on_loopback(Duration::from_secs(600)),
         slots: (slots, 0),
     }
 }
