@@ -138,12 +138,6 @@ CREATE FUNCTION @extschema@._verify(token text, action text, code text) RETURNS 
 COMMENT ON FUNCTION @extschema@._verify(text, text, text) IS
     'Internal. Whether one of the keys signed this token for this action.';
 
-CREATE FUNCTION @extschema@._token_secret(token text) RETURNS bytea
-    LANGUAGE c IMMUTABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_token_secret_wrapper';
-COMMENT ON FUNCTION @extschema@._token_secret(text) IS
-    'Internal. The 32 bytes in the front of a signed token, verified or not; NULL for anything malformed.';
-
 CREATE FUNCTION @extschema@._try_code(place tid, token bigint, code text, given text, guesses smallint) RETURNS text
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_try_code_wrapper';

@@ -77,7 +77,14 @@ CREATE TRIGGER accounts_issue_activation
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._accounts_issue_activation();
 
+-- Without WHEN, which is compiled anew by each statement.
 CREATE FUNCTION @extschema@._tokens_activate_account() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_activate_account_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_activate_account() IS
+    'Internal. Has _activate_account do its work if an activation token was consumed. Errors: 39P01 on another table.';
+
+CREATE FUNCTION @extschema@._activate_account() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -89,11 +96,10 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._tokens_activate_account() IS
-    'Internal. Activates the provisioned account whose activation token was consumed.';
+COMMENT ON FUNCTION @extschema@._activate_account() IS
+    'Internal. The part of _tokens_activate_account that takes a statement: activates the account if it is provisioned.';
 
 CREATE TRIGGER tokens_activate_account
     AFTER UPDATE OF consumed_at ON @extschema@.tokens
     FOR EACH ROW
-    WHEN (NEW.action = 'activation' AND OLD.consumed_at IS NULL AND NEW.consumed_at IS NOT NULL)
     EXECUTE FUNCTION @extschema@._tokens_activate_account();

@@ -95,92 +95,26 @@ CREATE TRIGGER accounts_revoke_tokens
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._accounts_revoke_tokens();
 
--- What redeeming asks of a token. Each column is one cheap comparison: the time it takes must not tell which
--- of them failed. Who is eligible is as in _handout.
-CREATE VIEW @extschema@._links AS
-SELECT
-    t.ctid AS place,
-    t.id AS token,
-    t.account,
-    t.action,
-    t.secret,
-    t.code,
-    t.consumed_at IS NULL AND t.revoked_at IS NULL AS unused,
-    t.expires_at,
-    a.status = CASE t.action
-        WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
-        ELSE 'active'::@extschema@.account_status
-    END AS eligible,
-    -- Five guesses at one of 100,000 codes; as in mailroom_redeem.
-    t.wrong_codes >= 5 AS locked
--- Who locks rows of the view locks them in this order.
-FROM @extschema@.accounts a
-JOIN @extschema@.tokens t ON t.account = a.id;
-COMMENT ON VIEW @extschema@._links IS
-    'Internal. Tokens as redeeming sees them; eligible: the account may use it; locked: too many wrong codes.';
-
-CREATE FUNCTION @extschema@._judge_link(
-    link text,
-    OUT token bigint,
-    OUT account bigint,
-    OUT action @extschema@.token_action,
-    OUT code text,
-    OUT locked boolean
-)
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_sort = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
-AS $$
-DECLARE
-    stamp CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()));
-    wanted CONSTANT bytea := @extschema@._token_secret(link);
-    next record;
-    genuine boolean;
-BEGIN
-    -- The next row there is, so that an unknown token takes the same reading and the same verifying as one that is
-    -- known and forged, used or expired. The callers see to it that the plan is generic, and reads no whole table.
-    SELECT l.*
-    INTO next
-    FROM @extschema@._links l
-    WHERE l.secret >= wanted
-    ORDER BY l.secret
-    LIMIT 1;
-    -- The MAC of a recovery covers its code, so the one that was mailed is put in.
-    genuine := @extschema@._verify(link, coalesce(next.action::text, 'activation'), next.code::text);
-    IF genuine
-        AND next.secret = wanted
-        AND next.unused
-        AND next.eligible
-        AND next.expires_at > stamp
-    THEN
-        token := next.token;
-        account := next.account;
-        action := next.action;
-        code := next.code;
-        locked := next.locked;
-    END IF;
-END;
-$$;
+CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@.tokens
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_judge_link_wrapper';
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
-    'Internal. The token behind a link that is genuine and good; all NULL otherwise, after the same work.';
+    'Internal. The token behind a link that is genuine and good, as the statement sees it; NULL otherwise, after the same work. Errors: 58P01 and F0000 when there is no good key file.';
 
 CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    judged record;
+    judged @extschema@.tokens;
 BEGIN
     judged := @extschema@._judge_link(token);
     action := judged.action;
     outcome := CASE
-        WHEN judged.token IS NULL THEN 'invalid'
+        WHEN judged.id IS NULL THEN 'invalid'
         WHEN judged.action = 'activation' THEN 'ok'
-        WHEN judged.locked THEN 'locked'
+        -- Five guesses at one of 100,000 codes; as in mailroom_redeem.
+        WHEN judged.wrong_codes >= 5 THEN 'locked'
         ELSE 'code_required'
     END;
 END;
@@ -203,32 +137,38 @@ AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     given CONSTANT text := nullif(code, '');
-    judged record;
+    judged @extschema@.tokens;
     place tid;
     used boolean;
     waiting bigint[];
 BEGIN
     outcome := 'invalid';
     judged := @extschema@._judge_link(token);
-    IF judged.token IS NULL THEN
+    IF judged.id IS NULL THEN
         RETURN;
     END IF;
-    IF judged.action = 'password_recovery' AND (judged.locked OR given IS NULL) THEN
-        outcome := CASE WHEN judged.locked THEN 'locked' ELSE 'code_required' END;
+    IF judged.action = 'password_recovery' AND (judged.wrong_codes >= 5 OR given IS NULL) THEN
+        outcome := CASE WHEN judged.wrong_codes >= 5 THEN 'locked' ELSE 'code_required' END;
         action := judged.action;
         RETURN;
     END IF;
 
-    -- One at a time from here on, the account's row being locked first; what was seen before may be so no longer.
-    SELECT l.place
+    -- One at a time from here on, the rows being locked in the order in which they are named; what was seen before may
+    -- be so no longer. Who is eligible is as in _handout.
+    SELECT t.ctid
     INTO place
-    FROM @extschema@._links l
-    WHERE l.token = judged.token
-      AND l.account = judged.account
-      AND l.action = judged.action
-      AND l.unused
-      AND l.eligible
-      AND l.expires_at > extract(epoch FROM clock_timestamp())
+    FROM @extschema@.accounts a
+    JOIN @extschema@.tokens t ON t.account = a.id
+    WHERE t.id = judged.id
+      AND t.account = judged.account
+      AND t.action = judged.action
+      AND t.consumed_at IS NULL
+      AND t.revoked_at IS NULL
+      AND t.expires_at > stamp
+      AND a.status = CASE judged.action
+          WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
+          ELSE 'active'::@extschema@.account_status
+      END
     FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN;
@@ -238,7 +178,7 @@ BEGIN
         -- All that may fail or be cancelled comes before the code is looked at, right or wrong: whoever could tell the
         -- two by how a call fails would guess without being counted. How many guesses are left is seen under the same
         -- lock, since others may have guessed while this session waited.
-        outcome := @extschema@._try_code(place, judged.token, judged.code, given, 5::smallint);
+        outcome := @extschema@._try_code(place, judged.id, judged.code, given, 5::smallint);
         IF outcome IS DISTINCT FROM 'ok' THEN
             RETURN;
         END IF;
@@ -247,17 +187,17 @@ BEGIN
     -- A recovery ends everything that is open: whoever needed it cannot vouch for the rest.
     WITH closed AS (
         UPDATE @extschema@.tokens t
-        SET consumed_at = CASE WHEN t.id = judged.token THEN stamp END,
-            revoked_at = CASE WHEN t.id <> judged.token THEN stamp END
+        SET consumed_at = CASE WHEN t.id = judged.id THEN stamp END,
+            revoked_at = CASE WHEN t.id <> judged.id THEN stamp END
         WHERE t.account = judged.account
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
           AND (t.action = judged.action OR judged.action = 'password_recovery')
-          AND (t.id = judged.token OR t.expires_at > stamp)
+          AND (t.id = judged.id OR t.expires_at > stamp)
         RETURNING t.id
     )
     -- Most mail has been sent when its link comes back.
-    SELECT bool_or(c.id = judged.token), array_agg(o.token) FILTER (WHERE o.token IS NOT NULL)
+    SELECT bool_or(c.id = judged.id), array_agg(o.token) FILTER (WHERE o.token IS NOT NULL)
     INTO used, waiting
     FROM closed c
     LEFT JOIN @extschema@.outbox o ON o.token = c.id AND o.state = 'scheduled';

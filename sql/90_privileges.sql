@@ -91,7 +91,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_admin;
-GRANT SELECT ON @extschema@._handout, @extschema@._token_ages, @extschema@._links,
+GRANT SELECT ON @extschema@._handout, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
 -- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
@@ -322,8 +322,6 @@ GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_
     TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_definer;
--- UPDATE of a place is not possible: it allows the rows to be locked.
-GRANT SELECT, UPDATE (place) ON @extschema@._links TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
@@ -339,8 +337,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._withdraw_mail(bigint[], text),
     @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]),
     @extschema@._judge_link(text),
-    @extschema@._token_secret(text),
-    @extschema@._verify(text, text, text),
     @extschema@._try_code(tid, bigint, text, text, smallint),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),

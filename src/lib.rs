@@ -9,6 +9,7 @@
 //! | [`secret_file`] | reading files with secrets (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
+//! | [`links`] | judging a link |
 //! | [`guesses`] | judging codes, and counting the wrong ones where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
 //! | [`trigger`] | what triggers are handed, how they refuse a row and run a statement |
@@ -52,6 +53,7 @@ mod failures;
 mod guesses;
 mod keys;
 mod launcher;
+mod links;
 mod notify;
 #[cfg(feature = "pg_test")]
 mod pg_test;

@@ -35,13 +35,21 @@ pub fn now() -> i64 {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
+/// Now, in whole seconds since 1970-01-01.
+pub fn epoch() -> i64 {
+    to_epoch(now())
+}
+
 /// now() of the current transaction, in whole seconds since 1970-01-01.
 pub fn transaction_epoch() -> i64 {
+    // SAFETY: reads a variable of this process; the caller is in a transaction.
+    to_epoch(unsafe { pg_sys::GetCurrentTransactionStartTimestamp() })
+}
+
+fn to_epoch(microseconds: i64) -> i64 {
     /// Seconds from 1970-01-01 to 2000-01-01, where the server's own time starts.
     const EPOCH: i64 = 946_684_800;
-    // SAFETY: reads a variable of this process; the caller is in a transaction.
-    let now = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
-    now.div_euclid(1_000_000) + EPOCH
+    microseconds.div_euclid(1_000_000) + EPOCH
 }
 
 /// Asks a process of this server to end, as pg_terminate_backend does; does nothing for 0.

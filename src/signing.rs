@@ -16,7 +16,7 @@ use crate::random;
 use crate::restore;
 use crate::secret_file::Problem as FileProblem;
 use crate::settings;
-use crate::token::{self, Code, Purpose, SECRET_LEN};
+use crate::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
 struct Cached {
     path: PathBuf,
@@ -187,22 +187,37 @@ fn _verify(
     code: Option<Text<'_>>,
 ) -> Result<bool, ErrorReport> {
     // First, so that a server without keys says so whatever it is asked.
-    let ring = key_ring().map_err(Error::from)?;
+    let verifier = verifier()?;
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);
     };
     let Ok(purpose) = purpose(readable(action), code.map(readable)) else {
         return Ok(false);
     };
-    Ok(token::parse(readable(token))
-        .is_some_and(|parsed| parsed.is_genuine(ring.verifying(), purpose)))
+    Ok(parse(token).is_some_and(|token| verifier.accepts(&token, purpose)))
 }
 
-#[pg_extern(sql = false)]
-fn _token_secret(token: Option<Text<'_>>) -> Option<Vec<u8>> {
-    token
-        .and_then(|token| token::parse(readable(token)))
-        .map(|parsed| parsed.secret().to_vec())
+/// All keys that are in force, to verify with.
+pub struct Verifier(Rc<KeyRing>);
+
+/// The keys to verify with.
+///
+/// # Errors
+/// 58P01, 42501, F0000 or 58030 when there are none, as the key file has it.
+pub fn verifier() -> Result<Verifier, ErrorReport> {
+    Ok(Verifier(key_ring().map_err(Error::from)?))
+}
+
+impl Verifier {
+    /// As [`Parsed::is_genuine`].
+    pub fn accepts(&self, token: &Parsed, purpose: Purpose<'_>) -> bool {
+        token.is_genuine(self.0.verifying(), purpose)
+    }
+}
+
+/// As [`token::parse`].
+pub fn parse(token: Text<'_>) -> Option<Parsed> {
+    token::parse(readable(token))
 }
 
 /// The code in an argument; `None` for what is none.

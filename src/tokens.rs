@@ -1,4 +1,5 @@
-//! The trigger that every row of `tokens` passes on its way in: what may be in one, and that its id stays.
+//! The triggers of `tokens`: what every row passes on its way in (what may be in one, and that its id stays), and
+//! whether a change activates an account.
 
 use std::ffi::CStr;
 
@@ -6,9 +7,12 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::token::{CODE_LEN, SECRET_LEN};
-use crate::trigger::{Answer, Column, Kind, NewRow, VERSION_1, Violation, bytes};
+use crate::trigger::{
+    Answer, Column, Kind, NewRow, VERSION_1, Violation, bytes, hand_on, is_label,
+};
 
 const FUNCTION: &str = "_tokens_check";
+const ACTIVATE: &str = "_tokens_activate_account";
 
 /// The columns there are rules for.
 struct Columns {
@@ -134,5 +138,45 @@ unsafe extern "C-unwind" fn _tokens_check_wrapper(
 
 #[unsafe(no_mangle)]
 extern "C" fn pg_finfo__tokens_check_wrapper() -> &'static pg_sys::Pg_finfo_record {
+    &VERSION_1
+}
+
+/// Whether an activation token was used up.
+fn activates(row: &NewRow) -> Result<bool, ErrorReport> {
+    let action = row.column(c"action", Kind::Enum, ACTIVATE)?;
+    let consumed_at = row.column(c"consumed_at", Kind::BigInt, ACTIVATE)?;
+    Ok(row.get_old(consumed_at).is_none()
+        && row.get(consumed_at).is_some()
+        && row
+            .get(action)
+            .is_some_and(|value| is_label(value, c"activation")))
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn activates_guarded(fcinfo: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: what the server called with.
+    let outcome = unsafe { NewRow::stored(fcinfo, ACTIVATE) }.and_then(|row| activates(&row));
+    outcome.unwrap_or_else(|misused| {
+        misused.report(PgLogLevel::ERROR);
+        false
+    })
+}
+
+/// `_tokens_activate_account()` of `20_tokens.sql`.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _tokens_activate_account_wrapper(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    // SAFETY: the server's own argument is handed on; this frame owns nothing.
+    unsafe {
+        if activates_guarded(fcinfo) {
+            hand_on(fcinfo, c"_activate_account");
+        }
+    }
+    pg_sys::Datum::null()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pg_finfo__tokens_activate_account_wrapper() -> &'static pg_sys::Pg_finfo_record {
     &VERSION_1
 }

@@ -79,6 +79,11 @@ impl Kind {
 }
 
 impl Column {
+    /// Its number in the table, from 1.
+    pub fn number(self) -> pg_sys::AttrNumber {
+        self.number as pg_sys::AttrNumber
+    }
+
     /// The column of this name, which must be of this type.
     ///
     /// # Errors

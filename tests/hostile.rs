@@ -466,8 +466,8 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
         ("VIEW outbox AS SELECT 1 AS id", "VIEW outbox"),
         ("SEQUENCE accounts_id_seq", "SEQUENCE accounts_id_seq"),
         (
-            "MATERIALIZED VIEW _links AS SELECT 1 AS id",
-            "MATERIALIZED VIEW _links",
+            "MATERIALIZED VIEW _handout AS SELECT 1 AS id",
+            "MATERIALIZED VIEW _handout",
         ),
         ("TABLE outbox_due (id bigint)", "TABLE outbox_due"),
         ("TYPE token_action AS ENUM ('x')", "TYPE token_action"),

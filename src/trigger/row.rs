@@ -1,12 +1,12 @@
-//! BEFORE triggers for each row: the row that is about to be stored, and how it is refused.
+//! Triggers for each row: the row that is about to be stored or has been, and how it is refused.
 
 use std::ffi::{CStr, c_char};
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::trigger_support::{
-    called_as_trigger, trigger_fired_before, trigger_fired_by_insert, trigger_fired_by_update,
-    trigger_fired_for_row,
+    called_as_trigger, trigger_fired_after, trigger_fired_before, trigger_fired_by_insert,
+    trigger_fired_by_update, trigger_fired_for_row,
 };
 
 use super::{Column, Kind, bytes, misused};
@@ -14,7 +14,7 @@ use super::{Column, Kind, bytes, misused};
 /// Bytes of a refused value that a client is shown; the server shows as much of a column.
 const SHOWN: i32 = 64;
 
-/// A row on its way into a table.
+/// A row on its way into a table, or that has come there.
 pub struct NewRow {
     relation: pg_sys::Relation,
     tuple: pg_sys::HeapTuple,
@@ -82,29 +82,21 @@ impl NewRow {
         fcinfo: pg_sys::FunctionCallInfo,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
-        // SAFETY: the node's tag says that it is the data of a trigger's call, whose parts the server has
-        // filled in for the event that it names.
+        // SAFETY: by the caller's word; the parts are those of the event.
         unsafe {
-            if called_as_trigger(fcinfo) {
-                let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
-                let event = data.tg_event;
-                if trigger_fired_for_row(event) && trigger_fired_before(event) {
-                    if trigger_fired_by_insert(event) {
-                        return Ok(Self {
-                            relation: data.tg_relation,
-                            tuple: data.tg_trigtuple,
-                            old: std::ptr::null_mut(),
-                            assigned: std::ptr::null(),
-                        });
-                    }
-                    if trigger_fired_by_update(event) {
-                        return Ok(Self {
-                            relation: data.tg_relation,
-                            tuple: data.tg_newtuple,
-                            old: data.tg_trigtuple,
-                            assigned: data.tg_updatedcols,
-                        });
-                    }
+            if let Some(data) = for_row(fcinfo)
+                && trigger_fired_before(data.tg_event)
+            {
+                if trigger_fired_by_insert(data.tg_event) {
+                    return Ok(Self {
+                        relation: data.tg_relation,
+                        tuple: data.tg_trigtuple,
+                        old: std::ptr::null_mut(),
+                        assigned: std::ptr::null(),
+                    });
+                }
+                if trigger_fired_by_update(data.tg_event) {
+                    return Ok(Self::changed(data));
                 }
             }
         }
@@ -112,6 +104,42 @@ impl NewRow {
             function,
             "It was not called as a BEFORE trigger, FOR EACH ROW, of INSERT or UPDATE.".to_owned(),
         ))
+    }
+
+    /// The row that an UPDATE has stored, for which a trigger function was called.
+    ///
+    /// # Errors
+    /// 39P01 when it was not called as an AFTER trigger, for each row, of UPDATE.
+    ///
+    /// # Safety
+    /// As of [`Self::of`].
+    pub unsafe fn stored(
+        fcinfo: pg_sys::FunctionCallInfo,
+        function: &'static str,
+    ) -> Result<Self, ErrorReport> {
+        // SAFETY: by the caller's word; the parts are those of the event.
+        unsafe {
+            if let Some(data) = for_row(fcinfo)
+                && trigger_fired_after(data.tg_event)
+                && trigger_fired_by_update(data.tg_event)
+            {
+                return Ok(Self::changed(data));
+            }
+        }
+        Err(misused(
+            function,
+            "It was not called as an AFTER trigger, FOR EACH ROW, of UPDATE.".to_owned(),
+        ))
+    }
+
+    /// The rows of an UPDATE.
+    fn changed(data: &pg_sys::TriggerData) -> Self {
+        Self {
+            relation: data.tg_relation,
+            tuple: data.tg_newtuple,
+            old: data.tg_trigtuple,
+            assigned: data.tg_updatedcols,
+        }
     }
 
     /// Whether the row replaces another.
@@ -228,6 +256,21 @@ impl NewRow {
             row: self.tuple,
             refusal,
         }
+    }
+}
+
+/// What a trigger function was called with, for each row; `None` when it was called otherwise.
+///
+/// # Safety
+/// As of [`NewRow::of`].
+unsafe fn for_row<'call>(fcinfo: pg_sys::FunctionCallInfo) -> Option<&'call pg_sys::TriggerData> {
+    // SAFETY: the node's tag says that it is the data of a trigger's call.
+    unsafe {
+        if !called_as_trigger(fcinfo) {
+            return None;
+        }
+        let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
+        trigger_fired_for_row(data.tg_event).then_some(data)
     }
 }
 
