@@ -99,7 +99,7 @@ CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@.tokens
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_judge_link_wrapper';
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
-    'Internal. The token behind a link that is genuine and good, as the statement sees it; NULL otherwise, after the same work. Errors: 58P01 and F0000 when there is no good key file.';
+    'Internal. The token behind a link that is genuine and good, as the statement sees it; NULL otherwise, after the same work. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file; XX000 when tokens or accounts are not as they were made.';
 
 CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -164,7 +164,7 @@ BEGIN
       AND t.action = judged.action
       AND t.consumed_at IS NULL
       AND t.revoked_at IS NULL
-      AND t.expires_at > stamp
+      AND t.expires_at > extract(epoch FROM clock_timestamp())
       AND a.status = CASE judged.action
           WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
           ELSE 'active'::@extschema@.account_status

@@ -17,17 +17,19 @@ use crate::signing::{self, Text};
 use crate::token::Purpose;
 use crate::trigger::{Column, Kind, VERSION_1, bytes, is_label};
 
-const FUNCTION: &str = "_judge_link";
+/// A table of the library's own, open until this goes; its lock stays until the end of the transaction.
+///
+/// A lock alone does not keep the server from reading the description of a table anew, in another place.
+struct Table(pg_sys::Relation);
 
-/// A row of a table of the library's own.
-struct Row {
-    relation: pg_sys::Relation,
+/// A row of such a table.
+struct Row<'table> {
+    table: &'table Table,
     tuple: pg_sys::HeapTuple,
 }
 
 /// Where a row is looked for: a unique key of one column.
 struct Key {
-    table: &'static CStr,
     column: &'static CStr,
     kind: Kind,
 }
@@ -39,12 +41,10 @@ struct Condition {
 }
 
 const SECRETS: Key = Key {
-    table: c"tokens",
     column: c"secret",
     kind: Kind::Bytea,
 };
 const IDS: Key = Key {
-    table: c"accounts",
     column: c"id",
     kind: Kind::BigInt,
 };
@@ -57,28 +57,106 @@ const THIS: Condition = Condition {
     function: pg_sys::F_INT8EQ,
 };
 
-impl Row {
+const LOCK: i32 = pg_sys::AccessShareLock as i32;
+
+impl Table {
+    /// # Errors
+    /// XX000 when the schema has no such table.
+    ///
+    /// # Safety
+    /// In a statement.
+    unsafe fn open(schema: pg_sys::Oid, name: &CStr) -> Result<Self, ErrorReport> {
+        // SAFETY: by the caller's word; the name is NUL-terminated.
+        unsafe {
+            match pg_sys::get_relname_relid(name.as_ptr(), schema) {
+                pg_sys::InvalidOid => Err(altered(name, "It is not there.".to_owned())),
+                table => Ok(Self(pg_sys::table_open(table, LOCK))),
+            }
+        }
+    }
+
+    fn description(&self) -> pg_sys::TupleDesc {
+        // SAFETY: the relation is open.
+        unsafe { (*self.0).rd_att }
+    }
+
+    fn name(&self) -> &CStr {
+        // SAFETY: the relation is open, and names are NUL-terminated.
+        unsafe { CStr::from_ptr((*(*self.0).rd_rel).relname.data.as_ptr()) }
+    }
+
+    /// # Errors
+    /// XX000 when it has none of this name and type.
+    fn column(&self, name: &CStr, kind: Kind) -> Result<Column, ErrorReport> {
+        // SAFETY: the relation is open.
+        unsafe { Column::find(self.description(), name, kind) }.ok_or_else(|| {
+            let (name, kind) = (name.to_string_lossy(), kind.name());
+            altered(
+                self.name(),
+                format!("It has no column \"{name}\" of type {kind}."),
+            )
+        })
+    }
+
+    /// The index, opened, that keeps a column unique by itself, for all rows, smallest values first.
+    fn unique_index(&self, column: Column) -> Option<pg_sys::Relation> {
+        // SAFETY: the relation is open; the list is of oids; an index has a row in pg_index, and an option for each of
+        // its columns.
+        unsafe {
+            let all = pgrx::PgList::<pg_sys::Oid>::from_pg(pg_sys::RelationGetIndexList(self.0));
+            all.iter_oid().find_map(|oid| {
+                let index = pg_sys::index_open(oid, LOCK);
+                let about = &*(*index).rd_index;
+                let serves = (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
+                    && about.indisunique
+                    && about.indisvalid
+                    && about.indnkeyatts == 1
+                    && about.indkey.values.as_slice(1)[0] == column.number()
+                    && *(*index).rd_indoption & pg_sys::INDOPTION_DESC as i16 == 0
+                    && pg_sys::RelationGetIndexPredicate(index).is_null();
+                if !serves {
+                    pg_sys::index_close(index, LOCK);
+                }
+                serves.then_some(index)
+            })
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: opened in `open`, and nobody has it any more.
+        unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as i32) };
+    }
+}
+
+impl<'table> Row<'table> {
     /// The first row, in the order of the key, that meets the condition and is visible to the statement.
     ///
     /// # Errors
-    /// 39P01 when the table has no such column, XX000 when it has no such key.
+    /// XX000 when there is no such column or key.
     ///
     /// # Safety
-    /// In a statement. The key is in this schema, and the value of its type.
+    /// In a statement, with a value of the key's type.
     unsafe fn first(
-        schema: pg_sys::Oid,
+        table: &'table Table,
         key: &Key,
         condition: &Condition,
         value: pg_sys::Datum,
     ) -> Result<Option<Self>, ErrorReport> {
-        const LOCK: i32 = pg_sys::AccessShareLock as i32;
-        // SAFETY: by the caller's word. Both relations are locked until the end of the transaction, and the tuple is
-        // copied before the scan ends. Zeroed memory is for the server to fill in.
+        let column = table.column(key.column, key.kind)?;
+        // REINDEX CONCURRENTLY may have put another in its place just now; then that is there at the second look.
+        let index = table
+            .unique_index(column)
+            .or_else(|| table.unique_index(column));
+        let index = index.ok_or_else(|| {
+            let column = key.column.to_string_lossy();
+            let detail = format!("It has no unique key of \"{column}\" alone, in ascending order.");
+            altered(table.name(), detail)
+        })?;
+        // SAFETY: by the caller's word. The table is open for as long as the row is there, the index until it was
+        // read, and the tuple is copied by then. Zeroed memory is for the server to fill in.
         unsafe {
-            let table = pg_sys::get_relname_relid(key.table.as_ptr(), schema);
-            let relation = pg_sys::table_open(table, LOCK);
-            let column = Column::of((*relation).rd_att, key.column, key.kind, FUNCTION)?;
-            let index = unique_index(relation, column).ok_or_else(|| without_key(key))?;
             let mut wanted: pg_sys::ScanKeyData = std::mem::zeroed();
             pg_sys::ScanKeyInit(
                 &raw mut wanted,
@@ -88,7 +166,7 @@ impl Row {
                 value,
             );
             let scan = pg_sys::systable_beginscan_ordered(
-                relation,
+                table.0,
                 index,
                 pg_sys::GetActiveSnapshot(),
                 1,
@@ -99,23 +177,21 @@ impl Row {
             let tuple = pg_sys::heap_copytuple(found);
             pg_sys::systable_endscan_ordered(scan);
             pg_sys::index_close(index, pg_sys::NoLock as i32);
-            pg_sys::table_close(relation, pg_sys::NoLock as i32);
-            Ok((!tuple.is_null()).then_some(Self { relation, tuple }))
+            Ok((!tuple.is_null()).then_some(Self { table, tuple }))
         }
     }
 
     /// A value of the row; `None` for null.
     ///
     /// # Errors
-    /// 39P01 when the table has no such column.
+    /// XX000 when the table has no such column.
     fn get(&self, name: &CStr, kind: Kind) -> Result<Option<pg_sys::Datum>, ErrorReport> {
+        let column = self.table.column(name, kind)?;
+        let number = i32::from(column.number());
         let mut is_null = false;
-        // SAFETY: the relation's description is there for as long as its lock; the tuple is of it.
+        // SAFETY: the tuple is of the table, which is open.
         let value = unsafe {
-            let descriptor = (*self.relation).rd_att;
-            let column = Column::of(descriptor, name, kind, FUNCTION)?;
-            let number = i32::from(column.number());
-            pg_sys::htup::heap_getattr(self.tuple, number, descriptor, &mut is_null)
+            pg_sys::htup::heap_getattr(self.tuple, number, self.table.description(), &mut is_null)
         };
         Ok((!is_null).then_some(value))
     }
@@ -128,73 +204,59 @@ impl Row {
 
     /// The row as a value of its table's type.
     fn into_datum(self) -> pg_sys::Datum {
-        // SAFETY: the tuple is of the relation, whose description is there for as long as its lock.
-        unsafe { pg_sys::heap_copy_tuple_as_datum(self.tuple, (*self.relation).rd_att) }
+        // SAFETY: the tuple is of the table, which is open.
+        unsafe { pg_sys::heap_copy_tuple_as_datum(self.tuple, self.table.description()) }
     }
 }
 
-/// The index, opened, that keeps a column unique by itself, for all rows.
-///
-/// # Safety
-/// The relation is open, and the column one of it.
-unsafe fn unique_index(relation: pg_sys::Relation, column: Column) -> Option<pg_sys::Relation> {
-    const LOCK: i32 = pg_sys::AccessShareLock as i32;
-    // SAFETY: by the caller's word; the list is of oids, and an index has a row in pg_index.
-    unsafe {
-        let all = pgrx::PgList::<pg_sys::Oid>::from_pg(pg_sys::RelationGetIndexList(relation));
-        all.iter_oid().find_map(|oid| {
-            let index = pg_sys::index_open(oid, LOCK);
-            let about = &*(*index).rd_index;
-            let serves = about.indisunique
-                && about.indisvalid
-                && about.indnkeyatts == 1
-                && about.indkey.values.as_slice(1)[0] == column.number()
-                && pg_sys::RelationGetIndexPredicate(index).is_null();
-            if !serves {
-                pg_sys::index_close(index, LOCK);
-            }
-            serves.then_some(index)
-        })
-    }
-}
-
-fn without_key(key: &Key) -> ErrorReport {
+fn altered(table: &CStr, detail: String) -> ErrorReport {
     ErrorReport::new(
         PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-        format!(
-            "the table {} has no unique key of {}",
-            key.table.to_string_lossy(),
-            key.column.to_string_lossy()
-        ),
+        format!("the table {} is not as mailroom made it", table.to_string_lossy()),
         function_name!(),
     )
-    .set_hint("It came with the extension. If it was dropped, or is being rebuilt, make it anew.")
+    .set_detail(detail)
+    .set_hint("Links are looked up in tokens by secret, and in accounts by id. Put back what was dropped or altered, for instance: ALTER TABLE tokens ADD CONSTRAINT tokens_secret_key UNIQUE (secret).")
 }
 
-/// The token behind a link that is genuine and good.
+/// The token behind a link that is genuine and good, as a value of its table's type.
+///
+/// # Errors
+/// As [`signing::verifier`], [`Table::open`] and [`Row::first`].
 ///
 /// # Safety
 /// In a statement; the tables of the library are in this schema.
-unsafe fn judge(schema: pg_sys::Oid, link: Option<Text<'_>>) -> Result<Option<Row>, ErrorReport> {
+unsafe fn judge(
+    schema: pg_sys::Oid,
+    link: Option<Text<'_>>,
+) -> Result<Option<pg_sys::Datum>, ErrorReport> {
     // First, so that a server without keys says so whatever it is asked.
     let verifier = signing::verifier()?;
     let Some(link) = link.and_then(signing::parse) else {
         return Ok(None);
     };
-    // SAFETY: by the caller's word; a bytea.
+    // In the order in which everybody locks the two.
+    // SAFETY: by the caller's word.
+    let (accounts, tokens) = unsafe {
+        (
+            Table::open(schema, c"accounts")?,
+            Table::open(schema, c"tokens")?,
+        )
+    };
+    let wanted = link.secret().as_slice();
+    // SAFETY: by the caller's word; a bytea, and there is memory for one.
     let next = unsafe {
-        let secret = link.secret().as_slice().into_datum();
-        Row::first(
-            schema,
-            &SECRETS,
-            &THIS_OR_NEXT,
-            secret.unwrap_or(pg_sys::Datum::null()),
-        )?
+        let secret = wanted.into_datum().unwrap_or(pg_sys::Datum::null());
+        Row::first(&tokens, &SECRETS, &THIS_OR_NEXT, secret)?
     };
     let Some(token) = next else {
+        // Behind the last token. Nobody is account 0.
         verifier.accepts(&link, Purpose::Activation);
+        // SAFETY: by the caller's word; a bigint.
+        unsafe { Row::first(&accounts, &IDS, &THIS, pg_sys::Datum::from(0_i64))? };
         return Ok(None);
     };
+    let is_activation = token.is(c"action", c"activation")?;
     let is_recovery = token.is(c"action", c"password_recovery")?;
     let code = token.get(c"code", Kind::Text)?;
     let secret = token.get(c"secret", Kind::Bytea)?;
@@ -206,16 +268,18 @@ unsafe fn judge(schema: pg_sys::Oid, link: Option<Text<'_>>) -> Result<Option<Ro
         )
     };
     // The MAC of a recovery covers its code, so the one that was mailed is put in.
-    let purpose = match code.and_then(signing::code).filter(|_| is_recovery) {
+    let code = code.and_then(signing::code).filter(|_| is_recovery);
+    let purpose = match code {
         Some(code) => Purpose::PasswordRecovery { code },
         None => Purpose::Activation,
     };
     let is_genuine = verifier.accepts(&link, purpose);
-    let Some(holder) = token.get(c"account", Kind::BigInt)? else {
-        return Ok(None);
-    };
+    let holder = token.get(c"account", Kind::BigInt)?;
     // SAFETY: by the caller's word; a bigint.
-    let account = unsafe { Row::first(schema, &IDS, &THIS, holder)? };
+    let account = unsafe {
+        let id = holder.unwrap_or(pg_sys::Datum::from(0_i64));
+        Row::first(&accounts, &IDS, &THIS, id)?
+    };
     // As in _handout.
     let eligible = if is_recovery {
         c"active"
@@ -230,8 +294,8 @@ unsafe fn judge(schema: pg_sys::Oid, link: Option<Text<'_>>) -> Result<Option<Ro
         || token.get(c"revoked_at", Kind::BigInt)?.is_some();
     let expires_at = token.get(c"expires_at", Kind::BigInt)?;
     let is_open = expires_at.is_some_and(|time| time.value() as i64 > server::epoch());
-    let is_it = secret == Some(link.secret().as_slice());
-    Ok((is_genuine && is_it && !is_used && is_eligible && is_open).then_some(token))
+    let is_it = secret == Some(wanted) && (is_activation || code.is_some());
+    Ok((is_genuine && is_it && !is_used && is_eligible && is_open).then(|| token.into_datum()))
 }
 
 /// `_judge_link(text)` of `70_redeem.sql`.
@@ -242,7 +306,7 @@ unsafe extern "C-unwind" fn _judge_link_wrapper(fcinfo: pg_sys::FunctionCallInfo
     unsafe {
         let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
         match judge(schema, pgrx::pg_getarg(fcinfo, 0)) {
-            Ok(Some(token)) => token.into_datum(),
+            Ok(Some(token)) => token,
             Ok(None) => pgrx::pg_return_null(fcinfo),
             Err(error) => {
                 error.report(PgLogLevel::ERROR);

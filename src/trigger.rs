@@ -67,7 +67,8 @@ impl Kind {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// What messages call it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::Bytea => "bytea",
@@ -90,37 +91,40 @@ impl Column {
     /// 39P01 when the table has none: the trigger was put on another table.
     ///
     /// # Safety
-    /// The descriptor is that of an open relation.
+    /// As of [`Self::find`].
     pub unsafe fn of(
         descriptor: pg_sys::TupleDesc,
         name: &CStr,
         kind: Kind,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
+        // SAFETY: by the caller's word.
+        unsafe { Self::find(descriptor, name, kind) }.ok_or_else(|| {
+            let (name, kind) = (name.to_string_lossy(), kind.name());
+            let detail = format!("The table has no column \"{name}\" of type {kind}.");
+            misused(function, detail)
+        })
+    }
+
+    /// The column of this name and type; `None` when there is none.
+    ///
+    /// # Safety
+    /// The descriptor is that of an open relation.
+    pub unsafe fn find(descriptor: pg_sys::TupleDesc, name: &CStr, kind: Kind) -> Option<Self> {
         // SAFETY: the descriptor has `natts` columns, and a name is NUL-terminated.
         unsafe {
-            for index in 0..usize::try_from((*descriptor).natts).unwrap_or(0) {
+            (0..usize::try_from((*descriptor).natts).unwrap_or(0)).find_map(|index| {
                 let attribute = &*server::attribute(descriptor, index);
-                if CStr::from_ptr(attribute.attname.data.as_ptr()) == name
+                let is_it = CStr::from_ptr(attribute.attname.data.as_ptr()) == name
                     && !attribute.attisdropped
-                    && kind.is(attribute.atttypid)
-                {
-                    return Ok(Self {
-                        number: i32::from(attribute.attnum),
-                        of_type: attribute.atttypid,
-                        collation: attribute.attcollation,
-                    });
-                }
-            }
+                    && kind.is(attribute.atttypid);
+                is_it.then(|| Self {
+                    number: i32::from(attribute.attnum),
+                    of_type: attribute.atttypid,
+                    collation: attribute.attcollation,
+                })
+            })
         }
-        Err(misused(
-            function,
-            format!(
-                "The table has no column \"{}\" of type {}.",
-                name.to_string_lossy(),
-                kind.name()
-            ),
-        ))
     }
 
     /// The value of the column's enum that has this label.

@@ -11,7 +11,7 @@
 mod cluster;
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cluster::{Cluster, Stop, eventually, number};
 use postgres::Client;
@@ -278,6 +278,65 @@ fn an_update_that_waits_for_guesses_keeps_their_count() {
         .batch_execute("UPDATE tokens SET wrong_codes = 0")
         .unwrap();
     assert_eq!(link.count(&mut client), 0);
+}
+
+/// Lets others end, however this ends.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The server reads the description of a table anew after each of these, and the one of before is gone.
+#[test]
+fn a_link_is_judged_while_keys_are_rebuilt_and_rights_change() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = cluster.create_database("app");
+    let link = Link::recovery(&mut client, "a");
+    let is_over = AtomicBool::new(false);
+    let peeks = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = cluster.connect("app");
+                while !is_over.load(Ordering::Relaxed) {
+                    let outcome: String = client
+                        .query_one("SELECT outcome FROM mailroom_peek($1)", &[&link.token])
+                        .unwrap()
+                        .get(0);
+                    assert_eq!(outcome, "code_required");
+                    peeks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let _over = SetAtEnd(&is_over);
+        for round in 0..300 {
+            for change in ["GRANT SELECT", "REVOKE SELECT"] {
+                let towards = if change.starts_with('G') {
+                    "TO"
+                } else {
+                    "FROM"
+                };
+                let mut transaction = client.transaction().unwrap();
+                for table in ["accounts", "tokens"] {
+                    transaction
+                        .batch_execute(&format!("{change} ON {table} {towards} mailroom_monitor"))
+                        .unwrap();
+                }
+                transaction.commit().unwrap();
+            }
+            if round % 30 == 0 {
+                for index in ["tokens_secret_key", "tokens_pkey", "accounts_pkey"] {
+                    client
+                        .batch_execute(&format!("REINDEX INDEX CONCURRENTLY {index}"))
+                        .unwrap();
+                }
+            }
+        }
+    });
+    assert!(peeks.into_inner() > 0);
 }
 
 #[test]

@@ -737,6 +737,7 @@ fn a_row_of_somebody_elses_is_not_taken_for_an_account() {
         "AFTER INSERT ON chief.accounts REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION public._accounts_issue_activation()",
         "AFTER UPDATE ON chief.accounts REFERENCING OLD TABLE AS old_accounts NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION public._accounts_revoke_tokens()",
         "AFTER UPDATE ON chief.tokens FOR EACH ROW EXECUTE FUNCTION public._tokens_activate_account()",
+        "AFTER UPDATE ON chief.tokens FOR EACH ROW EXECUTE FUNCTION public._activate_account()",
         "AFTER INSERT ON chief.tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION public._tokens_enqueue()",
         "AFTER DELETE ON chief.accounts REFERENCING OLD TABLE AS old_accounts FOR EACH STATEMENT EXECUTE FUNCTION public._accounts_forget()",
     ] {

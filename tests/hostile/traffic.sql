@@ -206,6 +206,9 @@ DELETE FROM @s@.accounts WHERE login OPERATOR(pg_catalog.=) 'good';
 
 UPDATE @s@.accounts SET status = 'suspended' WHERE login OPERATOR(pg_catalog.=) 'two';
 
+-- A batch that is being taken would wait for these tables, and they for its rows of pending.
+DO $$ BEGIN WHILE EXISTS (SELECT FROM @s@.pending) LOOP PERFORM @s@.mailroom_collect(NULL::integer), pg_catalog.pg_sleep(0.01); END LOOP; END $$;
+
 TRUNCATE @s@.accounts, @s@.tokens;
 
 TRUNCATE @s@.templates, @s@.outbox, @s@.pending, @s@.requests, @s@.attempts;

@@ -230,6 +230,18 @@ SET ROLE mailroom_monitor;
 SELECT * FROM mailroom_redeem(:'link');
 RESET ROLE;
 
+-- Behind the last secret there is no token to read.
+SELECT * FROM mailroom_peek(repeat('_', 85) || 'w');
+SELECT * FROM mailroom_redeem(repeat('_', 85) || 'w', '12345');
+
+-- A recovery without a code, which the rules let nobody make, is no activation.
+INSERT INTO accounts (id, email, login, status) VALUES (203, 'codeless@example.com', 'codeless', 'active');
+SELECT recovery(203) AS t \gset
+SET session_replication_role = replica;
+UPDATE tokens SET code = 'none' WHERE id = :t;
+RESET session_replication_role;
+SELECT p.* FROM tokens t, mailroom_peek(mailroom_sign('activation', t.secret)) p WHERE t.id = :t;
+
 -- The key by which a token is found may have another name, and may not be missed.
 ALTER INDEX tokens_secret_key RENAME TO another_name;
 CREATE INDEX tokens_secret_some ON tokens (secret) WHERE id < 0;
@@ -237,6 +249,7 @@ INSERT INTO accounts (id, email, login) VALUES (202, 'key@example.com', 'key');
 SELECT link(max(id)) AS link FROM tokens WHERE account = 202 \gset
 SELECT * FROM mailroom_peek(:'link');
 ALTER TABLE tokens DROP CONSTRAINT another_name;
+CREATE UNIQUE INDEX tokens_secret_down ON tokens (secret DESC);
 \set VERBOSITY default
 SELECT * FROM mailroom_peek(:'link');
 \set VERBOSITY terse
