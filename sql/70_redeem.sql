@@ -113,7 +113,7 @@ BEGIN
     outcome := CASE
         WHEN judged.id IS NULL THEN 'invalid'
         WHEN judged.action = 'activation' THEN 'ok'
-        -- Five guesses at one of 100,000 codes; as in mailroom_redeem.
+        -- As in mailroom_redeem.
         WHEN judged.wrong_codes >= 5 THEN 'locked'
         ELSE 'code_required'
     END;
@@ -137,6 +137,8 @@ AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     given CONSTANT text := nullif(code, '');
+    -- Of 100,000 codes; as in mailroom_peek.
+    guesses CONSTANT smallint := 5;
     judged @extschema@.tokens;
     place tid;
     used boolean;
@@ -147,8 +149,8 @@ BEGIN
     IF judged.id IS NULL THEN
         RETURN;
     END IF;
-    IF judged.action = 'password_recovery' AND (judged.wrong_codes >= 5 OR given IS NULL) THEN
-        outcome := CASE WHEN judged.wrong_codes >= 5 THEN 'locked' ELSE 'code_required' END;
+    IF judged.action = 'password_recovery' AND (judged.wrong_codes >= guesses OR given IS NULL) THEN
+        outcome := CASE WHEN judged.wrong_codes >= guesses THEN 'locked' ELSE 'code_required' END;
         action := judged.action;
         RETURN;
     END IF;
@@ -178,7 +180,7 @@ BEGIN
         -- All that may fail or be cancelled comes before the code is looked at, right or wrong: whoever could tell the
         -- two by how a call fails would guess without being counted. How many guesses are left is seen under the same
         -- lock, since others may have guessed while this session waited.
-        outcome := @extschema@._try_code(place, judged.id, judged.code, given, 5::smallint);
+        outcome := @extschema@._try_code(place, judged.id, judged.code, given, guesses);
         IF outcome IS DISTINCT FROM 'ok' THEN
             RETURN;
         END IF;

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use crate::rules::{Check, email_problem, is_plain_lower_case, login_problem};
@@ -132,7 +132,7 @@ fn normalise(mut row: NewRow) -> Result<Answer, ErrorReport> {
 unsafe extern "C-unwind" fn normalise_guarded(fcinfo: pg_sys::FunctionCallInfo) -> Answer {
     // SAFETY: what the server called with.
     let outcome = unsafe { NewRow::of(fcinfo, FUNCTION) }.and_then(normalise);
-    outcome.unwrap_or_else(Answer::fail)
+    outcome.unwrap_or_report()
 }
 
 /// `_accounts_normalise()` of `10_accounts.sql`.
@@ -174,10 +174,7 @@ unsafe extern "C-unwind" fn may_end_tokens_guarded(fcinfo: pg_sys::FunctionCallI
     // SAFETY: what the server called with.
     let outcome =
         unsafe { Changes::of(fcinfo, REVOKE) }.and_then(|changes| may_end_tokens(&changes));
-    outcome.unwrap_or_else(|misused| {
-        misused.report(PgLogLevel::ERROR);
-        false
-    })
+    outcome.unwrap_or_report()
 }
 
 /// `_accounts_revoke_tokens()` of `70_redeem.sql`.

@@ -9,7 +9,7 @@
 
 use std::ffi::CStr;
 
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use crate::server;
@@ -28,31 +28,25 @@ struct Row<'table> {
     tuple: pg_sys::HeapTuple,
 }
 
-/// Where a row is looked for: a unique key of one column.
-struct Key {
+/// How a row is looked for: by a unique key of one column, with an operator of its B-tree, which has a strategy and a
+/// function behind it.
+struct Search {
     column: &'static CStr,
     kind: Kind,
-}
-
-/// Which row of a key, by an operator of its B-tree: the strategy and the function behind it.
-struct Condition {
     strategy: u32,
     function: u32,
 }
 
-const SECRETS: Key = Key {
+/// This secret, or the next there is.
+const BY_SECRET: Search = Search {
     column: c"secret",
     kind: Kind::Bytea,
-};
-const IDS: Key = Key {
-    column: c"id",
-    kind: Kind::BigInt,
-};
-const THIS_OR_NEXT: Condition = Condition {
     strategy: pg_sys::BTGreaterEqualStrategyNumber,
     function: pg_sys::F_BYTEAGE,
 };
-const THIS: Condition = Condition {
+const BY_ID: Search = Search {
+    column: c"id",
+    kind: Kind::BigInt,
     strategy: pg_sys::BTEqualStrategyNumber,
     function: pg_sys::F_INT8EQ,
 };
@@ -89,13 +83,8 @@ impl Table {
     /// XX000 when it has none of this name and type.
     fn column(&self, name: &CStr, kind: Kind) -> Result<Column, ErrorReport> {
         // SAFETY: the relation is open.
-        unsafe { Column::find(self.description(), name, kind) }.ok_or_else(|| {
-            let (name, kind) = (name.to_string_lossy(), kind.name());
-            altered(
-                self.name(),
-                format!("It has no column \"{name}\" of type {kind}."),
-            )
-        })
+        unsafe { Column::find(self.description(), name, kind) }
+            .map_err(|detail| altered(self.name(), detail))
     }
 
     /// The index, opened, that keeps a column unique by itself, for all rows, smallest values first.
@@ -131,7 +120,7 @@ impl Drop for Table {
 }
 
 impl<'table> Row<'table> {
-    /// The first row, in the order of the key, that meets the condition and is visible to the statement.
+    /// The first row, in the order of the key, that the search finds and the statement sees.
     ///
     /// # Errors
     /// XX000 when there is no such column or key.
@@ -140,17 +129,16 @@ impl<'table> Row<'table> {
     /// In a statement, with a value of the key's type.
     unsafe fn first(
         table: &'table Table,
-        key: &Key,
-        condition: &Condition,
+        search: &Search,
         value: pg_sys::Datum,
     ) -> Result<Option<Self>, ErrorReport> {
-        let column = table.column(key.column, key.kind)?;
+        let column = table.column(search.column, search.kind)?;
         // REINDEX CONCURRENTLY may have put another in its place just now; then that is there at the second look.
         let index = table
             .unique_index(column)
             .or_else(|| table.unique_index(column));
         let index = index.ok_or_else(|| {
-            let column = key.column.to_string_lossy();
+            let column = search.column.to_string_lossy();
             let detail = format!("It has no unique key of \"{column}\" alone, in ascending order.");
             altered(table.name(), detail)
         })?;
@@ -161,8 +149,8 @@ impl<'table> Row<'table> {
             pg_sys::ScanKeyInit(
                 &raw mut wanted,
                 column.number(),
-                condition.strategy as pg_sys::StrategyNumber,
-                pg_sys::Oid::from(condition.function),
+                search.strategy as pg_sys::StrategyNumber,
+                pg_sys::Oid::from(search.function),
                 value,
             );
             let scan = pg_sys::systable_beginscan_ordered(
@@ -187,13 +175,8 @@ impl<'table> Row<'table> {
     /// XX000 when the table has no such column.
     fn get(&self, name: &CStr, kind: Kind) -> Result<Option<pg_sys::Datum>, ErrorReport> {
         let column = self.table.column(name, kind)?;
-        let number = i32::from(column.number());
-        let mut is_null = false;
         // SAFETY: the tuple is of the table, which is open.
-        let value = unsafe {
-            pg_sys::htup::heap_getattr(self.tuple, number, self.table.description(), &mut is_null)
-        };
-        Ok((!is_null).then_some(value))
+        Ok(unsafe { column.value(self.tuple, self.table.description()) })
     }
 
     /// Whether this column, of an enum, has this label.
@@ -247,13 +230,13 @@ unsafe fn judge(
     // SAFETY: by the caller's word; a bytea, and there is memory for one.
     let next = unsafe {
         let secret = wanted.into_datum().unwrap_or(pg_sys::Datum::null());
-        Row::first(&tokens, &SECRETS, &THIS_OR_NEXT, secret)?
+        Row::first(&tokens, &BY_SECRET, secret)?
     };
     let Some(token) = next else {
         // Behind the last token. Nobody is account 0.
         verifier.accepts(&link, Purpose::Activation);
         // SAFETY: by the caller's word; a bigint.
-        unsafe { Row::first(&accounts, &IDS, &THIS, pg_sys::Datum::from(0_i64))? };
+        unsafe { Row::first(&accounts, &BY_ID, pg_sys::Datum::from(0_i64))? };
         return Ok(None);
     };
     let is_activation = token.is(c"action", c"activation")?;
@@ -278,7 +261,7 @@ unsafe fn judge(
     // SAFETY: by the caller's word; a bigint.
     let account = unsafe {
         let id = holder.unwrap_or(pg_sys::Datum::from(0_i64));
-        Row::first(&accounts, &IDS, &THIS, id)?
+        Row::first(&accounts, &BY_ID, id)?
     };
     // As in _handout.
     let eligible = if is_recovery {
@@ -305,14 +288,8 @@ unsafe extern "C-unwind" fn _judge_link_wrapper(fcinfo: pg_sys::FunctionCallInfo
     // SAFETY: what the server called with, for a function of one text in the schema of the library's tables.
     unsafe {
         let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
-        match judge(schema, pgrx::pg_getarg(fcinfo, 0)) {
-            Ok(Some(token)) => token,
-            Ok(None) => pgrx::pg_return_null(fcinfo),
-            Err(error) => {
-                error.report(PgLogLevel::ERROR);
-                pgrx::pg_return_null(fcinfo)
-            }
-        }
+        let token = judge(schema, pgrx::pg_getarg(fcinfo, 0)).unwrap_or_report();
+        token.unwrap_or_else(|| pgrx::pg_return_null(fcinfo))
     }
 }
 

@@ -7,7 +7,7 @@
 
 mod ways;
 
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use self::ways::{Ways, close, open};
@@ -107,10 +107,7 @@ unsafe extern "C-unwind" fn find(fcinfo: pg_sys::FunctionCallInfo, function: Fun
     };
     // SAFETY: what the server called with.
     let found = unsafe { NewRows::of(fcinfo, name) }.and_then(|rows| look(&rows));
-    found.unwrap_or_else(|misused| {
-        misused.report(PgLogLevel::ERROR);
-        NOTHING
-    })
+    found.unwrap_or_report()
 }
 
 /// Which of the two triggers.
@@ -135,13 +132,8 @@ struct Activation {
 #[pg_guard]
 extern "C-unwind" fn activation() -> Activation {
     let drawn = || -> Result<_, ErrorReport> { Ok((random::secret()?, random::code()?)) };
-    let (secret, code) = match drawn() {
-        Ok((secret, code)) => (secret.to_vec().into_datum(), code.into_datum()),
-        Err(error) => {
-            error.report(PgLogLevel::ERROR);
-            (None, None)
-        }
-    };
+    let (secret, code) = drawn().unwrap_or_report();
+    let (secret, code) = (secret.to_vec().into_datum(), code.into_datum());
     let created_at = server::transaction_epoch();
     Activation {
         secret: secret.unwrap_or(pg_sys::Datum::null()),

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use crate::token::{CODE_LEN, SECRET_LEN};
@@ -124,7 +124,7 @@ fn check(mut row: NewRow) -> Result<Answer, ErrorReport> {
 unsafe extern "C-unwind" fn check_guarded(fcinfo: pg_sys::FunctionCallInfo) -> Answer {
     // SAFETY: what the server called with.
     let outcome = unsafe { NewRow::of(fcinfo, FUNCTION) }.and_then(check);
-    outcome.unwrap_or_else(Answer::fail)
+    outcome.unwrap_or_report()
 }
 
 /// `_tokens_check()` of `20_tokens.sql`.
@@ -156,10 +156,7 @@ fn activates(row: &NewRow) -> Result<bool, ErrorReport> {
 unsafe extern "C-unwind" fn activates_guarded(fcinfo: pg_sys::FunctionCallInfo) -> bool {
     // SAFETY: what the server called with.
     let outcome = unsafe { NewRow::stored(fcinfo, ACTIVATE) }.and_then(|row| activates(&row));
-    outcome.unwrap_or_else(|misused| {
-        misused.report(PgLogLevel::ERROR);
-        false
-    })
+    outcome.unwrap_or_report()
 }
 
 /// `_tokens_activate_account()` of `20_tokens.sql`.

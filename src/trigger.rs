@@ -67,8 +67,7 @@ impl Kind {
         }
     }
 
-    /// What messages call it.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::Bytea => "bytea",
@@ -99,20 +98,23 @@ impl Column {
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
         // SAFETY: by the caller's word.
-        unsafe { Self::find(descriptor, name, kind) }.ok_or_else(|| {
-            let (name, kind) = (name.to_string_lossy(), kind.name());
-            let detail = format!("The table has no column \"{name}\" of type {kind}.");
-            misused(function, detail)
-        })
+        unsafe { Self::find(descriptor, name, kind) }.map_err(|detail| misused(function, detail))
     }
 
-    /// The column of this name and type; `None` when there is none.
+    /// The column of this name and type.
+    ///
+    /// # Errors
+    /// What is missing, for the DETAIL of an error.
     ///
     /// # Safety
     /// The descriptor is that of an open relation.
-    pub unsafe fn find(descriptor: pg_sys::TupleDesc, name: &CStr, kind: Kind) -> Option<Self> {
+    pub unsafe fn find(
+        descriptor: pg_sys::TupleDesc,
+        name: &CStr,
+        kind: Kind,
+    ) -> Result<Self, String> {
         // SAFETY: the descriptor has `natts` columns, and a name is NUL-terminated.
-        unsafe {
+        let found = unsafe {
             (0..usize::try_from((*descriptor).natts).unwrap_or(0)).find_map(|index| {
                 let attribute = &*server::attribute(descriptor, index);
                 let is_it = CStr::from_ptr(attribute.attname.data.as_ptr()) == name
@@ -124,7 +126,27 @@ impl Column {
                     collation: attribute.attcollation,
                 })
             })
-        }
+        };
+        found.ok_or_else(|| {
+            let (name, kind) = (name.to_string_lossy(), kind.name());
+            format!("The table has no column \"{name}\" of type {kind}.")
+        })
+    }
+
+    /// The value in a row; `None` for null.
+    ///
+    /// # Safety
+    /// The tuple is of the relation with this descriptor, which is open, and the column is one of it.
+    pub unsafe fn value(
+        self,
+        tuple: pg_sys::HeapTuple,
+        descriptor: pg_sys::TupleDesc,
+    ) -> Option<pg_sys::Datum> {
+        let mut is_null = false;
+        // SAFETY: by the caller's word.
+        let value =
+            unsafe { pg_sys::htup::heap_getattr(tuple, self.number, descriptor, &mut is_null) };
+        (!is_null).then_some(value)
     }
 
     /// The value of the column's enum that has this label.
@@ -225,6 +247,21 @@ unsafe extern "C-unwind" fn look_up(
         let mut found: pg_sys::FmgrInfo = std::mem::zeroed();
         pg_sys::fmgr_info(function, &raw mut found);
         found
+    }
+}
+
+/// What a trigger function was called with; `None` when it was not called as one.
+///
+/// # Safety
+/// `fcinfo` is what the server called the function with, and the call lasts.
+unsafe fn called_with<'call>(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> Option<&'call pg_sys::TriggerData> {
+    // SAFETY: the node's tag says that it is the data of a trigger's call, whose parts the server has filled in for
+    // the event that it names.
+    unsafe {
+        pgrx::trigger_support::called_as_trigger(fcinfo)
+            .then(|| &*(*fcinfo).context.cast::<pg_sys::TriggerData>())
     }
 }
 

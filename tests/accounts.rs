@@ -13,7 +13,7 @@ mod cluster;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cluster::{Cluster, Stop, eventually, number};
+use cluster::{Cluster, Stop, StopAtEnd, eventually, number};
 use postgres::Client;
 
 /// A recovery link as it was mailed, and its code.
@@ -280,15 +280,6 @@ fn an_update_that_waits_for_guesses_keeps_their_count() {
     assert_eq!(link.count(&mut client), 0);
 }
 
-/// Lets others end, however this ends.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The server reads the description of a table anew after each of these, and the one of before is gone.
 #[test]
 fn a_link_is_judged_while_keys_are_rebuilt_and_rights_change() {
@@ -311,14 +302,9 @@ fn a_link_is_judged_while_keys_are_rebuilt_and_rights_change() {
                 }
             });
         }
-        let _over = SetAtEnd(&is_over);
+        let _stop_at_end = StopAtEnd(&is_over);
         for round in 0..300 {
-            for change in ["GRANT SELECT", "REVOKE SELECT"] {
-                let towards = if change.starts_with('G') {
-                    "TO"
-                } else {
-                    "FROM"
-                };
+            for (change, towards) in [("GRANT SELECT", "TO"), ("REVOKE SELECT", "FROM")] {
                 let mut transaction = client.transaction().unwrap();
                 for table in ["accounts", "tokens"] {
                     transaction

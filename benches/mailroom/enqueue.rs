@@ -9,8 +9,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::cluster::{Cluster, number};
-use crate::ground::{self, StopAtEnd};
+use crate::cluster::{Cluster, StopAtEnd, number};
+use crate::ground;
 use crate::pgbench::Load;
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit};

@@ -1,6 +1,5 @@
 //! The servers, databases and accounts that the benchmarks stand on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postgres::Client;
@@ -114,13 +113,4 @@ pub fn describe() -> String {
         "PostgreSQL {version}, {cores} cores, {}",
         settings.join(" ")
     )
-}
-
-/// Stops what runs beside a measurement, also when that fails.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

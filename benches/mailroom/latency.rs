@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Statement};
 
-use crate::cluster::{Cluster, PATIENCE};
-use crate::ground::{self, StopAtEnd};
+use crate::cluster::{Cluster, PATIENCE, StopAtEnd};
+use crate::ground;
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit, percentile};
 

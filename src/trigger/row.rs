@@ -5,11 +5,11 @@ use std::ffi::{CStr, c_char};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::trigger_support::{
-    called_as_trigger, trigger_fired_after, trigger_fired_before, trigger_fired_by_insert,
-    trigger_fired_by_update, trigger_fired_for_row,
+    trigger_fired_after, trigger_fired_before, trigger_fired_by_insert, trigger_fired_by_update,
+    trigger_fired_for_row,
 };
 
-use super::{Column, Kind, bytes, misused};
+use super::{Column, Kind, bytes, called_with, misused};
 
 /// Bytes of a refused value that a client is shown; the server shows as much of a column.
 const SHOWN: i32 = 64;
@@ -48,15 +48,6 @@ unsafe extern "C-unwind" {
 }
 
 impl Answer {
-    /// Raises this error; for use under pgrx's guard.
-    pub fn fail(error: ErrorReport) -> Self {
-        error.report(PgLogLevel::ERROR);
-        Self {
-            row: std::ptr::null_mut(),
-            refusal: std::ptr::null_mut(),
-        }
-    }
-
     /// Ends the trigger function: returns the row to be stored, or raises the error.
     ///
     /// # Safety
@@ -82,22 +73,21 @@ impl NewRow {
         fcinfo: pg_sys::FunctionCallInfo,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
-        // SAFETY: by the caller's word; the parts are those of the event.
-        unsafe {
-            if let Some(data) = for_row(fcinfo)
-                && trigger_fired_before(data.tg_event)
-            {
-                if trigger_fired_by_insert(data.tg_event) {
-                    return Ok(Self {
-                        relation: data.tg_relation,
-                        tuple: data.tg_trigtuple,
-                        old: std::ptr::null_mut(),
-                        assigned: std::ptr::null(),
-                    });
-                }
-                if trigger_fired_by_update(data.tg_event) {
-                    return Ok(Self::changed(data));
-                }
+        // SAFETY: by the caller's word.
+        if let Some(data) = unsafe { called_with(fcinfo) }
+            && trigger_fired_for_row(data.tg_event)
+            && trigger_fired_before(data.tg_event)
+        {
+            if trigger_fired_by_insert(data.tg_event) {
+                return Ok(Self {
+                    relation: data.tg_relation,
+                    tuple: data.tg_trigtuple,
+                    old: std::ptr::null_mut(),
+                    assigned: std::ptr::null(),
+                });
+            }
+            if trigger_fired_by_update(data.tg_event) {
+                return Ok(Self::changed(data));
             }
         }
         Err(misused(
@@ -117,14 +107,13 @@ impl NewRow {
         fcinfo: pg_sys::FunctionCallInfo,
         function: &'static str,
     ) -> Result<Self, ErrorReport> {
-        // SAFETY: by the caller's word; the parts are those of the event.
-        unsafe {
-            if let Some(data) = for_row(fcinfo)
-                && trigger_fired_after(data.tg_event)
-                && trigger_fired_by_update(data.tg_event)
-            {
-                return Ok(Self::changed(data));
-            }
+        // SAFETY: by the caller's word.
+        if let Some(data) = unsafe { called_with(fcinfo) }
+            && trigger_fired_for_row(data.tg_event)
+            && trigger_fired_after(data.tg_event)
+            && trigger_fired_by_update(data.tg_event)
+        {
+            return Ok(Self::changed(data));
         }
         Err(misused(
             function,
@@ -181,12 +170,8 @@ impl NewRow {
     /// # Safety
     /// `tuple` is one of the relation's.
     unsafe fn value(&self, tuple: pg_sys::HeapTuple, column: Column) -> Option<pg_sys::Datum> {
-        let mut is_null = false;
         // SAFETY: by the caller's word.
-        let value = unsafe {
-            pg_sys::htup::heap_getattr(tuple, column.number, (*self.relation).rd_att, &mut is_null)
-        };
-        (!is_null).then_some(value)
+        unsafe { column.value(tuple, (*self.relation).rd_att) }
     }
 
     /// Whether an UPDATE names this column.
@@ -256,21 +241,6 @@ impl NewRow {
             row: self.tuple,
             refusal,
         }
-    }
-}
-
-/// What a trigger function was called with, for each row; `None` when it was called otherwise.
-///
-/// # Safety
-/// As of [`NewRow::of`].
-unsafe fn for_row<'call>(fcinfo: pg_sys::FunctionCallInfo) -> Option<&'call pg_sys::TriggerData> {
-    // SAFETY: the node's tag says that it is the data of a trigger's call.
-    unsafe {
-        if !called_as_trigger(fcinfo) {
-            return None;
-        }
-        let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
-        trigger_fired_for_row(data.tg_event).then_some(data)
     }
 }
 

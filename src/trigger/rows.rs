@@ -5,11 +5,11 @@ use std::ffi::CStr;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::trigger_support::{
-    called_as_trigger, trigger_fired_after, trigger_fired_by_insert, trigger_fired_by_update,
+    trigger_fired_after, trigger_fired_by_insert, trigger_fired_by_update,
     trigger_fired_for_statement,
 };
 
-use super::{Column, Kind, misused};
+use super::{Column, Kind, called_with, misused};
 
 /// The rows of a transition table.
 pub struct NewRows {
@@ -145,24 +145,18 @@ unsafe fn after_statement<'call>(
     event: &str,
     is_one: impl FnOnce(&pg_sys::TriggerData) -> bool,
 ) -> Result<&'call pg_sys::TriggerData, ErrorReport> {
-    // SAFETY: the node's tag says that it is the data of a trigger's call, whose parts the server has filled in for
-    // the event that it names.
-    unsafe {
-        if called_as_trigger(fcinfo) {
-            let data = &*(*fcinfo).context.cast::<pg_sys::TriggerData>();
-            if trigger_fired_for_statement(data.tg_event)
-                && trigger_fired_after(data.tg_event)
-                && !data.tg_newtable.is_null()
-                && is_one(data)
-            {
-                return Ok(data);
-            }
-        }
-    }
-    Err(misused(
-        function,
-        format!("It was not called as an AFTER trigger, FOR EACH STATEMENT, of {event}."),
-    ))
+    // SAFETY: by the caller's word.
+    let data = unsafe { called_with(fcinfo) }.filter(|data| {
+        trigger_fired_for_statement(data.tg_event)
+            && trigger_fired_after(data.tg_event)
+            && !data.tg_newtable.is_null()
+            && is_one(data)
+    });
+    data.ok_or_else(|| {
+        let detail =
+            format!("It was not called as an AFTER trigger, FOR EACH STATEMENT, of {event}.");
+        misused(function, detail)
+    })
 }
 
 /// A transition table that is being read. Its slot goes with it.

@@ -14,13 +14,22 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use postgres::{Client, Config, NoTls};
 
 /// How long a condition may take to come true before a test gives up on it.
 pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Stops what runs beside a test or a measurement, also when that fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// How to end a server, as `pg_ctl stop -m` spells it.
 #[derive(Clone, Copy, Debug)]
