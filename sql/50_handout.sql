@@ -77,6 +77,12 @@ $$;
 COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
     'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
 
+CREATE FUNCTION @extschema@._take(wanted integer) RETURNS bigint[]
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_take_wrapper';
+COMMENT ON FUNCTION @extschema@._take(integer) IS
+    'Internal. As _pick, without a statement; NULL where it takes one: when somebody added a trigger or a policy to pending, or the caller may not do all of that himself. Errors: 55000 while a dump is being restored.';
+
 CREATE FUNCTION @extschema@._pick(wanted integer) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -115,7 +121,7 @@ BEGIN
             RETURNING p.lane, p.token
         )
         SELECT
-            coalesce(array_agg(token), '{}'),
+            coalesce(array_agg(token ORDER BY lane, token), '{}'),
             max(token) FILTER (WHERE lane = 0),
             max(token) FILTER (WHERE lane = 1)
         INTO part, urgent_high, normal_high
@@ -133,6 +139,12 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._pick(integer) IS
     'Internal. Deletes up to so many rows of pending, urgent first, then by token id, and returns their token ids. Fewer than wanted: nothing is left but what other transactions hold.';
+
+CREATE FUNCTION @extschema@._highest(tokens bigint[]) RETURNS bigint
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_highest_wrapper';
+COMMENT ON FUNCTION @extschema@._highest(bigint[]) IS
+    'Internal. The highest of these; NULL when there is none.';
 
 CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
     LANGUAGE plpgsql
@@ -179,9 +191,9 @@ BEGIN
     END IF;
     LOOP
         asked := wanted - got;
-        picked := @extschema@._pick(asked);
+        picked := coalesce(@extschema@._take(asked), @extschema@._pick(asked));
         EXIT WHEN cardinality(picked) = 0;
-        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
+        highest := greatest(highest, @extschema@._highest(picked));
         -- One statement judges, records and returns, so that a token which expires in between cannot fall
         -- through.
         RETURN QUERY
@@ -244,6 +256,12 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
     'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
+
+CREATE FUNCTION @extschema@._put(tokens bigint[]) RETURNS bigint[]
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_put_wrapper';
+COMMENT ON FUNCTION @extschema@._put(bigint[]) IS
+    'Internal. As _enqueue, in the order given and without a statement; returns the tokens that it left to one: those that are not plainly good, or all of them when somebody added a trigger, a constraint or the like to outbox. Errors: 58P01 and F0000 when there is no good key file.';
 
 CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql
@@ -389,6 +407,7 @@ DECLARE
     patience CONSTANT integer := 1000;
     asked integer;
     picked bigint[];
+    remaining bigint[];
     part record;
     failed bigint[] := '{}';
     states text[] := '{}';
@@ -401,11 +420,18 @@ BEGIN
     skipped := 0;
     LOOP
         asked := wanted - collected;
-        picked := @extschema@._pick(asked);
+        picked := coalesce(@extschema@._take(asked), @extschema@._pick(asked));
         EXIT WHEN cardinality(picked) = 0;
-        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
+        highest := greatest(highest, @extschema@._highest(picked));
         BEGIN
-            SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(picked) e;
+            remaining := @extschema@._put(picked);
+            IF remaining = '{}' THEN
+                collected := collected + cardinality(picked);
+            ELSE
+                SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(remaining) e;
+                collected := collected + cardinality(picked) - cardinality(remaining) + part.collected;
+                skipped := skipped + part.skipped;
+            END IF;
         EXCEPTION
             WHEN OTHERS THEN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
@@ -415,9 +441,9 @@ BEGIN
                 failed := failed || part.failed;
                 states := states || part.states;
                 reasons := reasons || part.reasons;
+                collected := collected + part.collected;
+                skipped := skipped + part.skipped;
         END;
-        collected := collected + part.collected;
-        skipped := skipped + part.skipped;
         EXIT WHEN collected >= wanted
             OR cardinality(picked) < asked
             OR skipped >= skip_limit

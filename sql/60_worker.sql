@@ -190,26 +190,35 @@ $$;
 COMMENT ON FUNCTION @extschema@._tend(boolean, boolean) IS
     'Internal. Looks after the outbox for the worker: takes lapsed claims back, tells senders that mail is due, and purges a batch; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
 
+CREATE FUNCTION @extschema@._record(started_at timestamptz, collected integer, skipped integer, trigger text) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_record_wrapper';
+COMMENT ON FUNCTION @extschema@._record(timestamptz, integer, integer, text) IS
+    'Internal. Adds a row to job_runs for a batch that began then and ends now, without a statement; false where it takes one.';
+
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
+    first record;
 BEGIN
     collected := 0;
     skipped := 0;
     -- Whoever calls looked for a pause some time ago.
-    IF EXISTS (SELECT FROM @extschema@.pauses) THEN
+    SELECT EXISTS (SELECT FROM @extschema@.pauses) AS is_pause, EXISTS (SELECT FROM @extschema@.requests) AS is_request
+    INTO first;
+    IF first.is_pause THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+    IF first.is_request THEN
         PERFORM @extschema@.mailroom_answer_requests(NULL::integer);
     END IF;
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;
-    IF collected + skipped > 0 THEN
+    IF collected + skipped > 0 AND NOT @extschema@._record(started, collected, skipped, trigger) THEN
         INSERT INTO @extschema@.job_runs (started_at, duration, collected, skipped, trigger)
         VALUES (started, clock_timestamp() - started, collected, skipped, trigger);
     END IF;

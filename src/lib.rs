@@ -24,6 +24,9 @@
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
+//! | [`way`] | where a row may be stored without a statement |
+//! | [`table`] | reading a row without a statement |
+//! | [`handout`] | taking from `pending` and putting into `outbox` without statements |
 //! | [`scan`] | where a session's scan of `pending` starts |
 //! | [`restore`] | what a restored dump asks of triggers and of those who hand out |
 //! | [`due`] | where its scan for due mail starts |
@@ -51,6 +54,7 @@ mod delivery;
 mod due;
 mod failures;
 mod guesses;
+mod handout;
 mod keys;
 mod launcher;
 mod links;
@@ -69,11 +73,13 @@ mod server;
 mod settings;
 mod signing;
 mod sweep;
+mod table;
 mod template;
 mod token;
 mod tokens;
 mod trigger;
 mod wake;
+mod way;
 mod worker;
 
 pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");

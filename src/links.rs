@@ -7,35 +7,14 @@
 //!
 //! Nothing is locked and nothing promised: who acts on the answer locks the rows and looks again.
 
-use std::ffi::CStr;
-
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use crate::server;
 use crate::signing::{self, Text};
+use crate::table::{Altered, BY_ID, READING, Row, Search, Table, schema_of};
 use crate::token::Purpose;
-use crate::trigger::{Column, Kind, VERSION_1, bytes, is_label};
-
-/// A table of the library's own, open until this goes; its lock stays until the end of the transaction.
-///
-/// A lock alone does not keep the server from reading the description of a table anew, in another place.
-struct Table(pg_sys::Relation);
-
-/// A row of such a table.
-struct Row<'table> {
-    table: &'table Table,
-    tuple: pg_sys::HeapTuple,
-}
-
-/// How a row is looked for: by a unique key of one column, with an operator of its B-tree, which has a strategy and a
-/// function behind it.
-struct Search {
-    column: &'static CStr,
-    kind: Kind,
-    strategy: u32,
-    function: u32,
-}
+use crate::trigger::{Kind, VERSION_1, bytes};
 
 /// This secret, or the next there is.
 const BY_SECRET: Search = Search {
@@ -44,162 +23,17 @@ const BY_SECRET: Search = Search {
     strategy: pg_sys::BTGreaterEqualStrategyNumber,
     function: pg_sys::F_BYTEAGE,
 };
-const BY_ID: Search = Search {
-    column: c"id",
-    kind: Kind::BigInt,
-    strategy: pg_sys::BTEqualStrategyNumber,
-    function: pg_sys::F_INT8EQ,
-};
 
-const LOCK: i32 = pg_sys::AccessShareLock as i32;
-
-impl Table {
-    /// # Errors
-    /// XX000 when the schema has no such table.
-    ///
-    /// # Safety
-    /// In a statement.
-    unsafe fn open(schema: pg_sys::Oid, name: &CStr) -> Result<Self, ErrorReport> {
-        // SAFETY: by the caller's word; the name is NUL-terminated.
-        unsafe {
-            match pg_sys::get_relname_relid(name.as_ptr(), schema) {
-                pg_sys::InvalidOid => Err(altered(name, "It is not there.".to_owned())),
-                table => Ok(Self(pg_sys::table_open(table, LOCK))),
-            }
-        }
+impl From<Altered> for ErrorReport {
+    fn from(altered: Altered) -> Self {
+        Self::new(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            format!("the table {} is not as mailroom made it", altered.table),
+            function_name!(),
+        )
+        .set_detail(altered.detail)
+        .set_hint("Links are looked up in tokens by secret, and in accounts by id. Put back what was dropped or altered, for instance: ALTER TABLE tokens ADD CONSTRAINT tokens_secret_key UNIQUE (secret).")
     }
-
-    fn description(&self) -> pg_sys::TupleDesc {
-        // SAFETY: the relation is open.
-        unsafe { (*self.0).rd_att }
-    }
-
-    fn name(&self) -> &CStr {
-        // SAFETY: the relation is open, and names are NUL-terminated.
-        unsafe { CStr::from_ptr((*(*self.0).rd_rel).relname.data.as_ptr()) }
-    }
-
-    /// # Errors
-    /// XX000 when it has none of this name and type.
-    fn column(&self, name: &CStr, kind: Kind) -> Result<Column, ErrorReport> {
-        // SAFETY: the relation is open.
-        unsafe { Column::find(self.description(), name, kind) }
-            .map_err(|detail| altered(self.name(), detail))
-    }
-
-    /// The index, opened, that keeps a column unique by itself, for all rows, smallest values first.
-    fn unique_index(&self, column: Column) -> Option<pg_sys::Relation> {
-        // SAFETY: the relation is open; the list is of oids; an index has a row in pg_index, and an option for each of
-        // its columns.
-        unsafe {
-            let all = pgrx::PgList::<pg_sys::Oid>::from_pg(pg_sys::RelationGetIndexList(self.0));
-            all.iter_oid().find_map(|oid| {
-                let index = pg_sys::index_open(oid, LOCK);
-                let about = &*(*index).rd_index;
-                let serves = (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
-                    && about.indisunique
-                    && about.indisvalid
-                    && about.indnkeyatts == 1
-                    && about.indkey.values.as_slice(1)[0] == column.number()
-                    && *(*index).rd_indoption & pg_sys::INDOPTION_DESC as i16 == 0
-                    && pg_sys::RelationGetIndexPredicate(index).is_null();
-                if !serves {
-                    pg_sys::index_close(index, LOCK);
-                }
-                serves.then_some(index)
-            })
-        }
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        // SAFETY: opened in `open`, and nobody has it any more.
-        unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as i32) };
-    }
-}
-
-impl<'table> Row<'table> {
-    /// The first row, in the order of the key, that the search finds and the statement sees.
-    ///
-    /// # Errors
-    /// XX000 when there is no such column or key.
-    ///
-    /// # Safety
-    /// In a statement, with a value of the key's type.
-    unsafe fn first(
-        table: &'table Table,
-        search: &Search,
-        value: pg_sys::Datum,
-    ) -> Result<Option<Self>, ErrorReport> {
-        let column = table.column(search.column, search.kind)?;
-        // REINDEX CONCURRENTLY may have put another in its place just now; then that is there at the second look.
-        let index = table
-            .unique_index(column)
-            .or_else(|| table.unique_index(column));
-        let index = index.ok_or_else(|| {
-            let column = search.column.to_string_lossy();
-            let detail = format!("It has no unique key of \"{column}\" alone, in ascending order.");
-            altered(table.name(), detail)
-        })?;
-        // SAFETY: by the caller's word. The table is open for as long as the row is there, the index until it was
-        // read, and the tuple is copied by then. Zeroed memory is for the server to fill in.
-        unsafe {
-            let mut wanted: pg_sys::ScanKeyData = std::mem::zeroed();
-            pg_sys::ScanKeyInit(
-                &raw mut wanted,
-                column.number(),
-                search.strategy as pg_sys::StrategyNumber,
-                pg_sys::Oid::from(search.function),
-                value,
-            );
-            let scan = pg_sys::systable_beginscan_ordered(
-                table.0,
-                index,
-                pg_sys::GetActiveSnapshot(),
-                1,
-                &raw mut wanted,
-            );
-            let found =
-                pg_sys::systable_getnext_ordered(scan, pg_sys::ScanDirection::ForwardScanDirection);
-            let tuple = pg_sys::heap_copytuple(found);
-            pg_sys::systable_endscan_ordered(scan);
-            pg_sys::index_close(index, pg_sys::NoLock as i32);
-            Ok((!tuple.is_null()).then_some(Self { table, tuple }))
-        }
-    }
-
-    /// A value of the row; `None` for null.
-    ///
-    /// # Errors
-    /// XX000 when the table has no such column.
-    fn get(&self, name: &CStr, kind: Kind) -> Result<Option<pg_sys::Datum>, ErrorReport> {
-        let column = self.table.column(name, kind)?;
-        // SAFETY: the tuple is of the table, which is open.
-        Ok(unsafe { column.value(self.tuple, self.table.description()) })
-    }
-
-    /// Whether this column, of an enum, has this label.
-    fn is(&self, name: &CStr, label: &CStr) -> Result<bool, ErrorReport> {
-        let value = self.get(name, Kind::Enum)?;
-        Ok(value.is_some_and(|value| is_label(value, label)))
-    }
-
-    /// The row as a value of its table's type.
-    fn into_datum(self) -> pg_sys::Datum {
-        // SAFETY: the tuple is of the table, which is open.
-        unsafe { pg_sys::heap_copy_tuple_as_datum(self.tuple, self.table.description()) }
-    }
-}
-
-fn altered(table: &CStr, detail: String) -> ErrorReport {
-    ErrorReport::new(
-        PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-        format!("the table {} is not as mailroom made it", table.to_string_lossy()),
-        function_name!(),
-    )
-    .set_detail(detail)
-    .set_hint("Links are looked up in tokens by secret, and in accounts by id. Put back what was dropped or altered, for instance: ALTER TABLE tokens ADD CONSTRAINT tokens_secret_key UNIQUE (secret).")
 }
 
 /// The token behind a link that is genuine and good, as a value of its table's type.
@@ -222,8 +56,8 @@ unsafe fn judge(
     // SAFETY: by the caller's word.
     let (accounts, tokens) = unsafe {
         (
-            Table::open(schema, c"accounts")?,
-            Table::open(schema, c"tokens")?,
+            Table::open(schema, c"accounts", READING)?,
+            Table::open(schema, c"tokens", READING)?,
         )
     };
     let wanted = link.secret().as_slice();
@@ -287,8 +121,7 @@ unsafe fn judge(
 unsafe extern "C-unwind" fn _judge_link_wrapper(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     // SAFETY: what the server called with, for a function of one text in the schema of the library's tables.
     unsafe {
-        let schema = pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid);
-        let token = judge(schema, pgrx::pg_getarg(fcinfo, 0)).unwrap_or_report();
+        let token = judge(schema_of(fcinfo), pgrx::pg_getarg(fcinfo, 0)).unwrap_or_report();
         token.unwrap_or_else(|| pgrx::pg_return_null(fcinfo))
     }
 }

@@ -94,7 +94,7 @@ fn _random_code() -> Result<String, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn _random_uuid() -> Result<pgrx::Uuid, ErrorReport> {
-    Ok(pgrx::Uuid::from_bytes(as_uuid(*take()?)))
+    uuid()
 }
 
 /// Random bytes as a UUID of version 4, RFC 9562 section 5.4.
@@ -102,6 +102,14 @@ fn as_uuid(mut bytes: [u8; UUID_LEN]) -> [u8; UUID_LEN] {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     bytes
+}
+
+/// A UUID of version 4.
+///
+/// # Errors
+/// As [`fill`].
+pub fn uuid() -> Result<pgrx::Uuid, ErrorReport> {
+    Ok(pgrx::Uuid::from_bytes(as_uuid(*take()?)))
 }
 
 /// A token's secret.

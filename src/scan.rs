@@ -55,12 +55,25 @@ thread_local! {
 
 #[pg_extern(sql = false)]
 fn _scan_begin() -> Result<bool, ErrorReport> {
+    begin()
+}
+
+/// Begins a scan; true when it must start at the very beginning.
+///
+/// # Errors
+/// 55000 while somebody restores a dump.
+pub fn begin() -> Result<bool, ErrorReport> {
     restore::pass_or_refuse()?;
     Ok(SCAN.with_borrow_mut(|scan| scan.begin(Instant::now())))
 }
 
 #[pg_extern(sql = false)]
 fn _scan_position(lane: i16) -> i64 {
+    position(lane)
+}
+
+/// The token id after which a scan of this lane starts, unless it must start at the very beginning.
+pub fn position(lane: i16) -> i64 {
     SCAN.with_borrow(|scan| {
         usize::try_from(lane)
             .ok()
@@ -71,10 +84,15 @@ fn _scan_position(lane: i16) -> i64 {
 
 #[pg_extern(sql = false)]
 fn _scan_end(swept: bool, urgent_high: Option<i64>, normal_high: Option<i64>) {
-    if urgent_high.is_some() || normal_high.is_some() {
+    end(swept, [urgent_high, normal_high]);
+}
+
+/// Ends a scan with the highest token id taken in each lane.
+pub fn end(swept: bool, high: [Option<i64>; 2]) {
+    if high.iter().any(Option::is_some) {
         wake::took();
     }
-    SCAN.with_borrow_mut(|scan| scan.end(Instant::now(), swept, [urgent_high, normal_high]));
+    SCAN.with_borrow_mut(|scan| scan.end(Instant::now(), swept, high));
 }
 
 #[cfg(test)]

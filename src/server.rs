@@ -40,16 +40,27 @@ pub fn epoch() -> i64 {
     to_epoch(now())
 }
 
-/// now() of the current transaction, in whole seconds since 1970-01-01.
-pub fn transaction_epoch() -> i64 {
+/// now() of the current transaction, in microseconds since 2000-01-01.
+pub fn transaction_start() -> i64 {
     // SAFETY: reads a variable of this process; the caller is in a transaction.
-    to_epoch(unsafe { pg_sys::GetCurrentTransactionStartTimestamp() })
+    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
 }
 
+/// now() of the current transaction, in whole seconds since 1970-01-01.
+pub fn transaction_epoch() -> i64 {
+    to_epoch(transaction_start())
+}
+
+/// Seconds from 1970-01-01 to 2000-01-01, where the server's own time starts.
+const EPOCH: i64 = 946_684_800;
+
 fn to_epoch(microseconds: i64) -> i64 {
-    /// Seconds from 1970-01-01 to 2000-01-01, where the server's own time starts.
-    const EPOCH: i64 = 946_684_800;
     microseconds.div_euclid(1_000_000) + EPOCH
+}
+
+/// Whole seconds since 1970-01-01, up to the year 9999, in microseconds since 2000-01-01.
+pub fn from_epoch(seconds: i64) -> i64 {
+    (seconds - EPOCH) * 1_000_000
 }
 
 /// Asks a process of this server to end, as pg_terminate_backend does; does nothing for 0.

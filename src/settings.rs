@@ -283,6 +283,18 @@ pub fn channel() -> CString {
     CHANNEL.get().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned())
 }
 
+/// `mailroom.outbox_channel`, never empty.
+pub fn outbox_channel() -> CString {
+    OUTBOX_CHANNEL
+        .get()
+        .unwrap_or_else(|| DEFAULT_OUTBOX_CHANNEL.to_owned())
+}
+
+/// `mailroom.max_attempts`.
+pub fn max_attempts() -> i32 {
+    MAX_ATTEMPTS.get()
+}
+
 /// `mailroom.token_ttl` in seconds.
 pub fn token_ttl() -> i64 {
     i64::from(TOKEN_TTL.get())
@@ -338,7 +350,7 @@ fn _requests_per_hour() -> i32 {
 
 #[pg_extern(sql = false)]
 fn _max_attempts() -> i32 {
-    MAX_ATTEMPTS.get()
+    max_attempts()
 }
 
 #[pg_extern(sql = false)]
@@ -358,15 +370,16 @@ fn _channel() -> String {
 
 #[pg_extern(sql = false)]
 fn _outbox_channel() -> String {
-    OUTBOX_CHANNEL
-        .get()
-        .unwrap_or_else(|| DEFAULT_OUTBOX_CHANNEL.to_owned())
-        .to_string_lossy()
-        .into_owned()
+    outbox_channel().to_string_lossy().into_owned()
 }
 
 #[pg_extern(sql = false)]
 fn _link_base_url() -> Option<String> {
+    link_base_url()
+}
+
+/// `mailroom.link_base_url` without a trailing slash; `None` when it is not set.
+pub fn link_base_url() -> Option<String> {
     let url = LINK_BASE_URL.get()?;
     let url = url.to_str().ok()?.trim_end_matches('/');
     (!url.is_empty()).then(|| url.to_owned())

@@ -197,6 +197,24 @@ fn _verify(
     Ok(parse(token).is_some_and(|token| verifier.accepts(&token, purpose)))
 }
 
+/// The key that is in force, to sign with.
+pub struct Signer(Rc<KeyRing>);
+
+/// The key to sign with.
+///
+/// # Errors
+/// As of [`verifier`].
+pub fn signer() -> Result<Signer, ErrorReport> {
+    Ok(Signer(key_ring().map_err(Error::from)?))
+}
+
+impl Signer {
+    /// As [`token::sign`].
+    pub fn sign(&self, purpose: Purpose<'_>, secret: &[u8; SECRET_LEN]) -> String {
+        token::sign(self.0.signing(), purpose, secret)
+    }
+}
+
 /// All keys that are in force, to verify with.
 pub struct Verifier(Rc<KeyRing>);
 

@@ -17,12 +17,9 @@ use pgrx::prelude::*;
 
 use crate::server;
 
-mod known;
 mod row;
 mod rows;
 mod statement;
-mod store;
-pub mod way;
 
 pub use row::{Answer, NewRow, Violation};
 pub use rows::{Changes, NewRows};
@@ -50,18 +47,34 @@ pub enum Kind {
     Text,
     Bytea,
     BigInt,
+    Integer,
     SmallInt,
+    TimestampTz,
+    Interval,
+    Uuid,
+    Jsonb,
+    Name,
+    /// An array of texts.
+    Texts,
     /// Any enum; its labels are looked up.
     Enum,
 }
 
 impl Kind {
-    fn is(self, of_type: pg_sys::Oid) -> bool {
+    /// Whether a value of this type is read like that.
+    pub fn is(self, of_type: pg_sys::Oid) -> bool {
         match self {
             Self::Text => of_type == pg_sys::TEXTOID || of_type == pg_sys::VARCHAROID,
             Self::Bytea => of_type == pg_sys::BYTEAOID,
             Self::BigInt => of_type == pg_sys::INT8OID,
+            Self::Integer => of_type == pg_sys::INT4OID,
             Self::SmallInt => of_type == pg_sys::INT2OID,
+            Self::TimestampTz => of_type == pg_sys::TIMESTAMPTZOID,
+            Self::Interval => of_type == pg_sys::INTERVALOID,
+            Self::Uuid => of_type == pg_sys::UUIDOID,
+            Self::Jsonb => of_type == pg_sys::JSONBOID,
+            Self::Name => of_type == pg_sys::NAMEOID,
+            Self::Texts => of_type == pg_sys::TEXTARRAYOID,
             // SAFETY: in a transaction, as every statement is.
             Self::Enum => unsafe { pg_sys::type_is_enum(of_type) },
         }
@@ -72,7 +85,14 @@ impl Kind {
             Self::Text => "text",
             Self::Bytea => "bytea",
             Self::BigInt => "bigint",
+            Self::Integer => "integer",
             Self::SmallInt => "smallint",
+            Self::TimestampTz => "timestamp with time zone",
+            Self::Interval => "interval",
+            Self::Uuid => "uuid",
+            Self::Jsonb => "jsonb",
+            Self::Name => "name",
+            Self::Texts => "text[]",
             Self::Enum => "enum",
         }
     }
@@ -82,6 +102,11 @@ impl Column {
     /// Its number in the table, from 1.
     pub fn number(self) -> pg_sys::AttrNumber {
         self.number as pg_sys::AttrNumber
+    }
+
+    /// Its type.
+    pub fn of_type(self) -> pg_sys::Oid {
+        self.of_type
     }
 
     /// The column of this name, which must be of this type.
@@ -119,7 +144,8 @@ impl Column {
                 let attribute = &*server::attribute(descriptor, index);
                 let is_it = CStr::from_ptr(attribute.attname.data.as_ptr()) == name
                     && !attribute.attisdropped
-                    && kind.is(attribute.atttypid);
+                    && (kind.is(attribute.atttypid)
+                        || kind.is(pg_sys::getBaseType(attribute.atttypid)));
                 is_it.then(|| Self {
                     number: i32::from(attribute.attnum),
                     of_type: attribute.atttypid,

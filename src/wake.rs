@@ -513,8 +513,12 @@ pub fn announce(tokens: i64, urgent: bool) -> bool {
 /// becomes due, or a claim lapses. Returns whether the caller must NOTIFY.
 #[pg_extern(sql = false)]
 fn _announce_due(due: TimestampWithTimeZone) -> bool {
+    announce_due(due.into_inner())
+}
+
+/// As above, for the library itself; the time in microseconds since 2000-01-01.
+pub fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
-    let due = due.into_inner();
     // SAFETY: a plain variable of this process.
     let is_worker = unsafe { !pg_sys::MyBgworkerEntry.is_null() };
     if is_worker && sending::sender() == Sender::Outbox {
@@ -537,7 +541,7 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
 /// synchronous_commit: what somebody is about to send must not be forgotten in a crash.
 #[pg_extern(sql = false)]
 fn _claimed(until: TimestampWithTimeZone) {
-    _announce_due(until);
+    announce_due(until.into_inner());
     queue(|part| part.claimed = true);
     // SAFETY: in a transaction; sets a flag that lasts as long as it.
     unsafe { pg_sys::ForceSyncCommit() };

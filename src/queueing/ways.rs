@@ -10,7 +10,7 @@ use pgrx::prelude::*;
 use super::{Found, Function};
 use crate::server;
 use crate::trigger::Kind;
-use crate::trigger::way::{self, Reference, Referred, Wanted, Way};
+use crate::way::{self, Reference, Referred, Wanted, Way};
 
 /// In the order in which the values come.
 const TOKENS: Wanted = Wanted {
@@ -25,12 +25,20 @@ const TOKENS: Wanted = Wanted {
         (c"created_at", Kind::BigInt),
     ],
     numbered: true,
+    defaults: &[],
+    checks: &[],
+    predicates: &[],
     triggers: &[
         // What it asks for is true of what is drawn here.
-        (c"tokens_check", c"_tokens_check", 23),
-        (c"tokens_enqueue", c"_tokens_enqueue", 4),
+        (c"tokens_check", c"_tokens_check", 23, false),
+        (c"tokens_enqueue", c"_tokens_enqueue", 4, false),
         // No restore comes as far as here.
-        (c"tokens_before_accounts", c"_tokens_before_accounts", 6),
+        (
+            c"tokens_before_accounts",
+            c"_tokens_before_accounts",
+            6,
+            false,
+        ),
     ],
     reference: Some(Reference {
         column: c"account",
@@ -43,7 +51,10 @@ const PENDING: Wanted = Wanted {
     table: c"pending",
     columns: &[(c"lane", Kind::SmallInt), (c"token", Kind::BigInt)],
     numbered: false,
-    triggers: &[(c"pending_mind_restore", c"_mind_restore", 6)],
+    defaults: &[],
+    checks: &[],
+    predicates: &[],
+    triggers: &[(c"pending_mind_restore", c"_mind_restore", 6, false)],
     reference: None,
 };
 

@@ -10,12 +10,14 @@ mod transaction;
 pub use exchange::{Appetite, Budget};
 pub use transaction::stop_requested;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
-use pgrx::datum::TimestampWithTimeZone;
+use pgrx::datum::{DatumWithOid, TimestampWithTimeZone};
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
-use pgrx::spi::{SpiClient, SpiError, SpiTupleTable};
+use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
 use crate::batch::Trigger;
 use crate::{notify, restore, server, settings};
@@ -421,8 +423,8 @@ impl Session {
     /// As [`Self::call`], for statements that take something or look whether there is anything to take.
     fn call_at_gate<R>(
         &self,
-        statement: &str,
-        arguments: &[pgrx::datum::DatumWithOid<'_>],
+        statement: &'static str,
+        arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         transaction(Some(self.sender), || {
@@ -437,8 +439,8 @@ impl Session {
     /// Runs one statement that returns one row, as mailroom_sender, in a transaction of its own.
     fn call<R>(
         &self,
-        statement: &str,
-        arguments: &[pgrx::datum::DatumWithOid<'_>],
+        statement: &'static str,
+        arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         transaction(Some(self.sender), || {
@@ -448,14 +450,36 @@ impl Session {
     }
 }
 
+thread_local! {
+    /// The statements that were run, prepared. They stay for as long as the process does.
+    static PREPARED: RefCell<BTreeMap<&'static str, &'static OwnedPreparedStatement>> =
+        const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Prepares a statement once in this process.
+fn prepared(
+    client: &SpiClient<'_>,
+    statement: &'static str,
+    arguments: &[DatumWithOid<'_>],
+) -> Result<&'static OwnedPreparedStatement, Failure> {
+    if let Some(prepared) = PREPARED.with_borrow(|all| all.get(statement).copied()) {
+        return Ok(prepared);
+    }
+    let types: Vec<PgOid> = arguments.iter().map(|one| PgOid::from(one.oid())).collect();
+    let prepared = Box::leak(Box::new(client.prepare_mut(statement, &types)?.keep()));
+    PREPARED.with_borrow_mut(|all| all.insert(statement, prepared));
+    Ok(prepared)
+}
+
 /// Runs one statement that returns one row.
 fn call<R>(
-    statement: &str,
-    arguments: &[pgrx::datum::DatumWithOid<'_>],
+    statement: &'static str,
+    arguments: &[DatumWithOid<'_>],
     read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     Spi::connect_mut(|client: &mut SpiClient<'_>| {
-        let rows = client.update(statement, Some(1), arguments)?;
+        let prepared = prepared(client, statement, arguments)?;
+        let rows = client.update(prepared, Some(1), arguments)?;
         read(&rows.first())
     })
 }

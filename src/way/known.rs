@@ -4,12 +4,12 @@ use std::ffi::CStr;
 
 use pgrx::prelude::*;
 
-use super::way::{Reference, Referred, Wanted, length};
+use super::{Reference, Referred, Wanted, length};
 
 /// Whether the triggers of INSERT are those that are known; and the key that the foreign key refers to.
 ///
 /// # Safety
-/// As of [`super::way::Way::into`].
+/// As of [`super::Way::into`].
 pub unsafe fn triggers(
     relation: pg_sys::Relation,
     schema: pg_sys::Oid,
@@ -28,7 +28,6 @@ pub unsafe fn triggers(
                 }
                 if trigger.tgenabled as u8 != pg_sys::TRIGGER_FIRES_ON_ORIGIN
                     || trigger.tgdeferrable
-                    || !trigger.tgqual.is_null()
                     || trigger.tgnargs > 0 && !trigger.tgisinternal
                 {
                     return None;
@@ -58,7 +57,7 @@ pub unsafe fn triggers(
 }
 
 /// # Safety
-/// As of [`super::way::Way::into`].
+/// As of [`super::Way::into`].
 unsafe fn is_known(trigger: &pg_sys::Trigger, schema: pg_sys::Oid, wanted: &Wanted) -> bool {
     // SAFETY: names are NUL-terminated; in a transaction.
     unsafe {
@@ -69,6 +68,7 @@ unsafe fn is_known(trigger: &pg_sys::Trigger, schema: pg_sys::Oid, wanted: &Want
                 CStr::from_ptr(trigger.tgname),
                 CStr::from_ptr(function),
                 trigger.tgtype,
+                !trigger.tgqual.is_null(),
             ))
     }
 }
@@ -76,7 +76,7 @@ unsafe fn is_known(trigger: &pg_sys::Trigger, schema: pg_sys::Oid, wanted: &Want
 /// What the one foreign key refers to, if it is as it should be.
 ///
 /// # Safety
-/// As of [`super::way::Way::into`].
+/// As of [`super::Way::into`].
 unsafe fn refers(
     relation: pg_sys::Relation,
     schema: pg_sys::Oid,

@@ -1,4 +1,4 @@
-//! A row of the library's own, stored without a statement; see [`super::way`] for when that may be.
+//! A row of the library's own, stored without a statement; see [`super`] for when that may be.
 //!
 //! What may fail here (a key that exists already, a sequence that has come to its end) a client must see whole. So it
 //! is done without pgrx's guard, by frames that own nothing.
@@ -7,7 +7,7 @@ use std::ffi::c_int;
 
 use pgrx::prelude::*;
 
-use super::way::{COLUMNS, KEYS, LOCK, Referred, Way};
+use super::{COLUMNS, KEYS, LOCK, Referred, Way};
 
 // The server's own, without the guard that pgrx wraps them in: see above.
 unsafe extern "C-unwind" {

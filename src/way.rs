@@ -13,15 +13,22 @@ use std::ffi::CStr;
 
 use pgrx::prelude::*;
 
-use super::{Kind, known};
 use crate::server;
+use crate::table::Table;
+use crate::trigger::Kind;
 
-/// More columns than a table of ours has.
-pub const COLUMNS: usize = 16;
+mod known;
+mod says;
+mod store;
+
+/// More columns than a table of ours has, with some of somebody's own, dropped ones too.
+const COLUMNS: usize = 64;
 /// More indexes than a table of ours has.
-const INDEXES: usize = 4;
+const INDEXES: usize = 12;
 /// More columns than an index of ours has.
-pub const KEYS: usize = 4;
+const KEYS: usize = 4;
+/// More tables than a session has ways into.
+const TABLES: usize = 8;
 
 /// The lock that an INSERT takes on a table and its indexes.
 pub const LOCK: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
@@ -30,24 +37,24 @@ pub const LOCK: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
 #[derive(Clone, Copy)]
 pub struct Way {
     /// Where the values are to go that the library brings, counted from 0.
-    pub places: [usize; COLUMNS],
+    places: [usize; COLUMNS],
     /// What is in the other columns.
-    pub values: [pg_sys::Datum; COLUMNS],
-    pub nulls: [bool; COLUMNS],
+    values: [pg_sys::Datum; COLUMNS],
+    nulls: [bool; COLUMNS],
     indexes: [Index; INDEXES],
     index_count: usize,
     /// Of the first column that the library brings; invalid when it has none.
-    pub sequence: pg_sys::Oid,
+    sequence: pg_sys::Oid,
 }
 
 /// An index of the table, a B-tree over columns.
 #[derive(Clone, Copy)]
-pub struct Index {
-    pub oid: pg_sys::Oid,
-    pub unique: bool,
+struct Index {
+    oid: pg_sys::Oid,
+    unique: bool,
     /// Counted from 0.
-    pub columns: [usize; KEYS],
-    pub column_count: usize,
+    columns: [usize; KEYS],
+    column_count: usize,
 }
 
 /// What the library brings into a table, and what it knows to be there.
@@ -56,8 +63,16 @@ pub struct Wanted {
     pub columns: &'static [(&'static CStr, Kind)],
     /// Whether the first of them comes from a sequence.
     pub numbered: bool,
-    /// Triggers of INSERT that the library does the work of: name, function and `tgtype`.
-    pub triggers: &'static [(&'static CStr, &'static CStr, i16)],
+    /// What the library brings in the place of a default, which must be this one still: column and expression, as the
+    /// server writes it without the schema's name. What is not among them, a statement would not leave to the table.
+    pub defaults: &'static [(&'static CStr, &'static str)],
+    /// CHECK constraints that every row which the library brings meets.
+    pub checks: &'static [&'static str],
+    /// Predicates of indexes, and whether a row that the library brings is in such an index.
+    pub predicates: &'static [(&'static str, bool)],
+    /// Triggers of INSERT that the library does the work of: name, function, `tgtype`, and whether there is a WHEN, which
+    /// is never true of a row that the library brings.
+    pub triggers: &'static [(&'static CStr, &'static CStr, i16, bool)],
     /// The one foreign key: its column, and where it points.
     pub reference: Option<Reference>,
 }
@@ -77,6 +92,51 @@ pub struct Referred {
     pub column: i16,
 }
 
+/// The way into a table, if there is one, as it was found out: after so many changes, of which table.
+type Known = (u64, pg_sys::Oid, Option<Way>);
+
+/// The way into a table, looked for again when that has changed.
+pub struct WayIn {
+    wanted: Wanted,
+    known: Cell<Option<Known>>,
+}
+
+impl WayIn {
+    pub const fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            known: Cell::new(None),
+        }
+    }
+
+    /// The table with its way; `None` where a statement has to do it, which says so if the caller may not.
+    ///
+    /// # Safety
+    /// In a statement.
+    pub unsafe fn open(&self, schema: pg_sys::Oid) -> Option<(Table, Way)> {
+        // SAFETY: by the caller's word. The relation is open and locked from here on.
+        unsafe {
+            let table = Table::open(schema, self.wanted.table, LOCK).ok()?;
+            if !table.may(pg_sys::ACL_INSERT) {
+                return None;
+            }
+            let id = table.id();
+            watch([id]);
+            let changes = changes();
+            let way = match self.known.get() {
+                Some((then, of, way)) if (then, of) == (changes, id) => way,
+                _ => {
+                    let way = Way::into(table.relation(), schema, &self.wanted);
+                    let way = way.map(|(way, _)| way);
+                    self.known.set(Some((changes, id, way)));
+                    way
+                }
+            };
+            way.map(|way| (table, way))
+        }
+    }
+}
+
 const NO_INDEX: Index = Index {
     oid: pg_sys::InvalidOid,
     unique: false,
@@ -86,15 +146,29 @@ const NO_INDEX: Index = Index {
 
 thread_local! {
     /// Tables whose changes matter.
-    static WATCHED: Cell<[pg_sys::Oid; 3]> = const { Cell::new([pg_sys::InvalidOid; 3]) };
+    static WATCHED: Cell<[pg_sys::Oid; TABLES]> = const { Cell::new([pg_sys::InvalidOid; TABLES]) };
     /// How often one of them changed.
     static CHANGES: Cell<u64> = const { Cell::new(0) };
     static WATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts changes of these tables from now on, in the place of any others.
-pub fn watch(tables: [pg_sys::Oid; 3]) {
-    WATCHED.set(tables);
+/// Counts changes of these tables from now on.
+pub fn watch<const N: usize>(tables: [pg_sys::Oid; N]) {
+    let mut watched = WATCHED.get();
+    for table in tables {
+        if watched.contains(&table) {
+            continue;
+        }
+        if let Some(place) = watched.iter_mut().find(|one| **one == pg_sys::InvalidOid) {
+            *place = table;
+        } else {
+            // The extension was dropped and came again: whoever still watches the others asks anew.
+            watched = [pg_sys::InvalidOid; TABLES];
+            watched[0] = table;
+            CHANGES.set(CHANGES.get().wrapping_add(1));
+        }
+    }
+    WATCHED.set(watched);
     if !WATCHES.replace(true) {
         // SAFETY: a guarded function of the expected shape, once in a process.
         unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(note), pg_sys::Datum::null()) };
@@ -115,7 +189,7 @@ unsafe extern "C-unwind" fn note(_argument: pg_sys::Datum, table: pg_sys::Oid) {
 }
 
 impl Way {
-    pub fn indexes(&self) -> &[Index] {
+    fn indexes(&self) -> &[Index] {
         self.indexes.get(..self.index_count).unwrap_or_default()
     }
 
@@ -148,7 +222,7 @@ impl Way {
                 sequence: pg_sys::InvalidOid,
             };
             way.columns(relation, wanted)?;
-            way.add_indexes(relation)?;
+            way.add_indexes(relation, wanted)?;
             let referred = known::triggers(relation, schema, wanted)?;
             Some((way, referred))
         }
@@ -160,8 +234,7 @@ impl Way {
         // SAFETY: by the caller's word; there are `natts` columns.
         unsafe {
             let descriptor = (*relation).rd_att;
-            let constraints = (*descriptor).constr;
-            if !constraints.is_null() && (*constraints).num_check > 0 {
+            if !says::checks_are_known(relation, wanted.checks) {
                 return None;
             }
             let count = usize::try_from((*descriptor).natts).ok()?;
@@ -176,6 +249,9 @@ impl Way {
                 }
                 let name = CStr::from_ptr(attribute.attname.data.as_ptr());
                 let default = default(relation, attribute);
+                if !says::default_is_known(relation, attribute, wanted.defaults) {
+                    return None;
+                }
                 if let Some(at) = wanted.columns.iter().position(|(known, _)| *known == name) {
                     let (_, kind) = wanted.columns.get(at)?;
                     if !kind.is(pg_sys::getBaseType(attribute.atttypid)) {
@@ -206,16 +282,16 @@ impl Way {
 
     /// # Safety
     /// As of [`Self::into`].
-    unsafe fn add_indexes(&mut self, relation: pg_sys::Relation) -> Option<()> {
+    unsafe fn add_indexes(&mut self, relation: pg_sys::Relation, wanted: &Wanted) -> Option<()> {
         // SAFETY: by the caller's word. Each index is open while it is looked at.
         unsafe {
             let list = pg_sys::RelationGetIndexList(relation);
             for at in 0..length(list) {
                 let index = pg_sys::index_open(pg_sys::list_nth_oid(list, at), LOCK);
-                let known = look_at(index);
+                let known = look_at(relation, index, wanted);
                 pg_sys::index_close(index, LOCK);
                 match known {
-                    Looked::Unfinished => {}
+                    Looked::Nothing => {}
                     Looked::Usable(known) => {
                         *self.indexes.get_mut(self.index_count)? = known;
                         self.index_count += 1;
@@ -230,29 +306,33 @@ impl Way {
 
 /// What an INSERT has to do about an index.
 enum Looked {
-    /// Nothing: it is only being built.
-    Unfinished,
+    /// Nothing: it is only being built, or not for rows of this kind.
+    Nothing,
     Usable(Index),
     /// More than is done here.
     Other,
 }
 
 /// # Safety
-/// The index is open.
-unsafe fn look_at(index: pg_sys::Relation) -> Looked {
+/// The relation is open, and the index is one of it and open.
+unsafe fn look_at(relation: pg_sys::Relation, index: pg_sys::Relation, wanted: &Wanted) -> Looked {
     // SAFETY: by the caller's word; `indkey` has `indnatts` columns.
     unsafe {
         let form = &*(*index).rd_index;
         if !form.indisready {
-            return Looked::Unfinished;
+            return Looked::Nothing;
+        }
+        match says::predicate(relation, index, wanted.predicates) {
+            says::Predicate::True => {}
+            says::Predicate::False => return Looked::Nothing,
+            says::Predicate::Other => return Looked::Other,
         }
         let count = usize::try_from(form.indnatts).unwrap_or(usize::MAX);
         let simple = (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
             && form.indimmediate
             && !form.indisexclusion
             && count <= KEYS
-            && pg_sys::RelationGetIndexExpressions(index).is_null()
-            && pg_sys::RelationGetIndexPredicate(index).is_null();
+            && pg_sys::RelationGetIndexExpressions(index).is_null();
         if !simple {
             return Looked::Other;
         }
@@ -330,7 +410,7 @@ unsafe fn constant<'a>(node: *mut pg_sys::Node) -> Option<&'a pg_sys::Const> {
 
 /// # Safety
 /// A list of the server's, or null.
-pub(super) unsafe fn length(list: *const pg_sys::List) -> i32 {
+unsafe fn length(list: *const pg_sys::List) -> i32 {
     // SAFETY: by the caller's word.
     unsafe { if list.is_null() { 0 } else { (*list).length } }
 }

@@ -1,0 +1,382 @@
+//! Putting mails into `outbox`, see `_enqueue` of `sql/50_handout.sql`.
+
+use pgrx::memcxt::PgMemoryContexts;
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+use super::{may_write, with_new_snapshot};
+use crate::signing::{self, Signer};
+use crate::table::{Altered, BY_ID, NO_EVENT, READING, Row, Table, schema_of};
+use crate::token::{Purpose, SECRET_LEN};
+use crate::trigger::{Kind, bytes};
+use crate::way::{Wanted, Way, WayIn};
+use crate::{notify, random, server, settings, wake};
+
+/// In the order in which the values come.
+const OUTBOX: Wanted = Wanted {
+    table: c"outbox",
+    columns: &[
+        (c"id", Kind::BigInt),
+        (c"message_id", Kind::Uuid),
+        (c"state", Kind::Enum),
+        (c"priority", Kind::SmallInt),
+        (c"send_at", Kind::TimestampTz),
+        (c"created_at", Kind::TimestampTz),
+        (c"updated_at", Kind::TimestampTz),
+        (c"attempts", Kind::Integer),
+        (c"max_attempts", Kind::Integer),
+        (c"token", Kind::BigInt),
+        (c"account", Kind::BigInt),
+        (c"expires_at", Kind::TimestampTz),
+        (c"kind", Kind::Text),
+        (c"recipients", Kind::Texts),
+        (c"cc", Kind::Texts),
+        (c"bcc", Kind::Texts),
+        (c"data", Kind::Jsonb),
+        (c"enqueued_by", Kind::Name),
+    ],
+    numbered: true,
+    defaults: &[
+        (c"send_at", "now()"),
+        (c"created_at", "now()"),
+        (c"updated_at", "now()"),
+        (c"attempts", "0"),
+        (c"max_attempts", "_max_attempts()"),
+        (c"cc", "'{}'::text[]"),
+        (c"bcc", "'{}'::text[]"),
+        (c"enqueued_by", "CURRENT_USER"),
+    ],
+    checks: &[
+        "(attempts >= 0)",
+        "(max_attempts > 0)",
+        "CASE state WHEN 'claimed'::outbox_state THEN ((claimed_by IS NOT NULL) AND (claimed_at IS NOT NULL) AND (claimed_until IS NOT NULL)) WHEN 'scheduled'::outbox_state THEN (claimed_until IS NULL) ELSE true END",
+        "((ended_at IS NULL) OR ((state <> 'scheduled'::outbox_state) AND (state <> 'claimed'::outbox_state)))",
+        "((last_error IS NOT NULL) OR (state <> 'error'::outbox_state) OR (token IS NOT NULL))",
+    ],
+    predicates: &[
+        ("(state = 'scheduled'::outbox_state)", true),
+        ("(state = 'claimed'::outbox_state)", false),
+        (
+            "((token IS NOT NULL) AND (state = ANY ('{scheduled,claimed}'::outbox_state[])))",
+            true,
+        ),
+        (
+            "((item_key IS NOT NULL) AND (state = ANY ('{scheduled,claimed}'::outbox_state[])))",
+            false,
+        ),
+        (
+            "((state = 'scheduled'::outbox_state) AND (group_key IS NOT NULL))",
+            false,
+        ),
+        (
+            "((state = 'claimed'::outbox_state) AND (group_key IS NOT NULL))",
+            false,
+        ),
+        (
+            "((state = 'scheduled'::outbox_state) AND (send_at > created_at))",
+            false,
+        ),
+    ],
+    triggers: &[
+        // For rows that end.
+        (c"outbox_end", c"_outbox_end", 21, true),
+        // No restore comes as far as here.
+        (c"outbox_mind_restore", c"_mind_restore", 6, false),
+    ],
+    reference: None,
+};
+
+const COLUMNS: usize = OUTBOX.columns.len();
+
+/// `outbox.priority` of password recoveries.
+const URGENT: i16 = -10;
+/// `outbox.priority` of everything else.
+const NORMAL: i16 = 0;
+
+/// The last moment that a mail may expire at, in seconds since 1970-01-01: the end of the year 9999.
+const CALENDAR_END: i64 = 253_402_300_799;
+
+// The server's own, to be called by the server.
+unsafe extern "C-unwind" {
+    fn jsonb_object(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
+}
+
+thread_local! {
+    static INTO_OUTBOX: WayIn = const { WayIn::new(OUTBOX) };
+}
+
+/// A token that may be handed out, and whose it is.
+struct Eligible {
+    is_recovery: bool,
+    secret: [u8; SECRET_LEN],
+    /// A text of five digits.
+    code: pg_sys::Datum,
+    account: pg_sys::Datum,
+    /// A text that can be a recipient.
+    email: pg_sys::Datum,
+    /// A text.
+    login: pg_sys::Datum,
+    /// Seconds since 1970-01-01.
+    expires_at: i64,
+}
+
+/// The tables that a mail is made of, open.
+struct Sources {
+    accounts: Table,
+    tokens: Table,
+}
+
+impl Sources {
+    /// The token with this id, if it is plainly good: as `_handout` has it, which has the last word of all others.
+    ///
+    /// # Safety
+    /// In a statement.
+    unsafe fn eligible(&self, id: i64) -> Result<Option<Eligible>, Altered> {
+        // SAFETY: by the caller's word; a bigint.
+        let token = unsafe { Row::first(&self.tokens, &BY_ID, pg_sys::Datum::from(id))? };
+        let Some(token) = token else { return Ok(None) };
+        let (Some(account), Some(secret), Some(code), Some(expires_at)) = (
+            token.get(c"account", Kind::BigInt)?,
+            token.get(c"secret", Kind::Bytea)?,
+            token.get(c"code", Kind::Text)?,
+            token.get(c"expires_at", Kind::BigInt)?,
+        ) else {
+            return Ok(None);
+        };
+        // SAFETY: by the caller's word; a bigint.
+        let holder = unsafe { Row::first(&self.accounts, &BY_ID, account)? };
+        let Some(holder) = holder else {
+            return Ok(None);
+        };
+        let (Some(email), Some(login)) = (
+            holder.get(c"email", Kind::Text)?,
+            holder.get(c"login", Kind::Text)?,
+        ) else {
+            return Ok(None);
+        };
+        let is_recovery = token.is(c"action", c"password_recovery")?;
+        let status = if is_recovery {
+            c"active"
+        } else {
+            c"provisioned"
+        };
+        let expires_at = expires_at.value() as i64;
+        // SAFETY: of these types.
+        let (raw, digits, address) = unsafe { (bytes(&secret), bytes(&code), bytes(&email)) };
+        let is_good = (is_recovery || token.is(c"action", c"activation")?)
+            && holder.is(c"status", status)?
+            && token.get(c"consumed_at", Kind::BigInt)?.is_none()
+            && token.get(c"revoked_at", Kind::BigInt)?.is_none()
+            && expires_at > server::epoch()
+            && signing::code(digits).is_some()
+            // As of a recipient.
+            && !address.is_empty()
+            && !address.iter().any(u8::is_ascii_control);
+        let Some(secret) = raw.try_into().ok().filter(|_| is_good) else {
+            return Ok(None);
+        };
+        Ok(Some(Eligible {
+            is_recovery,
+            secret,
+            code,
+            account,
+            email,
+            login,
+            expires_at,
+        }))
+    }
+}
+
+/// An array of texts.
+fn texts(values: &mut [pg_sys::Datum]) -> pg_sys::Datum {
+    // SAFETY: texts, which the server copies.
+    unsafe {
+        let array = pg_sys::construct_array(
+            values.as_mut_ptr(),
+            values.len() as i32,
+            pg_sys::TEXTOID,
+            -1,
+            false,
+            pg_sys::TYPALIGN_INT as std::ffi::c_char,
+        );
+        pg_sys::Datum::from(array)
+    }
+}
+
+fn text(value: &str) -> pg_sys::Datum {
+    value.into_datum().unwrap_or(pg_sys::Datum::null())
+}
+
+impl Eligible {
+    /// `outbox.data`.
+    fn data(&self, signed: &str, link_base: Option<&str>) -> pg_sys::Datum {
+        let mut pairs = vec![
+            text("login"),
+            self.login,
+            text("token"),
+            text(signed),
+            text("code"),
+            self.code,
+        ];
+        if let Some(base) = link_base {
+            let path = if self.is_recovery {
+                "/recover"
+            } else {
+                "/activate"
+            };
+            let link = format!("{base}{path}?token={signed}");
+            pairs.extend([text("link"), text(&link)]);
+        }
+        let pairs = texts(&mut pairs);
+        // SAFETY: an array of texts, none of them null, and as many as make pairs.
+        unsafe { pg_sys::DirectFunctionCall1Coll(Some(jsonb_object), pg_sys::InvalidOid, pairs) }
+    }
+}
+
+/// `outbox`, open to be put into.
+struct Outbox {
+    outbox: Table,
+    way: Way,
+    /// The state 'scheduled'.
+    scheduled: pg_sys::Oid,
+    sources: Sources,
+    signer: Option<Signer>,
+    link_base: Option<String>,
+    /// The current user's name, as `outbox.enqueued_by` has it.
+    user: pg_sys::Datum,
+}
+
+impl Outbox {
+    /// `None` where a statement has to do it.
+    ///
+    /// # Safety
+    /// In a statement; the tables of the library are in this schema.
+    unsafe fn open(schema: pg_sys::Oid) -> Option<Self> {
+        if !may_write() {
+            return None;
+        }
+        // SAFETY: by the caller's word.
+        unsafe {
+            // In the order in which everybody locks them.
+            let accounts = Table::open(schema, c"accounts", READING).ok()?;
+            let tokens = Table::open(schema, c"tokens", READING).ok()?;
+            let handout = Table::open(schema, c"_handout", READING).ok()?;
+            let are_plain = accounts.is_plain(NO_EVENT) && tokens.is_plain(NO_EVENT);
+            if !are_plain || !handout.may(pg_sys::ACL_SELECT) {
+                return None;
+            }
+            let (outbox, way) = INTO_OUTBOX.with(|into| into.open(schema))?;
+            let state = outbox.column(c"state", Kind::Enum).ok()?;
+            let scheduled = server::enum_value(state.of_type(), c"scheduled")?;
+            let user = pg_sys::palloc0(pg_sys::NAMEDATALEN as usize).cast::<pg_sys::NameData>();
+            pg_sys::namestrcpy(user, pg_sys::GetUserNameFromId(pg_sys::GetUserId(), false));
+            Some(Self {
+                outbox,
+                way,
+                scheduled,
+                sources: Sources { accounts, tokens },
+                signer: None,
+                link_base: settings::link_base_url(),
+                user: pg_sys::Datum::from(user),
+            })
+        }
+    }
+
+    /// Puts the mail of this token; false where the statement has to.
+    ///
+    /// # Errors
+    /// As of [`signing::signer`]; the server's own are passed on.
+    ///
+    /// # Safety
+    /// In a statement.
+    unsafe fn put(&mut self, token: i64) -> Result<bool, ErrorReport> {
+        // SAFETY: by the caller's word.
+        let Ok(Some(mail)) = (unsafe { self.sources.eligible(token) }) else {
+            return Ok(false);
+        };
+        let purpose = if mail.is_recovery {
+            // SAFETY: a text.
+            match signing::code(unsafe { bytes(&mail.code) }) {
+                Some(code) => Purpose::PasswordRecovery { code },
+                None => return Ok(false),
+            }
+        } else {
+            Purpose::Activation
+        };
+        let signer = match &self.signer {
+            Some(signer) => signer,
+            None => self.signer.insert(signing::signer()?),
+        };
+        let signed = signer.sign(purpose, &mail.secret);
+        let (kind, priority) = if mail.is_recovery {
+            ("password_recovery", URGENT)
+        } else {
+            ("activation", NORMAL)
+        };
+        let now = pg_sys::Datum::from(server::transaction_start());
+        let expires_at = server::from_epoch(mail.expires_at.clamp(0, CALENDAR_END));
+        let message_id = random::uuid()?.into_datum();
+        let way = &self.way;
+        // SAFETY: by the caller's word; the frames behind own nothing.
+        let id = unsafe { pg_guard_ffi_boundary(|| way.next_id()) };
+        let values: [pg_sys::Datum; COLUMNS] = [
+            pg_sys::Datum::from(id),
+            message_id.unwrap_or(pg_sys::Datum::null()),
+            pg_sys::Datum::from(self.scheduled),
+            pg_sys::Datum::from(priority),
+            now,
+            now,
+            now,
+            pg_sys::Datum::from(0_i32),
+            pg_sys::Datum::from(settings::max_attempts()),
+            pg_sys::Datum::from(token),
+            mail.account,
+            pg_sys::Datum::from(expires_at),
+            text(kind),
+            texts(&mut [mail.email]),
+            texts(&mut []),
+            texts(&mut []),
+            mail.data(&signed, self.link_base.as_deref()),
+            self.user,
+        ];
+        let outbox = self.outbox.relation();
+        // SAFETY: the relation is that of the way, locked since that was found; the values are in the order of the
+        // columns and of their types; the frames behind own nothing.
+        unsafe { pg_guard_ffi_boundary(|| way.store(outbox, values)) };
+        Ok(true)
+    }
+}
+
+/// `_put(bigint[])` of `50_handout.sql`.
+#[pg_extern(sql = false)]
+fn _put(tokens: Vec<i64>, fcinfo: pg_sys::FunctionCallInfo) -> Result<Vec<i64>, ErrorReport> {
+    // SAFETY: what the server called with, for a function in the schema of the library's tables.
+    let Some(mut outbox) = (unsafe { Outbox::open(schema_of(fcinfo)) }) else {
+        return Ok(tokens);
+    };
+    let count = tokens.len();
+    let mut left = Vec::new();
+    let mut scratch = PgMemoryContexts::new("mailroom mail");
+    with_new_snapshot(|| {
+        for token in tokens {
+            pg_sys::check_for_interrupts!();
+            // SAFETY: in a statement; what a mail is made of is not needed once it is put.
+            let put = unsafe {
+                let put = scratch.switch_to(|_| outbox.put(token));
+                scratch.reset();
+                put
+            };
+            if !put? {
+                left.push(token);
+            }
+        }
+        Ok::<_, ErrorReport>(())
+    })?;
+    // SAFETY: in a statement, which sees what was put from here on.
+    unsafe { pg_sys::CommandCounterIncrement() };
+    if left.len() < count && wake::announce_due(server::transaction_start()) {
+        notify::notify(&settings::outbox_channel());
+    }
+    Ok(left)
+}

@@ -1,0 +1,78 @@
+//! A row of `job_runs`, the diary of the worker.
+
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::prelude::*;
+
+use super::may_write;
+use crate::server;
+use crate::table::schema_of;
+use crate::trigger::Kind;
+use crate::way::{Wanted, WayIn};
+
+/// In the order in which the values come.
+const JOB_RUNS: Wanted = Wanted {
+    table: c"job_runs",
+    columns: &[
+        (c"id", Kind::BigInt),
+        (c"started_at", Kind::TimestampTz),
+        (c"duration", Kind::Interval),
+        (c"collected", Kind::Integer),
+        (c"skipped", Kind::Integer),
+        (c"trigger", Kind::Text),
+    ],
+    numbered: true,
+    defaults: &[],
+    checks: &[
+        "(trigger = ANY (ARRAY['limit'::text, 'timeout'::text, 'urgent'::text, 'poll'::text]))",
+        "((collected >= 0) AND (skipped >= 0))",
+    ],
+    predicates: &[],
+    triggers: &[],
+    reference: None,
+};
+
+/// As `job_runs_trigger_must_be_known` has them.
+const TRIGGERS: [&[u8]; 4] = [b"limit", b"timeout", b"urgent", b"poll"];
+
+thread_local! {
+    static INTO_JOB_RUNS: WayIn = const { WayIn::new(JOB_RUNS) };
+}
+
+/// `_record(timestamptz, integer, integer, text)` of `60_worker.sql`.
+#[pg_extern(sql = false)]
+fn _record(
+    started_at: TimestampWithTimeZone,
+    collected: i32,
+    skipped: i32,
+    trigger: &[u8],
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> bool {
+    let is_good = TRIGGERS.contains(&trigger) && collected >= 0 && skipped >= 0;
+    if !is_good || !may_write() {
+        return false;
+    }
+    let started_at = started_at.into_inner();
+    // SAFETY: what the server called with, for a function in the schema of the library's tables; `way` says that the
+    // relation, open and locked, takes these columns; memory for an interval is filled in; the frames behind own nothing.
+    unsafe {
+        let Some((job_runs, way)) = INTO_JOB_RUNS.with(|into| into.open(schema_of(fcinfo))) else {
+            return false;
+        };
+        let duration = pg_sys::palloc0(size_of::<pg_sys::Interval>()).cast::<pg_sys::Interval>();
+        (*duration).time = server::now().saturating_sub(started_at);
+        let relation = job_runs.relation();
+        let id = pg_guard_ffi_boundary(|| way.next_id());
+        let values = [
+            pg_sys::Datum::from(id),
+            pg_sys::Datum::from(started_at),
+            pg_sys::Datum::from(duration),
+            pg_sys::Datum::from(collected),
+            pg_sys::Datum::from(skipped),
+            pgrx::pg_getarg_datum(fcinfo, 3).unwrap_or(pg_sys::Datum::null()),
+        ];
+        pg_guard_ffi_boundary(|| way.store(relation, values));
+        pg_sys::CommandCounterIncrement();
+    }
+    true
+}

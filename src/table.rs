@@ -1,0 +1,271 @@
+//! Tables of the library's own, read without a statement: a row by a unique key.
+//!
+//! A statement of one row spends most of its work on itself. Two readings of a key are enough to judge a link, and as
+//! many to hand a token out.
+
+use std::ffi::CStr;
+
+use pgrx::prelude::*;
+
+use crate::trigger::{Column, Kind, is_label};
+
+/// A table of the library's own, open until this goes; its lock stays until the end of the transaction.
+///
+/// A lock alone does not keep the server from reading the description of a table anew, in another place.
+pub struct Table(pg_sys::Relation);
+
+/// A row of such a table.
+pub struct Row<'table> {
+    table: &'table Table,
+    tuple: pg_sys::HeapTuple,
+}
+
+/// How a row is looked for: by a unique key of one column, with an operator of its B-tree, which has a strategy and a
+/// function behind it.
+pub struct Search {
+    pub column: &'static CStr,
+    pub kind: Kind,
+    pub strategy: u32,
+    pub function: u32,
+}
+
+/// What a table lacks of what mailroom gave it.
+pub struct Altered {
+    pub table: String,
+    /// For the DETAIL of an error.
+    pub detail: String,
+}
+
+/// The lock of those who only read.
+pub const READING: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+
+/// What fires no trigger: rows are read.
+pub const NO_EVENT: u32 = 0;
+
+/// The row with this id.
+pub const BY_ID: Search = Search {
+    column: c"id",
+    kind: Kind::BigInt,
+    strategy: pg_sys::BTEqualStrategyNumber,
+    function: pg_sys::F_INT8EQ,
+};
+
+/// The schema of the function that was called with this.
+///
+/// # Safety
+/// What the server called a function with.
+pub unsafe fn schema_of(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Oid {
+    // SAFETY: by the caller's word.
+    unsafe { pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid) }
+}
+
+impl Altered {
+    fn new(table: &CStr, detail: String) -> Self {
+        let table = table.to_string_lossy().into_owned();
+        Self { table, detail }
+    }
+}
+
+impl Table {
+    /// Opens the table of this name, and locks it.
+    ///
+    /// # Errors
+    /// When the schema has none.
+    ///
+    /// # Safety
+    /// In a statement.
+    pub unsafe fn open(
+        schema: pg_sys::Oid,
+        name: &CStr,
+        lock: pg_sys::LOCKMODE,
+    ) -> Result<Self, Altered> {
+        // SAFETY: by the caller's word; the name is NUL-terminated.
+        unsafe {
+            match pg_sys::get_relname_relid(name.as_ptr(), schema) {
+                pg_sys::InvalidOid => Err(Altered::new(name, "It is not there.".to_owned())),
+                table => Ok(Self(pg_sys::table_open(table, lock))),
+            }
+        }
+    }
+
+    pub fn id(&self) -> pg_sys::Oid {
+        // SAFETY: the relation is open.
+        unsafe { (*self.0).rd_id }
+    }
+
+    /// The open relation, for as long as this is there.
+    pub fn relation(&self) -> pg_sys::Relation {
+        self.0
+    }
+
+    /// Whether the current user may do all of this with it: `ACL_SELECT` and the like.
+    pub fn may(&self, rights: u32) -> bool {
+        let rights = pg_sys::AclMode::from(rights);
+        // SAFETY: the relation is open.
+        let granted = unsafe {
+            pg_sys::pg_class_aclmask(
+                self.id(),
+                pg_sys::GetUserId(),
+                rights,
+                pg_sys::AclMaskHow::ACLMASK_ALL,
+            )
+        };
+        granted == rights
+    }
+
+    /// Whether nobody but the library has a say in what is done to its rows: `event` is `TRIGGER_TYPE_DELETE`
+    /// or the like.
+    pub fn is_plain(&self, event: u32) -> bool {
+        // SAFETY: the relation is open; there are `numtriggers` of them.
+        unsafe {
+            let class = &*(*self.0).rd_rel;
+            let is_simple = class.relkind as u8 == pg_sys::RELKIND_RELATION
+                && class.relam == pg_sys::HEAP_TABLE_AM_OID
+                && !class.relispartition
+                && !class.relhassubclass
+                && !class.relrowsecurity
+                && (*self.0).rd_rules.is_null();
+            let triggers = (*self.0).trigdesc;
+            is_simple
+                && (triggers.is_null()
+                    || (0..usize::try_from((*triggers).numtriggers).unwrap_or(0)).all(|at| {
+                        let trigger = &*(*triggers).triggers.add(at);
+                        u32::from(trigger.tgtype.cast_unsigned()) & event == 0
+                    }))
+        }
+    }
+
+    fn description(&self) -> pg_sys::TupleDesc {
+        // SAFETY: the relation is open.
+        unsafe { (*self.0).rd_att }
+    }
+
+    fn name(&self) -> &CStr {
+        // SAFETY: the relation is open, and names are NUL-terminated.
+        unsafe { CStr::from_ptr((*(*self.0).rd_rel).relname.data.as_ptr()) }
+    }
+
+    /// # Errors
+    /// When it has none of this name and type.
+    pub fn column(&self, name: &CStr, kind: Kind) -> Result<Column, Altered> {
+        // SAFETY: the relation is open.
+        unsafe { Column::find(self.description(), name, kind) }
+            .map_err(|detail| Altered::new(self.name(), detail))
+    }
+
+    /// The index, opened, that keeps just these columns unique, for all rows, smallest values first.
+    pub fn unique_index(&self, columns: &[Column]) -> Option<pg_sys::Relation> {
+        // SAFETY: the relation is open; the list is of oids; an index has a row in pg_index, and an option for each of
+        // its columns.
+        unsafe {
+            let count = columns.len();
+            let is_descending = |option: &i16| option & pg_sys::INDOPTION_DESC as i16 != 0;
+            let all = pgrx::PgList::<pg_sys::Oid>::from_pg(pg_sys::RelationGetIndexList(self.0));
+            all.iter_oid().find_map(|oid| {
+                let index = pg_sys::index_open(oid, READING);
+                let about = &*(*index).rd_index;
+                let serves = (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID
+                    && about.indisunique
+                    && about.indisvalid
+                    && usize::try_from(about.indnkeyatts).is_ok_and(|keys| keys == count)
+                    && columns.iter().map(|column| column.number()).eq(about
+                        .indkey
+                        .values
+                        .as_slice(count)
+                        .iter()
+                        .copied())
+                    && !std::slice::from_raw_parts((*index).rd_indoption, count)
+                        .iter()
+                        .any(is_descending)
+                    && pg_sys::RelationGetIndexPredicate(index).is_null();
+                if !serves {
+                    pg_sys::index_close(index, READING);
+                }
+                serves.then_some(index)
+            })
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: opened in `open`, and nobody has it any more.
+        unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as i32) };
+    }
+}
+
+impl<'table> Row<'table> {
+    /// The first row, in the order of the key, that the search finds and the statement sees.
+    ///
+    /// # Errors
+    /// When there is no such column or key.
+    ///
+    /// # Safety
+    /// In a statement, with a value of the key's type.
+    pub unsafe fn first(
+        table: &'table Table,
+        search: &Search,
+        value: pg_sys::Datum,
+    ) -> Result<Option<Self>, Altered> {
+        let column = table.column(search.column, search.kind)?;
+        // REINDEX CONCURRENTLY may have put another in its place just now; then that is there at the second look.
+        let index = table
+            .unique_index(&[column])
+            .or_else(|| table.unique_index(&[column]));
+        let index = index.ok_or_else(|| {
+            let column = search.column.to_string_lossy();
+            let detail = format!("It has no unique key of \"{column}\" alone, in ascending order.");
+            Altered::new(table.name(), detail)
+        })?;
+        // SAFETY: by the caller's word. The table is open for as long as the row is there, the index until it was
+        // read, and the tuple is copied by then. Zeroed memory is for the server to fill in.
+        unsafe {
+            let mut wanted: pg_sys::ScanKeyData = std::mem::zeroed();
+            pg_sys::ScanKeyInit(
+                &raw mut wanted,
+                column.number(),
+                search.strategy as pg_sys::StrategyNumber,
+                pg_sys::Oid::from(search.function),
+                value,
+            );
+            let scan = pg_sys::systable_beginscan_ordered(
+                table.0,
+                index,
+                pg_sys::GetActiveSnapshot(),
+                1,
+                &raw mut wanted,
+            );
+            let found =
+                pg_sys::systable_getnext_ordered(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            let tuple = pg_sys::heap_copytuple(found);
+            pg_sys::systable_endscan_ordered(scan);
+            pg_sys::index_close(index, pg_sys::NoLock as i32);
+            Ok((!tuple.is_null()).then_some(Self { table, tuple }))
+        }
+    }
+
+    /// A value of the row; `None` for null.
+    ///
+    /// # Errors
+    /// When the table has no such column.
+    pub fn get(&self, name: &CStr, kind: Kind) -> Result<Option<pg_sys::Datum>, Altered> {
+        let column = self.table.column(name, kind)?;
+        // SAFETY: the tuple is of the table, which is open.
+        Ok(unsafe { column.value(self.tuple, self.table.description()) })
+    }
+
+    /// Whether this column, of an enum, has this label.
+    ///
+    /// # Errors
+    /// As of [`Self::get`].
+    pub fn is(&self, name: &CStr, label: &CStr) -> Result<bool, Altered> {
+        let value = self.get(name, Kind::Enum)?;
+        Ok(value.is_some_and(|value| is_label(value, label)))
+    }
+
+    /// The row as a value of its table's type.
+    pub fn into_datum(self) -> pg_sys::Datum {
+        // SAFETY: the tuple is of the table, which is open.
+        unsafe { pg_sys::heap_copy_tuple_as_datum(self.tuple, self.table.description()) }
+    }
+}

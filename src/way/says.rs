@@ -1,0 +1,98 @@
+//! What the expressions of a table say: its defaults, constraints and the predicates of its indexes.
+//!
+//! They are compared as the server writes them, which is the same for all that mean the same here: a constraint that
+//! somebody made anew under another name is known, and one that was changed is not.
+
+use std::ffi::CStr;
+
+use pgrx::prelude::*;
+
+/// What an index's predicate says of the rows that the library brings.
+pub enum Predicate {
+    /// They are in the index. So they are when there is no predicate.
+    True,
+    /// They are not.
+    False,
+    /// That takes evaluating it.
+    Other,
+}
+
+/// # Safety
+/// As of [`super::Way::into`]; the index is one of the relation, and open.
+pub unsafe fn predicate(
+    relation: pg_sys::Relation,
+    index: pg_sys::Relation,
+    known: &[(&str, bool)],
+) -> Predicate {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let clauses = pg_sys::RelationGetIndexPredicate(index);
+        if clauses.is_null() {
+            return Predicate::True;
+        }
+        let text = written(relation, pg_sys::make_ands_explicit(clauses).cast());
+        match known.iter().find(|(known, _)| *known == text) {
+            Some((_, true)) => Predicate::True,
+            Some((_, false)) => Predicate::False,
+            None => Predicate::Other,
+        }
+    }
+}
+
+/// Whether every CHECK constraint is one of these.
+///
+/// # Safety
+/// As of [`super::Way::into`].
+pub unsafe fn checks_are_known(relation: pg_sys::Relation, known: &[&str]) -> bool {
+    // SAFETY: by the caller's word; there are `num_check` of them, each with its expression.
+    unsafe {
+        let constraints = (*(*relation).rd_att).constr;
+        if constraints.is_null() || (*constraints).num_check == 0 {
+            return true;
+        }
+        std::slice::from_raw_parts((*constraints).check, usize::from((*constraints).num_check))
+            .iter()
+            .all(|check| {
+                let text = written(relation, pg_sys::stringToNode(check.ccbin).cast());
+                known.contains(&text.as_str())
+            })
+    }
+}
+
+/// Whether the default of a column is the one that is known, if one is.
+///
+/// # Safety
+/// As of [`super::Way::into`]; the column is one of the relation.
+pub unsafe fn default_is_known(
+    relation: pg_sys::Relation,
+    attribute: &pg_sys::FormData_pg_attribute,
+    known: &[(&CStr, &str)],
+) -> bool {
+    // SAFETY: by the caller's word; names are NUL-terminated.
+    unsafe {
+        let name = CStr::from_ptr(attribute.attname.data.as_ptr());
+        let Some((_, text)) = known.iter().find(|(column, _)| *column == name) else {
+            return true;
+        };
+        let node = pg_sys::build_column_default(relation, i32::from(attribute.attnum));
+        !node.is_null() && written(relation, node) == *text
+    }
+}
+
+/// An expression over the relation's columns, without the names of its schema and in one line.
+///
+/// # Safety
+/// As of [`super::Way::into`].
+unsafe fn written(relation: pg_sys::Relation, node: *mut pg_sys::Node) -> String {
+    // SAFETY: by the caller's word; the strings that the server gives are NUL-terminated.
+    unsafe {
+        let class = &*(*relation).rd_rel;
+        let context = pg_sys::deparse_context_for(class.relname.data.as_ptr(), (*relation).rd_id);
+        let text = CStr::from_ptr(pg_sys::deparse_expression(node, context, false, false));
+        let schema = pg_sys::get_namespace_name(class.relnamespace);
+        let schema = CStr::from_ptr(pg_sys::quote_identifier(schema));
+        let schema = format!("{}.", schema.to_string_lossy());
+        let text = text.to_string_lossy().replace(&schema, "");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
