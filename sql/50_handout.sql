@@ -1,8 +1,9 @@
 -- Hand-out: from pending to a signed token, in a caller's hands or in the outbox.
 --
--- Whoever takes a row of pending deletes it, with SKIP LOCKED, in its own transaction: a rollback returns
+-- Whoever takes a row of pending deletes it, passing by what others have, in its own transaction: a rollback returns
 -- it (I1), two consumers never hold the same one (I2) and never wait for each other (I3). Everything here
--- runs with the caller's rights; 90_privileges.sql names the callers. The planner is kept from sequential
+-- runs with the caller's rights; 90_privileges.sql names the callers. _take and _put of the library do it where nobody
+-- else has a say in the rows, and the statements of _pick and _enqueue where somebody has. The planner is kept from sequential
 -- scans because statistics of a queue say nothing: it may hold nothing or a million rows a moment later. For
 -- the same reason one plan does for all calls: planning a batch again would cost half as much as taking it.
 
@@ -81,7 +82,7 @@ CREATE FUNCTION @extschema@._take(wanted integer) RETURNS bigint[]
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_take_wrapper';
 COMMENT ON FUNCTION @extschema@._take(integer) IS
-    'Internal. As _pick, without a statement; NULL where it takes one: when somebody added a trigger or a policy to pending, or the caller may not do all of that himself. Errors: 55000 while a dump is being restored.';
+    'Internal. As _pick, without a statement; NULL where it takes one: when somebody added a trigger or a policy to pending, or the caller may not DELETE from it. Errors: 40001 in REPEATABLE READ when somebody took a row since its snapshot; 55000 while a dump is being restored.';
 
 CREATE FUNCTION @extschema@._pick(wanted integer) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -261,7 +262,7 @@ CREATE FUNCTION @extschema@._put(tokens bigint[]) RETURNS bigint[]
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_put_wrapper';
 COMMENT ON FUNCTION @extschema@._put(bigint[]) IS
-    'Internal. As _enqueue, in the order given and without a statement; returns the tokens that it left to one: those that are not plainly good, or all of them when somebody added a trigger, a constraint or the like to outbox. Errors: 58P01 and F0000 when there is no good key file.';
+    'Internal. As _enqueue, in the order given and without a statement; returns the tokens that it left to one: those that are not plainly good, or all of them when somebody added a trigger, a constraint or the like to outbox, or the caller may not INSERT there. Whoever may call it signs by it, whatever his rights on _sign and on the tables behind _handout. Errors: 23505 when there is mail of one of them, 23514 when a domain refuses a value; 58P01 and F0000 when there is no good key file.';
 
 CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql

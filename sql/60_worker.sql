@@ -218,7 +218,7 @@ BEGIN
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;
-    IF collected + skipped > 0 AND NOT @extschema@._record(started, collected, skipped, trigger) THEN
+    IF collected + skipped > 0 AND @extschema@._record(started, collected, skipped, trigger) IS NOT TRUE THEN
         INSERT INTO @extschema@.job_runs (started_at, duration, collected, skipped, trigger)
         VALUES (started, clock_timestamp() - started, collected, skipped, trigger);
     END IF;

@@ -81,9 +81,20 @@ impl Table {
     ) -> Result<Self, Altered> {
         // SAFETY: by the caller's word; the name is NUL-terminated.
         unsafe {
-            match pg_sys::get_relname_relid(name.as_ptr(), schema) {
-                pg_sys::InvalidOid => Err(Altered::new(name, "It is not there.".to_owned())),
-                table => Ok(Self(pg_sys::table_open(table, lock))),
+            loop {
+                let table = pg_sys::get_relname_relid(name.as_ptr(), schema);
+                if table == pg_sys::InvalidOid {
+                    return Err(Altered::new(name, "It is not there.".to_owned()));
+                }
+                let relation = pg_sys::try_relation_open(table, lock);
+                if relation.is_null() {
+                    continue;
+                }
+                // While the lock was waited for, another may have come to this name.
+                if pg_sys::get_relname_relid(name.as_ptr(), schema) == table {
+                    return Ok(Self(relation));
+                }
+                pg_sys::relation_close(relation, lock);
             }
         }
     }
@@ -190,7 +201,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         // SAFETY: opened in `open`, and nobody has it any more.
-        unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as i32) };
+        unsafe { pg_sys::relation_close(self.0, pg_sys::NoLock as i32) };
     }
 }
 

@@ -6,7 +6,9 @@
 //! an expression) has a say in every row, so then the answer is no, and a statement does the work.
 //!
 //! What was found out is kept for as long as the server reports no change of the tables. It is used under the lock
-//! that an INSERT takes, which keeps changes out, as long as it is asked for again once the lock is held.
+//! that an INSERT takes, as long as it is asked for again once the lock is held. What that lock does not keep out
+//! (VACUUM, indexes made CONCURRENTLY) waits by itself for those who do not know of it. Domains change without a
+//! report, so the server is asked about each of their values.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -27,6 +29,8 @@ const COLUMNS: usize = 64;
 const INDEXES: usize = 12;
 /// More columns than an index of ours has.
 const KEYS: usize = 4;
+/// More columns of a domain than a table of ours has.
+const DOMAINS: usize = 8;
 /// More tables than a session has ways into.
 const TABLES: usize = 8;
 
@@ -41,6 +45,9 @@ pub struct Way {
     /// What is in the other columns.
     values: [pg_sys::Datum; COLUMNS],
     nulls: [bool; COLUMNS],
+    /// Columns of a domain, counted from 0, and which it is.
+    domains: [(usize, pg_sys::Oid); DOMAINS],
+    domain_count: usize,
     indexes: [Index; INDEXES],
     index_count: usize,
     /// Of the first column that the library brings; invalid when it has none.
@@ -70,9 +77,9 @@ pub struct Wanted {
     pub checks: &'static [&'static str],
     /// Predicates of indexes, and whether a row that the library brings is in such an index.
     pub predicates: &'static [(&'static str, bool)],
-    /// Triggers of INSERT that the library does the work of: name, function, `tgtype`, and whether there is a WHEN, which
-    /// is never true of a row that the library brings.
-    pub triggers: &'static [(&'static CStr, &'static CStr, i16, bool)],
+    /// Triggers of INSERT that the library does the work of, or that a row which it brings leaves nothing to do: their
+    /// definitions, as the server writes them without the schema's name.
+    pub triggers: &'static [&'static str],
     /// The one foreign key: its column, and where it points.
     pub reference: Option<Reference>,
 }
@@ -132,7 +139,8 @@ impl WayIn {
                     way
                 }
             };
-            way.map(|way| (table, way))
+            let way = way.filter(|way| way.may_draw())?;
+            Some((table, way))
         }
     }
 }
@@ -189,6 +197,10 @@ unsafe extern "C-unwind" fn note(_argument: pg_sys::Datum, table: pg_sys::Oid) {
 }
 
 impl Way {
+    fn domains(&self) -> &[(usize, pg_sys::Oid)] {
+        self.domains.get(..self.domain_count).unwrap_or_default()
+    }
+
     fn indexes(&self) -> &[Index] {
         self.indexes.get(..self.index_count).unwrap_or_default()
     }
@@ -217,10 +229,13 @@ impl Way {
                 places: [0; COLUMNS],
                 values: [pg_sys::Datum::null(); COLUMNS],
                 nulls: [true; COLUMNS],
+                domains: [(0, pg_sys::InvalidOid); DOMAINS],
+                domain_count: 0,
                 indexes: [NO_INDEX; INDEXES],
                 index_count: 0,
                 sequence: pg_sys::InvalidOid,
             };
+            let _full_names = says::FullNames::write();
             way.columns(relation, wanted)?;
             way.add_indexes(relation, wanted)?;
             let referred = known::triggers(relation, schema, wanted)?;
@@ -248,13 +263,28 @@ impl Way {
                     return None;
                 }
                 let name = CStr::from_ptr(attribute.attname.data.as_ptr());
+                if pg_sys::get_typtype(attribute.atttypid) as u8 == pg_sys::TYPTYPE_DOMAIN {
+                    // One of somebody's own may come to have a default.
+                    let owner =
+                        pg_sys::getExtensionOfObject(pg_sys::TypeRelationId, attribute.atttypid);
+                    if owner == pg_sys::InvalidOid
+                        || owner != pg_sys::get_extension_oid(c"mailroom".as_ptr(), true)
+                    {
+                        return None;
+                    }
+                    *self.domains.get_mut(self.domain_count)? = (column, attribute.atttypid);
+                    self.domain_count += 1;
+                }
                 let default = default(relation, attribute);
                 if !says::default_is_known(relation, attribute, wanted.defaults) {
                     return None;
                 }
                 if let Some(at) = wanted.columns.iter().position(|(known, _)| *known == name) {
                     let (_, kind) = wanted.columns.get(at)?;
-                    if !kind.is(pg_sys::getBaseType(attribute.atttypid)) {
+                    let mut modifier = attribute.atttypmod;
+                    let base = pg_sys::getBaseTypeAndTypmod(attribute.atttypid, &raw mut modifier);
+                    // A value with a modifier would have to be fitted to it.
+                    if !kind.is(base) || modifier != -1 {
                         return None;
                     }
                     *self.places.get_mut(at)? = column;
@@ -377,27 +407,59 @@ unsafe fn default(
         if node.is_null() {
             return Default::None;
         }
-        // Of a literal there may be left a cast to be done.
-        let node = pg_sys::eval_const_expressions(std::ptr::null_mut(), node);
-        if let Some(constant) = constant(node) {
-            return match constant {
-                _ if constant.constisnull => Default::None,
-                _ if constant.constbyval => Default::Value(constant.constvalue),
+        if is_next_value(node) {
+            let call = &*node.cast::<pg_sys::FuncExpr>();
+            let argument = pg_sys::list_nth(call.args, 0).cast::<pg_sys::Node>();
+            return match constant(argument) {
+                Some(sequence) => {
+                    Default::Sequence(pg_sys::Oid::from(sequence.constvalue.value() as u32))
+                }
+                None => Default::Other,
+            };
+        }
+        if is_of_literals(node) {
+            // There may be left a cast to be done.
+            let node = pg_sys::eval_const_expressions(std::ptr::null_mut(), node);
+            return match constant(node) {
+                Some(constant) if constant.constisnull => Default::None,
+                Some(constant) if constant.constbyval => Default::Value(constant.constvalue),
                 _ => Default::Other,
             };
         }
-        if (*node).type_ == pg_sys::NodeTag::T_FuncExpr {
-            let call = &*node.cast::<pg_sys::FuncExpr>();
-            if call.funcid.to_u32() == pg_sys::F_NEXTVAL && length(call.args) == 1 {
-                let argument = pg_sys::list_nth(call.args, 0).cast::<pg_sys::Node>();
-                if let Some(sequence) = constant(argument) {
-                    return Default::Sequence(
-                        pg_sys::Oid::from(sequence.constvalue.value() as u32),
-                    );
-                }
-            }
-        }
         Default::Other
+    }
+}
+
+/// Whether this is a call of nextval().
+///
+/// # Safety
+/// A node.
+unsafe fn is_next_value(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: the tag says what it is.
+    unsafe {
+        (*node).type_ == pg_sys::NodeTag::T_FuncExpr
+            && (*node.cast::<pg_sys::FuncExpr>()).funcid.to_u32() == pg_sys::F_NEXTVAL
+    }
+}
+
+/// Whether nothing but the server's own functions makes this out of literals: one of somebody's own may be another
+/// tomorrow.
+///
+/// # Safety
+/// A node.
+unsafe fn is_of_literals(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: the tags say what they are; the arguments are nodes.
+    unsafe {
+        if (*node).type_ == pg_sys::NodeTag::T_Const {
+            return true;
+        }
+        if (*node).type_ != pg_sys::NodeTag::T_FuncExpr {
+            return false;
+        }
+        let call = &*node.cast::<pg_sys::FuncExpr>();
+        call.funcid.to_u32() < pg_sys::FirstNormalObjectId
+            && (0..length(call.args))
+                .all(|at| is_of_literals(pg_sys::list_nth(call.args, at).cast()))
     }
 }
 

@@ -80,9 +80,9 @@ const OUTBOX: Wanted = Wanted {
     ],
     triggers: &[
         // For rows that end.
-        (c"outbox_end", c"_outbox_end", 21, true),
+        "CREATE TRIGGER outbox_end AFTER INSERT OR UPDATE OF state ON outbox FOR EACH ROW WHEN (((new.state <> 'scheduled'::outbox_state) AND (new.state <> 'claimed'::outbox_state) AND ((new.ended_at IS NULL) OR (new.claimed_until IS NOT NULL) OR ((new.token IS NOT NULL) AND (((new.data)::jsonb ?| '{token,code,link}'::text[]) OR ((new.state = 'error'::outbox_state) AND (new.last_error IS NULL))))))) EXECUTE FUNCTION _outbox_end()",
         // No restore comes as far as here.
-        (c"outbox_mind_restore", c"_mind_restore", 6, false),
+        "CREATE TRIGGER outbox_mind_restore BEFORE INSERT ON outbox FOR EACH STATEMENT EXECUTE FUNCTION _mind_restore()",
     ],
     reference: None,
 };
@@ -113,7 +113,7 @@ struct Eligible {
     /// A text of five digits.
     code: pg_sys::Datum,
     account: pg_sys::Datum,
-    /// A text that can be a recipient.
+    /// A text.
     email: pg_sys::Datum,
     /// A text.
     login: pg_sys::Datum,
@@ -128,7 +128,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// The token with this id, if it is plainly good: as `_handout` has it, which has the last word of all others.
+    /// The token with this id, if it is plainly good. What that is, `_handout` says too, and of all others the reason.
     ///
     /// # Safety
     /// In a statement.
@@ -163,16 +163,13 @@ impl Sources {
         };
         let expires_at = expires_at.value() as i64;
         // SAFETY: of these types.
-        let (raw, digits, address) = unsafe { (bytes(&secret), bytes(&code), bytes(&email)) };
+        let (raw, digits) = unsafe { (bytes(&secret), bytes(&code)) };
         let is_good = (is_recovery || token.is(c"action", c"activation")?)
             && holder.is(c"status", status)?
             && token.get(c"consumed_at", Kind::BigInt)?.is_none()
             && token.get(c"revoked_at", Kind::BigInt)?.is_none()
             && expires_at > server::epoch()
-            && signing::code(digits).is_some()
-            // As of a recipient.
-            && !address.is_empty()
-            && !address.iter().any(u8::is_ascii_control);
+            && signing::code(digits).is_some();
         let Some(secret) = raw.try_into().ok().filter(|_| is_good) else {
             return Ok(None);
         };
@@ -267,6 +264,10 @@ impl Outbox {
                 return None;
             }
             let (outbox, way) = INTO_OUTBOX.with(|into| into.open(schema))?;
+            // The statement returns the states.
+            if !outbox.may(pg_sys::ACL_SELECT) {
+                return None;
+            }
             let state = outbox.column(c"state", Kind::Enum).ok()?;
             let scheduled = server::enum_value(state.of_type(), c"scheduled")?;
             let user = pg_sys::palloc0(pg_sys::NAMEDATALEN as usize).cast::<pg_sys::NameData>();

@@ -53,20 +53,23 @@ fn _record(
         return false;
     }
     let started_at = started_at.into_inner();
+    let Some(duration) = server::now().checked_sub(started_at) else {
+        return false;
+    };
     // SAFETY: what the server called with, for a function in the schema of the library's tables; `way` says that the
     // relation, open and locked, takes these columns; memory for an interval is filled in; the frames behind own nothing.
     unsafe {
         let Some((job_runs, way)) = INTO_JOB_RUNS.with(|into| into.open(schema_of(fcinfo))) else {
             return false;
         };
-        let duration = pg_sys::palloc0(size_of::<pg_sys::Interval>()).cast::<pg_sys::Interval>();
-        (*duration).time = server::now().saturating_sub(started_at);
+        let length = pg_sys::palloc0(size_of::<pg_sys::Interval>()).cast::<pg_sys::Interval>();
+        (*length).time = duration;
         let relation = job_runs.relation();
         let id = pg_guard_ffi_boundary(|| way.next_id());
         let values = [
             pg_sys::Datum::from(id),
             pg_sys::Datum::from(started_at),
-            pg_sys::Datum::from(duration),
+            pg_sys::Datum::from(length),
             pg_sys::Datum::from(collected),
             pg_sys::Datum::from(skipped),
             pgrx::pg_getarg_datum(fcinfo, 3).unwrap_or(pg_sys::Datum::null()),

@@ -3,6 +3,8 @@
 //! A row is deleted where it is found. Whoever else has it, in whatever way, keeps it: then it is passed over, and
 //! nobody waits (I3). So there is no lock on a row to be taken, logged and given up first.
 
+use std::collections::HashSet;
+
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -121,7 +123,8 @@ impl Queue {
                     &raw mut (*row).t_self,
                     now,
                     std::ptr::null_mut(),
-                    false,
+                    // One that this transaction has locked itself is taken; the server waits for nobody there.
+                    is_locked_by_us((*row).t_data),
                     &raw mut failure,
                     false,
                 );
@@ -142,6 +145,20 @@ impl Queue {
             pg_sys::systable_endscan_ordered(scan);
         }
         Ok(last)
+    }
+}
+
+/// Whether this transaction alone has a lock on a row, and nothing else was done to it.
+///
+/// # Safety
+/// The head of a row that is pinned.
+unsafe fn is_locked_by_us(head: pg_sys::HeapTupleHeader) -> bool {
+    // SAFETY: by the caller's word; others may change it meanwhile, each field at once.
+    unsafe {
+        let about = u32::from((*head).t_infomask);
+        let is_lock = about & pg_sys::HEAP_XMAX_LOCK_ONLY != 0
+            && about & (pg_sys::HEAP_XMAX_IS_MULTI | pg_sys::HEAP_XMAX_INVALID) == 0;
+        is_lock && pg_sys::TransactionIdIsCurrentTransactionId((*head).t_choice.t_heap.t_xmax)
     }
 }
 
@@ -180,6 +197,9 @@ fn _take(wanted: i32, fcinfo: pg_sys::FunctionCallInfo) -> Result<Option<Vec<i64
         // Too few above this session's position says nothing about what lies below it: look there before anybody is
         // told that the queue is empty.
         if sweep || taken.len() >= wanted {
+            // Nothing queues a token in both lanes, but whoever may write here can.
+            let mut seen = HashSet::new();
+            taken.retain(|token| seen.insert(*token));
             return Ok(Some(taken));
         }
         sweep = true;

@@ -30,15 +30,10 @@ const TOKENS: Wanted = Wanted {
     predicates: &[],
     triggers: &[
         // What it asks for is true of what is drawn here.
-        (c"tokens_check", c"_tokens_check", 23, false),
-        (c"tokens_enqueue", c"_tokens_enqueue", 4, false),
+        "CREATE TRIGGER tokens_check BEFORE INSERT OR UPDATE ON tokens FOR EACH ROW EXECUTE FUNCTION _tokens_check()",
+        "CREATE TRIGGER tokens_enqueue AFTER INSERT ON tokens REFERENCING NEW TABLE AS new_tokens FOR EACH STATEMENT EXECUTE FUNCTION _tokens_enqueue()",
         // No restore comes as far as here.
-        (
-            c"tokens_before_accounts",
-            c"_tokens_before_accounts",
-            6,
-            false,
-        ),
+        "CREATE TRIGGER tokens_before_accounts BEFORE INSERT ON tokens FOR EACH STATEMENT EXECUTE FUNCTION _tokens_before_accounts()",
     ],
     reference: Some(Reference {
         column: c"account",
@@ -54,7 +49,9 @@ const PENDING: Wanted = Wanted {
     defaults: &[],
     checks: &[],
     predicates: &[],
-    triggers: &[(c"pending_mind_restore", c"_mind_restore", 6, false)],
+    triggers: &[
+        "CREATE TRIGGER pending_mind_restore BEFORE INSERT ON pending FOR EACH STATEMENT EXECUTE FUNCTION _mind_restore()",
+    ],
     reference: None,
 };
 

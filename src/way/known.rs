@@ -1,10 +1,8 @@
 //! What a table's triggers of INSERT and its foreign key are, as far as the library may do without them.
 
-use std::ffi::CStr;
-
 use pgrx::prelude::*;
 
-use super::{Reference, Referred, Wanted, length};
+use super::{Reference, Referred, Wanted, length, says};
 
 /// Whether the triggers of INSERT are those that are known; and the key that the foreign key refers to.
 ///
@@ -15,20 +13,20 @@ pub unsafe fn triggers(
     schema: pg_sys::Oid,
     wanted: &Wanted,
 ) -> Option<Option<Referred>> {
-    // SAFETY: by the caller's word; there are `numtriggers` of them; a missing name is null, and looked at.
+    // SAFETY: by the caller's word; there are `numtriggers` of them. They are copied first: each look into the catalog
+    // may have the server read the table's description anew, and free what was there.
     unsafe {
         let mut seen = 0;
         let mut index = None;
-        if !(*relation).trigdesc.is_null() {
-            let all = &*(*relation).trigdesc;
-            let count = usize::try_from(all.numtriggers).ok()?;
-            for trigger in std::slice::from_raw_parts(all.triggers, count) {
+        let all = pg_sys::CopyTriggerDesc((*relation).trigdesc);
+        if !all.is_null() {
+            let count = usize::try_from((*all).numtriggers).ok()?;
+            for trigger in std::slice::from_raw_parts((*all).triggers, count) {
                 if u32::from(trigger.tgtype.cast_unsigned()) & pg_sys::TRIGGER_TYPE_INSERT == 0 {
                     continue;
                 }
                 if trigger.tgenabled as u8 != pg_sys::TRIGGER_FIRES_ON_ORIGIN
                     || trigger.tgdeferrable
-                    || trigger.tgnargs > 0 && !trigger.tgisinternal
                 {
                     return None;
                 }
@@ -39,7 +37,10 @@ pub unsafe fn triggers(
                     }
                     continue;
                 }
-                if !is_known(trigger, schema, wanted) {
+                if !wanted
+                    .triggers
+                    .contains(&says::trigger(trigger.tgoid, schema).as_str())
+                {
                     return None;
                 }
                 seen += 1;
@@ -53,23 +54,6 @@ pub unsafe fn triggers(
             (Some(reference), Some(index)) => refers(relation, schema, reference, index).map(Some),
             _ => None,
         }
-    }
-}
-
-/// # Safety
-/// As of [`super::Way::into`].
-unsafe fn is_known(trigger: &pg_sys::Trigger, schema: pg_sys::Oid, wanted: &Wanted) -> bool {
-    // SAFETY: names are NUL-terminated; in a transaction.
-    unsafe {
-        let function = pg_sys::get_func_name(trigger.tgfoid);
-        !function.is_null()
-            && pg_sys::get_func_namespace(trigger.tgfoid) == schema
-            && wanted.triggers.contains(&(
-                CStr::from_ptr(trigger.tgname),
-                CStr::from_ptr(function),
-                trigger.tgtype,
-                !trigger.tgqual.is_null(),
-            ))
     }
 }
 
@@ -89,7 +73,8 @@ unsafe fn refers(
         if length(keys) != 1 {
             return None;
         }
-        let key = &*pg_sys::list_nth(keys, 0).cast::<pg_sys::ForeignKeyCacheInfo>();
+        // Copied, as above.
+        let key = *pg_sys::list_nth(keys, 0).cast::<pg_sys::ForeignKeyCacheInfo>();
         let table = pg_sys::get_relname_relid(reference.table.as_ptr(), schema);
         let column = pg_sys::get_attnum(table, reference.key.as_ptr());
         let own = pg_sys::get_attnum((*relation).rd_id, reference.column.as_ptr());

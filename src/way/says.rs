@@ -1,4 +1,4 @@
-//! What the expressions of a table say: its defaults, constraints and the predicates of its indexes.
+//! What a table's triggers and expressions say: its defaults, constraints and the predicates of its indexes.
 //!
 //! They are compared as the server writes them, which is the same for all that mean the same here: a constraint that
 //! somebody made anew under another name is known, and one that was changed is not.
@@ -6,6 +6,13 @@
 use std::ffi::CStr;
 
 use pgrx::prelude::*;
+
+use crate::trigger::bytes;
+
+// The server's own, to be called by the server.
+unsafe extern "C-unwind" {
+    fn pg_get_triggerdef(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum;
+}
 
 /// What an index's predicate says of the rows that the library brings.
 pub enum Predicate {
@@ -79,20 +86,75 @@ pub unsafe fn default_is_known(
     }
 }
 
-/// An expression over the relation's columns, without the names of its schema and in one line.
+/// A trigger's definition.
+///
+/// # Safety
+/// In a transaction; there is such a trigger.
+pub unsafe fn trigger(oid: pg_sys::Oid, schema: pg_sys::Oid) -> String {
+    // SAFETY: by the caller's word; the function is called with what it takes, and returns a text.
+    unsafe {
+        let text = pg_sys::DirectFunctionCall1Coll(
+            Some(pg_get_triggerdef),
+            pg_sys::InvalidOid,
+            pg_sys::Datum::from(oid),
+        );
+        without_schema(&String::from_utf8_lossy(bytes(&text)), schema)
+    }
+}
+
+/// An expression over the relation's columns.
 ///
 /// # Safety
 /// As of [`super::Way::into`].
 unsafe fn written(relation: pg_sys::Relation, node: *mut pg_sys::Node) -> String {
-    // SAFETY: by the caller's word; the strings that the server gives are NUL-terminated.
+    // SAFETY: by the caller's word; the string that the server gives is NUL-terminated.
     unsafe {
         let class = &*(*relation).rd_rel;
         let context = pg_sys::deparse_context_for(class.relname.data.as_ptr(), (*relation).rd_id);
         let text = CStr::from_ptr(pg_sys::deparse_expression(node, context, false, false));
-        let schema = pg_sys::get_namespace_name(class.relnamespace);
-        let schema = CStr::from_ptr(pg_sys::quote_identifier(schema));
-        let schema = format!("{}.", schema.to_string_lossy());
-        let text = text.to_string_lossy().replace(&schema, "");
+        without_schema(&text.to_string_lossy(), class.relnamespace)
+    }
+}
+
+/// In one line and without the name of this schema.
+///
+/// # Safety
+/// In a transaction; there is such a schema.
+unsafe fn without_schema(text: &str, schema: pg_sys::Oid) -> String {
+    // SAFETY: by the caller's word; the names are NUL-terminated.
+    unsafe {
+        let schema = CStr::from_ptr(pg_sys::quote_identifier(pg_sys::get_namespace_name(schema)));
+        let text = text.replace(&format!("{}.", schema.to_string_lossy()), "");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Has the server write each name with its schema, but those of its own, until this goes.
+pub struct FullNames(std::ffi::c_int);
+
+impl FullNames {
+    pub fn write() -> Self {
+        // SAFETY: in a transaction; the strings are NUL-terminated, and the setting takes any such value.
+        unsafe {
+            let level = pg_sys::NewGUCNestLevel();
+            pg_sys::set_config_option(
+                c"search_path".as_ptr(),
+                c"pg_catalog, pg_temp".as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_SAVE,
+                true,
+                0,
+                false,
+            );
+            Self(level)
+        }
+    }
+}
+
+impl Drop for FullNames {
+    fn drop(&mut self) {
+        // SAFETY: the level that was opened.
+        unsafe { pg_sys::AtEOXact_GUC(true, self.0) };
     }
 }

@@ -1,9 +1,11 @@
 //! A row of the library's own, stored without a statement; see [`super`] for when that may be.
 //!
-//! What may fail here (a key that exists already, a sequence that has come to its end) a client must see whole. So it
-//! is done without pgrx's guard, by frames that own nothing.
+//! What may fail here (a key that exists already, a sequence that has come to its end, a domain that refuses a value) is
+//! raised without pgrx's guard, which drops a part of it, by frames that own nothing. A trigger lets the client see it
+//! whole; callers that own something put a guard around the call.
 
-use std::ffi::c_int;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
 
 use pgrx::prelude::*;
 
@@ -17,6 +19,13 @@ unsafe extern "C-unwind" {
         values: *mut pg_sys::Datum,
         nulls: *mut bool,
     ) -> pg_sys::HeapTuple;
+    fn domain_check(
+        value: pg_sys::Datum,
+        is_null: bool,
+        domain: pg_sys::Oid,
+        state: *mut *mut c_void,
+        memory: pg_sys::MemoryContext,
+    );
     fn simple_heap_insert(relation: pg_sys::Relation, tuple: pg_sys::HeapTuple);
     fn index_open(index: pg_sys::Oid, lock: c_int) -> pg_sys::Relation;
     fn index_close(index: pg_sys::Relation, lock: c_int);
@@ -32,13 +41,58 @@ unsafe extern "C-unwind" {
     ) -> bool;
 }
 
+/// More domains than a session stores values of.
+const DOMAINS: usize = 16;
+
+thread_local! {
+    /// What the server keeps of a domain, so as not to look at its constraints anew for each value.
+    static STATES: Cell<[(pg_sys::Oid, *mut c_void); DOMAINS]> =
+        const { Cell::new([(pg_sys::InvalidOid, std::ptr::null_mut()); DOMAINS]) };
+}
+
+/// Raises what a domain has against a value.
+///
+/// # Safety
+/// As of [`Way::next_id`]; the value is of the type under the domain.
+unsafe fn check_domain(domain: pg_sys::Oid, value: pg_sys::Datum, is_null: bool) {
+    let mut none = std::ptr::null_mut();
+    // SAFETY: by the caller's word. The states are this thread's, and nobody else looks at them during the call. A state
+    // is null or of this domain, and the server notices when that has changed. It lives as long as the process where
+    // there is a place for it, and else as long as the statement.
+    unsafe {
+        let states = &mut *STATES.with(Cell::as_ptr);
+        let place = states
+            .iter_mut()
+            .find(|(known, _)| *known == domain || *known == pg_sys::InvalidOid);
+        let (state, memory) = match place {
+            Some((known, state)) => {
+                *known = domain;
+                (state, pg_sys::TopMemoryContext)
+            }
+            None => (&mut none, pg_sys::CurrentMemoryContext),
+        };
+        domain_check(value, is_null, domain, state, memory);
+    }
+}
+
 impl Way {
+    /// Whether the current user may have the next id.
+    pub fn may_draw(&self) -> bool {
+        // SAFETY: in a transaction.
+        self.sequence == pg_sys::InvalidOid
+            || unsafe {
+                let rights = pg_sys::AclMode::from(pg_sys::ACL_USAGE | pg_sys::ACL_UPDATE);
+                let result = pg_sys::pg_class_aclcheck(self.sequence, pg_sys::GetUserId(), rights);
+                result == pg_sys::AclResult::ACLCHECK_OK
+            }
+    }
+
     /// The next id of the table.
     ///
     /// # Safety
     /// In a transaction; the caller's frame and those up to the server's own own nothing.
     pub unsafe fn next_id(&self) -> i64 {
-        // SAFETY: by the caller's word. Nobody is given the number but the library itself.
+        // SAFETY: by the caller's word. Rights are not asked for: those who insert may be lent none.
         unsafe { nextval_internal(self.sequence, false) }
     }
 
@@ -62,6 +116,11 @@ impl Way {
         }
         // SAFETY: by the caller's word; the arrays have room for all columns, and a row of our own is locked by nobody.
         unsafe {
+            for &(column, domain) in self.domains() {
+                if column < COLUMNS {
+                    check_domain(domain, values[column], nulls[column]);
+                }
+            }
             let tuple =
                 heap_form_tuple((*relation).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
             simple_heap_insert(relation, tuple);

@@ -100,10 +100,13 @@ SELECT max_attempts, data ->> 'link' = 'https://example.com/app/activate?token='
 FROM outbox;
 RESET mailroom.link_base_url;
 RESET mailroom.max_attempts;
--- An address that no mail can go to, and tokens that are not there.
-INSERT INTO tokens (account, action) SELECT a.id, 'activation' FROM accounts a WHERE a.login IN ('tab', 'del', 'nowhere') ORDER BY a.id;
-SELECT cardinality(_put(ARRAY(SELECT t.id FROM tokens t WHERE t.id > 14))) AS tokens_left, _put('{900,901}'), _put('{}'), _put(NULL);
-DELETE FROM pending;
+-- An address that no mail can go to ends by itself.
+INSERT INTO tokens (account, action) SELECT a.id, 'activation' FROM accounts a WHERE a.login IN ('new', 'tab', 'del', 'nowhere') ORDER BY a.id;
+SELECT mailroom_collect();
+SELECT recipients, state, last_error FROM outbox WHERE token > 14 ORDER BY token;
+DELETE FROM outbox WHERE token > 14;
+-- Tokens that are not there.
+SELECT _put('{900,901}'), _put('{}'), _put(NULL);
 -- A token is live in one row.
 \set VERBOSITY terse
 SELECT _put('{1}');
@@ -125,6 +128,22 @@ INSERT INTO pending (lane, token) VALUES (1, 9), (1, 8);
 SELECT _scan_end(false, NULL, 100);
 SELECT _take(5);
 SELECT _take(0), _take(-1), _take(NULL);
+-- Of a token in both lanes there is one mail.
+INSERT INTO pending (lane, token) VALUES (1, 31), (0, 30), (1, 30);
+SELECT _take(5);
+SELECT _take(5);
+-- What this transaction has locked itself is not somebody else's.
+BEGIN;
+INSERT INTO pending (lane, token) VALUES (1, 40), (1, 41), (1, 42);
+COMMIT;
+BEGIN;
+SELECT token FROM pending WHERE token = 40 FOR UPDATE;
+SELECT token FROM pending WHERE token = 41 FOR KEY SHARE;
+SAVEPOINT s;
+SELECT token FROM pending WHERE token = 42 FOR SHARE;
+ROLLBACK TO s;
+SELECT _take(5);
+COMMIT;
 SELECT _highest('{2,9,4}'), _highest('{}'), _highest(NULL);
 BEGIN;
 INSERT INTO pending (lane, token) VALUES (1, 20), (1, 21);
@@ -209,6 +228,61 @@ ALTER TABLE outbox ADD doubled bigint GENERATED ALWAYS AS (token * 2) STORED;
 SELECT pg_temp.hand_out('generated');
 ALTER TABLE outbox DROP doubled;
 SELECT pg_temp.hand_out('dropped');
+-- A function of somebody's own may be another tomorrow.
+CREATE FUNCTION seven() RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT 7';
+ALTER TABLE outbox ADD made integer DEFAULT seven();
+SELECT pg_temp.hand_out('made1');
+CREATE OR REPLACE FUNCTION seven() RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT 8';
+SELECT pg_temp.hand_out('made2');
+SELECT made FROM outbox ORDER BY id DESC LIMIT 2;
+ALTER TABLE outbox DROP made;
+DROP FUNCTION seven();
+-- One of the same name, where a search finds it.
+CREATE SCHEMA other;
+CREATE FUNCTION other._max_attempts() RETURNS integer LANGUAGE sql AS 'SELECT 1';
+ALTER TABLE outbox ALTER max_attempts SET DEFAULT other._max_attempts();
+SET search_path = other, public;
+SELECT pg_temp.hand_out('other');
+RESET search_path;
+SELECT max_attempts FROM outbox ORDER BY id DESC LIMIT 1;
+ALTER TABLE outbox ALTER max_attempts SET DEFAULT _max_attempts();
+DROP SCHEMA other CASCADE;
+
+-- Domains are asked about each value, also when they changed since; and a value is not fitted to a type's modifier.
+SELECT pg_temp.hand_out('before');
+ALTER DOMAIN _addresses ADD CONSTRAINT mine CHECK (VALUE::text !~ 'blocked');
+SELECT pg_temp.hand_out('blocked');
+SELECT state, last_error FROM outbox ORDER BY id DESC LIMIT 1;
+SELECT pg_temp.hand_out('free');
+ALTER DOMAIN _addresses DROP CONSTRAINT mine;
+SELECT pg_temp.hand_out('blocked2');
+CREATE DOMAIN needed AS text CHECK (VALUE IS NOT NULL);
+ALTER TABLE outbox ADD extra needed DEFAULT 'here';
+SELECT pg_temp.hand_out('domain1');
+ALTER TABLE outbox DROP extra;
+DROP DOMAIN needed;
+CREATE DOMAIN later AS integer;
+ALTER TABLE outbox ADD extra later;
+SELECT pg_temp.hand_out('domain2');
+ALTER DOMAIN later SET DEFAULT 7;
+SELECT pg_temp.hand_out('domain3');
+ALTER TABLE outbox DROP extra;
+DROP DOMAIN later;
+ALTER DOMAIN _lane ADD CONSTRAINT mine CHECK (VALUE = 0) NOT VALID;
+INSERT INTO accounts (email, login) VALUES ('lane@example.com', 'lane');
+ALTER DOMAIN _lane DROP CONSTRAINT mine;
+SELECT pg_temp.hand_out('lane');
+
+-- Triggers of ours that are not as they were.
+ALTER TABLE outbox RENAME CONSTRAINT outbox_attempts_must_not_be_negative TO mine;
+SELECT pg_temp.hand_out('name');
+ALTER TABLE outbox RENAME CONSTRAINT mine TO outbox_attempts_must_not_be_negative;
+BEGIN;
+DROP TRIGGER outbox_end ON outbox;
+CREATE TRIGGER outbox_end AFTER INSERT OR UPDATE OF state ON outbox FOR EACH ROW WHEN (true) EXECUTE FUNCTION _outbox_end();
+SELECT pg_temp.hand_out('when');
+ROLLBACK;
+SELECT pg_temp.hand_out('rollback');
 ALTER TABLE outbox DISABLE TRIGGER outbox_end;
 SELECT pg_temp.hand_out('disabled');
 ALTER TABLE outbox ENABLE ALWAYS TRIGGER outbox_end;
@@ -260,7 +334,7 @@ RESET enable_bitmapscan;
 SELECT count(*) AS outbox FROM outbox;
 
 -- The diary.
-SELECT _record(now(), 1, 1, 'weekly'), _record(now(), -1, 1, 'poll'), _record(now(), 1, 0, NULL);
+SELECT _record(now(), 1, 1, 'weekly'), _record(now(), -1, 1, 'poll'), _record(now(), 1, 0, NULL), _record('-infinity', 1, 0, 'poll');
 ALTER TABLE job_runs ADD CONSTRAINT mine CHECK (collected < 5);
 SELECT _record(now(), 9, 0, 'poll');
 ALTER TABLE job_runs DROP CONSTRAINT mine;
@@ -272,6 +346,16 @@ DROP TRIGGER pass ON job_runs;
 INSERT INTO accounts (email, login) VALUES ('diary2@example.com', 'diary2');
 SELECT collected, skipped FROM _run_batch(5, 'limit');
 SELECT collected, skipped, trigger FROM job_runs ORDER BY id;
+ALTER TABLE job_runs ALTER duration TYPE interval(0);
+SELECT _record(now(), 1, 0, 'poll');
+ALTER TABLE job_runs ALTER duration TYPE interval;
+SELECT _record(now(), 1, 0, 'poll');
+INSERT INTO accounts (email, login) VALUES ('null@example.com', 'null');
+\set VERBOSITY terse
+SELECT * FROM _run_batch(5, NULL);
+\set VERBOSITY default
+SELECT count(*) FROM pending;
+SELECT mailroom_collect();
 
 -- Rights that are missing are missing, and a transaction that may not write does not.
 \set VERBOSITY terse
@@ -286,6 +370,16 @@ SET ROLE mailroom_sender;
 SELECT mailroom_collect();
 RESET ROLE;
 GRANT INSERT ON outbox TO mailroom_sender;
+REVOKE SELECT ON outbox FROM mailroom_sender;
+SET ROLE mailroom_sender;
+SELECT mailroom_collect();
+RESET ROLE;
+GRANT SELECT ON outbox TO mailroom_sender;
+REVOKE USAGE ON SEQUENCE outbox_id_seq FROM mailroom_sender;
+SET ROLE mailroom_sender;
+SELECT mailroom_collect();
+RESET ROLE;
+GRANT USAGE ON SEQUENCE outbox_id_seq TO mailroom_sender;
 REVOKE SELECT ON _handout FROM mailroom_sender;
 SET ROLE mailroom_sender;
 SELECT mailroom_collect();
