@@ -10,8 +10,9 @@
 mod cluster;
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cluster::{Cluster, eventually, number, signal};
+use cluster::{Cluster, StopAtEnd, eventually, number, signal};
 use postgres::Client;
 
 const TOKENS: u32 = 20_000;
@@ -102,6 +103,75 @@ fn audit(client: &mut Client) {
         ),
         0
     );
+}
+
+/// What takes a lock that a batch waits for, and what takes none: the server reads the tables' descriptions anew.
+const CHANGES: [&str; 11] = [
+    "ALTER TABLE outbox SET (fillfactor = 51)",
+    "VACUUM ANALYZE outbox",
+    "VACUUM pending",
+    "CREATE INDEX CONCURRENTLY mine ON outbox (account)",
+    "ALTER TABLE outbox ADD CONSTRAINT mine CHECK (kind <> 'none') NOT VALID",
+    "ALTER TABLE outbox VALIDATE CONSTRAINT mine",
+    "REINDEX INDEX CONCURRENTLY outbox_due",
+    "ALTER TABLE outbox DROP CONSTRAINT mine",
+    "ALTER TABLE outbox ADD extra integer DEFAULT 7",
+    "DROP INDEX CONCURRENTLY mine",
+    "ALTER TABLE outbox DROP extra",
+];
+
+#[test]
+fn batches_are_taken_while_the_tables_change() {
+    const ROUNDS: usize = 20;
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = cluster.create_database("app");
+    let is_over = AtomicBool::new(false);
+    let number_of_accounts = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // A new session, which knows nothing of the tables yet.
+                    let mut client = cluster.connect("app");
+                    for _ in 0..3 {
+                        let name = number_of_accounts.fetch_add(1, Ordering::Relaxed);
+                        let name = format!("a{name}");
+                        client
+                            .execute(
+                                "INSERT INTO accounts (email, login) VALUES ($1 || '@example.com', $1)",
+                                &[&name],
+                            )
+                            .unwrap();
+                        client.query_one("SELECT mailroom_collect(2)", &[]).unwrap();
+                    }
+                }
+            });
+        }
+        let _stop_at_end = StopAtEnd(&is_over);
+        for _ in 0..ROUNDS {
+            for change in CHANGES {
+                client.batch_execute(change).unwrap();
+            }
+        }
+    });
+    client
+        .query_one("SELECT mailroom_collect(NULL)", &[])
+        .unwrap();
+    client
+        .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        .unwrap();
+    let accounts = i64::try_from(number_of_accounts.into_inner()).unwrap();
+    assert!(accounts > 0);
+    // The second to the last are read by one index each, and by that alone.
+    for count in [
+        "SELECT count(DISTINCT token) FROM outbox",
+        "SELECT count(*) FROM (SELECT FROM outbox WHERE id > 0 ORDER BY id) o",
+        "SELECT count(*) FROM (SELECT FROM outbox WHERE state = 'scheduled' ORDER BY priority, send_at, id) o",
+        "SELECT count(*) FROM (SELECT FROM outbox WHERE token > 0 AND state IN ('scheduled', 'claimed') ORDER BY token) o",
+    ] {
+        assert_eq!(number(&mut client, count), accounts, "{count}");
+    }
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
 }
 
 #[test]
