@@ -55,21 +55,23 @@ thread_local! {
 /// # Safety
 /// As of [`Way::next_id`]; the value is of the type under the domain.
 unsafe fn check_domain(domain: pg_sys::Oid, value: pg_sys::Datum, is_null: bool) {
+    let mut states = STATES.get();
+    let place = states
+        .iter()
+        .position(|(known, _)| *known == domain || *known == pg_sys::InvalidOid);
     let mut none = std::ptr::null_mut();
-    // SAFETY: by the caller's word. The states are this thread's, and nobody else looks at them during the call. A state
-    // is null or of this domain, and the server notices when that has changed. It lives as long as the process where
-    // there is a place for it, and else as long as the statement.
+    // SAFETY: by the caller's word. The state is null or of this domain, and the server notices when that has changed. It
+    // lives as long as the process where there is a place for it, and else as long as the statement. No reference to a
+    // place is held: what a constraint calls may come here again.
     unsafe {
-        let states = &mut *STATES.with(Cell::as_ptr);
-        let place = states
-            .iter_mut()
-            .find(|(known, _)| *known == domain || *known == pg_sys::InvalidOid);
         let (state, memory) = match place {
-            Some((known, state)) => {
-                *known = domain;
-                (state, pg_sys::TopMemoryContext)
+            Some(at) => {
+                states[at].0 = domain;
+                STATES.set(states);
+                let all = STATES.with(Cell::as_ptr);
+                (&raw mut (*all)[at].1, pg_sys::TopMemoryContext)
             }
-            None => (&mut none, pg_sys::CurrentMemoryContext),
+            None => (&raw mut none, pg_sys::CurrentMemoryContext),
         };
         domain_check(value, is_null, domain, state, memory);
     }
