@@ -2,10 +2,11 @@
 --
 -- Whoever takes a row of pending deletes it, passing by what others have, in its own transaction: a rollback returns
 -- it (I1), two consumers never hold the same one (I2) and never wait for each other (I3). Everything here
--- runs with the caller's rights; 90_privileges.sql names the callers. _take and _put of the library do it where nobody
--- else has a say in the rows, and the statements of _pick and _enqueue where somebody has. The planner is kept from sequential
--- scans because statistics of a queue say nothing: it may hold nothing or a million rows a moment later. For
--- the same reason one plan does for all calls: planning a batch again would cost half as much as taking it.
+-- runs with the caller's rights; 90_privileges.sql names the callers. _take and _put of the library do it where
+-- nobody else has a say in the rows, and the statements of _pick and _enqueue where somebody has. The planner is
+-- kept from sequential scans because statistics of a queue say nothing: it may hold nothing or a million rows a
+-- moment later. For the same reason one plan does for all calls: planning a batch again would cost half as much
+-- as taking it.
 
 CREATE FUNCTION @extschema@.mailroom_sign(action @extschema@.token_action, secret bytea, code text DEFAULT NULL) RETURNS text
     LANGUAGE sql STABLE PARALLEL RESTRICTED

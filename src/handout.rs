@@ -12,16 +12,6 @@ mod take;
 
 use pgrx::prelude::*;
 
-/// Whether this transaction may write, and triggers are on as ever.
-fn may_write() -> bool {
-    // SAFETY: plain variables of this process.
-    unsafe {
-        !pg_sys::XactReadOnly
-            && !pg_sys::IsInParallelMode()
-            && pg_sys::SessionReplicationRole == pg_sys::SESSION_REPLICATION_ROLE_ORIGIN as i32
-    }
-}
-
 /// Has this see what was committed by now and what this transaction did, as a statement of its own would.
 fn with_new_snapshot<R>(body: impl FnOnce() -> R) -> R {
     // SAFETY: in a transaction. An error ends the (sub)transaction, and its snapshots with it.

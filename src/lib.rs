@@ -9,6 +9,7 @@
 //! | [`secret_file`] | reading files with secrets (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
+//! | [`eligible`] | which tokens are still good |
 //! | [`links`] | judging a link |
 //! | [`guesses`] | judging codes, and counting the wrong ones where no ROLLBACK reaches |
 //! | [`random`] | secrets and codes |
@@ -52,6 +53,7 @@ mod compose;
 mod ddl;
 mod delivery;
 mod due;
+mod eligible;
 mod failures;
 mod guesses;
 mod handout;

@@ -10,9 +10,9 @@
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
-use crate::server;
+use crate::eligible::is_eligible;
 use crate::signing::{self, Text};
-use crate::table::{Altered, BY_ID, READING, Row, Search, Table, schema_of};
+use crate::table::{Altered, BY_ID, Key, READING, Search, Table, schema_of};
 use crate::token::Purpose;
 use crate::trigger::{Kind, VERSION_1, bytes};
 
@@ -39,7 +39,7 @@ impl From<Altered> for ErrorReport {
 /// The token behind a link that is genuine and good, as a value of its table's type.
 ///
 /// # Errors
-/// As [`signing::verifier`], [`Table::open`] and [`Row::first`].
+/// As [`signing::verifier`], [`Table::open`], [`Key::of`] and [`is_eligible`].
 ///
 /// # Safety
 /// In a statement; the tables of the library are in this schema.
@@ -60,17 +60,18 @@ unsafe fn judge(
             Table::open(schema, c"tokens", READING)?,
         )
     };
+    let (accounts, tokens) = (Key::of(accounts, &BY_ID)?, Key::of(tokens, &BY_SECRET)?);
     let wanted = link.secret().as_slice();
     // SAFETY: by the caller's word; a bytea, and there is memory for one.
     let next = unsafe {
         let secret = wanted.into_datum().unwrap_or(pg_sys::Datum::null());
-        Row::first(&tokens, &BY_SECRET, secret)?
+        tokens.first(secret)
     };
     let Some(token) = next else {
         // Behind the last token. Nobody is account 0.
         verifier.accepts(&link, Purpose::Activation);
         // SAFETY: by the caller's word; a bigint.
-        unsafe { Row::first(&accounts, &BY_ID, pg_sys::Datum::from(0_i64))? };
+        unsafe { accounts.first(pg_sys::Datum::from(0_i64)) };
         return Ok(None);
     };
     let is_activation = token.is(c"action", c"activation")?;
@@ -95,24 +96,11 @@ unsafe fn judge(
     // SAFETY: by the caller's word; a bigint.
     let account = unsafe {
         let id = holder.unwrap_or(pg_sys::Datum::from(0_i64));
-        Row::first(&accounts, &BY_ID, id)?
+        accounts.first(id)
     };
-    // As in _handout.
-    let eligible = if is_recovery {
-        c"active"
-    } else {
-        c"provisioned"
-    };
-    let is_eligible = match &account {
-        Some(account) => account.is(c"status", eligible)?,
-        None => false,
-    };
-    let is_used = token.get(c"consumed_at", Kind::BigInt)?.is_some()
-        || token.get(c"revoked_at", Kind::BigInt)?.is_some();
-    let expires_at = token.get(c"expires_at", Kind::BigInt)?;
-    let is_open = expires_at.is_some_and(|time| time.value() as i64 > server::epoch());
+    let is_eligible = is_eligible(&token, account.as_ref(), is_recovery)?;
     let is_it = secret == Some(wanted) && (is_activation || code.is_some());
-    Ok((is_genuine && is_it && !is_used && is_eligible && is_open).then(|| token.into_datum()))
+    Ok((is_genuine && is_it && is_eligible).then(|| token.into_datum()))
 }
 
 /// `_judge_link(text)` of `70_redeem.sql`.

@@ -14,6 +14,17 @@ use crate::trigger::{Column, Kind, is_label};
 /// A lock alone does not keep the server from reading the description of a table anew, in another place.
 pub struct Table(pg_sys::Relation);
 
+/// An index of such a table, open until this goes.
+pub struct Index(pg_sys::Relation);
+
+/// A table with the index by which its rows are looked for.
+pub struct Key {
+    index: Index,
+    table: Table,
+    column: Column,
+    search: &'static Search,
+}
+
 /// A row of such a table.
 pub struct Row<'table> {
     table: &'table Table,
@@ -39,9 +50,6 @@ pub struct Altered {
 /// The lock of those who only read.
 pub const READING: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
 
-/// What fires no trigger: rows are read.
-pub const NO_EVENT: u32 = 0;
-
 /// The row with this id.
 pub const BY_ID: Search = Search {
     column: c"id",
@@ -57,6 +65,46 @@ pub const BY_ID: Search = Search {
 pub unsafe fn schema_of(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Oid {
     // SAFETY: by the caller's word.
     unsafe { pg_sys::get_func_namespace((*(*fcinfo).flinfo).fn_oid) }
+}
+
+/// Whether this is a table in the server's own heap whose rows neither a policy nor a rule has a say in.
+///
+/// # Safety
+/// The relation is open.
+pub unsafe fn is_simple(relation: pg_sys::Relation) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let class = &*(*relation).rd_rel;
+        class.relkind as u8 == pg_sys::RELKIND_RELATION
+            && class.relam == pg_sys::HEAP_TABLE_AM_OID
+            && !class.relispartition
+            && !class.relrowsecurity
+            && (*relation).rd_rules.is_null()
+    }
+}
+
+/// What a value of a column is compared with, by an operator of its B-tree: strategy, function and right side.
+///
+/// # Safety
+/// In a statement; the value is of the type that the function takes.
+pub unsafe fn condition(
+    column: pg_sys::AttrNumber,
+    strategy: u32,
+    function: u32,
+    value: pg_sys::Datum,
+) -> pg_sys::ScanKeyData {
+    // SAFETY: by the caller's word; zeroed memory is for the server to fill in.
+    unsafe {
+        let mut condition = std::mem::zeroed();
+        pg_sys::ScanKeyInit(
+            &raw mut condition,
+            column,
+            strategy as pg_sys::StrategyNumber,
+            pg_sys::Oid::from(function),
+            value,
+        );
+        condition
+    }
 }
 
 impl Altered {
@@ -124,25 +172,22 @@ impl Table {
         granted == rights
     }
 
-    /// Whether nobody but the library has a say in what is done to its rows: `event` is `TRIGGER_TYPE_DELETE`
-    /// or the like.
-    pub fn is_plain(&self, event: u32) -> bool {
+    /// Whether rows are stored and found as in a table that the extension made: no policy, rule or child has a say.
+    pub fn is_plain(&self) -> bool {
+        // SAFETY: the relation is open.
+        unsafe { is_simple(self.0) && !(*(*self.0).rd_rel).relhassubclass }
+    }
+
+    /// Whether there are triggers of this event, `TRIGGER_TYPE_DELETE` or the like.
+    pub fn has_triggers(&self, event: u32) -> bool {
         // SAFETY: the relation is open; there are `numtriggers` of them.
         unsafe {
-            let class = &*(*self.0).rd_rel;
-            let is_simple = class.relkind as u8 == pg_sys::RELKIND_RELATION
-                && class.relam == pg_sys::HEAP_TABLE_AM_OID
-                && !class.relispartition
-                && !class.relhassubclass
-                && !class.relrowsecurity
-                && (*self.0).rd_rules.is_null();
             let triggers = (*self.0).trigdesc;
-            is_simple
-                && (triggers.is_null()
-                    || (0..usize::try_from((*triggers).numtriggers).unwrap_or(0)).all(|at| {
-                        let trigger = &*(*triggers).triggers.add(at);
-                        u32::from(trigger.tgtype.cast_unsigned()) & event == 0
-                    }))
+            !triggers.is_null()
+                && (0..usize::try_from((*triggers).numtriggers).unwrap_or(0)).any(|at| {
+                    let trigger = &*(*triggers).triggers.add(at);
+                    u32::from(trigger.tgtype.cast_unsigned()) & event != 0
+                })
         }
     }
 
@@ -165,7 +210,7 @@ impl Table {
     }
 
     /// The index, opened, that keeps just these columns unique, for all rows, smallest values first.
-    pub fn unique_index(&self, columns: &[Column]) -> Option<pg_sys::Relation> {
+    pub fn unique_index(&self, columns: &[Column]) -> Option<Index> {
         // SAFETY: the relation is open; the list is of oids; an index has a row in pg_index, and an option for each of
         // its columns.
         unsafe {
@@ -192,7 +237,7 @@ impl Table {
                 if !serves {
                     pg_sys::index_close(index, READING);
                 }
-                serves.then_some(index)
+                serves.then(|| Index(index))
             })
         }
     }
@@ -205,19 +250,26 @@ impl Drop for Table {
     }
 }
 
-impl<'table> Row<'table> {
-    /// The first row, in the order of the key, that the search finds and the statement sees.
+impl Index {
+    /// The open relation, for as long as this is there.
+    pub fn relation(&self) -> pg_sys::Relation {
+        self.0
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        // SAFETY: opened in `unique_index`, and nobody has it any more.
+        unsafe { pg_sys::index_close(self.0, pg_sys::NoLock as i32) };
+    }
+}
+
+impl Key {
+    /// The key of a table that a search goes by.
     ///
     /// # Errors
     /// When there is no such column or key.
-    ///
-    /// # Safety
-    /// In a statement, with a value of the key's type.
-    pub unsafe fn first(
-        table: &'table Table,
-        search: &Search,
-        value: pg_sys::Datum,
-    ) -> Result<Option<Self>, Altered> {
+    pub fn of(table: Table, search: &'static Search) -> Result<Self, Altered> {
         let column = table.column(search.column, search.kind)?;
         // REINDEX CONCURRENTLY may have put another in its place just now; then that is there at the second look.
         let index = table
@@ -228,20 +280,28 @@ impl<'table> Row<'table> {
             let detail = format!("It has no unique key of \"{column}\" alone, in ascending order.");
             Altered::new(table.name(), detail)
         })?;
-        // SAFETY: by the caller's word. The table is open for as long as the row is there, the index until it was
-        // read, and the tuple is copied by then. Zeroed memory is for the server to fill in.
+        Ok(Self {
+            index,
+            table,
+            column,
+            search,
+        })
+    }
+
+    /// The first row, in the order of the key, that the search finds and the statement sees.
+    ///
+    /// # Safety
+    /// In a statement, with a value of the key's type.
+    pub unsafe fn first(&self, value: pg_sys::Datum) -> Option<Row<'_>> {
+        let Search {
+            strategy, function, ..
+        } = *self.search;
+        // SAFETY: by the caller's word. Table and index are open, and the tuple is copied before the scan ends.
         unsafe {
-            let mut wanted: pg_sys::ScanKeyData = std::mem::zeroed();
-            pg_sys::ScanKeyInit(
-                &raw mut wanted,
-                column.number(),
-                search.strategy as pg_sys::StrategyNumber,
-                pg_sys::Oid::from(search.function),
-                value,
-            );
+            let mut wanted = condition(self.column.number(), strategy, function, value);
             let scan = pg_sys::systable_beginscan_ordered(
-                table.0,
-                index,
+                self.table.0,
+                self.index.0,
                 pg_sys::GetActiveSnapshot(),
                 1,
                 &raw mut wanted,
@@ -250,11 +310,15 @@ impl<'table> Row<'table> {
                 pg_sys::systable_getnext_ordered(scan, pg_sys::ScanDirection::ForwardScanDirection);
             let tuple = pg_sys::heap_copytuple(found);
             pg_sys::systable_endscan_ordered(scan);
-            pg_sys::index_close(index, pg_sys::NoLock as i32);
-            Ok((!tuple.is_null()).then_some(Self { table, tuple }))
+            (!tuple.is_null()).then_some(Row {
+                table: &self.table,
+                tuple,
+            })
         }
     }
+}
 
+impl Row<'_> {
     /// A value of the row; `None` for null.
     ///
     /// # Errors

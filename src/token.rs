@@ -64,6 +64,16 @@ pub enum Purpose<'a> {
     },
 }
 
+impl Purpose<'_> {
+    /// Where a link for it leads, and what its MAC begins with.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Activation => "/activate",
+            Self::PasswordRecovery { .. } => "/recover",
+        }
+    }
+}
+
 /// Five decimal digits.
 ///
 /// The digits are a secret until the mail is sent, hence no derived `Debug`.
@@ -101,16 +111,12 @@ struct Message<'a> {
 
 impl<'a> Message<'a> {
     fn new(purpose: Purpose<'a>, secret: &'a [u8; SECRET_LEN]) -> Self {
-        match purpose {
-            Purpose::Activation => Self {
-                path: b"/activate",
-                secret,
-                code: b"",
-            },
-            Purpose::PasswordRecovery { code } => Self {
-                path: b"/recover",
-                secret,
-                code: code.0.as_bytes(),
+        Self {
+            path: purpose.path().as_bytes(),
+            secret,
+            code: match purpose {
+                Purpose::Activation => b"",
+                Purpose::PasswordRecovery { code } => code.0.as_bytes(),
             },
         }
     }

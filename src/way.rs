@@ -13,10 +13,11 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::prelude::*;
 
 use crate::server;
-use crate::table::Table;
+use crate::table::{Table, is_simple};
 use crate::trigger::Kind;
 
 mod known;
@@ -84,6 +85,20 @@ pub struct Wanted {
     pub reference: Option<Reference>,
 }
 
+impl Wanted {
+    /// Nothing is brought, and nothing is known to be there.
+    pub const NOTHING: Self = Self {
+        table: c"",
+        columns: &[],
+        numbered: false,
+        defaults: &[],
+        checks: &[],
+        predicates: &[],
+        triggers: &[],
+        reference: None,
+    };
+}
+
 /// A foreign key of one column.
 pub struct Reference {
     pub column: &'static CStr,
@@ -116,11 +131,14 @@ impl WayIn {
         }
     }
 
-    /// The table with its way; `None` where a statement has to do it, which says so if the caller may not.
+    /// The table, open with its way; `None` where a statement has to do it, which says so if the caller may not.
     ///
     /// # Safety
     /// In a statement.
-    pub unsafe fn open(&self, schema: pg_sys::Oid) -> Option<(Table, Way)> {
+    pub unsafe fn open(&self, schema: pg_sys::Oid) -> Option<Opened> {
+        if !may_write() {
+            return None;
+        }
         // SAFETY: by the caller's word. The relation is open and locked from here on.
         unsafe {
             let table = Table::open(schema, self.wanted.table, LOCK).ok()?;
@@ -139,9 +157,46 @@ impl WayIn {
                     way
                 }
             };
-            let way = way.filter(|way| way.may_draw())?;
-            Some((table, way))
+            let way = way.filter(Way::may_draw)?;
+            Some(Opened { table, way })
         }
+    }
+}
+
+/// A table, open and locked for an INSERT, with the way into it. What fails in the server comes back as a panic, for
+/// callers that own something.
+pub struct Opened {
+    pub table: Table,
+    way: Way,
+}
+
+impl Opened {
+    /// The next id of the table.
+    ///
+    /// # Safety
+    /// In a statement.
+    pub unsafe fn next_id(&self) -> i64 {
+        // SAFETY: by the caller's word; the frames behind own nothing.
+        unsafe { pg_guard_ffi_boundary(|| self.way.next_id()) }
+    }
+
+    /// Stores a row of these values, in the order of the columns that were wanted.
+    ///
+    /// # Safety
+    /// In a statement; the values are of the types that were wanted.
+    pub unsafe fn store<const N: usize>(&self, values: [pg_sys::Datum; N]) {
+        // SAFETY: by the caller's word; the relation is that of the way and locked since; the frames behind own nothing.
+        unsafe { pg_guard_ffi_boundary(|| self.way.store(self.table.relation(), values)) };
+    }
+}
+
+/// Whether this transaction may write, and triggers are on as ever.
+pub fn may_write() -> bool {
+    // SAFETY: plain variables of this process.
+    unsafe {
+        !pg_sys::XactReadOnly
+            && !pg_sys::IsInParallelMode()
+            && pg_sys::SessionReplicationRole == pg_sys::SESSION_REPLICATION_ROLE_ORIGIN as i32
     }
 }
 
@@ -216,13 +271,7 @@ impl Way {
     ) -> Option<(Self, Option<Referred>)> {
         // SAFETY: by the caller's word.
         unsafe {
-            let class = &*(*relation).rd_rel;
-            let simple = class.relkind as u8 == pg_sys::RELKIND_RELATION
-                && class.relam == pg_sys::HEAP_TABLE_AM_OID
-                && !class.relispartition
-                && !class.relrowsecurity
-                && (*relation).rd_rules.is_null();
-            if !simple {
+            if !is_simple(relation) {
                 return None;
             }
             let mut way = Self {
@@ -275,10 +324,12 @@ impl Way {
                     *self.domains.get_mut(self.domain_count)? = (column, attribute.atttypid);
                     self.domain_count += 1;
                 }
-                let default = default(relation, attribute);
-                if !says::default_is_known(relation, attribute, wanted.defaults) {
+                let expression =
+                    pg_sys::build_column_default(relation, i32::from(attribute.attnum));
+                if !says::default_is_known(relation, name, expression, wanted.defaults) {
                     return None;
                 }
+                let default = default(attribute, expression);
                 if let Some(at) = wanted.columns.iter().position(|(known, _)| *known == name) {
                     let (_, kind) = wanted.columns.get(at)?;
                     let mut modifier = attribute.atttypmod;
@@ -393,17 +444,13 @@ enum Default {
 }
 
 /// # Safety
-/// As of [`Way::into`]; the column is of the relation.
-unsafe fn default(
-    relation: pg_sys::Relation,
-    attribute: &pg_sys::FormData_pg_attribute,
-) -> Default {
+/// The expression is the default of this column, or null.
+unsafe fn default(attribute: &pg_sys::FormData_pg_attribute, node: *mut pg_sys::Node) -> Default {
     // SAFETY: by the caller's word; the tags say what the nodes are.
     unsafe {
         if attribute.attidentity != 0 {
             return Default::Other;
         }
-        let node = pg_sys::build_column_default(relation, i32::from(attribute.attnum));
         if node.is_null() {
             return Default::None;
         }

@@ -1,16 +1,16 @@
 //! Putting mails into `outbox`, see `_enqueue` of `sql/50_handout.sql`.
 
 use pgrx::memcxt::PgMemoryContexts;
-use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use super::{may_write, with_new_snapshot};
+use super::with_new_snapshot;
+use crate::eligible::is_eligible;
 use crate::signing::{self, Signer};
-use crate::table::{Altered, BY_ID, NO_EVENT, READING, Row, Table, schema_of};
+use crate::table::{Altered, BY_ID, Key, READING, Table, schema_of};
 use crate::token::{Purpose, SECRET_LEN};
 use crate::trigger::{Kind, bytes};
-use crate::way::{Wanted, Way, WayIn};
+use crate::way::{Opened, Wanted, WayIn};
 use crate::{notify, random, server, settings, wake};
 
 /// In the order in which the values come.
@@ -84,7 +84,7 @@ const OUTBOX: Wanted = Wanted {
         // No restore comes as far as here.
         "CREATE TRIGGER outbox_mind_restore BEFORE INSERT ON outbox FOR EACH STATEMENT EXECUTE FUNCTION _mind_restore()",
     ],
-    reference: None,
+    ..Wanted::NOTHING
 };
 
 const COLUMNS: usize = OUTBOX.columns.len();
@@ -110,7 +110,7 @@ thread_local! {
 struct Eligible {
     is_recovery: bool,
     secret: [u8; SECRET_LEN],
-    /// A text of five digits.
+    /// A text, to be five digits.
     code: pg_sys::Datum,
     account: pg_sys::Datum,
     /// A text.
@@ -123,18 +123,18 @@ struct Eligible {
 
 /// The tables that a mail is made of, open.
 struct Sources {
-    accounts: Table,
-    tokens: Table,
+    accounts: Key,
+    tokens: Key,
 }
 
 impl Sources {
-    /// The token with this id, if it is plainly good. What that is, `_handout` says too, and of all others the reason.
+    /// The token with this id, if it is plainly good but for its code.
     ///
     /// # Safety
     /// In a statement.
     unsafe fn eligible(&self, id: i64) -> Result<Option<Eligible>, Altered> {
         // SAFETY: by the caller's word; a bigint.
-        let token = unsafe { Row::first(&self.tokens, &BY_ID, pg_sys::Datum::from(id))? };
+        let token = unsafe { self.tokens.first(pg_sys::Datum::from(id)) };
         let Some(token) = token else { return Ok(None) };
         let (Some(account), Some(secret), Some(code), Some(expires_at)) = (
             token.get(c"account", Kind::BigInt)?,
@@ -145,7 +145,7 @@ impl Sources {
             return Ok(None);
         };
         // SAFETY: by the caller's word; a bigint.
-        let holder = unsafe { Row::first(&self.accounts, &BY_ID, account)? };
+        let holder = unsafe { self.accounts.first(account) };
         let Some(holder) = holder else {
             return Ok(None);
         };
@@ -156,20 +156,10 @@ impl Sources {
             return Ok(None);
         };
         let is_recovery = token.is(c"action", c"password_recovery")?;
-        let status = if is_recovery {
-            c"active"
-        } else {
-            c"provisioned"
-        };
-        let expires_at = expires_at.value() as i64;
-        // SAFETY: of these types.
-        let (raw, digits) = unsafe { (bytes(&secret), bytes(&code)) };
         let is_good = (is_recovery || token.is(c"action", c"activation")?)
-            && holder.is(c"status", status)?
-            && token.get(c"consumed_at", Kind::BigInt)?.is_none()
-            && token.get(c"revoked_at", Kind::BigInt)?.is_none()
-            && expires_at > server::epoch()
-            && signing::code(digits).is_some();
+            && is_eligible(&token, Some(&holder), is_recovery)?;
+        // SAFETY: a bytea.
+        let raw = unsafe { bytes(&secret) };
         let Some(secret) = raw.try_into().ok().filter(|_| is_good) else {
             return Ok(None);
         };
@@ -180,7 +170,7 @@ impl Sources {
             account,
             email,
             login,
-            expires_at,
+            expires_at: expires_at.value() as i64,
         }))
     }
 }
@@ -206,8 +196,19 @@ fn text(value: &str) -> pg_sys::Datum {
 }
 
 impl Eligible {
+    /// `None` if the code is none.
+    fn purpose(&self) -> Option<Purpose<'_>> {
+        // SAFETY: a text.
+        let code = signing::code(unsafe { bytes(&self.code) })?;
+        Some(if self.is_recovery {
+            Purpose::PasswordRecovery { code }
+        } else {
+            Purpose::Activation
+        })
+    }
+
     /// `outbox.data`.
-    fn data(&self, signed: &str, link_base: Option<&str>) -> pg_sys::Datum {
+    fn data(&self, signed: &str, link: Option<&str>) -> pg_sys::Datum {
         let mut pairs = vec![
             text("login"),
             self.login,
@@ -216,14 +217,8 @@ impl Eligible {
             text("code"),
             self.code,
         ];
-        if let Some(base) = link_base {
-            let path = if self.is_recovery {
-                "/recover"
-            } else {
-                "/activate"
-            };
-            let link = format!("{base}{path}?token={signed}");
-            pairs.extend([text("link"), text(&link)]);
+        if let Some(link) = link {
+            pairs.extend([text("link"), text(link)]);
         }
         let pairs = texts(&mut pairs);
         // SAFETY: an array of texts, none of them null, and as many as make pairs.
@@ -233,8 +228,7 @@ impl Eligible {
 
 /// `outbox`, open to be put into.
 struct Outbox {
-    outbox: Table,
-    way: Way,
+    outbox: Opened,
     /// The state 'scheduled'.
     scheduled: pg_sys::Oid,
     sources: Sources,
@@ -250,33 +244,32 @@ impl Outbox {
     /// # Safety
     /// In a statement; the tables of the library are in this schema.
     unsafe fn open(schema: pg_sys::Oid) -> Option<Self> {
-        if !may_write() {
-            return None;
-        }
         // SAFETY: by the caller's word.
         unsafe {
             // In the order in which everybody locks them.
             let accounts = Table::open(schema, c"accounts", READING).ok()?;
             let tokens = Table::open(schema, c"tokens", READING).ok()?;
             let handout = Table::open(schema, c"_handout", READING).ok()?;
-            let are_plain = accounts.is_plain(NO_EVENT) && tokens.is_plain(NO_EVENT);
+            let are_plain = accounts.is_plain() && tokens.is_plain();
             if !are_plain || !handout.may(pg_sys::ACL_SELECT) {
                 return None;
             }
-            let (outbox, way) = INTO_OUTBOX.with(|into| into.open(schema))?;
+            let outbox = INTO_OUTBOX.with(|into| into.open(schema))?;
             // The statement returns the states.
-            if !outbox.may(pg_sys::ACL_SELECT) {
+            if !outbox.table.may(pg_sys::ACL_SELECT) {
                 return None;
             }
-            let state = outbox.column(c"state", Kind::Enum).ok()?;
+            let state = outbox.table.column(c"state", Kind::Enum).ok()?;
             let scheduled = server::enum_value(state.of_type(), c"scheduled")?;
             let user = pg_sys::palloc0(pg_sys::NAMEDATALEN as usize).cast::<pg_sys::NameData>();
             pg_sys::namestrcpy(user, pg_sys::GetUserNameFromId(pg_sys::GetUserId(), false));
             Some(Self {
                 outbox,
-                way,
                 scheduled,
-                sources: Sources { accounts, tokens },
+                sources: Sources {
+                    accounts: Key::of(accounts, &BY_ID).ok()?,
+                    tokens: Key::of(tokens, &BY_ID).ok()?,
+                },
                 signer: None,
                 link_base: settings::link_base_url(),
                 user: pg_sys::Datum::from(user),
@@ -296,20 +289,18 @@ impl Outbox {
         let Ok(Some(mail)) = (unsafe { self.sources.eligible(token) }) else {
             return Ok(false);
         };
-        let purpose = if mail.is_recovery {
-            // SAFETY: a text.
-            match signing::code(unsafe { bytes(&mail.code) }) {
-                Some(code) => Purpose::PasswordRecovery { code },
-                None => return Ok(false),
-            }
-        } else {
-            Purpose::Activation
+        let Some(purpose) = mail.purpose() else {
+            return Ok(false);
         };
         let signer = match &self.signer {
             Some(signer) => signer,
             None => self.signer.insert(signing::signer()?),
         };
         let signed = signer.sign(purpose, &mail.secret);
+        let link = self
+            .link_base
+            .as_ref()
+            .map(|base| format!("{base}{}?token={signed}", purpose.path()));
         let (kind, priority) = if mail.is_recovery {
             ("password_recovery", URGENT)
         } else {
@@ -318,9 +309,8 @@ impl Outbox {
         let now = pg_sys::Datum::from(server::transaction_start());
         let expires_at = server::from_epoch(mail.expires_at.clamp(0, CALENDAR_END));
         let message_id = random::uuid()?.into_datum();
-        let way = &self.way;
-        // SAFETY: by the caller's word; the frames behind own nothing.
-        let id = unsafe { pg_guard_ffi_boundary(|| way.next_id()) };
+        // SAFETY: by the caller's word.
+        let id = unsafe { self.outbox.next_id() };
         let values: [pg_sys::Datum; COLUMNS] = [
             pg_sys::Datum::from(id),
             message_id.unwrap_or(pg_sys::Datum::null()),
@@ -338,13 +328,11 @@ impl Outbox {
             texts(&mut [mail.email]),
             texts(&mut []),
             texts(&mut []),
-            mail.data(&signed, self.link_base.as_deref()),
+            mail.data(&signed, link.as_deref()),
             self.user,
         ];
-        let outbox = self.outbox.relation();
-        // SAFETY: the relation is that of the way, locked since that was found; the values are in the order of the
-        // columns and of their types; the frames behind own nothing.
-        unsafe { pg_guard_ffi_boundary(|| way.store(outbox, values)) };
+        // SAFETY: by the caller's word; the values are in the order of the columns and of their types.
+        unsafe { self.outbox.store(values) };
         Ok(true)
     }
 }

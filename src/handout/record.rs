@@ -1,10 +1,9 @@
 //! A row of `job_runs`, the diary of the worker.
 
 use pgrx::datum::TimestampWithTimeZone;
-use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::prelude::*;
 
-use super::may_write;
+use crate::batch::Trigger;
 use crate::server;
 use crate::table::schema_of;
 use crate::trigger::Kind;
@@ -22,18 +21,12 @@ const JOB_RUNS: Wanted = Wanted {
         (c"trigger", Kind::Text),
     ],
     numbered: true,
-    defaults: &[],
     checks: &[
         "(trigger = ANY (ARRAY['limit'::text, 'timeout'::text, 'urgent'::text, 'poll'::text]))",
         "((collected >= 0) AND (skipped >= 0))",
     ],
-    predicates: &[],
-    triggers: &[],
-    reference: None,
+    ..Wanted::NOTHING
 };
-
-/// As `job_runs_trigger_must_be_known` has them.
-const TRIGGERS: [&[u8]; 4] = [b"limit", b"timeout", b"urgent", b"poll"];
 
 thread_local! {
     static INTO_JOB_RUNS: WayIn = const { WayIn::new(JOB_RUNS) };
@@ -48,33 +41,33 @@ fn _record(
     trigger: &[u8],
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> bool {
-    let is_good = TRIGGERS.contains(&trigger) && collected >= 0 && skipped >= 0;
-    if !is_good || !may_write() {
+    // As the table's constraints have it.
+    let is_known = Trigger::ALL
+        .iter()
+        .any(|known| known.as_str().as_bytes() == trigger);
+    if !is_known || collected < 0 || skipped < 0 {
         return false;
     }
     let started_at = started_at.into_inner();
     let Some(duration) = server::now().checked_sub(started_at) else {
         return false;
     };
-    // SAFETY: what the server called with, for a function in the schema of the library's tables; `way` says that the
-    // relation, open and locked, takes these columns; memory for an interval is filled in; the frames behind own nothing.
+    // SAFETY: what the server called with, for a function in the schema of the library's tables; the values are
+    // of the columns' types, and memory for an interval is filled in.
     unsafe {
-        let Some((job_runs, way)) = INTO_JOB_RUNS.with(|into| into.open(schema_of(fcinfo))) else {
+        let Some(job_runs) = INTO_JOB_RUNS.with(|into| into.open(schema_of(fcinfo))) else {
             return false;
         };
         let length = pg_sys::palloc0(size_of::<pg_sys::Interval>()).cast::<pg_sys::Interval>();
         (*length).time = duration;
-        let relation = job_runs.relation();
-        let id = pg_guard_ffi_boundary(|| way.next_id());
-        let values = [
-            pg_sys::Datum::from(id),
+        job_runs.store([
+            pg_sys::Datum::from(job_runs.next_id()),
             pg_sys::Datum::from(started_at),
             pg_sys::Datum::from(length),
             pg_sys::Datum::from(collected),
             pg_sys::Datum::from(skipped),
             pgrx::pg_getarg_datum(fcinfo, 3).unwrap_or(pg_sys::Datum::null()),
-        ];
-        pg_guard_ffi_boundary(|| way.store(relation, values));
+        ]);
         pg_sys::CommandCounterIncrement();
     }
     true

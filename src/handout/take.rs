@@ -8,18 +8,19 @@ use std::collections::HashSet;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use super::{may_write, with_new_snapshot};
+use super::with_new_snapshot;
 use crate::scan;
-use crate::table::{READING, Table, schema_of};
+use crate::table::{Index, READING, Table, condition, schema_of};
 use crate::trigger::{Column, Kind};
+use crate::way::may_write;
 
 /// The lock of a DELETE.
 const DELETING: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
 
 /// `pending`, open to be taken from.
 struct Queue {
+    index: Index,
     pending: Table,
-    index: pg_sys::Relation,
     lane: Column,
     token: Column,
 }
@@ -41,7 +42,7 @@ impl Queue {
             Table::open(schema, c"pending", DELETING).ok()?
         };
         let may = pending.may(pg_sys::ACL_SELECT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE);
-        if !may || !pending.is_plain(pg_sys::TRIGGER_TYPE_DELETE) {
+        if !may || !pending.is_plain() || pending.has_triggers(pg_sys::TRIGGER_TYPE_DELETE) {
             return None;
         }
         // SAFETY: the relation is open.
@@ -53,8 +54,8 @@ impl Queue {
         let token = pending.column(c"token", Kind::BigInt).ok()?;
         let index = pending.unique_index(&[lane, token])?;
         Some(Self {
-            pending,
             index,
+            pending,
             lane,
             token,
         })
@@ -79,28 +80,27 @@ impl Queue {
             return Ok(last);
         }
         // SAFETY: by the caller's word. Table and index are open, and their columns of these types, which are those of
-        // the operators; zeroed memory is for the server to fill in. A tuple is used before the next one is asked for.
+        // the operators. A tuple is used before the next one is asked for.
         unsafe {
-            let mut keys: [pg_sys::ScanKeyData; 2] = std::mem::zeroed();
-            pg_sys::ScanKeyInit(
-                &raw mut keys[0],
-                self.lane.number(),
-                pg_sys::BTEqualStrategyNumber as pg_sys::StrategyNumber,
-                pg_sys::Oid::from(pg_sys::F_INT2EQ),
-                pg_sys::Datum::from(lane),
-            );
-            pg_sys::ScanKeyInit(
-                &raw mut keys[1],
-                self.token.number(),
-                pg_sys::BTGreaterStrategyNumber as pg_sys::StrategyNumber,
-                pg_sys::Oid::from(pg_sys::F_INT8GT),
-                pg_sys::Datum::from(behind),
-            );
+            let mut keys = [
+                condition(
+                    self.lane.number(),
+                    pg_sys::BTEqualStrategyNumber,
+                    pg_sys::F_INT2EQ,
+                    pg_sys::Datum::from(lane),
+                ),
+                condition(
+                    self.token.number(),
+                    pg_sys::BTGreaterStrategyNumber,
+                    pg_sys::F_INT8GT,
+                    pg_sys::Datum::from(behind),
+                ),
+            ];
             let pending = self.pending.relation();
             let now = pg_sys::GetCurrentCommandId(true);
             let scan = pg_sys::systable_beginscan_ordered(
                 pending,
-                self.index,
+                self.index.relation(),
                 pg_sys::GetActiveSnapshot(),
                 2,
                 keys.as_mut_ptr(),
@@ -168,13 +168,6 @@ fn taken_since() -> ErrorReport {
         "could not serialize access due to concurrent update",
         function_name!(),
     )
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        // SAFETY: opened in `open`, and nobody has it any more.
-        unsafe { pg_sys::index_close(self.index, pg_sys::NoLock as pg_sys::LOCKMODE) };
-    }
 }
 
 /// `_take(integer)` of `50_handout.sql`.

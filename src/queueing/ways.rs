@@ -3,12 +3,12 @@
 //! They are looked for once, and again when one of the tables has changed.
 
 use std::cell::Cell;
-use std::ffi::CStr;
 
 use pgrx::prelude::*;
 
 use super::{Found, Function};
 use crate::server;
+use crate::table::Table;
 use crate::trigger::Kind;
 use crate::way::{self, Reference, Referred, Wanted, Way};
 
@@ -25,9 +25,6 @@ const TOKENS: Wanted = Wanted {
         (c"created_at", Kind::BigInt),
     ],
     numbered: true,
-    defaults: &[],
-    checks: &[],
-    predicates: &[],
     triggers: &[
         // What it asks for is true of what is drawn here.
         "CREATE TRIGGER tokens_check BEFORE INSERT OR UPDATE ON tokens FOR EACH ROW EXECUTE FUNCTION _tokens_check()",
@@ -40,19 +37,16 @@ const TOKENS: Wanted = Wanted {
         table: c"accounts",
         key: c"id",
     }),
+    ..Wanted::NOTHING
 };
 
 const PENDING: Wanted = Wanted {
     table: c"pending",
     columns: &[(c"lane", Kind::SmallInt), (c"token", Kind::BigInt)],
-    numbered: false,
-    defaults: &[],
-    checks: &[],
-    predicates: &[],
     triggers: &[
         "CREATE TRIGGER pending_mind_restore BEFORE INSERT ON pending FOR EACH STATEMENT EXECUTE FUNCTION _mind_restore()",
     ],
-    reference: None,
+    ..Wanted::NOTHING
 };
 
 /// The ways into the tables behind `accounts`.
@@ -94,33 +88,22 @@ const CLOSED: Open = Open {
 
 /// Looks for the ways into the tables of the schema that this function is in, whose tables stay locked.
 fn look_for_ways(function: pg_sys::Oid) -> Option<Ways> {
-    // SAFETY: in a transaction; names are NUL-terminated; a table is closed after it was looked at.
+    // SAFETY: in a transaction; the name is NUL-terminated.
     unsafe {
         let schema = pg_sys::get_func_namespace(function);
-        let named = |name: &CStr| pg_sys::get_relname_relid(name.as_ptr(), schema);
-        let tables = [
-            named(c"accounts"),
-            named(TOKENS.table),
-            named(PENDING.table),
-        ];
-        let [accounts, tokens, pending] = tables;
-        if tables.contains(&pg_sys::InvalidOid) {
-            return None;
-        }
-        way::watch(tables);
-        let keep = pg_sys::NoLock as pg_sys::LOCKMODE;
-        let opened = pg_sys::table_open(tokens, way::LOCK);
-        let opened_too = pg_sys::table_open(pending, way::LOCK);
+        let accounts = pg_sys::get_relname_relid(c"accounts".as_ptr(), schema);
+        let tokens = Table::open(schema, TOKENS.table, way::LOCK).ok()?;
+        let pending = Table::open(schema, PENDING.table, way::LOCK).ok()?;
+        way::watch([accounts, tokens.id(), pending.id()]);
         let changes = way::changes();
-        let into_tokens = Way::into(opened, schema, &TOKENS).and_then(|(way, referred)| {
-            let action =
-                pg_sys::get_atttype(tokens, pg_sys::get_attnum(tokens, c"action".as_ptr()));
-            let action = server::enum_value(action, c"activation")?;
-            Some((way, referred?, pg_sys::Datum::from(action)))
-        });
-        let into_pending = Way::into(opened_too, schema, &PENDING).map(|(way, _)| way);
-        pg_sys::table_close(opened_too, keep);
-        pg_sys::table_close(opened, keep);
+        let into_tokens =
+            Way::into(tokens.relation(), schema, &TOKENS).and_then(|(way, referred)| {
+                let action = tokens.column(c"action", Kind::Enum).ok()?;
+                let action = server::enum_value(action.of_type(), c"activation")?;
+                Some((way, referred?, pg_sys::Datum::from(action)))
+            });
+        let into_pending = Way::into(pending.relation(), schema, &PENDING).map(|(way, _)| way);
+        let (tokens, pending) = (tokens.id(), pending.id());
         Some(Ways {
             changes,
             accounts,
@@ -145,7 +128,7 @@ fn ways(function: pg_sys::Oid) -> Option<Ways> {
 fn open_ways(fcinfo: pg_sys::FunctionCallInfo, function: Function, found: Found) -> Option<Open> {
     // SAFETY: `find` saw that it is a trigger's call; the tables are locked before they are used.
     unsafe {
-        if pg_sys::SessionReplicationRole != pg_sys::SESSION_REPLICATION_ROLE_ORIGIN as i32 {
+        if !way::may_write() {
             return None;
         }
         let ways = ways((*(*fcinfo).flinfo).fn_oid)?;

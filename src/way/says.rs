@@ -69,21 +69,18 @@ pub unsafe fn checks_are_known(relation: pg_sys::Relation, known: &[&str]) -> bo
 /// Whether the default of a column is the one that is known, if one is.
 ///
 /// # Safety
-/// As of [`super::Way::into`]; the column is one of the relation.
+/// As of [`super::Way::into`]; the expression is the default of this column, or null.
 pub unsafe fn default_is_known(
     relation: pg_sys::Relation,
-    attribute: &pg_sys::FormData_pg_attribute,
+    column: &CStr,
+    expression: *mut pg_sys::Node,
     known: &[(&CStr, &str)],
 ) -> bool {
-    // SAFETY: by the caller's word; names are NUL-terminated.
-    unsafe {
-        let name = CStr::from_ptr(attribute.attname.data.as_ptr());
-        let Some((_, text)) = known.iter().find(|(column, _)| *column == name) else {
-            return true;
-        };
-        let node = pg_sys::build_column_default(relation, i32::from(attribute.attnum));
-        !node.is_null() && written(relation, node) == *text
-    }
+    let Some((_, text)) = known.iter().find(|(known, _)| *known == column) else {
+        return true;
+    };
+    // SAFETY: by the caller's word.
+    !expression.is_null() && unsafe { written(relation, expression) == *text }
 }
 
 /// A trigger's definition.

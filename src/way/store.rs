@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_void};
 use pgrx::prelude::*;
 
 use super::{COLUMNS, KEYS, LOCK, Referred, Way};
+use crate::table::condition;
 
 // The server's own, without the guard that pgrx wraps them in: see above.
 unsafe extern "C-unwind" {
@@ -166,14 +167,12 @@ impl Referred {
     /// # Safety
     /// In a transaction; the relation is the table that is referred to, and open.
     pub unsafe fn is_own(&self, relation: pg_sys::Relation, key: i64) -> bool {
-        // SAFETY: by the caller's word; plain memory for the key, which is filled in.
+        // SAFETY: by the caller's word; the column is a bigint.
         unsafe {
-            let mut condition: pg_sys::ScanKeyData = std::mem::zeroed();
-            pg_sys::ScanKeyInit(
-                &raw mut condition,
+            let mut wanted = condition(
                 self.column,
-                pg_sys::BTEqualStrategyNumber as u16,
-                pg_sys::Oid::from(pg_sys::F_INT8EQ),
+                pg_sys::BTEqualStrategyNumber,
+                pg_sys::F_INT8EQ,
                 pg_sys::Datum::from(key),
             );
             let scan = pg_sys::systable_beginscan(
@@ -182,7 +181,7 @@ impl Referred {
                 true,
                 &raw mut pg_sys::SnapshotSelfData,
                 1,
-                &raw mut condition,
+                &raw mut wanted,
             );
             let row = pg_sys::systable_getnext(scan);
             let found = !row.is_null()
