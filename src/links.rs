@@ -10,9 +10,9 @@
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
-use crate::eligible::is_eligible;
+use crate::eligible::{Accounts, Action, Tokens};
 use crate::signing::{self, Text};
-use crate::table::{Altered, BY_ID, Key, READING, Search, Table, schema_of};
+use crate::table::{Altered, READING, Search, Table, schema_of};
 use crate::token::Purpose;
 use crate::trigger::{Kind, VERSION_1, bytes};
 
@@ -39,7 +39,7 @@ impl From<Altered> for ErrorReport {
 /// The token behind a link that is genuine and good, as a value of its table's type.
 ///
 /// # Errors
-/// As [`signing::verifier`], [`Table::open`], [`Key::of`] and [`is_eligible`].
+/// As [`signing::verifier`], [`Table::open`], [`Accounts::of`] and [`Tokens::of`].
 ///
 /// # Safety
 /// In a statement; the tables of the library are in this schema.
@@ -60,7 +60,7 @@ unsafe fn judge(
             Table::open(schema, c"tokens", READING)?,
         )
     };
-    let (accounts, tokens) = (Key::of(accounts, &BY_ID)?, Key::of(tokens, &BY_SECRET)?);
+    let (accounts, tokens) = (Accounts::of(accounts)?, Tokens::of(tokens, &BY_SECRET)?);
     let wanted = link.secret().as_slice();
     // SAFETY: by the caller's word; a bytea, and there is memory for one.
     let next = unsafe {
@@ -74,10 +74,8 @@ unsafe fn judge(
         unsafe { accounts.first(pg_sys::Datum::from(0_i64)) };
         return Ok(None);
     };
-    let is_activation = token.is(c"action", c"activation")?;
-    let is_recovery = token.is(c"action", c"password_recovery")?;
-    let code = token.get(c"code", Kind::Text)?;
-    let secret = token.get(c"secret", Kind::Bytea)?;
+    let action = token.action();
+    let (code, secret) = (token.code(), token.secret());
     // SAFETY: a text and a bytea.
     let (code, secret) = unsafe {
         (
@@ -86,21 +84,22 @@ unsafe fn judge(
         )
     };
     // The MAC of a recovery covers its code, so the one that was mailed is put in.
-    let code = code.and_then(signing::code).filter(|_| is_recovery);
+    let code = code
+        .and_then(signing::code)
+        .filter(|_| action == Some(Action::PasswordRecovery));
     let purpose = match code {
         Some(code) => Purpose::PasswordRecovery { code },
         None => Purpose::Activation,
     };
     let is_genuine = verifier.accepts(&link, purpose);
-    let holder = token.get(c"account", Kind::BigInt)?;
     // SAFETY: by the caller's word; a bigint.
     let account = unsafe {
-        let id = holder.unwrap_or(pg_sys::Datum::from(0_i64));
+        let id = token.account().unwrap_or(pg_sys::Datum::from(0_i64));
         accounts.first(id)
     };
-    let is_eligible = is_eligible(&token, account.as_ref(), is_recovery)?;
-    let is_it = secret == Some(wanted) && (is_activation || code.is_some());
-    Ok((is_genuine && is_it && is_eligible).then(|| token.into_datum()))
+    let is_good = token.is_good(account.as_ref());
+    let is_it = secret == Some(wanted) && (action == Some(Action::Activation) || code.is_some());
+    Ok((is_genuine && is_it && is_good).then(|| token.into_datum()))
 }
 
 /// `_judge_link(text)` of `70_redeem.sql`.

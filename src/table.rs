@@ -7,7 +7,8 @@ use std::ffi::CStr;
 
 use pgrx::prelude::*;
 
-use crate::trigger::{Column, Kind, is_label};
+use crate::server;
+use crate::trigger::{Column, Kind};
 
 /// A table of the library's own, open until this goes; its lock stays until the end of the transaction.
 ///
@@ -209,6 +210,17 @@ impl Table {
             .map_err(|detail| Altered::new(self.name(), detail))
     }
 
+    /// The value of an enum's column that has this label.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn label(&self, column: Column, label: &CStr) -> Result<pg_sys::Oid, Altered> {
+        server::enum_value(column.of_type(), label).ok_or_else(|| {
+            let label = label.to_string_lossy();
+            Altered::new(self.name(), format!("An enum of it has no \"{label}\"."))
+        })
+    }
+
     /// The index, opened, that keeps just these columns unique, for all rows, smallest values first.
     pub fn unique_index(&self, columns: &[Column]) -> Option<Index> {
         // SAFETY: the relation is open; the list is of oids; an index has a row in pg_index, and an option for each of
@@ -319,23 +331,16 @@ impl Key {
 }
 
 impl Row<'_> {
-    /// A value of the row; `None` for null.
-    ///
-    /// # Errors
-    /// When the table has no such column.
-    pub fn get(&self, name: &CStr, kind: Kind) -> Result<Option<pg_sys::Datum>, Altered> {
-        let column = self.table.column(name, kind)?;
+    /// The value of a column of this table; `None` for null.
+    pub fn get(&self, column: Column) -> Option<pg_sys::Datum> {
         // SAFETY: the tuple is of the table, which is open.
-        Ok(unsafe { column.value(self.tuple, self.table.description()) })
+        unsafe { column.value(self.tuple, self.table.description()) }
     }
 
-    /// Whether this column, of an enum, has this label.
-    ///
-    /// # Errors
-    /// As of [`Self::get`].
-    pub fn is(&self, name: &CStr, label: &CStr) -> Result<bool, Altered> {
-        let value = self.get(name, Kind::Enum)?;
-        Ok(value.is_some_and(|value| is_label(value, label)))
+    /// Whether this column, of an enum, has this value.
+    pub fn is(&self, column: Column, value: pg_sys::Oid) -> bool {
+        let found = self.get(column);
+        found.is_some_and(|found| pg_sys::Oid::from(found.value() as u32) == value)
     }
 
     /// The row as a value of its table's type.

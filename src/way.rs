@@ -43,6 +43,7 @@ pub const LOCK: pg_sys::LOCKMODE = pg_sys::RowExclusiveLock as pg_sys::LOCKMODE;
 pub struct Way {
     /// Where the values are to go that the library brings, counted from 0.
     places: [usize; COLUMNS],
+    place_count: usize,
     /// What is in the other columns.
     values: [pg_sys::Datum; COLUMNS],
     nulls: [bool; COLUMNS],
@@ -54,6 +55,9 @@ pub struct Way {
     /// Of the first column that the library brings; invalid when it has none.
     sequence: pg_sys::Oid,
 }
+
+/// The indexes of a way, open; null behind the last.
+type Indexes = [pg_sys::Relation; INDEXES];
 
 /// An index of the table, a B-tree over columns.
 #[derive(Clone, Copy)]
@@ -158,7 +162,12 @@ impl WayIn {
                 }
             };
             let way = way.filter(Way::may_draw)?;
-            Some(Opened { table, way })
+            let indexes = way.open_indexes();
+            Some(Opened {
+                table,
+                indexes,
+                way,
+            })
         }
     }
 }
@@ -167,6 +176,7 @@ impl WayIn {
 /// callers that own something.
 pub struct Opened {
     pub table: Table,
+    indexes: Indexes,
     way: Way,
 }
 
@@ -180,13 +190,31 @@ impl Opened {
         unsafe { pg_guard_ffi_boundary(|| self.way.next_id()) }
     }
 
+    /// Gives all rows to come these values in the columns that were wanted last; a row brings the others.
+    ///
+    /// # Safety
+    /// In a statement, and the values last as long as this; they are of the types that were wanted.
+    pub unsafe fn fix<const N: usize>(&mut self, values: [pg_sys::Datum; N]) {
+        let way = &mut self.way;
+        // SAFETY: by the caller's word; the frames behind own nothing.
+        unsafe { pg_guard_ffi_boundary(|| way.fix(values)) };
+    }
+
     /// Stores a row of these values, in the order of the columns that were wanted.
     ///
     /// # Safety
     /// In a statement; the values are of the types that were wanted.
     pub unsafe fn store<const N: usize>(&self, values: [pg_sys::Datum; N]) {
+        let (relation, indexes) = (self.table.relation(), &self.indexes);
         // SAFETY: by the caller's word; the relation is that of the way and locked since; the frames behind own nothing.
-        unsafe { pg_guard_ffi_boundary(|| self.way.store(self.table.relation(), values)) };
+        unsafe { pg_guard_ffi_boundary(|| self.way.store_in(relation, indexes, values)) };
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: opened with the table, and nobody has them any more.
+        unsafe { pg_guard_ffi_boundary(|| self.way.close_indexes(&self.indexes)) };
     }
 }
 
@@ -276,6 +304,7 @@ impl Way {
             }
             let mut way = Self {
                 places: [0; COLUMNS],
+                place_count: wanted.columns.len(),
                 values: [pg_sys::Datum::null(); COLUMNS],
                 nulls: [true; COLUMNS],
                 domains: [(0, pg_sys::InvalidOid); DOMAINS],

@@ -4,10 +4,14 @@
 //! library with another way to be told, and answers three questions. Against nobody being told, where a client polls
 //! and so does the same work: what does the wake-up take? Against nobody being told and nobody collecting: what does
 //! all of mailroom take from the writers, the worker's share of the same cores included? And against NOTIFY in every
-//! commit, which the wake-up is to beat.
+//! commit, which the wake-up is to beat: once with the worker, woken as ever, and nobody who listens, so that nothing
+//! but the commits differ; and once without a worker, where a client listens and takes what it is told of.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use postgres::fallible_iterator::FallibleIterator;
+use postgres::{Client, Statement};
 
 use crate::cluster::{Cluster, StopAtEnd, number};
 use crate::ground;
@@ -17,10 +21,11 @@ use crate::table::{Row, Target, Unit};
 
 const INSERT: &str = include_str!("enqueue.pgbench");
 
-/// How often a client that polls looks, and so does the work within the measurement, not after it.
+/// How often a client that polls looks, and so does the work within the measurement, not after it; and one that
+/// listens, whether it is still to go on.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Tokens to a batch, of the worker and of the client that polls.
+/// Tokens to a batch, of the worker and of the clients.
 const BATCH_LIMIT: i64 = 100;
 
 /// Databases with a worker: those of [`Collector::Worker`], which are made first.
@@ -44,8 +49,10 @@ struct Variant {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Collector {
     Worker,
-    /// A client that does what a worker would.
+    /// A client that does what a worker would, by the clock.
     Poller,
+    /// A client that does what a worker would, when it is told.
+    Listener,
     Nobody,
 }
 
@@ -59,12 +66,20 @@ const SUBJECT: Variant = Variant {
 };
 
 /// Those with a worker come first.
-const PARTNERS: [Variant; 3] = [
+const PARTNERS: [Variant; 4] = [
     Variant {
         database: "notified",
         name: "NOTIFY in every commit",
         settings: &["mailroom.notify = 'commit'"],
         collector: Collector::Worker,
+        target: Some(Target::RatioAtLeast(2.0)),
+        target_from: 8,
+    },
+    Variant {
+        database: "listened",
+        name: "NOTIFY in every commit, a client listens",
+        settings: &[],
+        collector: Collector::Listener,
         target: Some(Target::RatioAtLeast(2.0)),
         target_from: 8,
     },
@@ -147,8 +162,14 @@ fn insert(cluster: &Cluster, effort: Effort, clients: u32, variant: &Variant) ->
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop_at_end = StopAtEnd(&stop);
-        if variant.collector == Collector::Poller {
-            scope.spawn(|| poll(cluster, variant.database, &stop));
+        match variant.collector {
+            Collector::Worker | Collector::Nobody => {}
+            Collector::Poller => {
+                scope.spawn(|| poll(cluster, variant.database, &stop));
+            }
+            Collector::Listener => {
+                scope.spawn(|| listen(cluster, variant.database, &stop));
+            }
         }
         let rate = load.run(cluster, variant.database);
         if variant.collector != Collector::Nobody {
@@ -164,19 +185,56 @@ fn insert(cluster: &Cluster, effort: Effort, clients: u32, variant: &Variant) ->
     })
 }
 
-/// Takes batches as the worker does, with its statement and its settings, and looks for more by the clock.
+/// Takes batches by the clock.
 fn poll(cluster: &Cluster, database: &str, stop: &AtomicBool) {
-    let mut client = cluster.connect(database);
-    client
-        .batch_execute("SET synchronous_commit = off; SET jit = off")
-        .unwrap();
-    let batch = client
-        .prepare("SELECT collected::bigint FROM _run_batch($1::bigint::integer, 'poll')")
-        .unwrap();
+    let mut taker = Taker::connect(cluster, database);
     while !stop.load(Ordering::Relaxed) {
-        let collected: i64 = client.query_one(&batch, &[&BATCH_LIMIT]).unwrap().get(0);
-        if collected < BATCH_LIMIT {
-            std::thread::sleep(POLL_INTERVAL);
+        taker.take_all(stop);
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Takes batches when it is told of new tokens.
+fn listen(cluster: &Cluster, database: &str, stop: &AtomicBool) {
+    let mut taker = Taker::connect(cluster, database);
+    taker.client.batch_execute("LISTEN token_insert").unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        let mut notifications = taker.client.notifications();
+        let told = notifications.timeout_iter(POLL_INTERVAL).next().unwrap();
+        // What came in meanwhile is taken with the next batch.
+        notifications.iter().for_each(|_| Ok(())).unwrap();
+        if told.is_some() {
+            taker.take_all(stop);
+        }
+    }
+}
+
+/// A client that takes batches as the worker does, with its statement and its settings.
+struct Taker {
+    client: Client,
+    batch: Statement,
+}
+
+impl Taker {
+    fn connect(cluster: &Cluster, database: &str) -> Self {
+        let mut client = cluster.connect(database);
+        client
+            .batch_execute("SET synchronous_commit = off; SET jit = off")
+            .unwrap();
+        let batch = client
+            .prepare("SELECT collected::bigint FROM _run_batch($1::bigint::integer, 'poll')")
+            .unwrap();
+        Self { client, batch }
+    }
+
+    /// Until what is left does not fill a batch.
+    fn take_all(&mut self, stop: &AtomicBool) {
+        loop {
+            let row = self.client.query_one(&self.batch, &[&BATCH_LIMIT]).unwrap();
+            let collected: i64 = row.get(0);
+            if collected < BATCH_LIMIT || stop.load(Ordering::Relaxed) {
+                return;
+            }
         }
     }
 }

@@ -5,35 +5,35 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use super::with_new_snapshot;
-use crate::eligible::is_eligible;
+use crate::eligible::{Accounts, Action, Tokens};
 use crate::signing::{self, Signer};
-use crate::table::{Altered, BY_ID, Key, READING, Table, schema_of};
+use crate::table::{BY_ID, READING, Table, schema_of};
 use crate::token::{Purpose, SECRET_LEN};
 use crate::trigger::{Kind, bytes};
 use crate::way::{Opened, Wanted, WayIn};
 use crate::{notify, random, server, settings, wake};
 
-/// In the order in which the values come.
+/// In the order in which the values come: those of a mail, then those of all mails of a batch.
 const OUTBOX: Wanted = Wanted {
     table: c"outbox",
     columns: &[
         (c"id", Kind::BigInt),
         (c"message_id", Kind::Uuid),
-        (c"state", Kind::Enum),
         (c"priority", Kind::SmallInt),
-        (c"send_at", Kind::TimestampTz),
-        (c"created_at", Kind::TimestampTz),
-        (c"updated_at", Kind::TimestampTz),
-        (c"attempts", Kind::Integer),
-        (c"max_attempts", Kind::Integer),
         (c"token", Kind::BigInt),
         (c"account", Kind::BigInt),
         (c"expires_at", Kind::TimestampTz),
         (c"kind", Kind::Text),
         (c"recipients", Kind::Texts),
+        (c"data", Kind::Jsonb),
+        (c"state", Kind::Enum),
+        (c"send_at", Kind::TimestampTz),
+        (c"created_at", Kind::TimestampTz),
+        (c"updated_at", Kind::TimestampTz),
+        (c"attempts", Kind::Integer),
+        (c"max_attempts", Kind::Integer),
         (c"cc", Kind::Texts),
         (c"bcc", Kind::Texts),
-        (c"data", Kind::Jsonb),
         (c"enqueued_by", Kind::Name),
     ],
     numbered: true,
@@ -87,8 +87,6 @@ const OUTBOX: Wanted = Wanted {
     ..Wanted::NOTHING
 };
 
-const COLUMNS: usize = OUTBOX.columns.len();
-
 /// `outbox.priority` of password recoveries.
 const URGENT: i16 = -10;
 /// `outbox.priority` of everything else.
@@ -108,7 +106,7 @@ thread_local! {
 
 /// A token that may be handed out, and whose it is.
 struct Eligible {
-    is_recovery: bool,
+    action: Action,
     secret: [u8; SECRET_LEN],
     /// A text, to be five digits.
     code: pg_sys::Datum,
@@ -123,8 +121,8 @@ struct Eligible {
 
 /// The tables that a mail is made of, open.
 struct Sources {
-    accounts: Key,
-    tokens: Key,
+    accounts: Accounts,
+    tokens: Tokens,
 }
 
 impl Sources {
@@ -132,46 +130,28 @@ impl Sources {
     ///
     /// # Safety
     /// In a statement.
-    unsafe fn eligible(&self, id: i64) -> Result<Option<Eligible>, Altered> {
-        // SAFETY: by the caller's word; a bigint.
-        let token = unsafe { self.tokens.first(pg_sys::Datum::from(id)) };
-        let Some(token) = token else { return Ok(None) };
-        let (Some(account), Some(secret), Some(code), Some(expires_at)) = (
-            token.get(c"account", Kind::BigInt)?,
-            token.get(c"secret", Kind::Bytea)?,
-            token.get(c"code", Kind::Text)?,
-            token.get(c"expires_at", Kind::BigInt)?,
-        ) else {
-            return Ok(None);
+    unsafe fn eligible(&self, id: i64) -> Option<Eligible> {
+        // SAFETY: by the caller's word; bigints.
+        let (token, holder) = unsafe {
+            let token = self.tokens.first(pg_sys::Datum::from(id))?;
+            let holder = self.accounts.first(token.account()?)?;
+            (token, holder)
         };
-        // SAFETY: by the caller's word; a bigint.
-        let holder = unsafe { self.accounts.first(account) };
-        let Some(holder) = holder else {
-            return Ok(None);
-        };
-        let (Some(email), Some(login)) = (
-            holder.get(c"email", Kind::Text)?,
-            holder.get(c"login", Kind::Text)?,
-        ) else {
-            return Ok(None);
-        };
-        let is_recovery = token.is(c"action", c"password_recovery")?;
-        let is_good = (is_recovery || token.is(c"action", c"activation")?)
-            && is_eligible(&token, Some(&holder), is_recovery)?;
+        if !token.is_good(Some(&holder)) {
+            return None;
+        }
+        let secret = token.secret()?;
         // SAFETY: a bytea.
-        let raw = unsafe { bytes(&secret) };
-        let Some(secret) = raw.try_into().ok().filter(|_| is_good) else {
-            return Ok(None);
-        };
-        Ok(Some(Eligible {
-            is_recovery,
+        let secret = unsafe { bytes(&secret) }.try_into().ok()?;
+        Some(Eligible {
+            action: token.action()?,
             secret,
-            code,
-            account,
-            email,
-            login,
-            expires_at: expires_at.value() as i64,
-        }))
+            code: token.code()?,
+            account: token.account()?,
+            email: holder.email()?,
+            login: holder.login()?,
+            expires_at: token.expires_at()?,
+        })
     }
 }
 
@@ -200,10 +180,9 @@ impl Eligible {
     fn purpose(&self) -> Option<Purpose<'_>> {
         // SAFETY: a text.
         let code = signing::code(unsafe { bytes(&self.code) })?;
-        Some(if self.is_recovery {
-            Purpose::PasswordRecovery { code }
-        } else {
-            Purpose::Activation
+        Some(match self.action {
+            Action::Activation => Purpose::Activation,
+            Action::PasswordRecovery => Purpose::PasswordRecovery { code },
         })
     }
 
@@ -229,13 +208,9 @@ impl Eligible {
 /// `outbox`, open to be put into.
 struct Outbox {
     outbox: Opened,
-    /// The state 'scheduled'.
-    scheduled: pg_sys::Oid,
     sources: Sources,
     signer: Option<Signer>,
     link_base: Option<String>,
-    /// The current user's name, as `outbox.enqueued_by` has it.
-    user: pg_sys::Datum,
 }
 
 impl Outbox {
@@ -254,25 +229,35 @@ impl Outbox {
             if !are_plain || !handout.may(pg_sys::ACL_SELECT) {
                 return None;
             }
-            let outbox = INTO_OUTBOX.with(|into| into.open(schema))?;
+            let mut outbox = INTO_OUTBOX.with(|into| into.open(schema))?;
             // The statement returns the states.
             if !outbox.table.may(pg_sys::ACL_SELECT) {
                 return None;
             }
             let state = outbox.table.column(c"state", Kind::Enum).ok()?;
-            let scheduled = server::enum_value(state.of_type(), c"scheduled")?;
+            let scheduled = outbox.table.label(state, c"scheduled").ok()?;
             let user = pg_sys::palloc0(pg_sys::NAMEDATALEN as usize).cast::<pg_sys::NameData>();
             pg_sys::namestrcpy(user, pg_sys::GetUserNameFromId(pg_sys::GetUserId(), false));
+            let now = pg_sys::Datum::from(server::transaction_start());
+            outbox.fix([
+                pg_sys::Datum::from(scheduled),
+                now,
+                now,
+                now,
+                pg_sys::Datum::from(0_i32),
+                pg_sys::Datum::from(settings::max_attempts()),
+                texts(&mut []),
+                texts(&mut []),
+                pg_sys::Datum::from(user),
+            ]);
             Some(Self {
                 outbox,
-                scheduled,
                 sources: Sources {
-                    accounts: Key::of(accounts, &BY_ID).ok()?,
-                    tokens: Key::of(tokens, &BY_ID).ok()?,
+                    accounts: Accounts::of(accounts).ok()?,
+                    tokens: Tokens::of(tokens, &BY_ID).ok()?,
                 },
                 signer: None,
                 link_base: settings::link_base_url(),
-                user: pg_sys::Datum::from(user),
             })
         }
     }
@@ -286,7 +271,7 @@ impl Outbox {
     /// In a statement.
     unsafe fn put(&mut self, token: i64) -> Result<bool, ErrorReport> {
         // SAFETY: by the caller's word.
-        let Ok(Some(mail)) = (unsafe { self.sources.eligible(token) }) else {
+        let Some(mail) = (unsafe { self.sources.eligible(token) }) else {
             return Ok(false);
         };
         let Some(purpose) = mail.purpose() else {
@@ -301,35 +286,24 @@ impl Outbox {
             .link_base
             .as_ref()
             .map(|base| format!("{base}{}?token={signed}", purpose.path()));
-        let (kind, priority) = if mail.is_recovery {
-            ("password_recovery", URGENT)
-        } else {
-            ("activation", NORMAL)
+        let (kind, priority) = match mail.action {
+            Action::Activation => ("activation", NORMAL),
+            Action::PasswordRecovery => ("password_recovery", URGENT),
         };
-        let now = pg_sys::Datum::from(server::transaction_start());
         let expires_at = server::from_epoch(mail.expires_at.clamp(0, CALENDAR_END));
         let message_id = random::uuid()?.into_datum();
         // SAFETY: by the caller's word.
         let id = unsafe { self.outbox.next_id() };
-        let values: [pg_sys::Datum; COLUMNS] = [
+        let values = [
             pg_sys::Datum::from(id),
             message_id.unwrap_or(pg_sys::Datum::null()),
-            pg_sys::Datum::from(self.scheduled),
             pg_sys::Datum::from(priority),
-            now,
-            now,
-            now,
-            pg_sys::Datum::from(0_i32),
-            pg_sys::Datum::from(settings::max_attempts()),
             pg_sys::Datum::from(token),
             mail.account,
             pg_sys::Datum::from(expires_at),
             text(kind),
             texts(&mut [mail.email]),
-            texts(&mut []),
-            texts(&mut []),
             mail.data(&signed, link.as_deref()),
-            self.user,
         ];
         // SAFETY: by the caller's word; the values are in the order of the columns and of their types.
         unsafe { self.outbox.store(values) };

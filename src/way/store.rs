@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 
 use pgrx::prelude::*;
 
-use super::{COLUMNS, KEYS, LOCK, Referred, Way};
+use super::{COLUMNS, INDEXES, Indexes, KEYS, LOCK, Referred, Way};
 use crate::table::condition;
 
 // The server's own, without the guard that pgrx wraps them in: see above.
@@ -99,6 +99,57 @@ impl Way {
         unsafe { nextval_internal(self.sequence, false) }
     }
 
+    /// Gives all rows to come these values in the columns that were wanted last.
+    ///
+    /// A domain is asked here about what is the same in every row, and no more when one is stored.
+    ///
+    /// # Safety
+    /// As of [`Self::next_id`]; the values are of the types that were wanted, and last as long as this.
+    pub unsafe fn fix<const N: usize>(&mut self, values: [pg_sys::Datum; N]) {
+        self.place_count -= N;
+        let (brought, fixed) = self.places.split_at(self.place_count);
+        for (value, &place) in values.into_iter().zip(fixed) {
+            if place < COLUMNS {
+                self.values[place] = value;
+                self.nulls[place] = false;
+            }
+        }
+        let mut left = 0;
+        for at in 0..self.domain_count {
+            let (column, domain) = self.domains[at];
+            if brought.contains(&column) {
+                self.domains[left] = (column, domain);
+                left += 1;
+            } else {
+                // SAFETY: by the caller's word.
+                unsafe { check_domain(domain, self.values[column], self.nulls[column]) };
+            }
+        }
+        self.domain_count = left;
+    }
+
+    /// Opens the indexes that a row is entered in.
+    ///
+    /// # Safety
+    /// As of [`Self::next_id`]; the table is open, and locked for an INSERT.
+    pub unsafe fn open_indexes(&self) -> Indexes {
+        let mut opened = [std::ptr::null_mut(); INDEXES];
+        for (index, opened) in self.indexes().iter().zip(&mut opened) {
+            // SAFETY: by the caller's word.
+            *opened = unsafe { index_open(index.oid, LOCK) };
+        }
+        opened
+    }
+
+    /// # Safety
+    /// As of [`Self::next_id`]; they were opened in [`Self::open_indexes`].
+    pub unsafe fn close_indexes(&self, indexes: &Indexes) {
+        for &index in indexes.iter().take(self.index_count) {
+            // SAFETY: by the caller's word.
+            unsafe { index_close(index, LOCK) };
+        }
+    }
+
     /// Stores a row of these values, in the order of the columns that were wanted.
     ///
     /// # Safety
@@ -109,9 +160,27 @@ impl Way {
         relation: pg_sys::Relation,
         given: [pg_sys::Datum; N],
     ) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            let indexes = self.open_indexes();
+            self.store_in(relation, &indexes, given);
+            self.close_indexes(&indexes);
+        }
+    }
+
+    /// As [`Self::store`], with the indexes open.
+    ///
+    /// # Safety
+    /// As of [`Self::store`]; the indexes are those of [`Self::open_indexes`].
+    pub unsafe fn store_in<const N: usize>(
+        &self,
+        relation: pg_sys::Relation,
+        indexes: &Indexes,
+        given: [pg_sys::Datum; N],
+    ) {
         let mut values = self.values;
         let mut nulls = self.nulls;
-        for (value, place) in given.into_iter().zip(self.places) {
+        for (value, &place) in given.into_iter().zip(&self.places) {
             if place < COLUMNS {
                 values[place] = value;
                 nulls[place] = false;
@@ -127,7 +196,7 @@ impl Way {
             let tuple =
                 heap_form_tuple((*relation).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
             simple_heap_insert(relation, tuple);
-            for index in self.indexes() {
+            for (index, &opened) in self.indexes().iter().zip(indexes) {
                 let mut key = [pg_sys::Datum::null(); KEYS];
                 let mut key_nulls = [true; KEYS];
                 let columns = index.columns.iter().take(index.column_count);
@@ -142,7 +211,6 @@ impl Way {
                 } else {
                     pg_sys::IndexUniqueCheck::UNIQUE_CHECK_NO
                 };
-                let opened = index_open(index.oid, LOCK);
                 // A B-tree has no use for the last argument, as the server knows where it stores long values.
                 index_insert(
                     opened,
@@ -154,7 +222,6 @@ impl Way {
                     false,
                     std::ptr::null_mut(),
                 );
-                index_close(opened, LOCK);
             }
         }
     }
