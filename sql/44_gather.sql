@@ -345,6 +345,8 @@ BEGIN
     subjects := '{}';
     texts := '{}';
     htmls := '{}';
+    -- Mails are judged by their tokens, once they are locked.
+    PERFORM @extschema@._lock_sources();
     -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
     IF @extschema@._take_back(
         @extschema@._due_leases(sweep OR @extschema@._due_may_sweep(of_groups), moment), moment, 1000

@@ -223,6 +223,7 @@ DECLARE
     texts text[] := '{}';
     htmls text[] := '{}';
 BEGIN
+    PERFORM @extschema@._lock_sources();
     <<lanes>>
     LOOP
         SELECT n.priority, n.send_at, n.id

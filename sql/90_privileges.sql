@@ -230,6 +230,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_purge(integer),
     @extschema@._lease(),
     @extschema@._backoff(integer),
+    @extschema@._lock_sources(),
     @extschema@._due_begin(boolean),
     @extschema@._due_may_sweep(boolean),
     @extschema@._due_positions(boolean),

@@ -4,8 +4,33 @@
 use pgrx::prelude::*;
 
 use crate::server;
-use crate::table::{Altered, BY_ID, Key, Row, Search, Table};
+use crate::table::{Altered, BY_ID, Key, READING, Row, Search, Table, schema_of};
 use crate::trigger::{Column, Kind};
+
+/// The tables `accounts` and `tokens`, open to be read. In this order everybody locks them, TRUNCATE too, and before the
+/// queue and the outbox, so that nobody waits in a circle.
+///
+/// # Errors
+/// As [`Table::open`].
+///
+/// # Safety
+/// As of [`Table::open`].
+pub unsafe fn open_sources(schema: pg_sys::Oid) -> Result<(Table, Table), Altered> {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let accounts = Table::open(schema, c"accounts", READING)?;
+        let tokens = Table::open(schema, c"tokens", READING)?;
+        Ok((accounts, tokens))
+    }
+}
+
+/// `_lock_sources()` of `05_library.sql`.
+#[pg_extern(sql = false)]
+fn _lock_sources(fcinfo: pg_sys::FunctionCallInfo) {
+    // What is not there is in nobody's way.
+    // SAFETY: what the server called with, for a function in the schema of the library's tables.
+    drop(unsafe { open_sources(schema_of(fcinfo)) });
+}
 
 /// What a token is for.
 #[derive(Clone, Copy, PartialEq, Eq)]

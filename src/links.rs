@@ -10,9 +10,9 @@
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
-use crate::eligible::{Accounts, Action, Tokens};
+use crate::eligible::{Accounts, Action, Tokens, open_sources};
 use crate::signing::{self, Text};
-use crate::table::{Altered, READING, Search, Table, schema_of};
+use crate::table::{Altered, Search, schema_of};
 use crate::token::Purpose;
 use crate::trigger::{Kind, VERSION_1, bytes};
 
@@ -39,7 +39,7 @@ impl From<Altered> for ErrorReport {
 /// The token behind a link that is genuine and good, as a value of its table's type.
 ///
 /// # Errors
-/// As [`signing::verifier`], [`Table::open`], [`Accounts::of`] and [`Tokens::of`].
+/// As [`signing::verifier`], [`open_sources`], [`Accounts::of`] and [`Tokens::of`].
 ///
 /// # Safety
 /// In a statement; the tables of the library are in this schema.
@@ -52,14 +52,8 @@ unsafe fn judge(
     let Some(link) = link.and_then(signing::parse) else {
         return Ok(None);
     };
-    // In the order in which everybody locks the two.
     // SAFETY: by the caller's word.
-    let (accounts, tokens) = unsafe {
-        (
-            Table::open(schema, c"accounts", READING)?,
-            Table::open(schema, c"tokens", READING)?,
-        )
-    };
+    let (accounts, tokens) = unsafe { open_sources(schema) }?;
     let (accounts, tokens) = (Accounts::of(accounts)?, Tokens::of(tokens, &BY_SECRET)?);
     let wanted = link.secret().as_slice();
     // SAFETY: by the caller's word; a bytea, and there is memory for one.

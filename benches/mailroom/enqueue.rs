@@ -199,11 +199,7 @@ fn listen(cluster: &Cluster, database: &str, stop: &AtomicBool) {
     let mut taker = Taker::connect(cluster, database);
     taker.client.batch_execute("LISTEN token_insert").unwrap();
     while !stop.load(Ordering::Relaxed) {
-        let mut notifications = taker.client.notifications();
-        let told = notifications.timeout_iter(POLL_INTERVAL).next().unwrap();
-        // What came in meanwhile is taken with the next batch.
-        notifications.iter().for_each(|_| Ok(())).unwrap();
-        if told.is_some() {
+        if taker.is_told() {
             taker.take_all(stop);
         }
     }
@@ -225,6 +221,15 @@ impl Taker {
             .prepare("SELECT collected::bigint FROM _run_batch($1::bigint::integer, 'poll')")
             .unwrap();
         Self { client, batch }
+    }
+
+    /// Whether there are new tokens, after a while at the latest.
+    fn is_told(&mut self) -> bool {
+        let mut notifications = self.client.notifications();
+        let told = notifications.timeout_iter(POLL_INTERVAL).next().unwrap();
+        // What came in meanwhile is taken with the next batch.
+        notifications.iter().for_each(|_| Ok(())).unwrap();
+        told.is_some()
     }
 
     /// Until what is left does not fill a batch.

@@ -5,7 +5,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use super::with_new_snapshot;
-use crate::eligible::{Accounts, Action, Tokens};
+use crate::eligible::{Accounts, Action, Tokens, open_sources};
 use crate::signing::{self, Signer};
 use crate::table::{BY_ID, READING, Table, schema_of};
 use crate::token::{Purpose, SECRET_LEN};
@@ -221,9 +221,7 @@ impl Outbox {
     unsafe fn open(schema: pg_sys::Oid) -> Option<Self> {
         // SAFETY: by the caller's word.
         unsafe {
-            // In the order in which everybody locks them.
-            let accounts = Table::open(schema, c"accounts", READING).ok()?;
-            let tokens = Table::open(schema, c"tokens", READING).ok()?;
+            let (accounts, tokens) = open_sources(schema).ok()?;
             let handout = Table::open(schema, c"_handout", READING).ok()?;
             let are_plain = accounts.is_plain() && tokens.is_plain();
             if !are_plain || !handout.may(pg_sys::ACL_SELECT) {

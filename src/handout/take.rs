@@ -9,8 +9,9 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use super::with_new_snapshot;
+use crate::eligible::open_sources;
 use crate::scan;
-use crate::table::{Index, READING, Table, condition, schema_of};
+use crate::table::{Index, Table, condition, schema_of};
 use crate::trigger::{Column, Kind};
 use crate::way::may_write;
 
@@ -36,9 +37,8 @@ impl Queue {
         }
         // SAFETY: by the caller's word.
         let pending = unsafe {
-            // In the order in which everybody locks them, TRUNCATE too: these two are read next.
-            Table::open(schema, c"accounts", READING).ok()?;
-            Table::open(schema, c"tokens", READING).ok()?;
+            // These two are read next.
+            open_sources(schema).ok()?;
             Table::open(schema, c"pending", DELETING).ok()?
         };
         let may = pending.may(pg_sys::ACL_SELECT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE);
