@@ -301,6 +301,7 @@ COMMENT ON FUNCTION @extschema@._pick_past(boolean, text[], integer, smallint, t
 
 CREATE FUNCTION @extschema@._gather(
     of_groups boolean,
+    last_priority integer,
     wanted integer,
     moment timestamptz,
     OUT places tid[],
@@ -374,7 +375,7 @@ BEGIN
                 SELECT n.priority, n.send_at, n.id
                 INTO lane
                 FROM @extschema@._next_due(of_groups, coalesce(after_priority, -32769)) n;
-                EXIT lanes WHEN lane.priority IS NULL;
+                EXIT lanes WHEN (lane.priority <= last_priority) IS NOT TRUE;
                 after_priority := lane.priority;
                 number := array_position(known.priorities, lane.priority);
                 IF number IS NULL THEN
@@ -392,7 +393,7 @@ BEGIN
                 END IF;
             ELSE
                 number := number + 1;
-                EXIT lanes WHEN number > cardinality(known.priorities);
+                EXIT lanes WHEN (known.priorities[number] <= last_priority) IS NOT TRUE;
                 SELECT known.priorities[number] AS priority, known.send_ats[number] AS send_at, known.ids[number] AS id
                 INTO lane;
             END IF;
@@ -451,7 +452,7 @@ BEGIN
             END IF;
             EXIT lanes WHEN patience <= 0 OR cardinality(places) >= wanted;
         END LOOP;
-        PERFORM @extschema@._due_end(of_groups, sweep);
+        PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767);
         EXIT passes WHEN sweep
             OR cardinality(places) >= wanted
             OR patience <= 0
@@ -466,5 +467,5 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._gather(boolean, integer, timestamptz) IS
-    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, in the order of claims; ends those that are of no use any more. Returns their places, whether these are known to be in that order, and what those without subject or body say.';
+COMMENT ON FUNCTION @extschema@._gather(boolean, integer, integer, timestamptz) IS
+    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, up to a priority (32767: all), in the order of claims; ends those that are of no use any more. Returns their places, whether these are known to be in that order, and what those without subject or body say.';

@@ -159,7 +159,7 @@ BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
-    SELECT g.* INTO found FROM @extschema@._gather(false, wanted, moment) g;
+    SELECT g.* INTO found FROM @extschema@._gather(false, 32767, wanted, moment) g;
     IF found.places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
     END IF;

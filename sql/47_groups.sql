@@ -86,13 +86,14 @@ BEGIN
             HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     IF wanted IS NULL THEN
-        SELECT g.places INTO first FROM @extschema@._gather(true, 1, moment) g;
+        SELECT g.places INTO first FROM @extschema@._gather(true, 32767, 1, moment) g;
         SELECT o.group_key INTO wanted FROM @extschema@.outbox o WHERE o.ctid = ANY (first);
         IF NOT FOUND THEN
             RETURN;
         END IF;
     ELSE
         PERFORM @extschema@._pass_gate();
+        PERFORM @extschema@._lock_sources();
         PERFORM @extschema@._take_back(@extschema@._due_leases(false, moment), moment, 1000);
         -- Before its rows are locked: they may be any number, and somebody else's to claim next.
         IF @extschema@._free_groups(ARRAY[wanted], 1) = '{}' THEN

@@ -204,85 +204,26 @@ CREATE FUNCTION @extschema@._claim_urgent(batch_limit integer, lease interval, c
     RETURNS SETOF @extschema@.outbox
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
 AS $$
 DECLARE
-    moment CONSTANT timestamptz := clock_timestamp();
     term CONSTANT interval := @extschema@._term(lease);
-    -- As in _gather.
-    patience bigint := 10000 + 2 * batch_limit::bigint;
-    groups integer := 256;
-    held text[] := '{}';
-    lane record;
-    last_priority integer := -32769;
-    picked record;
-    judged record;
-    places tid[] := '{}';
-    ids bigint[] := '{}';
-    subjects text[] := '{}';
-    texts text[] := '{}';
-    htmls text[] := '{}';
+    moment CONSTANT timestamptz := clock_timestamp();
+    found record;
 BEGIN
-    PERFORM @extschema@._lock_sources();
-    <<lanes>>
-    LOOP
-        SELECT n.priority, n.send_at, n.id
-        INTO lane
-        FROM @extschema@._next_due(false, last_priority) n;
-        -- NULL when nothing is scheduled.
-        EXIT lanes WHEN (lane.priority <= -10) IS NOT TRUE;
-        last_priority := lane.priority;
-        LOOP
-            IF held = '{}' THEN
-                SELECT p.*
-                INTO picked
-                FROM @extschema@._pick_due(
-                    lane.priority, lane.send_at, lane.id, moment, 9223372036854775807,
-                    batch_limit - cardinality(places), moment
-                ) p;
-            ELSE
-                SELECT p.*
-                INTO picked
-                FROM @extschema@._pick_past(
-                    false, held, 1000, lane.priority, lane.send_at, lane.id, moment, 9223372036854775807,
-                    batch_limit - cardinality(places)
-                ) p;
-            END IF;
-            EXIT WHEN picked.seen = 0;
-            IF picked.places IS NULL THEN
-                NULL;
-            ELSIF picked.special THEN
-                SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
-                groups := groups - judged.groups;
-                held := CASE WHEN groups > 0 THEN held || judged.held END;
-                places := places || judged.places;
-                ids := ids || judged.ids;
-                subjects := subjects || judged.subjects;
-                texts := texts || judged.texts;
-                htmls := htmls || judged.htmls;
-            ELSE
-                places := places || picked.places;
-            END IF;
-            lane.send_at := picked.last_send_at;
-            lane.id := picked.last_id;
-            patience := patience - picked.seen;
-            EXIT lanes WHEN cardinality(places) >= batch_limit OR patience <= 0;
-            EXIT WHEN NOT picked.more;
-        END LOOP;
-    END LOOP;
-    IF places = '{}' THEN
-        RETURN;
+    SELECT g.* INTO found FROM @extschema@._gather(false, -10, batch_limit, moment) g;
+    IF found.places <> '{}' THEN
+        PERFORM @extschema@._claimed(moment + term);
+        RETURN QUERY
+        SELECT c.*
+        FROM @extschema@._lease_out(
+            found.places, found.ids, found.subjects, found.texts, found.htmls,
+            @extschema@._claimant(claimant), moment, term
+        ) c;
     END IF;
-    PERFORM @extschema@._claimed(moment + term);
-    RETURN QUERY
-    SELECT c.*
-    FROM @extschema@._lease_out(
-        places, ids, subjects, texts, htmls, @extschema@._claimant(claimant), moment, term
-    ) c;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._claim_urgent(integer, interval, text) IS
-    'Internal. As mailroom_claim, of due mails with priority -10 and less alone; takes no lapsed claims back, and stops after 10,000 rows that cannot be claimed. In READ COMMITTED.';
+    'Internal. As mailroom_claim, of due mails with priority -10 and less alone.';
 
 CREATE FUNCTION @extschema@._claim_within_budget(batch_limit integer, lease interval, claimant text)
     RETURNS SETOF @extschema@.outbox

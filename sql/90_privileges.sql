@@ -248,7 +248,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._next_due(boolean, integer),
     @extschema@._pick_due(smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
     @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer),
-    @extschema@._gather(boolean, integer, timestamptz),
+    @extschema@._gather(boolean, integer, integer, timestamptz),
     @extschema@._lease_out(tid[], bigint[], text[], text[], text[], text, timestamptz, interval),
     @extschema@._pick_group(text, timestamptz, integer),
     @extschema@._held(bigint[], text, integer[]),

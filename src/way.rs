@@ -8,7 +8,7 @@
 //! What was found out is kept for as long as the server reports no change of the tables. It is used under the lock
 //! that an INSERT takes, as long as it is asked for again once the lock is held. What that lock does not keep out
 //! (VACUUM, indexes made CONCURRENTLY) waits by itself for those who do not know of it. Domains change without a
-//! report, so the server is asked about each of their values.
+//! report, so the server is asked about each of their values, and once about those that all rows of a batch have.
 
 use std::cell::Cell;
 use std::ffi::CStr;
