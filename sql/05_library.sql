@@ -228,11 +228,11 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
 
-CREATE FUNCTION @extschema@._lock_sources() RETURNS void
-    LANGUAGE c VOLATILE
+CREATE FUNCTION @extschema@._lock_sources(waiting boolean) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_lock_sources_wrapper';
-COMMENT ON FUNCTION @extschema@._lock_sources() IS
-    'Internal. Locks accounts and tokens for reading until this transaction ends: before the rows of the outbox, as TRUNCATE does.';
+COMMENT ON FUNCTION @extschema@._lock_sources(boolean) IS
+    'Internal. Locks accounts and tokens, in this order, for reading until this transaction ends; false when they are not to be had, without waiting if so asked. Whoever holds rows of requests, pending or outbox must not wait for them: TRUNCATE holds them and wants the others.';
 
 CREATE FUNCTION @extschema@._due_begin(groups boolean) RETURNS boolean
     LANGUAGE c VOLATILE STRICT

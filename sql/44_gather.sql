@@ -15,7 +15,8 @@ CREATE FUNCTION @extschema@._judge(
     OUT ids bigint[],
     OUT subjects text[],
     OUT texts text[],
-    OUT htmls text[]
+    OUT htmls text[],
+    OUT later boolean
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -28,44 +29,63 @@ DECLARE
     failed tid[];
     failures text[];
 BEGIN
-    -- What is of no use any more, whatever group it is in.
-    WITH doomed AS MATERIALIZED (
+    -- Whoever has these tables to himself may want the rows that are locked here, as TRUNCATE does. So nobody waits: what
+    -- has a token, or is to be ended, is left for another time.
+    later := NOT @extschema@._lock_sources(false);
+    IF later THEN
+        candidates := ARRAY(
+            SELECT o.ctid
+            FROM @extschema@.outbox o
+            WHERE o.ctid = ANY (candidates)
+              AND o.token IS NULL
+              AND (o.expires_at <= moment) IS NOT TRUE
+        );
         SELECT
-            o.ctid AS place,
-            CASE
-                WHEN o.expires_at <= moment THEN 'expired'
-                WHEN h.token IS NULL THEN 'cancelled'
-                ELSE h.final
-            END AS final,
-            CASE
-                WHEN o.expires_at <= moment THEN 'expired before it was sent'
-                WHEN h.token IS NULL THEN 'token was deleted'
-                ELSE h.reason
-            END AS reason
+            coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
+            array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
+        INTO places, keys
         FROM @extschema@.outbox o
-        LEFT JOIN @extschema@._handout h ON h.token = o.token
+        WHERE o.ctid = ANY (candidates);
+    ELSE
+        -- What is of no use any more, whatever group it is in.
+        WITH doomed AS MATERIALIZED (
+            SELECT
+                o.ctid AS place,
+                CASE
+                    WHEN o.expires_at <= moment THEN 'expired'
+                    WHEN h.token IS NULL THEN 'cancelled'
+                    ELSE h.final
+                END AS final,
+                CASE
+                    WHEN o.expires_at <= moment THEN 'expired before it was sent'
+                    WHEN h.token IS NULL THEN 'token was deleted'
+                    ELSE h.reason
+                END AS reason
+            FROM @extschema@.outbox o
+            LEFT JOIN @extschema@._handout h ON h.token = o.token
+            WHERE o.ctid = ANY (candidates)
+              AND (
+                  o.expires_at <= moment
+                  OR (o.token IS NOT NULL AND (h.token IS NULL OR h.final IS NOT NULL))
+              )
+        ), ended AS (
+            UPDATE @extschema@.outbox o
+            SET state = d.final,
+                data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+                last_error = d.reason,
+                updated_at = moment,
+                ended_at = moment
+            FROM doomed d
+            WHERE o.ctid = d.place
+        )
+        SELECT
+            coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
+            array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
+        INTO places, keys
+        FROM @extschema@.outbox o
         WHERE o.ctid = ANY (candidates)
-          AND (
-              o.expires_at <= moment
-              OR (o.token IS NOT NULL AND (h.token IS NULL OR h.final IS NOT NULL))
-          )
-    ), ended AS (
-        UPDATE @extschema@.outbox o
-        SET state = d.final,
-            data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
-            last_error = d.reason,
-            updated_at = moment,
-            ended_at = moment
-        FROM doomed d
-        WHERE o.ctid = d.place
-    )
-    SELECT
-        coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
-        array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
-    INTO places, keys
-    FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (candidates)
-      AND o.ctid NOT IN (SELECT d.place FROM doomed d);
+          AND o.ctid NOT IN (SELECT d.place FROM doomed d);
+    END IF;
 
     groups := 0;
     IF keys IS NOT NULL THEN
@@ -112,7 +132,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
-    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, and what those without subject or body say.';
+    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, what those without subject or body say, and whether mail of tokens was left out because the tables behind it are locked.';
 
 CREATE FUNCTION @extschema@._next_due(
     of_groups boolean,
@@ -346,8 +366,6 @@ BEGIN
     subjects := '{}';
     texts := '{}';
     htmls := '{}';
-    -- Mails are judged by their tokens, once they are locked.
-    PERFORM @extschema@._lock_sources();
     -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
     IF @extschema@._take_back(
         @extschema@._due_leases(sweep OR @extschema@._due_may_sweep(of_groups), moment), moment, 1000
@@ -427,6 +445,7 @@ BEGIN
                     subjects := subjects || judged.subjects;
                     texts := texts || judged.texts;
                     htmls := htmls || judged.htmls;
+                    broken_off := broken_off OR judged.later;
                 ELSE
                     in_order := in_order AND places = '{}';
                     places := places || picked.places;

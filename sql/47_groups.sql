@@ -93,7 +93,6 @@ BEGIN
         END IF;
     ELSE
         PERFORM @extschema@._pass_gate();
-        PERFORM @extschema@._lock_sources();
         PERFORM @extschema@._take_back(@extschema@._due_leases(false, moment), moment, 1000);
         -- Before its rows are locked: they may be any number, and somebody else's to claim next.
         IF @extschema@._free_groups(ARRAY[wanted], 1) = '{}' THEN

@@ -203,6 +203,8 @@ AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
     first record;
+    -- Before requests are read: TRUNCATE locks in this order.
+    locked CONSTANT boolean := @extschema@._lock_sources(true);
 BEGIN
     collected := 0;
     skipped := 0;

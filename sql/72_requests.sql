@@ -122,6 +122,8 @@ DECLARE
     asked record;
     answered integer := 0;
     made integer := 0;
+    -- Before rows of requests are locked: TRUNCATE locks in this order.
+    locked CONSTANT boolean := @extschema@._lock_sources(true);
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);

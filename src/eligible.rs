@@ -7,8 +7,8 @@ use crate::server;
 use crate::table::{Altered, BY_ID, Key, READING, Row, Search, Table, schema_of};
 use crate::trigger::{Column, Kind};
 
-/// The tables `accounts` and `tokens`, open to be read. In this order everybody locks them, TRUNCATE too, and before the
-/// queue and the outbox, so that nobody waits in a circle.
+/// The tables `accounts` and `tokens`, open to be read. Batches and claims lock them in this order, and before requests,
+/// the queue and the outbox; TRUNCATE does, too, so that neither waits for the other in a circle.
 ///
 /// # Errors
 /// As [`Table::open`].
@@ -24,12 +24,20 @@ pub unsafe fn open_sources(schema: pg_sys::Oid) -> Result<(Table, Table), Altere
     }
 }
 
-/// `_lock_sources()` of `05_library.sql`.
+/// `_lock_sources(boolean)` of `05_library.sql`.
 #[pg_extern(sql = false)]
-fn _lock_sources(fcinfo: pg_sys::FunctionCallInfo) {
-    // What is not there is in nobody's way.
-    // SAFETY: what the server called with, for a function in the schema of the library's tables.
-    drop(unsafe { open_sources(schema_of(fcinfo)) });
+fn _lock_sources(waiting: bool, fcinfo: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: what the server called with, for a function in the schema of the library's tables; in a transaction.
+    unsafe {
+        let schema = schema_of(fcinfo);
+        if waiting {
+            return open_sources(schema).is_ok();
+        }
+        [c"accounts", c"tokens"].into_iter().all(|name| {
+            let table = pg_sys::get_relname_relid(name.as_ptr(), schema);
+            table != pg_sys::InvalidOid && pg_sys::ConditionalLockRelationOid(table, READING)
+        })
+    }
 }
 
 /// What a token is for.

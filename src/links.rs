@@ -32,7 +32,7 @@ impl From<Altered> for ErrorReport {
             function_name!(),
         )
         .set_detail(altered.detail)
-        .set_hint("Links are looked up in tokens by secret, and in accounts by id. Put back what was dropped or altered, for instance: ALTER TABLE tokens ADD CONSTRAINT tokens_secret_key UNIQUE (secret).")
+        .set_hint("Links are looked up in tokens by secret, and in accounts by id. Put back what was dropped, altered or renamed, for instance: ALTER TABLE tokens ADD CONSTRAINT tokens_secret_key UNIQUE (secret).")
     }
 }
 

@@ -244,6 +244,12 @@ pub fn may_copy(database: pg_sys::Oid) -> bool {
     }
 }
 
+/// Whether an error of the server's is on its way to it. What was opened it then closes itself, when it ends the
+/// transaction; until then it may be in the middle of anything, and asked to close something it would fail once more.
+pub fn is_failing() -> bool {
+    std::thread::panicking()
+}
+
 /// What `read` says of the row with this oid; false when there is none.
 ///
 /// # Safety

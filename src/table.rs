@@ -257,6 +257,9 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        if server::is_failing() {
+            return;
+        }
         // SAFETY: opened in `open`, and nobody has it any more.
         unsafe { pg_sys::relation_close(self.0, pg_sys::NoLock as i32) };
     }
@@ -271,6 +274,9 @@ impl Index {
 
 impl Drop for Index {
     fn drop(&mut self) {
+        if server::is_failing() {
+            return;
+        }
         // SAFETY: opened in `unique_index`, and nobody has it any more.
         unsafe { pg_sys::index_close(self.0, pg_sys::NoLock as i32) };
     }

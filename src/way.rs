@@ -162,7 +162,8 @@ impl WayIn {
                 }
             };
             let way = way.filter(Way::may_draw)?;
-            let indexes = way.open_indexes();
+            // The frames behind own nothing.
+            let indexes = pg_guard_ffi_boundary(|| way.open_indexes());
             Some(Opened {
                 table,
                 indexes,
@@ -213,6 +214,9 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if server::is_failing() {
+            return;
+        }
         // SAFETY: opened with the table, and nobody has them any more.
         unsafe { pg_guard_ffi_boundary(|| self.way.close_indexes(&self.indexes)) };
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cluster::{Cluster, StopAtEnd, eventually, number, signal};
 use postgres::Client;
+use postgres::error::SqlState;
 
 const TOKENS: u32 = 20_000;
 const CONSUMERS: usize = 8;
@@ -172,6 +173,53 @@ fn batches_are_taken_while_the_tables_change() {
         assert_eq!(number(&mut client, count), accounts, "{count}");
     }
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+}
+
+/// An error from the depths of the server: a sequence that is locked, while tables and indexes are open.
+#[test]
+fn a_batch_that_gets_no_id_fails_and_nothing_else() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); SET lock_timeout = '50ms'",
+        )
+        .unwrap();
+    let session = number(&mut client, "SELECT pg_backend_pid()::bigint");
+    for sequence in ["outbox_id_seq", "job_runs_id_seq"] {
+        let mut other = cluster.connect("app");
+        let mut open = other.transaction().unwrap();
+        open.batch_execute(&format!("ALTER SEQUENCE {sequence} INCREMENT 1"))
+            .unwrap();
+        let failure = client
+            .query_one("SELECT collected FROM _run_batch(10, 'poll')", &[])
+            .unwrap_err();
+        assert_eq!(
+            failure.code(),
+            Some(&SqlState::LOCK_NOT_AVAILABLE),
+            "{sequence}: {failure}"
+        );
+        assert_eq!(
+            number(&mut client, "SELECT pg_backend_pid()::bigint"),
+            session
+        );
+        assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 1);
+        assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
+    }
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT collected::bigint FROM _run_batch(10, 'poll')"
+        ),
+        1
+    );
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'"
+        ),
+        1
+    );
 }
 
 #[test]

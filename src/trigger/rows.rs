@@ -10,6 +10,7 @@ use pgrx::trigger_support::{
 };
 
 use super::{Column, Kind, called_with, misused};
+use crate::server;
 
 /// The rows of a transition table.
 pub struct NewRows {
@@ -195,6 +196,9 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
+        if server::is_failing() {
+            return;
+        }
         // SAFETY: made in `begin`, and nobody has it any more.
         unsafe { pg_sys::ExecDropSingleTupleTableSlot(self.row.slot) };
     }
