@@ -366,12 +366,14 @@ BEGIN
     subjects := '{}';
     texts := '{}';
     htmls := '{}';
-    -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
-    IF @extschema@._take_back(
-        @extschema@._due_leases(sweep OR @extschema@._due_may_sweep(of_groups), moment), moment, 1000
-    ) > 0 THEN
-        -- They are behind this session's position.
-        sweep := true;
+    IF last_priority >= 32767 THEN
+        -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
+        IF @extschema@._take_back(
+            @extschema@._due_leases(sweep OR @extschema@._due_may_sweep(of_groups), moment), moment, 1000
+        ) > 0 THEN
+            -- They are behind this session's position.
+            sweep := true;
+        END IF;
     END IF;
     SELECT
         coalesce(array_agg(p.priority), '{}') AS priorities,
@@ -445,7 +447,11 @@ BEGIN
                     subjects := subjects || judged.subjects;
                     texts := texts || judged.texts;
                     htmls := htmls || judged.htmls;
-                    broken_off := broken_off OR judged.later;
+                    IF judged.later THEN
+                        -- It may be most of what is due, and is looked at row by row when few are wanted.
+                        broken_off := true;
+                        patience := least(patience, 1000);
+                    END IF;
                 ELSE
                     in_order := in_order AND places = '{}';
                     places := places || picked.places;
@@ -471,6 +477,7 @@ BEGIN
             END IF;
             EXIT lanes WHEN patience <= 0 OR cardinality(places) >= wanted;
         END LOOP;
+        -- A sweep of all priorities, if it was one.
         PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767);
         EXIT passes WHEN sweep
             OR cardinality(places) >= wanted

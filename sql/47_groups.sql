@@ -102,6 +102,9 @@ BEGIN
     SELECT j.*
     INTO judged
     FROM @extschema@._judge(@extschema@._pick_group(wanted, moment, batch_limit), moment, 1) j;
+    IF judged.later THEN
+        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
     IF judged.places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
     END IF;

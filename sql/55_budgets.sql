@@ -223,7 +223,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._claim_urgent(integer, interval, text) IS
-    'Internal. As mailroom_claim, of due mails with priority -10 and less alone.';
+    'Internal. As mailroom_claim, of due mails with priority -10 and less alone; takes no lapsed claims back.';
 
 CREATE FUNCTION @extschema@._claim_within_budget(batch_limit integer, lease interval, claimant text)
     RETURNS SETOF @extschema@.outbox

@@ -18,6 +18,14 @@ DECLARE
     stale integer;
 BEGIN
     PERFORM @extschema@._pass_gate();
+    -- Those that nobody answers: the worker is paused, or there is none. First, for TRUNCATE locks in this order.
+    DELETE FROM @extschema@.requests r
+    WHERE r.id = ANY (ARRAY(
+        SELECT q.id
+        FROM (SELECT i.id, i.requested_at FROM @extschema@.requests i ORDER BY i.id LIMIT batch_limit FOR UPDATE SKIP LOCKED) q
+        WHERE q.requested_at < horizon
+    ));
+    GET DIAGNOSTICS stale = ROW_COUNT;
     SELECT count(*) AS rows, max(w.id) AS last, coalesce(bool_and(w.created_at >= horizon), true) AS young,
         array_agg(w.id) FILTER (WHERE w.ended_at < horizon) AS old
     INTO seen
@@ -59,16 +67,7 @@ BEGIN
         WHERE j.started_at < horizon
     ));
     GET DIAGNOSTICS runs = ROW_COUNT;
-    purged := purged + runs;
-    -- Those that nobody answers: the worker is paused, or there is none.
-    DELETE FROM @extschema@.requests r
-    WHERE r.id = ANY (ARRAY(
-        SELECT q.id
-        FROM (SELECT i.id, i.requested_at FROM @extschema@.requests i ORDER BY i.id LIMIT batch_limit FOR UPDATE SKIP LOCKED) q
-        WHERE q.requested_at < horizon
-    ));
-    GET DIAGNOSTICS stale = ROW_COUNT;
-    purged := purged + stale;
+    purged := purged + runs + stale;
     -- What was made after the horizon cannot have ended before it.
     more := NOT seen.young AND seen.rows = batch_limit;
     PERFORM @extschema@._purge_note(CASE WHEN more THEN seen.last ELSE 0 END);

@@ -17,7 +17,7 @@ use pgrx::bgworkers::{
 use pgrx::prelude::*;
 
 use crate::registry::{self, SlotIndex, Stage};
-use crate::settings;
+use crate::{server, settings};
 
 /// How long after a worker's unexpected end the next one starts.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -54,6 +54,7 @@ struct Launcher {
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mailroom_launcher_main(_argument: pg_sys::Datum) {
+    server::ignore_cancel();
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     // No database: access to the shared catalogs only.
     BackgroundWorker::connect_worker_to_spi(None, None);

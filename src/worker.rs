@@ -94,7 +94,7 @@ fn attach(index: SlotIndex) -> Attached {
                     registry::serve(index);
                     failure.warn("mailroom worker cannot start its work");
                 }
-                server::wait(delay);
+                server::wait_for(delay, None);
             }
         }
         if session::stop_requested() {

@@ -102,6 +102,22 @@ fn told_to_stop_it_waits_for_what_is_under_way_and_gives_back_the_rest() {
 }
 
 #[test]
+fn a_cancel_while_mail_is_under_way_takes_nothing_from_it() {
+    let receiver = Receiver::start(|_| Reaction::Late(Duration::from_secs(1), 200));
+    let mut post = Post::start(&receiver, &[]);
+    post.send(20);
+    eventually("mail under way", || (receiver.open() >= 20).then_some(()));
+    let worker = post.worker();
+    post.client
+        .execute("SELECT pg_cancel_backend($1)", &[&worker])
+        .unwrap();
+    post.wait_until_ended(20);
+    assert_eq!(post.worker(), worker);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 20);
+    assert_eq!(receiver.requests(), 20, "nothing twice");
+}
+
+#[test]
 fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
     let receiver = Receiver::start(|_| Reaction::Hang);
     let mut post = Post::start(&receiver, &["mailroom.http_timeout = '60s'"]);

@@ -461,6 +461,31 @@ fn terminated_it_comes_back() {
 }
 
 #[test]
+fn cancelled_while_it_waits_it_stays() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
+    let mut client = cluster.create_database("app");
+    let worker = cluster.worker("app");
+    let workers = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity \
+                   WHERE backend_type IN ('mailroom worker', 'mailroom launcher')";
+    let before: String = client.query_one(workers, &[]).unwrap().get(0);
+    for round in 1..=20 {
+        client
+            .execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type ~ '^mailroom'",
+                &[],
+            )
+            .unwrap();
+        insert_accounts(&mut client, &format!("a{round}-"), 1);
+        wait_for_outbox(&mut client, round);
+    }
+    assert_eq!(cluster.worker("app"), worker);
+    let after: String = client.query_one(workers, &[]).unwrap().get(0);
+    assert_eq!(after, before);
+    let log = cluster.log();
+    assert!(!log.contains("ERROR") && !log.contains("FATAL"), "{log}");
+}
+
+#[test]
 fn a_stop_does_not_wait_for_a_lock_that_the_worker_waits_for() {
     let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
     let mut client = cluster.create_database("app");

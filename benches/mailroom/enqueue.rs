@@ -5,7 +5,8 @@
 //! and so does the same work: what does the wake-up take? Against nobody being told and nobody collecting: what does
 //! all of mailroom take from the writers, the worker's share of the same cores included? And against NOTIFY in every
 //! commit, which the wake-up is to beat: once with the worker, woken as ever, and nobody who listens, so that nothing
-//! but the commits differ; and once without a worker, where a client listens and takes what it is told of.
+//! but the commits differ; and once without a worker, where a client listens and takes what it is told of, and its
+//! batches tell senders by NOTIFY as well.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
