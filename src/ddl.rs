@@ -34,8 +34,8 @@ pub fn hook() {
 struct Makeway {
     /// The database that must be free of connections.
     emptied: Option<pg_sys::Oid>,
-    /// The name of a database that comes into being.
-    created: Option<*const c_char>,
+    /// The name of a database that comes into being, or takes connections again.
+    welcomed: Option<*const c_char>,
 }
 
 /// What this statement needs of us.
@@ -45,7 +45,7 @@ struct Makeway {
 unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
     let mut needs = Makeway {
         emptied: None,
-        created: None,
+        welcomed: None,
     };
     // SAFETY: the tag says what the node is; names in it are NUL-terminated or null.
     unsafe {
@@ -63,6 +63,13 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
             }
             pg_sys::NodeTag::T_AlterDatabaseStmt => {
                 let alter = &*statement.cast::<pg_sys::AlterDatabaseStmt>();
+                let opens = [c"allow_connections", c"is_template"];
+                if opens
+                    .iter()
+                    .any(|name| string_option(alter.options, name).is_some())
+                {
+                    needs.welcomed = Some(alter.dbname);
+                }
                 if string_option(alter.options, c"tablespace").is_none() {
                     return needs;
                 }
@@ -70,7 +77,7 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
             }
             pg_sys::NodeTag::T_CreatedbStmt => {
                 let create = &*statement.cast::<pg_sys::CreatedbStmt>();
-                needs.created = Some(create.dbname);
+                needs.welcomed = Some(create.dbname);
                 // Not given, or DEFAULT.
                 string_option(create.options, c"template")
                     .unwrap_or(c"template1".as_ptr().cast_mut())
@@ -80,7 +87,7 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
         if !emptied.is_null() {
             let database = pg_sys::get_database_oid(emptied, true);
             let may = server::owns_database(database)
-                || (needs.created.is_some() && server::may_copy(database));
+                || (needs.welcomed.is_some() && server::may_copy(database));
             needs.emptied = (database != pg_sys::InvalidOid && may).then_some(database);
         }
     }
@@ -139,9 +146,9 @@ unsafe extern "C-unwind" fn process_utility(
     // handed on.
     unsafe {
         // Asked now: a ROLLBACK frees its own parse tree. One that makes a database is still there afterwards.
-        let creates = matches!(
+        let welcomes = matches!(
             (*(*statement).utilityStmt).type_,
-            pg_sys::NodeTag::T_CreatedbStmt
+            pg_sys::NodeTag::T_CreatedbStmt | pg_sys::NodeTag::T_AlterDatabaseStmt
         );
         let finishes = finishes_prepared((*statement).utilityStmt);
         make_way((*statement).utilityStmt);
@@ -156,7 +163,7 @@ unsafe extern "C-unwind" fn process_utility(
             destination,
             completion,
         );
-        if creates {
+        if welcomes {
             welcome((*statement).utilityStmt);
         }
         if finishes {
@@ -173,19 +180,21 @@ unsafe extern "C-unwind" fn make_way(statement: *mut pg_sys::Node) {
     let Some(database) = (unsafe { needs(statement) }).emptied else {
         return;
     };
-    if registry::bar(database) {
+    if let Some(index) = registry::bar(database) {
         for end in [PgXactCallbackEvent::Commit, PgXactCallbackEvent::Abort] {
             register_xact_callback(end, move || registry::unbar(database));
         }
+        registry::send_away(index);
     }
 }
 
-/// After a statement: a database that came into being may have been copied from one with the extension.
+/// After a statement: a database that came into being may have been copied from one with the extension, and one that
+/// takes connections again may have it.
 #[pg_guard]
 unsafe extern "C-unwind" fn welcome(statement: *mut pg_sys::Node) {
     // SAFETY: by the caller's word; the name is part of the statement's parse tree.
     unsafe {
-        if let Some(name) = needs(statement).created {
+        if let Some(name) = needs(statement).welcomed {
             registry::request_at_commit(pg_sys::get_database_oid(name, true));
         }
     }

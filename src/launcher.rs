@@ -61,7 +61,7 @@ pub extern "C-unwind" fn mailroom_launcher_main(_argument: pg_sys::Datum) {
     registry::register_launcher();
     log!("mailroom launcher started");
     let mut launcher = Launcher {
-        unknown: databases(Templates::Not).into(),
+        unknown: databases().into(),
         queue: VecDeque::new(),
         starting: None,
         delayed: Vec::new(),
@@ -117,6 +117,10 @@ impl Launcher {
     fn step(&mut self) {
         self.settle_start();
         let now = Instant::now();
+        self.delayed.retain(|(index, _)| {
+            let slot = registry::slot(*index);
+            slot.database != 0 && slot.worker == 0
+        });
         for (index, slot) in registry::slots() {
             let known = self.queue.contains(&index)
                 || self
@@ -142,7 +146,7 @@ impl Launcher {
                     self.enqueue(index);
                 }
             } else {
-                self.delayed.push((index, now + RESTART_DELAY));
+                self.delay(index, RESTART_DELAY);
             }
         }
         while self.starting.is_none() {
@@ -150,7 +154,7 @@ impl Launcher {
                 if !registry::take_room_for_others() {
                     break;
                 }
-                self.unknown = databases(Templates::Not).into();
+                self.unknown = databases().into();
             }
             if self.queue.is_empty() {
                 self.look_into_next();
@@ -182,9 +186,17 @@ impl Launcher {
         if registry::is_barred(&slot) {
             return;
         }
-        if !databases(Templates::Too).contains(&pg_sys::Oid::from(slot.database)) {
-            registry::forget(index);
-            return;
+        match accepts_connections(pg_sys::Oid::from(slot.database)) {
+            Some(true) => {}
+            // For the time of some work on it.
+            Some(false) => {
+                self.delay(index, RETRY_DELAY);
+                return;
+            }
+            None => {
+                registry::forget(index);
+                return;
+            }
         }
         let ticket = registry::starting(index);
         let started = BackgroundWorkerBuilder::new("mailroom worker")
@@ -210,9 +222,15 @@ impl Launcher {
                         "Raise max_worker_processes. The launcher keeps trying."
                     );
                 }
-                self.delayed.push((index, Instant::now() + RETRY_DELAY));
+                self.delay(index, RETRY_DELAY);
             }
         }
+    }
+
+    /// Has a database wait for its worker.
+    fn delay(&mut self, index: SlotIndex, by: Duration) {
+        self.delayed.retain(|(delayed, _)| *delayed != index);
+        self.delayed.push((index, Instant::now() + by));
     }
 
     fn next_look(&self) -> Duration {
@@ -226,18 +244,35 @@ impl Launcher {
     }
 }
 
-/// Whether templates count as databases.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Templates {
-    /// For telling whether a database is still there.
-    Too,
-    /// For looking around: nobody is to be found in a template when it is copied.
-    Not,
+/// Whether a database takes connections; `None` when it is gone, or a DROP of it broke off.
+fn accepts_connections(database: pg_sys::Oid) -> Option<bool> {
+    let mut accepts = None;
+    look_at_databases(|row| {
+        if row.oid == database && is_whole(row) {
+            accepts = Some(row.datallowconn);
+        }
+    });
+    accepts
 }
 
-/// All databases that accept connections.
-fn databases(templates: Templates) -> Vec<pg_sys::Oid> {
+/// All databases that take connections, but for templates: nobody is to be found in one when it is copied.
+fn databases() -> Vec<pg_sys::Oid> {
     let mut found = Vec::new();
+    look_at_databases(|row| {
+        if row.datallowconn && !row.datistemplate && is_whole(row) {
+            found.push(row.oid);
+        }
+    });
+    found
+}
+
+/// Whether no DROP of this database broke off, after which nobody can connect to it.
+fn is_whole(row: &pg_sys::FormData_pg_database) -> bool {
+    // -1 for any number of connections, -2 for this (DATCONNLIMIT_INVALID_DB).
+    row.datconnlimit >= -1
+}
+
+fn look_at_databases(mut look: impl FnMut(&pg_sys::FormData_pg_database)) {
     // SAFETY: main thread of a worker that may read shared catalogs. One transaction around a plain scan of
     // pg_database; the tuples are looked at while the scan holds them and only their fixed fields are read.
     unsafe {
@@ -250,10 +285,7 @@ fn databases(templates: Templates) -> Vec<pg_sys::Oid> {
             if tuple.is_null() {
                 break;
             }
-            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
-            if row.datallowconn && (templates == Templates::Too || !row.datistemplate) {
-                found.push(row.oid);
-            }
+            look(&*pg_sys::GETSTRUCT(tuple).cast());
         }
         // table_endscan is an inline function in C; this is its body.
         if let Some(end) = (*(*(*scan).rs_rd).rd_tableam).scan_end {
@@ -262,5 +294,4 @@ fn databases(templates: Templates) -> Vec<pg_sys::Oid> {
         pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
         pg_sys::CommitTransactionCommand();
     }
-    found
 }

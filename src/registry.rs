@@ -215,28 +215,27 @@ pub fn free_if_absent(index: SlotIndex) -> bool {
     free
 }
 
-/// Keeps workers out of a database while this session's statement needs it to itself; tells the one that is
-/// there to go, and one that is on its way to turn back. Returns whether there is anything to [`unbar`].
-pub fn bar(database: pg_sys::Oid) -> bool {
+/// Keeps workers out of a database while this session's statement needs it to itself, and has one that is on its way
+/// turn back, until [`unbar`]. `None` when there is none to be kept out.
+pub fn bar(database: pg_sys::Oid) -> Option<SlotIndex> {
     if !crate::is_preloaded() {
-        return false;
+        return None;
     }
     let wanted = database.to_u32();
-    let index = {
-        let mut registry = REGISTRY.exclusive();
-        let Some(index) = registry
-            .slots
-            .iter()
-            .position(|slot| slot.database == wanted)
-        else {
-            return false;
-        };
-        let slot = &mut registry.slots[index];
-        // SAFETY: a plain variable of this process.
-        slot.barred_by = unsafe { pg_sys::MyProcPid };
-        slot.generation = slot.generation.wrapping_add(1);
-        SlotIndex(index)
-    };
+    let mut registry = REGISTRY.exclusive();
+    let index = registry
+        .slots
+        .iter()
+        .position(|slot| slot.database == wanted)?;
+    let slot = &mut registry.slots[index];
+    // SAFETY: a plain variable of this process.
+    slot.barred_by = unsafe { pg_sys::MyProcPid };
+    slot.generation = slot.generation.wrapping_add(1);
+    Some(SlotIndex(index))
+}
+
+/// Tells the worker of a database that is barred to go.
+pub fn send_away(index: SlotIndex) {
     // One that is just connecting can neither be told to go nor be overtaken: it would be left with a
     // database that is gone. It takes milliseconds.
     let patience = Instant::now() + CONNECTING;
@@ -244,7 +243,7 @@ pub fn bar(database: pg_sys::Oid) -> bool {
         let slot = slot(index);
         if slot.worker == 0 || slot.stage != Stage::Connecting || Instant::now() >= patience {
             server::terminate(slot.worker);
-            return true;
+            return;
         }
         server::wait(Duration::from_millis(1));
     }

@@ -619,8 +619,18 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
             give_back(queued.drain(kept..));
         }
         SUBXACT_EVENT_COMMIT_SUB => {
-            for part in queued.iter_mut().filter(|part| part.level >= level) {
-                part.level = level - 1;
+            let outer = queued.partition_point(|part| part.level < level);
+            let sum = queued.drain(outer..).reduce(|mut sum, part| {
+                sum.add(&part);
+                sum
+            });
+            match (sum, queued.last_mut()) {
+                (Some(sum), Some(last)) if last.level == level - 1 => last.add(&sum),
+                (Some(sum), _) => queued.push(Queued {
+                    level: level - 1,
+                    ..sum
+                }),
+                (None, _) => {}
             }
         }
         _ => {}

@@ -378,3 +378,65 @@ fn a_schema_of_the_extensions_name_without_it_is_left_alone() {
     let log = cluster.log();
     assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
 }
+
+#[test]
+fn a_database_that_was_closed_for_a_while_gets_its_worker_back() {
+    let cluster = Cluster::start(AT_ONCE);
+    drop(cluster.create_database("app"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["app"]);
+    client
+        .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS false")
+        .unwrap();
+    client
+        .batch_execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'",
+        )
+        .unwrap();
+    wait_for_workers(&mut client, &[]);
+    // The launcher looks at it a second later, and again when it is open: after a restart, too.
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        assert_eq!(served(&mut client), BTreeSet::new());
+        client
+            .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS true")
+            .unwrap();
+        wait_for_workers(&mut client, &["app"]);
+        expect_mail(&mut cluster.connect("app"), "later");
+        cluster
+            .connect("app")
+            .batch_execute("DELETE FROM outbox; DELETE FROM accounts")
+            .unwrap();
+        client
+            .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS false")
+            .unwrap();
+        drop(client);
+        cluster.stop_server(Stop::Fast);
+        cluster.start_server();
+        client = cluster.connect("postgres");
+    }
+    let log = cluster.log();
+    assert!(!log.contains("FATAL"), "{log}");
+}
+
+#[test]
+fn a_database_whose_drop_broke_off_is_left_alone() {
+    let cluster = Cluster::start(AT_ONCE);
+    drop(cluster.create_database("gone"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["gone"]);
+    // What DROP DATABASE writes before it deletes files.
+    client
+        .batch_execute(
+            "UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'gone'; \
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'gone'",
+        )
+        .unwrap();
+    wait_for_workers(&mut client, &[]);
+    drop(cluster.create_database("app"));
+    wait_for_workers(&mut client, &["app"]);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert_eq!(served(&mut client), BTreeSet::from(["app".to_owned()]));
+    let log = cluster.log();
+    assert!(!log.contains("FATAL"), "{log}");
+}

@@ -388,3 +388,36 @@ fn nothing_goes_out_that_a_synchronous_standby_does_not_know_of() {
         (number(&mut replica, sent) == 1).then_some(())
     });
 }
+
+#[test]
+fn told_to_stop_while_it_waits_for_a_standby_it_sends_nothing() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    let worker = post.worker();
+    post.client
+        .batch_execute("SET synchronous_commit = local")
+        .unwrap();
+    post.set("synchronous_standby_names", "nobody");
+    let waiting = |client: &mut Client, which: &str| {
+        let query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND ";
+        eventually("somebody to wait for the standby", || {
+            (number(client, &format!("{query}{which}")) == 1).then_some(())
+        });
+    };
+    // From now on the server does wait.
+    let mut other = post.cluster.connect("app");
+    std::thread::scope(|scope| {
+        scope.spawn(|| other.batch_execute("CREATE TABLE probe ()").unwrap());
+        waiting(&mut post.client, "backend_type = 'client backend'");
+        post.client
+            .batch_execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                 WHERE wait_event = 'SyncRep' AND backend_type = 'client backend'",
+            )
+            .unwrap();
+    });
+    post.send(3);
+    waiting(&mut post.client, &format!("pid = {worker}"));
+    post.stop_promptly(Duration::from_secs(20));
+    assert_eq!(receiver.requests(), 0);
+}

@@ -460,6 +460,32 @@ fn terminated_it_comes_back() {
     );
 }
 
+#[cfg(any(feature = "pg17", feature = "pg18"))]
+#[test]
+fn the_end_that_the_server_sets_to_transactions_is_not_for_it() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "transaction_timeout = '500ms'"]);
+    let mut client = cluster.create_database("app");
+    let worker = cluster.worker("app");
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("SET transaction_timeout = 0; BEGIN; LOCK TABLE outbox")
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    eventually("the worker to wait for the lock", || {
+        let waits = client
+            .query_opt(
+                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
+                &[&worker],
+            )
+            .unwrap();
+        waits.map(|_| ())
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    holder.batch_execute("ROLLBACK").unwrap();
+    wait_for_outbox(&mut client, 1);
+    assert_eq!(cluster.worker("app"), worker);
+}
+
 #[test]
 fn cancelled_while_it_waits_it_stays() {
     let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);

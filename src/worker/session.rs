@@ -247,6 +247,10 @@ fn set_path(schema: &str) {
 impl Session {
     /// Finds the extension and listens on its channel; `None` when the database does not have it.
     pub fn attach() -> Result<Option<Self>, Failure> {
+        install_stop_handler();
+        // It would end the process, and what is under way with it; the worker has its own bounds.
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
+        set_option(c"transaction_timeout", "0");
         let found = Installed::find()?;
         let Some(found) = found else { return Ok(None) };
         if found.version != VERSION {
@@ -284,7 +288,6 @@ impl Session {
             extension: found.extension,
             sender,
         };
-        install_stop_handler();
         session.listen()?;
         Ok(Some(session))
     }

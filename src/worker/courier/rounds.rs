@@ -9,7 +9,7 @@ use crate::delivery::settlements::Claim;
 use crate::registry::SlotIndex;
 use crate::server;
 use crate::settings;
-use crate::worker::session::{Appetite, Budget, Failure, Session};
+use crate::worker::session::{Appetite, Budget, Failure, Session, stop_requested};
 
 /// How long an answer may wait for others to be settled with, when there are few and when there are many.
 const COMPANY: Duration = Duration::from_millis(5);
@@ -62,7 +62,8 @@ impl Courier {
             self.exchange(session, now, appetite)?;
         }
         self.extend(session, now)?;
-        if allowed {
+        // A stop ends the wait for standbys, too.
+        if allowed && !stop_requested() {
             self.hand_over(now);
         }
         self.announce(index, now);

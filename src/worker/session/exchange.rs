@@ -6,7 +6,7 @@ use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiHeapTupleData};
 use serde_json::value::RawValue;
 
-use super::{Failure, Session, integer, required, transaction};
+use super::{Failure, Session, integer, required, stop_requested, transaction};
 use crate::delivery::engine::Letter;
 use crate::delivery::message::Message;
 use crate::delivery::settlements::{Claim, Settlements};
@@ -58,7 +58,10 @@ impl Session {
             self.check_extension()?;
             // Nor must a failover forget what is sent and was sent, if the server waits for standbys: mail would go
             // out twice, and out of a budget that is spent.
-            commit_as_configured();
+            // Nothing more is sent once it is told to stop, and a stop does not wait for a standby.
+            if !stop_requested() {
+                commit_as_configured();
+            }
             if settlements.tell_of_attempts() {
                 // What was sent must not be forgotten in a crash: it would go out twice.
                 // SAFETY: in a transaction; sets a flag that lasts as long as it.

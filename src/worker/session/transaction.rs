@@ -83,6 +83,10 @@ pub fn transaction<R>(
         let value = body()?;
         // SAFETY: the transaction and the snapshot that `begin` opened.
         unsafe {
+            // What is left to triggers has its bounds as the statements have; the wait for standbys, as with any
+            // session, has none but a stop.
+            pg_sys::AfterTriggerFireDeferred();
+            server::disarm_statement_timeout();
             pg_sys::PopActiveSnapshot();
             pg_sys::CommitTransactionCommand();
         }
