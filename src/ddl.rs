@@ -66,7 +66,7 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
                 let opens = [c"allow_connections", c"is_template"];
                 if opens
                     .iter()
-                    .any(|name| string_option(alter.options, name).is_some())
+                    .any(|name| option(alter.options, name).is_some())
                 {
                     needs.welcomed = Some(alter.dbname);
                 }
@@ -94,23 +94,34 @@ unsafe fn needs(statement: *mut pg_sys::Node) -> Makeway {
     needs
 }
 
-/// The text of an option of a statement, if it is given.
+/// An option of a statement, if it is there.
 ///
 /// # Safety
 /// `options` is a list of `DefElem`, or null.
-unsafe fn string_option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut c_char> {
+unsafe fn option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
     // SAFETY: by the caller's word; a name is NUL-terminated.
     unsafe {
         let length = options.as_ref()?.length;
         (0..length)
             .map(|at| {
-                &*(*(*options).elements.add(at as usize))
+                (*(*options).elements.add(at as usize))
                     .ptr_value
                     .cast::<pg_sys::DefElem>()
             })
-            .find(|option| CStr::from_ptr(option.defname) == name)
-            .filter(|option| !option.arg.is_null())
-            .map(|option| pg_sys::defGetString(std::ptr::from_ref(option).cast_mut()))
+            .find(|option| CStr::from_ptr((**option).defname) == name)
+    }
+}
+
+/// The text of an option of a statement, if it is given, and not as DEFAULT.
+///
+/// # Safety
+/// As of [`option`].
+unsafe fn string_option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut c_char> {
+    // SAFETY: by the caller's word.
+    unsafe {
+        option(options, name)
+            .filter(|option| !(**option).arg.is_null())
+            .map(|option| pg_sys::defGetString(option))
     }
 }
 

@@ -186,17 +186,10 @@ impl Launcher {
         if registry::is_barred(&slot) {
             return;
         }
-        match accepts_connections(pg_sys::Oid::from(slot.database)) {
-            Some(true) => {}
-            // For the time of some work on it.
-            Some(false) => {
-                self.delay(index, RETRY_DELAY);
-                return;
-            }
-            None => {
-                registry::forget(index);
-                return;
-            }
+        // ALTER DATABASE asks again for one that is closed for a while.
+        if !accepts_connections(pg_sys::Oid::from(slot.database)) {
+            registry::forget(index);
+            return;
         }
         let ticket = registry::starting(index);
         let started = BackgroundWorkerBuilder::new("mailroom worker")
@@ -244,14 +237,10 @@ impl Launcher {
     }
 }
 
-/// Whether a database takes connections; `None` when it is gone, or a DROP of it broke off.
-fn accepts_connections(database: pg_sys::Oid) -> Option<bool> {
-    let mut accepts = None;
-    look_at_databases(|row| {
-        if row.oid == database && is_whole(row) {
-            accepts = Some(row.datallowconn);
-        }
-    });
+/// Whether a database is there and takes connections.
+fn accepts_connections(database: pg_sys::Oid) -> bool {
+    let mut accepts = false;
+    look_at_databases(|row| accepts |= row.oid == database && is_open(row));
     accepts
 }
 
@@ -259,17 +248,16 @@ fn accepts_connections(database: pg_sys::Oid) -> Option<bool> {
 fn databases() -> Vec<pg_sys::Oid> {
     let mut found = Vec::new();
     look_at_databases(|row| {
-        if row.datallowconn && !row.datistemplate && is_whole(row) {
+        if is_open(row) && !row.datistemplate {
             found.push(row.oid);
         }
     });
     found
 }
 
-/// Whether no DROP of this database broke off, after which nobody can connect to it.
-fn is_whole(row: &pg_sys::FormData_pg_database) -> bool {
-    // -1 for any number of connections, -2 for this (DATCONNLIMIT_INVALID_DB).
-    row.datconnlimit >= -1
+fn is_open(row: &pg_sys::FormData_pg_database) -> bool {
+    // -1 for any number of connections, -2 when a DROP of it broke off (DATCONNLIMIT_INVALID_DB).
+    row.datallowconn && row.datconnlimit >= -1
 }
 
 fn look_at_databases(mut look: impl FnMut(&pg_sys::FormData_pg_database)) {

@@ -12,10 +12,11 @@ mod cluster;
 mod post;
 mod receiver;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Stop, eventually, number};
+use cluster::{Cluster, Stop, StopAtEnd, eventually, number};
 use post::Post;
 use postgres::Client;
 use receiver::{Reaction, Receiver, status};
@@ -404,11 +405,18 @@ fn told_to_stop_while_it_waits_for_a_standby_it_sends_nothing() {
             (number(client, &format!("{query}{which}")) == 1).then_some(())
         });
     };
-    // From now on the server does wait.
+    // The server waits as soon as its checkpointer knows of the setting.
     let mut other = post.cluster.connect("app");
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| other.batch_execute("CREATE TABLE probe ()").unwrap());
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = other.batch_execute("CREATE TABLE probe (); DROP TABLE probe");
+            }
+        });
+        let _stop_at_end = StopAtEnd(&is_over);
         waiting(&mut post.client, "backend_type = 'client backend'");
+        is_over.store(true, Ordering::Relaxed);
         post.client
             .batch_execute(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \

@@ -463,13 +463,18 @@ fn terminated_it_comes_back() {
 #[cfg(any(feature = "pg17", feature = "pg18"))]
 #[test]
 fn the_end_that_the_server_sets_to_transactions_is_not_for_it() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "transaction_timeout = '500ms'"]);
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
     let mut client = cluster.create_database("app");
-    let worker = cluster.worker("app");
     let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("SET transaction_timeout = 0; BEGIN; LOCK TABLE outbox")
+    client
+        .batch_execute("ALTER DATABASE app SET transaction_timeout = '500ms'")
         .unwrap();
+    let first = cluster.worker("app");
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&first])
+        .unwrap();
+    let (mut client, worker) = next_worker(&cluster, "app", first);
+    holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
     insert_accounts(&mut client, "a", 1);
     eventually("the worker to wait for the lock", || {
         let waits = client

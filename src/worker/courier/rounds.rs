@@ -1,6 +1,6 @@
 //! One round: settle and claim, extend, hand over.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Courier, Time};
 use crate::delivery::channel::Permit;
@@ -59,7 +59,12 @@ impl Courier {
         self.mind_clock(session, now)?;
         let appetite = self.appetite(now, allowed);
         if appetite.is_some() || self.is_settle_due(now) {
+            let began = Instant::now();
             self.exchange(session, now, appetite)?;
+            if began.elapsed() >= settings::lease() / 3 {
+                // A standby was waited for, and the leases began before: what was claimed goes back, to be claimed anew.
+                self.empty_bag();
+            }
         }
         self.extend(session, now)?;
         // A stop ends the wait for standbys, too.

@@ -77,6 +77,9 @@ pub fn transaction<R>(
     body: impl FnOnce() -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     let began = server::now();
+    // A cancel that came before there was a statement.
+    // SAFETY: sig_atomic_t of this process, written by its signal handlers, too; one volatile write.
+    unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
     IN_TRANSACTION.store(true, Ordering::Relaxed);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
         begin(role);
