@@ -40,12 +40,6 @@ BEGIN
               AND o.token IS NULL
               AND (o.expires_at <= moment) IS NOT TRUE
         );
-        SELECT
-            coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
-            array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
-        INTO places, keys
-        FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (candidates);
     ELSE
         -- What is of no use any more, whatever group it is in.
         WITH doomed AS MATERIALIZED (
@@ -78,14 +72,17 @@ BEGIN
             FROM doomed d
             WHERE o.ctid = d.place
         )
-        SELECT
-            coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
-            array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
-        INTO places, keys
-        FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (candidates)
-          AND o.ctid NOT IN (SELECT d.place FROM doomed d);
+        SELECT coalesce(array_agg(c.place), '{}')
+        INTO candidates
+        FROM unnest(candidates) c (place)
+        WHERE c.place NOT IN (SELECT d.place FROM doomed d);
     END IF;
+    SELECT
+        coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
+        array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
+    INTO places, keys
+    FROM @extschema@.outbox o
+    WHERE o.ctid = ANY (candidates);
 
     groups := 0;
     IF keys IS NOT NULL THEN

@@ -33,7 +33,8 @@ CREATE TABLE @extschema@.pauses (
     CONSTRAINT pauses_pkey PRIMARY KEY (job_type)
 );
 COMMENT ON TABLE @extschema@.pauses IS 'A row while the worker is paused, see mailroom_pause().';
-COMMENT ON COLUMN @extschema@.pauses.paused_by IS 'The user who paused it.';
+COMMENT ON COLUMN @extschema@.pauses.paused_by IS
+    'The user who paused it; mailroom_sender where the worker did so itself, since the database is a copy of another.';
 
 CREATE FUNCTION @extschema@.mailroom_pause() RETURNS boolean
     LANGUAGE plpgsql
@@ -65,7 +66,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_resume() IS
-    'Ends the pause of mailroom_pause(). Returns false when there was none.';
+    'Ends a pause of the worker, be it that of mailroom_pause() or one that it began itself in a copy of a database. Returns false when there was none.';
 
 -- Ages without secrets, for those who may not read tokens.
 CREATE VIEW @extschema@._token_ages AS

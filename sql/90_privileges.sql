@@ -90,7 +90,7 @@ GRANT USAGE ON SCHEMA @extschema@ TO
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
-GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
 GRANT SELECT ON @extschema@._handout, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
@@ -226,6 +226,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_release(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
     @extschema@.mailroom_extend(bigint[], interval, text, integer[]),
+    @extschema@._move_in(oid, xid),
     @extschema@._take_over(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._lease(),
@@ -316,7 +317,8 @@ TO mailroom_monitor;
 -- mailroom_definer: what the functions need that it owns. The triggers on accounts, tokens and outbox work for people
 -- who may not write the tables behind them; an application redeems and requests links without seeing a token, asks who
 -- holds an item_key, and is shown what a template makes of its data; a purge deletes what a sender may not; the rows of
--- an attached table make, change and delete their accounts. It signs nothing: a trigger that somebody put on one of the tables would run with its rights.
+-- an attached table make, change and delete their accounts; the worker pauses itself in a copy. It signs nothing: a
+-- trigger that somebody put on one of the tables would run with its rights.
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
@@ -326,6 +328,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.request
 GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
     TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
+GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;

@@ -4,10 +4,10 @@
 //! knows whether it has the extension, so at start the launcher sends a worker into each, one after the
 //! other; a worker that finds nothing says so and leaves. Afterwards CREATE EXTENSION asks for one.
 //!
-//! It must never run a query of its own and never hold more than one start in flight, so that a server with
-//! many databases does not run out of worker processes at boot.
+//! It must never run a query of its own. One start is in flight at a time, so that a server with many databases does
+//! not run out of worker processes at boot; a few that take long in their databases do not hold up the others.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use pgrx::bgworkers::{
@@ -16,11 +16,16 @@ use pgrx::bgworkers::{
 };
 use pgrx::prelude::*;
 
-use crate::registry::{self, SlotIndex, Stage};
+use crate::failures::Failures;
+use crate::registry::{self, Slot, SlotIndex, Stage};
 use crate::{server, settings};
 
-/// How long after a worker's unexpected end the next one starts.
+/// How long after its unexpected end the launcher starts again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// How long a start has the others wait: a worker may come upon locked catalogs in its database.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How many starts may take longer than that at the same time before the others wait all the same.
+const LONG_STARTS: usize = 2;
 /// How long after there was no free worker process the launcher tries again.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// How often the launcher looks around although nothing woke it.
@@ -43,18 +48,27 @@ struct Launcher {
     /// Databases that are to get a worker.
     queue: VecDeque<SlotIndex>,
     /// The one start that is under way.
-    starting: Option<(SlotIndex, DynamicBackgroundWorker)>,
+    starting: Option<Start>,
     /// Databases whose worker ended unexpectedly, with the time to try again.
     delayed: Vec<(SlotIndex, Instant)>,
+    /// By database, ends of workers since one last got as far as to serve.
+    failures: BTreeMap<u32, Failures>,
     /// Whether the lack of a free worker process was reported already.
     complained: bool,
+}
+
+struct Start {
+    index: SlotIndex,
+    handle: DynamicBackgroundWorker,
+    /// When the others go on without it.
+    until: Instant,
 }
 
 /// Entry point, called by the postmaster.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mailroom_launcher_main(_argument: pg_sys::Datum) {
-    server::ignore_cancel();
+    server::on_cancel(ignore);
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     // No database: access to the shared catalogs only.
     BackgroundWorker::connect_worker_to_spi(None, None);
@@ -65,6 +79,7 @@ pub extern "C-unwind" fn mailroom_launcher_main(_argument: pg_sys::Datum) {
         queue: VecDeque::new(),
         starting: None,
         delayed: Vec::new(),
+        failures: BTreeMap::new(),
         complained: false,
     };
     loop {
@@ -81,6 +96,9 @@ pub extern "C-unwind" fn mailroom_launcher_main(_argument: pg_sys::Datum) {
     // SAFETY: no destructor of ours matters beyond this point.
     unsafe { pg_sys::proc_exit(1) };
 }
+
+/// It runs no statement that somebody might wish to cancel.
+unsafe extern "C-unwind" fn ignore(_signal: i32) {}
 
 impl Launcher {
     /// Moves the next unknown database into the queue, if there is one.
@@ -121,12 +139,15 @@ impl Launcher {
             let slot = registry::slot(*index);
             slot.database != 0 && slot.worker == 0
         });
-        for (index, slot) in registry::slots() {
+        let slots = registry::slots();
+        self.failures
+            .retain(|&database, _| slots.iter().any(|(_, slot)| slot.database == database));
+        for (index, slot) in slots {
             let known = self.queue.contains(&index)
                 || self
                     .starting
                     .as_ref()
-                    .is_some_and(|(starting, _)| *starting == index);
+                    .is_some_and(|start| start.index == index);
             // A barred database is looked at again when it is unbarred, or when whoever barred it is gone.
             if known || slot.worker != 0 || registry::is_barred(&slot) {
                 continue;
@@ -146,7 +167,8 @@ impl Launcher {
                     self.enqueue(index);
                 }
             } else {
-                self.delay(index, RESTART_DELAY);
+                let delay = self.note_end(&slot);
+                self.delay(index, delay);
             }
         }
         while self.starting.is_none() {
@@ -163,19 +185,38 @@ impl Launcher {
         }
     }
 
-    /// Ends the wait for the worker being started once it serves or is gone.
+    /// Ends the wait for the worker being started once it serves or is gone, or takes too long.
     fn settle_start(&mut self) {
-        let Some((index, handle)) = &self.starting else {
+        let Some(start) = &self.starting else {
             return;
         };
         let stopped = matches!(
-            handle.pid(),
+            start.handle.pid(),
             Err(BackgroundWorkerStatus::Stopped | BackgroundWorkerStatus::PostmasterDied)
         );
-        let slot = registry::slot(*index);
-        if stopped || (slot.worker != 0 && slot.stage == Stage::Serving) {
+        let slot = registry::slot(start.index);
+        let serves = slot.worker != 0 && slot.stage == Stage::Serving;
+        if serves {
+            self.failures.remove(&slot.database);
+        }
+        // One that has not arrived could still come when another is on its way.
+        let is_long = slot.worker != 0 && Instant::now() >= start.until && {
+            let slots = registry::slots();
+            let on_the_way = |slot: &Slot| slot.worker != 0 && slot.stage != Stage::Serving;
+            slots.iter().filter(|(_, slot)| on_the_way(slot)).count() <= LONG_STARTS
+        };
+        if stopped || serves || is_long {
             self.starting = None;
         }
+    }
+
+    /// A worker ended unexpectedly: returns when to start the next one, the later the more of them came to nothing.
+    fn note_end(&mut self, slot: &Slot) -> Duration {
+        let failures = self.failures.entry(slot.database).or_default();
+        if slot.stage == Stage::Serving {
+            failures.end();
+        }
+        failures.record(Duration::ZERO).delay
     }
 
     fn start_next(&mut self) {
@@ -191,7 +232,9 @@ impl Launcher {
             registry::forget(index);
             return;
         }
-        let ticket = registry::starting(index);
+        let Some(ticket) = registry::starting(index) else {
+            return;
+        };
         let started = BackgroundWorkerBuilder::new("mailroom worker")
             .set_library("mailroom")
             .set_function("mailroom_worker_main")
@@ -203,7 +246,11 @@ impl Launcher {
         match started {
             Ok(handle) => {
                 self.complained = false;
-                self.starting = Some((index, handle));
+                self.starting = Some(Start {
+                    index,
+                    handle,
+                    until: Instant::now() + START_PATIENCE,
+                });
             }
             Err(_) => {
                 if !self.complained {
@@ -228,9 +275,16 @@ impl Launcher {
 
     fn next_look(&self) -> Duration {
         let now = Instant::now();
+        // If that did not help, somebody else's end will.
+        let start = self.starting.as_ref().map(|start| start.until);
+        let start = start.filter(|&until| until > now);
+        // Whoever bars a database wakes the launcher when that is over.
         self.delayed
             .iter()
-            .map(|(_, at)| at.saturating_duration_since(now))
+            .filter(|(index, _)| !registry::is_barred(&registry::slot(*index)))
+            .map(|&(_, at)| at)
+            .chain(start)
+            .map(|at| at.saturating_duration_since(now))
             .min()
             .unwrap_or(LOOK_AROUND)
             .clamp(Duration::from_millis(10), LOOK_AROUND)

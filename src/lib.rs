@@ -162,10 +162,11 @@ extension_sql_file!(
     name = "requests",
     requires = ["redeem"]
 );
+extension_sql_file!("../sql/74_home.sql", name = "home", requires = ["requests"]);
 extension_sql_file!(
     "../sql/76_own_table.sql",
     name = "own_table",
-    requires = ["requests"]
+    requires = ["home"]
 );
 extension_sql_file!(
     "../sql/80_dump.sql",

@@ -8,8 +8,6 @@ use std::ffi::CStr;
 
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 
-use crate::server;
-
 // Declared in src/include/commands/async.h; the same in PostgreSQL 15 to 18.
 unsafe extern "C-unwind" {
     fn Async_Listen(channel: *const std::ffi::c_char);
@@ -45,9 +43,7 @@ pub fn drain() -> bool {
     let pending = unsafe { (&raw const notifyInterruptPending).read_volatile() } != 0;
     if pending {
         // SAFETY: main thread, no transaction open; starts and ends one of its own.
-        server::without_cancel(|| unsafe {
-            pg_guard_ffi_boundary(|| ProcessNotifyInterrupt(false))
-        });
+        unsafe { pg_guard_ffi_boundary(|| ProcessNotifyInterrupt(false)) };
     }
     pending
 }

@@ -190,18 +190,23 @@ pub fn slot(index: SlotIndex) -> Slot {
     REGISTRY.share().slots[index.0]
 }
 
-/// The launcher is about to start a worker here: what was asked for until now is answered by it.
-pub fn starting(index: SlotIndex) -> Ticket {
+/// The launcher is about to start a worker here: what was asked for until now is answered by it. `None` when one has
+/// come meanwhile that an earlier launcher sent off.
+pub fn starting(index: SlotIndex) -> Option<Ticket> {
     let mut registry = REGISTRY.exclusive();
     let slot = &mut registry.slots[index.0];
+    if slot.worker != 0 {
+        return None;
+    }
     slot.requested = false;
     slot.absent = false;
+    slot.stage = Stage::Connecting;
     // Whoever was sent off before, perhaps by a launcher that is gone, turns back.
     slot.generation = slot.generation.wrapping_add(1);
-    Ticket {
+    Some(Ticket {
         index,
         generation: slot.generation,
-    }
+    })
 }
 
 /// Forgets a database that has no extension, unless one was created meanwhile.

@@ -78,19 +78,11 @@ pub fn terminate(pid: i32) {
 /// Waits until this process's latch is set or `timeout` has passed, and lets pending interrupts be served.
 /// Ends the process at once when the postmaster is gone.
 pub fn wait(timeout: Duration) {
-    wait_for_latch(timeout, None);
-    pg_sys::check_for_interrupts!();
+    wait_for(timeout, None);
 }
 
-/// As [`wait`], and until this socket can be read, if one is given; in a background worker, outside of its transactions.
+/// As [`wait`], and until this socket can be read, if one is given.
 pub fn wait_for(timeout: Duration, socket: Option<std::os::fd::RawFd>) {
-    wait_for_latch(timeout, socket);
-    without_cancel(|| {
-        pg_sys::check_for_interrupts!();
-    });
-}
-
-fn wait_for_latch(timeout: Duration, socket: Option<std::os::fd::RawFd>) {
     let mut events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     if socket.is_some() {
         events |= pg_sys::WL_SOCKET_READABLE;
@@ -109,19 +101,7 @@ fn wait_for_latch(timeout: Duration, socket: Option<std::os::fd::RawFd>) {
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
-}
-
-/// Runs what is no statement and may look for interrupts, in a background worker outside of its transactions: whoever
-/// cancels its statement then comes too late, as with any session, and takes nothing from it.
-pub fn without_cancel<R>(body: impl FnOnce() -> R) -> R {
-    // SAFETY: plain variables of this process, one of them its signal handler's, too. An error sets the count back.
-    unsafe {
-        pg_sys::QueryCancelHoldoffCount += 1;
-        let result = body();
-        pg_sys::QueryCancelHoldoffCount -= 1;
-        (&raw mut pg_sys::QueryCancelPending).write_volatile(0);
-        result
-    }
+    pg_sys::check_for_interrupts!();
 }
 
 /// Starts a thread that gets none of this process's signals, whose handlers belong to the server's own thread.
@@ -342,15 +322,24 @@ pub unsafe fn attribute(
     }
 }
 
+// Declared in src/include/tcop/tcopprot.h; the same in PostgreSQL 15 to 18.
+unsafe extern "C-unwind" {
+    fn die(signal: i32);
+}
+
+/// Has SIGTERM end this process wherever it looks for interrupts, as it does with sessions.
+pub fn die_on_sigterm() {
+    on_sigterm(die);
+}
+
 /// Installs a handler for SIGTERM.
 pub fn on_sigterm(handler: unsafe extern "C-unwind" fn(i32)) {
     on_signal(pg_sys::SIGTERM, handler);
 }
 
-/// Has this process, which runs no statement that somebody might wish to cancel, take no notice of who tries.
-pub fn ignore_cancel() {
-    unsafe extern "C-unwind" fn ignore(_signal: i32) {}
-    on_signal(pg_sys::SIGINT, ignore);
+/// Installs a handler for SIGINT, by which statements are cancelled, be it by timeouts or by people.
+pub fn on_cancel(handler: unsafe extern "C-unwind" fn(i32)) {
+    on_signal(pg_sys::SIGINT, handler);
 }
 
 fn on_signal(signal: u32, handler: unsafe extern "C-unwind" fn(i32)) {

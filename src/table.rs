@@ -10,13 +10,16 @@ use pgrx::prelude::*;
 use crate::server;
 use crate::trigger::{Column, Kind};
 
+/// A relation, open until this goes.
+struct Open(pg_sys::Relation);
+
 /// A table of the library's own, open until this goes; its lock stays until the end of the transaction.
 ///
 /// A lock alone does not keep the server from reading the description of a table anew, in another place.
-pub struct Table(pg_sys::Relation);
+pub struct Table(Open);
 
 /// An index of such a table, open until this goes.
-pub struct Index(pg_sys::Relation);
+pub struct Index(Open);
 
 /// A table with the index by which its rows are looked for.
 pub struct Key {
@@ -141,7 +144,7 @@ impl Table {
                 }
                 // While the lock was waited for, another may have come to this name.
                 if pg_sys::get_relname_relid(name.as_ptr(), schema) == table {
-                    return Ok(Self(relation));
+                    return Ok(Self(Open(relation)));
                 }
                 pg_sys::relation_close(relation, lock);
             }
@@ -150,12 +153,12 @@ impl Table {
 
     pub fn id(&self) -> pg_sys::Oid {
         // SAFETY: the relation is open.
-        unsafe { (*self.0).rd_id }
+        unsafe { (*self.relation()).rd_id }
     }
 
     /// The open relation, for as long as this is there.
     pub fn relation(&self) -> pg_sys::Relation {
-        self.0
+        self.0.0
     }
 
     /// Whether the current user may do all of this with it: `ACL_SELECT` and the like.
@@ -176,14 +179,14 @@ impl Table {
     /// Whether rows are stored and found as in a table that the extension made: no policy, rule or child has a say.
     pub fn is_plain(&self) -> bool {
         // SAFETY: the relation is open.
-        unsafe { is_simple(self.0) && !(*(*self.0).rd_rel).relhassubclass }
+        unsafe { is_simple(self.relation()) && !(*(*self.relation()).rd_rel).relhassubclass }
     }
 
     /// Whether there are triggers of this event, `TRIGGER_TYPE_DELETE` or the like.
     pub fn has_triggers(&self, event: u32) -> bool {
         // SAFETY: the relation is open; there are `numtriggers` of them.
         unsafe {
-            let triggers = (*self.0).trigdesc;
+            let triggers = (*self.relation()).trigdesc;
             !triggers.is_null()
                 && (0..usize::try_from((*triggers).numtriggers).unwrap_or(0)).any(|at| {
                     let trigger = &*(*triggers).triggers.add(at);
@@ -194,12 +197,12 @@ impl Table {
 
     fn description(&self) -> pg_sys::TupleDesc {
         // SAFETY: the relation is open.
-        unsafe { (*self.0).rd_att }
+        unsafe { (*self.relation()).rd_att }
     }
 
     fn name(&self) -> &CStr {
         // SAFETY: the relation is open, and names are NUL-terminated.
-        unsafe { CStr::from_ptr((*(*self.0).rd_rel).relname.data.as_ptr()) }
+        unsafe { CStr::from_ptr((*(*self.relation()).rd_rel).relname.data.as_ptr()) }
     }
 
     /// # Errors
@@ -228,7 +231,8 @@ impl Table {
         unsafe {
             let count = columns.len();
             let is_descending = |option: &i16| option & pg_sys::INDOPTION_DESC as i16 != 0;
-            let all = pgrx::PgList::<pg_sys::Oid>::from_pg(pg_sys::RelationGetIndexList(self.0));
+            let all =
+                pgrx::PgList::<pg_sys::Oid>::from_pg(pg_sys::RelationGetIndexList(self.relation()));
             all.iter_oid().find_map(|oid| {
                 let index = pg_sys::index_open(oid, READING);
                 let about = &*(*index).rd_index;
@@ -249,18 +253,18 @@ impl Table {
                 if !serves {
                     pg_sys::index_close(index, READING);
                 }
-                serves.then(|| Index(index))
+                serves.then(|| Index(Open(index)))
             })
         }
     }
 }
 
-impl Drop for Table {
+impl Drop for Open {
     fn drop(&mut self) {
         if server::is_failing() {
             return;
         }
-        // SAFETY: opened in `open`, and nobody has it any more.
+        // SAFETY: it was open when this was made, and nobody has it any more.
         unsafe { pg_sys::relation_close(self.0, pg_sys::NoLock as i32) };
     }
 }
@@ -268,17 +272,7 @@ impl Drop for Table {
 impl Index {
     /// The open relation, for as long as this is there.
     pub fn relation(&self) -> pg_sys::Relation {
-        self.0
-    }
-}
-
-impl Drop for Index {
-    fn drop(&mut self) {
-        if server::is_failing() {
-            return;
-        }
-        // SAFETY: opened in `unique_index`, and nobody has it any more.
-        unsafe { pg_sys::index_close(self.0, pg_sys::NoLock as i32) };
+        self.0.0
     }
 }
 
@@ -318,8 +312,8 @@ impl Key {
         unsafe {
             let mut wanted = condition(self.column.number(), strategy, function, value);
             let scan = pg_sys::systable_beginscan_ordered(
-                self.table.0,
-                self.index.0,
+                self.table.relation(),
+                self.index.relation(),
                 pg_sys::GetActiveSnapshot(),
                 1,
                 &raw mut wanted,

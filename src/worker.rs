@@ -39,7 +39,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
-    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    // While it connects nothing is at stake, and it may come upon locks.
+    server::die_on_sigterm();
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     let ticket = Ticket::from_datum(argument);
     let index = ticket.index();
     let Some(database) = registry::arrive(ticket) else {
@@ -48,6 +50,7 @@ pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
     // SAFETY: a guarded function of the expected shape; the argument is a plain number.
     unsafe { pg_sys::before_shmem_exit(Some(leave_at_exit), argument) };
     BackgroundWorker::connect_worker_to_spi_by_oid(Some(database), None);
+    session::install_signal_handlers();
     if !registry::look_around(index) {
         return;
     }
@@ -81,11 +84,12 @@ enum Attached {
 /// Attaches to the database, for as long as it takes: what is in the way is said once.
 fn attach(index: SlotIndex) -> Attached {
     let mut failures = Failures::default();
-    loop {
+    while !session::stop_requested() {
         match Session::attach() {
+            // A cancelled statement is how the stop made itself heard.
+            _ if session::stop_requested() => break,
             Ok(Some(session)) => return Attached::Yes(session),
             Ok(None) => return Attached::Absent,
-            Err(_) if session::stop_requested() => return Attached::Stopped,
             Err(failure) => {
                 let first = failures.count() == 0;
                 let delay = failures.record(Time::ZERO).delay;
@@ -94,13 +98,11 @@ fn attach(index: SlotIndex) -> Attached {
                     registry::serve(index);
                     failure.warn("mailroom worker cannot start its work");
                 }
-                server::wait_for(delay, None);
+                server::wait(delay);
             }
         }
-        if session::stop_requested() {
-            return Attached::Stopped;
-        }
     }
+    Attached::Stopped
 }
 
 #[pg_guard]

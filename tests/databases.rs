@@ -10,8 +10,9 @@
 mod cluster;
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Stop, eventually, find_worker, number};
+use cluster::{Cluster, Stop, another_worker, eventually, find_worker, number};
 use postgres::Client;
 
 /// The databases that have a worker.
@@ -48,6 +49,14 @@ fn expect_mail(client: &mut Client, name: &str) {
     eventually("its mail", || {
         (number(client, "SELECT count(*) FROM outbox") == before + 1).then_some(())
     });
+}
+
+/// Ends the pause that the worker begins in a copy in which mail waits.
+fn resume_copy(client: &mut Client) {
+    eventually("the worker to pause", || {
+        (number(client, "SELECT count(*) FROM pauses") == 1).then_some(())
+    });
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
 }
 
 const AT_ONCE: &[&str] = &["mailroom.batch_limit = 1"];
@@ -166,6 +175,7 @@ fn rename_and_template_succeed_and_the_worker_comes_back() {
     wait_for_workers(&mut other, &["The App", "copy"]);
     let mut copy = cluster.connect("copy");
     assert_eq!(number(&mut copy, "SELECT count(*) FROM outbox"), 1);
+    resume_copy(&mut copy);
     expect_mail(&mut copy, "b");
     expect_mail(&mut cluster.connect("The App"), "c");
 }
@@ -185,7 +195,9 @@ fn a_template_is_copied_by_whoever_may_copy_it() {
         .unwrap();
     let mut other = cluster.connect("postgres");
     wait_for_workers(&mut other, &["copy", "pattern"]);
-    expect_mail(&mut cluster.connect("copy"), "b");
+    let mut copy = cluster.connect("copy");
+    resume_copy(&mut copy);
+    expect_mail(&mut copy, "b");
 }
 
 #[test]
@@ -237,6 +249,81 @@ fn a_worker_that_cannot_start_its_work_goes_with_the_extension() {
         (!std::path::Path::new(&format!("/proc/{worker}")).exists()).then_some(())
     });
     wait_for_workers(&mut client, &[]);
+}
+
+#[test]
+fn a_database_that_lets_nobody_in_is_tried_ever_more_slowly() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    wait_for_workers(&mut client, &["app"]);
+    let worker = find_worker(&mut client).unwrap();
+    let oid = number(
+        &mut client,
+        "SELECT oid::bigint FROM pg_database WHERE datname = 'app'",
+    );
+    drop(client);
+    let version = cluster.data().join(format!("base/{oid}/PG_VERSION"));
+    let away = version.with_extension("away");
+    std::fs::rename(&version, &away).unwrap();
+    let mut other = cluster.connect("postgres");
+    let ended = Instant::now();
+    other
+        .execute("SELECT pg_terminate_backend($1)", &[&worker])
+        .unwrap();
+    let refusals = || {
+        cluster
+            .log()
+            .matches("mailroom worker FATAL:  \"base/")
+            .count()
+    };
+    eventually("four starts that fail", || (refusals() == 4).then_some(()));
+    // After one, two, four and eight seconds.
+    let last = Instant::now();
+    assert!(last - ended > Duration::from_secs(14));
+    // The next one is sixteen seconds away, unless somebody says that the database is well.
+    std::fs::rename(&away, &version).unwrap();
+    other
+        .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS true")
+        .unwrap();
+    wait_for_workers(&mut other, &["app"]);
+    assert!(last.elapsed() < Duration::from_secs(16));
+}
+
+#[test]
+fn a_worker_that_cannot_get_into_its_database_does_not_hold_up_the_others() {
+    let cluster = Cluster::start(&[]);
+    let mut holder = cluster.create_database("app");
+    let mut client = cluster.create_database("other");
+    wait_for_workers(&mut client, &["app", "other"]);
+    let workers = ["app", "other"].map(|name| cluster.worker(name));
+    holder
+        .batch_execute("BEGIN; LOCK TABLE pg_class IN ACCESS EXCLUSIVE MODE")
+        .unwrap();
+    let mut terminate = |worker: i32| {
+        client
+            .execute("SELECT pg_terminate_backend($1)", &[&worker])
+            .unwrap();
+    };
+    terminate(workers[0]);
+    let mut waiting = || {
+        eventually("a worker that waits for the lock", || {
+            let rows = holder
+                .query(
+                    "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'pg_class'::regclass",
+                    &[],
+                )
+                .unwrap();
+            Some(rows.first()?.get::<_, i32>(0))
+        })
+    };
+    let stuck = waiting();
+    terminate(workers[1]);
+    another_worker(&mut cluster.connect("other"), workers[1]);
+    // It goes when it is told to, and another comes.
+    terminate(stuck);
+    eventually("the next one", || (waiting() != stuck).then_some(()));
+    holder.batch_execute("ROLLBACK").unwrap();
+    wait_for_workers(&mut client, &["app", "other"]);
 }
 
 #[test]
@@ -396,7 +483,7 @@ fn a_database_that_was_closed_for_a_while_gets_its_worker_back() {
     wait_for_workers(&mut client, &[]);
     // The launcher looks at it a second later, and again when it is open: after a restart, too.
     for _ in 0..2 {
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(served(&mut client), BTreeSet::new());
         client
             .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS true")
@@ -438,7 +525,7 @@ fn a_database_whose_drop_broke_off_is_left_alone() {
     wait_for_workers(&mut client, &[]);
     drop(cluster.create_database("app"));
     wait_for_workers(&mut client, &["app"]);
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(served(&mut client), BTreeSet::from(["app".to_owned()]));
     let log = cluster.log();
     assert!(!log.contains("invalid database"), "{log}");

@@ -13,7 +13,7 @@ mod receiver;
 
 use std::time::Duration;
 
-use cluster::{eventually, number};
+use cluster::{another_worker, eventually, number};
 use post::Post;
 use receiver::{Reaction, Receiver, status};
 
@@ -203,4 +203,134 @@ fn what_lies_behind_a_large_held_group_is_delivered_without_a_poll() {
         )
         .unwrap();
     post.wait_for("state = 'sent' AND group_key = 'large'", 1);
+}
+
+/// What waits in the original when it is copied: the copy's name, how that comes about, and how it ends there.
+const WAITING: [(&str, &str, &str); 4] = [
+    (
+        "later",
+        "SELECT mailroom_send('a@example.com', 'Later', 'Text', send_at => now() + interval '1 h')",
+        "SELECT mailroom_cancel(id) FROM outbox WHERE state = 'scheduled'",
+    ),
+    (
+        "claimed",
+        "SELECT mailroom_pause(); SELECT mailroom_send('a@example.com', 'Claimed', 'Text'); \
+         SELECT mailroom_claim(1, '1 h', 'me'); SELECT mailroom_resume()",
+        "DELETE FROM outbox WHERE state = 'claimed'",
+    ),
+    (
+        "token",
+        "SELECT mailroom_pause(); INSERT INTO accounts (email, login) VALUES ('b@example.com', 'bob')",
+        "DELETE FROM accounts WHERE login = 'bob'; SELECT mailroom_resume()",
+    ),
+    (
+        "request",
+        "SELECT mailroom_pause(); SELECT mailroom_request_recovery('a@example.com')",
+        "DELETE FROM requests; SELECT mailroom_resume()",
+    ),
+];
+
+#[test]
+fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
+    let receiver = Receiver::start(|_| status(204));
+    let Post { client, cluster } = Post::start(
+        &receiver,
+        &["mailroom.batch_timeout = 0", "max_worker_processes = 16"],
+    );
+    drop(client);
+    let run = |database: &str, statements: &str| {
+        cluster
+            .connect(database)
+            .batch_execute(statements)
+            .unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+    };
+    let copy = |name: &str| {
+        run("postgres", &format!("CREATE DATABASE {name} TEMPLATE app"));
+        cluster.worker(name);
+    };
+    let count = |database: &str, what: &str| {
+        number(
+            &mut cluster.connect(database),
+            &format!("SELECT count(*) FROM {what}"),
+        )
+    };
+    let told = |database: &str| {
+        let line = format!("mailroom worker paused itself: database \"{database}\" is a copy");
+        cluster.log().matches(&line).count()
+    };
+    let send = |database: &str| {
+        run(
+            database,
+            "SELECT mailroom_send('a@example.com', 'Own', 'Text')",
+        );
+    };
+    let restart_worker = |database: &str| {
+        let worker = cluster.worker(database);
+        run(
+            "postgres",
+            &format!("SELECT pg_terminate_backend({worker})"),
+        );
+        another_worker(&mut cluster.connect(database), worker);
+    };
+
+    // Nobody has to say anything where nothing waited, nor for what came later.
+    run(
+        "app",
+        "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'ann', 'active')",
+    );
+    copy("tenant");
+    send("tenant");
+    eventually("the tenant's mail", || {
+        (receiver.count() == 1).then_some(())
+    });
+    run(
+        "tenant",
+        "UPDATE _home SET database = 0; SELECT mailroom_pause(); \
+         INSERT INTO accounts (email, login) VALUES ('b@example.com', 'bob'); \
+         SELECT mailroom_request_recovery('a@example.com'), \
+             mailroom_send('a@example.com', 'Later', 'Text', send_at => now() + interval '1 h'); \
+         SELECT mailroom_send('a@example.com', 'Own', 'Text'); \
+         SELECT mailroom_claim(1, '1 h', 'me')",
+    );
+    restart_worker("tenant");
+    eventually("the worker to look", || {
+        (count("tenant", "_home WHERE database > 0") == 1).then_some(())
+    });
+    assert_eq!(
+        count("tenant", "pauses WHERE paused_by <> 'mailroom_sender'"),
+        1
+    );
+
+    for (name, prepare, clear) in WAITING {
+        run("app", prepare);
+        copy(name);
+        run("app", clear);
+        eventually(&format!("a pause in {name}"), || {
+            (count(name, "pauses WHERE paused_by = 'mailroom_sender'") == 1).then_some(())
+        });
+        assert_eq!(told(name), 1);
+    }
+    assert_eq!(
+        [count("app", "pauses"), told("tenant").try_into().unwrap()],
+        [0, 0]
+    );
+
+    // Whoever knows what is to be sent says so, once for all.
+    send("later");
+    run(
+        "later",
+        "SELECT mailroom_cancel(id) FROM outbox WHERE subject = 'Later'; SELECT mailroom_resume()",
+    );
+    eventually("a second mail", || (receiver.count() == 2).then_some(()));
+    restart_worker("later");
+    send("later");
+    eventually("a third mail", || (receiver.count() == 3).then_some(()));
+    assert_eq!(
+        [count("later", "pauses"), told("later").try_into().unwrap()],
+        [0, 1]
+    );
+    let mut accepted = receiver.accepted();
+    accepted.sort();
+    accepted.dedup();
+    assert_eq!(accepted.len(), 3);
 }

@@ -319,9 +319,7 @@ fn at_the_end_of_the_worker_it_spoils_no_other() {
     });
     cluster::signal("TERM", worker);
     other.batch_execute("COMMIT").unwrap();
-    eventually("another worker", || {
-        cluster::find_worker(&mut post.client).filter(|&pid| pid != worker)
-    });
+    cluster::another_worker(&mut post.client, worker);
     // What was settled by then does not lapse. An answer that was heard too late is a failure that was settled.
     post.wait_for("state = 'sent'", 9);
     let lapsed = "SELECT count(*) FROM attempts WHERE outcome = 'lapsed'";

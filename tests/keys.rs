@@ -14,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use cluster::{Cluster, Stop, eventually, find_worker, number};
+use cluster::{Cluster, Stop, another_worker, eventually, number};
 use postgres::Client;
 
 const KEY_A: &str = "deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeef";
@@ -146,9 +146,7 @@ fn the_key_is_private_and_seen_nowhere_but_in_its_file() {
     let worker_token = mailed(&mut client, "worker");
     let worker = cluster.worker("app");
     cluster::signal("TERM", worker);
-    eventually("the next worker", || {
-        find_worker(&mut client).filter(|pid| *pid != worker)
-    });
+    another_worker(&mut client, worker);
     register(&mut client, "next");
     mailed(&mut client, "next");
     let code: String = client
@@ -619,9 +617,7 @@ fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
         // One that has no keys in memory: what has goes on with them.
         let worker = cluster.worker("app");
         cluster::signal("TERM", worker);
-        eventually("another worker", || {
-            find_worker(&mut client).filter(|pid| *pid != worker)
-        });
+        another_worker(&mut client, worker);
         cluster.worker("app");
         let failures = "SELECT count(*) FROM job_runs WHERE error IS NOT NULL";
         let before = number(&mut client, failures);

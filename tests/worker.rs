@@ -11,7 +11,7 @@ mod cluster;
 
 use std::time::Duration;
 
-use cluster::{Cluster, Stop, eventually, find_worker, number, signal};
+use cluster::{Cluster, Stop, another_worker, eventually, find_worker, number, signal};
 use postgres::Client;
 
 /// Inserts `count` accounts whose names begin with `prefix`.
@@ -141,6 +141,19 @@ fn any_notify_on_the_channel_wakes_it() {
     insert_unannounced(&mut client);
     client.batch_execute("NOTIFY \"Wake up\"").unwrap();
     wait_for_outbox(&mut client, 1);
+}
+
+/// Waits until the worker waits for a lock.
+fn wait_for_lock(client: &mut Client, worker: i32) {
+    eventually("the worker to wait for the lock", || {
+        let waits = client
+            .query_opt(
+                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
+                &[&worker],
+            )
+            .unwrap();
+        waits.map(|_| ())
+    });
 }
 
 /// The next notification on `token_insert` that a session hears.
@@ -476,15 +489,7 @@ fn the_end_that_the_server_sets_to_transactions_is_not_for_it() {
     let (mut client, worker) = next_worker(&cluster, "app", first);
     holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
     insert_accounts(&mut client, "a", 1);
-    eventually("the worker to wait for the lock", || {
-        let waits = client
-            .query_opt(
-                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
-                &[&worker],
-            )
-            .unwrap();
-        waits.map(|_| ())
-    });
+    wait_for_lock(&mut client, worker);
     std::thread::sleep(Duration::from_secs(1));
     holder.batch_execute("ROLLBACK").unwrap();
     wait_for_outbox(&mut client, 1);
@@ -526,15 +531,7 @@ fn a_stop_does_not_wait_for_a_lock_that_the_worker_waits_for() {
     let mut holder = cluster.connect("app");
     holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
     insert_accounts(&mut client, "b", 1);
-    eventually("the worker to wait for the lock", || {
-        let waits = client
-            .query_opt(
-                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
-                &[&worker],
-            )
-            .unwrap();
-        waits.map(|_| ())
-    });
+    wait_for_lock(&mut client, worker);
     let told = std::time::Instant::now();
     client
         .execute("SELECT pg_terminate_backend($1)", &[&worker])
@@ -1000,9 +997,7 @@ fn the_defaults_of_a_database_do_not_reach_it() {
     client
         .query_one("SELECT pg_terminate_backend($1)", &[&worker])
         .unwrap();
-    eventually("another one", || {
-        find_worker(&mut client).filter(|&pid| pid != worker)
-    });
+    another_worker(&mut client, worker);
     insert_accounts(&mut client, "a", 3);
     wait_for_outbox(&mut client, 3);
     assert_eq!(

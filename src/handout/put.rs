@@ -132,10 +132,11 @@ impl Sources {
     /// In a statement.
     unsafe fn eligible(&self, id: i64) -> Option<Eligible> {
         // SAFETY: by the caller's word; bigints.
-        let (token, holder) = unsafe {
+        let (token, account, holder) = unsafe {
             let token = self.tokens.first(pg_sys::Datum::from(id))?;
-            let holder = self.accounts.first(token.account()?)?;
-            (token, holder)
+            let account = token.account()?;
+            let holder = self.accounts.first(account)?;
+            (token, account, holder)
         };
         if !token.is_good(Some(&holder)) {
             return None;
@@ -147,7 +148,7 @@ impl Sources {
             action: token.action()?,
             secret,
             code: token.code()?,
-            account: token.account()?,
+            account,
             email: holder.email()?,
             login: holder.login()?,
             expires_at: token.expires_at()?,

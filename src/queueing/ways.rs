@@ -7,7 +7,6 @@ use std::cell::Cell;
 use pgrx::prelude::*;
 
 use super::{Found, Function};
-use crate::server;
 use crate::table::Table;
 use crate::trigger::Kind;
 use crate::way::{self, Reference, Referred, Wanted, Way};
@@ -99,7 +98,7 @@ fn look_for_ways(function: pg_sys::Oid) -> Option<Ways> {
         let into_tokens =
             Way::into(tokens.relation(), schema, &TOKENS).and_then(|(way, referred)| {
                 let action = tokens.column(c"action", Kind::Enum).ok()?;
-                let action = server::enum_value(action.of_type(), c"activation")?;
+                let action = tokens.label(action, c"activation").ok()?;
                 Some((way, referred?, pg_sys::Datum::from(action)))
             });
         let into_pending = Way::into(pending.relation(), schema, &PENDING).map(|(way, _)| way);

@@ -8,7 +8,7 @@ mod exchange;
 mod transaction;
 
 pub use exchange::{Appetite, Budget};
-pub use transaction::stop_requested;
+pub use transaction::{install_signal_handlers, stop_requested};
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
 use crate::batch::Trigger;
 use crate::{notify, restore, server, settings};
-use transaction::{install_stop_handler, transaction};
+use transaction::transaction;
 
 /// The version whose SQL this library was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -214,6 +214,8 @@ struct Installed {
     database: String,
     sender: Option<pg_sys::Oid>,
     extension: pg_sys::Oid,
+    /// The transaction that made the database, or changed its row since.
+    since: String,
 }
 
 impl Installed {
@@ -233,6 +235,7 @@ impl Installed {
                     database: required(&row, 3)?,
                     sender: row.get(4)?,
                     extension: required(&row, 5)?,
+                    since: required(&row, 6)?,
                 }))
             })
         })
@@ -247,7 +250,6 @@ fn set_path(schema: &str) {
 impl Session {
     /// Finds the extension and listens on its channel; `None` when the database does not have it.
     pub fn attach() -> Result<Option<Self>, Failure> {
-        install_stop_handler();
         // It would end the process, and what is under way with it; the worker has its own bounds.
         #[cfg(any(feature = "pg17", feature = "pg18"))]
         set_option(c"transaction_timeout", "0");
@@ -288,8 +290,29 @@ impl Session {
             extension: found.extension,
             sender,
         };
+        session.move_in(&found.since)?;
+        // Last: whoever listens has to take delivery, or holds up the whole server's notifications.
         session.listen()?;
         Ok(Some(session))
+    }
+
+    /// Has this worker be paused if the database is a copy of another with all that waits there.
+    fn move_in(&self, since: &str) -> Result<(), Failure> {
+        // SAFETY: a plain variable of this process.
+        let here = unsafe { pg_sys::MyDatabaseId };
+        let paused = self.call(
+            include_str!("../../sql/queries/move_in.sql"),
+            &[here.into(), since.into()],
+            |row| required(row, 1),
+        )?;
+        if paused {
+            warning!(
+                "mailroom worker paused itself: database \"{}\" is a copy, and what waits in it may be sent by the \
+                 original, too (Delete what is not to be sent, then call mailroom_resume().)",
+                self.database
+            );
+        }
+        Ok(())
     }
 
     /// The name of the database, as it was at the start.

@@ -318,6 +318,13 @@ pub fn find_worker(client: &mut Client) -> Option<i32> {
         .map(|row| row.get(0))
 }
 
+/// The process id of the worker that follows `old` in the client's database, once there is one.
+pub fn another_worker(client: &mut Client, old: i32) -> i32 {
+    eventually("another worker", || {
+        find_worker(client).filter(|&pid| pid != old)
+    })
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -158,6 +158,11 @@ SELECT @s@._release_within_budget(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0
 
 SELECT @s@._take_over('you'::pg_catalog.text);
 
+-- As in a copy of a database.
+DELETE FROM @s@._home;
+
+SELECT @s@._move_in(1::pg_catalog.oid, '3'::pg_catalog.xid);
+
 DELETE FROM @s@.budgets;
 
 SELECT @s@.mailroom_next_due();

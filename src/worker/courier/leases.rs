@@ -21,6 +21,11 @@ const JUMP: Duration = Duration::from_secs(1);
 /// More answers than this are not remembered for mail that was lost.
 const ANSWERS: usize = 10_000;
 
+/// How old the lease of a held mail gets before it is extended: two thirds of it are left for that to succeed.
+pub(super) fn extension_interval() -> Duration {
+    settings::lease() / 3
+}
+
 /// What the wall clock was, compared with the one that never jumps.
 pub(super) struct Clock {
     origin: Instant,
@@ -90,12 +95,12 @@ impl Courier {
 
     /// Extends the leases of what is held for long.
     pub(super) fn extend(&mut self, session: &Session, now: Time) -> Result<(), Failure> {
-        let third = settings::lease() / 3;
-        if now.saturating_sub(self.extended_at) < third {
+        let interval = extension_interval();
+        if now.saturating_sub(self.extended_at) < interval {
             return Ok(());
         }
         self.extended_at = now;
-        self.extend_held_for(session, now, third)
+        self.extend_held_for(session, now, interval)
     }
 
     fn extend_held_for(

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::leases::extension_interval;
 use super::{Courier, Time};
 use crate::delivery::channel::Permit;
 use crate::delivery::engine::{Letter, Parcel};
 use crate::delivery::settlements::Claim;
 use crate::registry::SlotIndex;
 use crate::server;
-use crate::settings;
 use crate::worker::session::{Appetite, Budget, Failure, Session, stop_requested};
 
 /// How long an answer may wait for others to be settled with, when there are few and when there are many.
@@ -61,7 +61,7 @@ impl Courier {
         if appetite.is_some() || self.is_settle_due(now) {
             let began = Instant::now();
             self.exchange(session, now, appetite)?;
-            if began.elapsed() >= settings::lease() / 3 {
+            if began.elapsed() >= extension_interval() {
                 // A standby was waited for, and the leases began before: what was claimed goes back, to be claimed anew.
                 self.empty_bag();
             }
@@ -361,7 +361,7 @@ impl Courier {
             sooner(now);
         }
         if !self.held.is_empty() {
-            sooner(self.extended_at.saturating_add(settings::lease() / 3));
+            sooner(self.extended_at.saturating_add(extension_interval()));
         }
         if allowed {
             // One that is past waits for the channel, not for the rate.

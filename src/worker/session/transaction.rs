@@ -48,18 +48,27 @@ pub fn stop_requested() -> bool {
     unsafe { (&raw const pg_sys::ShutdownRequestPending).read_volatile() != 0 }
 }
 
-/// Whether a transaction is open, for the signal handler.
+/// Whether a transaction is open, for the signal handlers.
 static IN_TRANSACTION: AtomicBool = AtomicBool::new(false);
 
-/// SIGTERM ends a running statement, too: it may be waiting for a lock that is held for hours.
-pub fn install_stop_handler() {
+/// SIGTERM ends a running statement, too: it may be waiting for a lock that is held for hours. SIGINT ends nothing else:
+/// outside of a transaction an error would end the process, and what is under way with it.
+pub fn install_signal_handlers() {
     server::on_sigterm(stop);
+    server::on_cancel(cancel);
 }
 
-unsafe extern "C-unwind" fn stop(_signal: i32) {
+unsafe extern "C-unwind" fn stop(signal: i32) {
     // SAFETY: what signal handlers of the server do: set flags of this process, set its latch.
     unsafe {
         (&raw mut pg_sys::ShutdownRequestPending).write_volatile(1);
+        cancel(signal);
+    }
+}
+
+unsafe extern "C-unwind" fn cancel(_signal: i32) {
+    // SAFETY: as above.
+    unsafe {
         if IN_TRANSACTION.load(Ordering::Relaxed) {
             (&raw mut pg_sys::QueryCancelPending).write_volatile(1);
             (&raw mut pg_sys::InterruptPending).write_volatile(1);
@@ -77,9 +86,6 @@ pub fn transaction<R>(
     body: impl FnOnce() -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     let began = server::now();
-    // A cancel that came before there was a statement.
-    // SAFETY: sig_atomic_t of this process, written by its signal handlers, too; one volatile write.
-    unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
     IN_TRANSACTION.store(true, Ordering::Relaxed);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
         begin(role);

@@ -1,0 +1,1 @@
+SELECT _move_in($1, $2::xid)
