@@ -12,20 +12,16 @@ mod cluster;
 mod post;
 mod receiver;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cluster::{eventually, number};
+use cluster::{cpu_ticks, eventually, number};
 use post::Post;
 use receiver::{Reaction, Receiver, Request, status};
 
-/// SendGrid, which does not know a request again, with what it is known by.
-const SENDGRID: [&str; 3] = [
-    "mailroom.sender = sendgrid",
-    "mailroom.credentials_file = 'sendgrid.secret'",
-    "mailroom.from = 'noreply@example.com'",
-];
+const FROM: &str = "mailroom.from = 'noreply@example.com'";
 
 /// How often each subject arrived.
 type Arrivals = Arc<Mutex<HashMap<String, usize>>>;
@@ -65,15 +61,23 @@ fn arrived(arrivals: &Arrivals, subject: &str) -> usize {
     arrivals.lock().unwrap().get(subject).copied().unwrap_or(0)
 }
 
-/// A worker that delivers by SendGrid's API to this receiver.
+/// A worker that delivers by SendGrid, which does not know a request again, to this receiver.
 fn by_sendgrid(receiver: &Receiver, settings: &[&str]) -> Post {
-    let mut all: Vec<&str> = SENDGRID.to_vec();
+    by("sendgrid", receiver, settings)
+}
+
+/// A worker that delivers by the API of this provider, with a key as SendGrid's and Resend's.
+fn by(provider: &str, receiver: &Receiver, settings: &[&str]) -> Post {
+    let file = format!("{provider}.secret");
+    let sender = format!("mailroom.sender = {provider}");
+    let credentials = format!("mailroom.credentials_file = '{file}'");
+    let mut all = vec![sender.as_str(), &credentials, FROM];
     // Long enough for a quick answer on a busy machine.
     all.push("mailroom.http_timeout = '10s'");
     all.extend(settings);
     let endpoint = format!("http://{}", receiver.address);
     let mut post = Post::start_at(&endpoint, &all);
-    post.write_secret("sendgrid.secret", "api_key = SG.0123456789abcdef\n");
+    post.write_secret(&file, "api_key = SG.0123456789abcdef\n");
     post.cluster.reload();
     post.client
         .batch_execute("SELECT mailroom_worker_wake()")
@@ -225,6 +229,89 @@ fn a_provider_that_knows_a_request_again_is_asked_again_all_the_same() {
     appease(&receiver, &arrivals);
     post.hurry_until_ended(2);
     assert_eq!(post.count("state = 'sent'"), 2);
+}
+
+/// Accepts what Resend would, as Resend does.
+fn accept_as_resend(request: &Request) -> Reaction {
+    let body = if request.path.ends_with("/batch") {
+        let mails = request.body.matches("\"subject\"").count();
+        serde_json::json!({"data": vec![serde_json::json!({"id": "1"}); mails]})
+    } else {
+        serde_json::json!({"id": "1"})
+    };
+    Reaction::Answer(200, String::new(), body.to_string())
+}
+
+/// Resend knows a request with several mails again if it has the very same mails in it.
+#[test]
+fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_pause() {
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let keys = Arc::new(Mutex::new(HashSet::new()));
+    let (enough, seen) = (Arc::clone(&is_enough), Arc::clone(&keys));
+    let note = move |request: &Request| {
+        let is_first = request.says("\"first 1\"");
+        if is_first {
+            let key = request.headers["idempotency-key"].clone();
+            seen.lock().unwrap().insert(key);
+        }
+        is_first
+    };
+    let noted = note.clone();
+    // The first mails may have arrived; the large ones keep the only slot busy, until there is enough.
+    let receiver = Receiver::start(move |request| {
+        if note(request) {
+            return status(500);
+        }
+        let until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < until {
+            if enough.load(Ordering::Relaxed) {
+                return Reaction::Answer(429, "retry-after: 6\r\n".to_owned(), String::new());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        accept_as_resend(request)
+    });
+    let mut post = by("resend", &receiver, &["mailroom.http_concurrency = 1"]);
+    let mut send = |subject: &str, count: i64, size: i32, priority: i32| {
+        post.client
+            .execute(
+                "SELECT count(mailroom_send('a@example.com', $1 || i, repeat('x', $3), priority => $4)) \
+                 FROM generate_series(1, $2::bigint) i",
+                &[&subject, &count, &size, &priority],
+            )
+            .unwrap();
+    };
+    // As long as none has gone through, one is sent at a time.
+    send("hello ", 1, 1, 0);
+    eventually("the channel to be open", || {
+        (receiver.count() == 1).then_some(())
+    });
+    send("first ", 50, 1, 0);
+    eventually("the first mails to be refused", || {
+        (receiver.requests() == 2).then_some(())
+    });
+    send("large ", 80, 70_000, 5);
+    send("other ", 30, 1, 0);
+    // They wait for the slot again, behind a large one or two.
+    eventually("the first mails to be handed over again", || {
+        let in_flight: i64 = post.status("in_flight").parse().unwrap();
+        (in_flight > 50).then_some(())
+    });
+    is_enough.store(true, Ordering::Relaxed);
+    post.wait_for_status("channel", "throttled");
+    // What is due and may not be sent does not keep the worker busy.
+    let worker = post.worker();
+    let before = cpu_ticks(worker);
+    std::thread::sleep(Duration::from_secs(3));
+    let spent = cpu_ticks(worker) - before;
+    assert!(spent < 150, "{spent} ticks in 3 s of waiting");
+    receiver.react(move |request| {
+        noted(request);
+        accept_as_resend(request)
+    });
+    post.hurry_until_ended(161);
+    assert_eq!(post.count("state = 'sent'"), 161);
+    assert_eq!(keys.lock().unwrap().len(), 1);
 }
 
 #[test]

@@ -99,6 +99,10 @@ impl Dispatcher {
     fn obey(&self, command: Command) {
         let mut papers = self.desk.papers();
         match command {
+            // Handed over in ignorance of what the provider said last.
+            Command::Send(parcel) if self.desk.shared.is_braked() => {
+                self.desk.shared.report(Report::unsent(parcel));
+            }
             Command::Send(parcel) => papers.queue.push_back(parcel),
             Command::Recall => self.desk.recall(&mut papers),
             Command::Look | Command::Stop => {}
@@ -313,16 +317,18 @@ impl Flight {
             self.desk.papers().slots.answered(now, self.number);
         }
         let shared = &self.desk.shared;
-        shared.report(Report {
+        let report = Report {
             parcel,
             outcome,
             status,
-        });
+        };
         if unwilling {
             // Whether the others are to be sent all the same is for the worker to say, which takes a moment to
             // hear of it.
+            shared.brake(report);
             self.desk.recall(&mut self.desk.papers());
-            shared.ring();
+        } else {
+            shared.report(report);
         }
     }
 }

@@ -128,6 +128,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             reports: Mutex::default(),
             patience: AtomicUsize::new(1),
+            braked: AtomicBool::new(false),
             ring,
             slow: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -175,7 +176,7 @@ impl Engine {
     pub fn reports(&mut self) -> Vec<Report> {
         let mut bytes = [0; 64];
         while matches!(self.bell.read(&mut bytes), Ok(read) if read == bytes.len()) {}
-        std::mem::take(&mut *self.shared.lock())
+        self.shared.take()
     }
 
     /// Has the bell ring once there are so many reports; trouble is told at once.
@@ -268,6 +269,8 @@ pub(super) struct Shared {
     reports: Mutex<Vec<Report>>,
     /// So many reports make the bell ring.
     patience: AtomicUsize,
+    /// Among the reports is one that has to be heard before anything else is sent.
+    braked: AtomicBool,
     ring: UnixStream,
     slow: AtomicUsize,
     failed: AtomicBool,
@@ -277,6 +280,26 @@ impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Report>> {
         // What it guards is whole at any time.
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Report> {
+        let mut reports = self.lock();
+        self.braked.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *reports)
+    }
+
+    /// Reports, and has nothing more sent before the worker has taken the report.
+    pub(super) fn brake(&self, report: Report) {
+        {
+            let mut reports = self.lock();
+            reports.push(report);
+            self.braked.store(true, Ordering::Relaxed);
+        }
+        self.ring();
+    }
+
+    pub(super) fn is_braked(&self) -> bool {
+        self.braked.load(Ordering::Relaxed)
     }
 
     pub(super) fn report(&self, report: Report) {

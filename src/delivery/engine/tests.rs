@@ -34,7 +34,12 @@ impl Provider for Fragile {
 
     fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
         assert_ne!(answer.body, b"poison", "a bug in the reading of an answer");
-        vec![Verdict::Sent { provider_id: None }; messages]
+        let verdict = if answer.body == b"unwelcome" {
+            unwelcome()
+        } else {
+            Verdict::Sent { provider_id: None }
+        };
+        vec![verdict; messages]
     }
 }
 
@@ -166,6 +171,12 @@ fn sent() -> Outcome {
     Outcome::Answered(vec![Verdict::Sent { provider_id: None }])
 }
 
+fn unwelcome() -> Verdict {
+    Verdict::Broken {
+        reason: "unwelcome".to_owned(),
+    }
+}
+
 fn given_up() -> Outcome {
     let reason = "given up before there was an answer".to_owned();
     Outcome::Answered(vec![Verdict::Unknown { reason }])
@@ -225,6 +236,23 @@ fn a_panic_over_an_answer_is_a_request_without_one() {
 }
 
 #[test]
+fn what_is_handed_over_before_a_refusal_was_heard_is_not_sent() {
+    let echo = Arc::new(Echo::default());
+    let mut engine = start(setup(echo.start(), 2, false));
+    engine.send(parcel(vec![letter(1, "unwelcome")]));
+    until(|| engine.shared.lock().len() == 1);
+    // A slot is free, and nobody has taken the report.
+    engine.send(parcel(vec![letter(2, "good")]));
+    until(|| engine.shared.lock().len() == 2);
+    assert_eq!(echo.requests.load(Ordering::Relaxed), 1);
+    let refused = Outcome::Answered(vec![unwelcome()]);
+    let expected = [(vec![1], refused), (vec![2], Outcome::Unsent)];
+    assert_eq!(reports(&mut engine, 2), expected);
+    engine.send(parcel(vec![letter(3, "good")]));
+    assert_eq!(reports(&mut engine, 1), [(vec![3], sent())]);
+}
+
+#[test]
 fn when_the_thread_dies_everything_comes_back_as_what_it_is() {
     let echo = Arc::new(Echo::default());
     let port = echo.start();
@@ -262,6 +290,7 @@ impl Desk {
         let shared = Shared {
             reports: Mutex::default(),
             patience: AtomicUsize::new(1),
+            braked: AtomicBool::new(false),
             ring,
             slow: AtomicUsize::new(0),
             failed: AtomicBool::new(false),

@@ -118,8 +118,14 @@ impl Courier {
         self.channel.note_unsent(now, parcel.turn);
         self.unsent(parcel.letters.len());
         let wall = SystemTime::now();
+        let is_late = |letter: &Letter| letter.expires_at.is_some_and(|end| end <= wall);
+        if parcel.tries > 0 && !parcel.letters.iter().any(is_late) {
+            // It was sent before, and may have arrived.
+            self.together.push((now, parcel));
+            return;
+        }
         for letter in parcel.letters.into_iter().rev() {
-            if letter.expires_at.is_some_and(|end| end <= wall) {
+            if is_late(&letter) {
                 // The next claim ends it, with the reason.
                 self.settlements.released(Claim::of(&letter));
             } else {

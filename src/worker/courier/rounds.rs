@@ -369,16 +369,19 @@ impl Courier {
             for at in [self.look_at, paced].into_iter().flatten() {
                 sooner(at);
             }
-            for (at, _) in &self.together {
-                sooner(*at);
-            }
             match self.channel.permit(now) {
                 Permit::Nothing(until) => sooner(until),
                 Permit::Probe if self.look && !self.is_paced(now) => sooner(now),
-                Permit::Requests(window) if self.look && self.room(window).is_some() => {
-                    sooner(now);
+                Permit::Requests(window) => {
+                    // While the channel takes nothing they wait for it, however long they are due.
+                    for (at, _) in &self.together {
+                        sooner(*at);
+                    }
+                    if self.look && self.room(window).is_some() {
+                        sooner(now);
+                    }
                 }
-                Permit::Requests(_) | Permit::Probe | Permit::Probing => {}
+                Permit::Probe | Permit::Probing => {}
             }
         }
         next
