@@ -47,6 +47,46 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
 }
 
 #[test]
+fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
+    let receiver = Receiver::start(|_| status(401));
+    // As much as is in doubt.
+    let mut post = Post::start(&receiver, &["mailroom.rate_limit = 2"]);
+    post.send(2);
+    post.wait_for_status("channel_reason", "http 401");
+    receiver.react(|_| status(200));
+    post.wait_until_ended(2);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 2);
+}
+
+#[test]
+fn a_pause_gives_back_what_is_in_doubt() {
+    let receiver = Receiver::start(|request| {
+        if request.says("refused") {
+            status(401)
+        } else {
+            Reaction::Hang
+        }
+    });
+    let mut post = Post::start(&receiver, &[]);
+    post.client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', subject, 'Text') FROM unnest('{refused, silent}'::text[]) subject",
+        )
+        .unwrap();
+    eventually("both requests", || (receiver.requests() == 2).then_some(()));
+    // The silent one may yet go through.
+    assert_eq!(post.count("state = 'claimed'"), 2);
+    post.client
+        .batch_execute("SELECT mailroom_pause()")
+        .unwrap();
+    post.wait_for(
+        "subject = 'refused' AND state = 'scheduled' AND attempts = 0",
+        1,
+    );
+    assert_eq!(post.count("subject = 'silent' AND state = 'claimed'"), 1);
+}
+
+#[test]
 fn one_mail_that_is_refused_does_not_stop_the_others() {
     let receiver =
         Receiver::start(|request| status(if request.says("poison") { 401 } else { 200 }));

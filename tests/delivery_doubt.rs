@@ -12,7 +12,7 @@ mod cluster;
 mod post;
 mod receiver;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -242,24 +242,133 @@ fn accept_as_resend(request: &Request) -> Reaction {
     Reaction::Answer(200, String::new(), body.to_string())
 }
 
+fn send_many(post: &mut Post, subject: &str, count: i64, size: i32, priority: i32) {
+    post.client
+        .execute(
+            "SELECT count(mailroom_send('a@example.com', $1 || i, repeat('x', $3), priority => $4)) \
+             FROM generate_series(1, $2::bigint) i",
+            &[&subject, &count, &size, &priority],
+        )
+        .unwrap();
+}
+
+/// Fifty mails in one request, the second that the receiver gets: as long as none has gone through, one is sent at a
+/// time.
+fn send_together(post: &mut Post, receiver: &Receiver) {
+    send_many(post, "hello ", 1, 1, 0);
+    eventually("the channel to be open", || {
+        (receiver.count() == 1).then_some(())
+    });
+    send_many(post, "first ", 50, 1, 0);
+    eventually("the first mails to arrive", || {
+        (receiver.requests() == 2).then_some(())
+    });
+}
+
+/// The keys of requests with the first of the fifty mails, and how many of these there were.
+#[derive(Clone, Default)]
+struct Keys(Arc<Mutex<Vec<String>>>);
+
+impl Keys {
+    /// Takes note of a request; the how-manieth of these it is, if it is one.
+    fn note(&self, request: &Request) -> Option<usize> {
+        let mut keys = self.0.lock().unwrap();
+        if !request.says("\"first 1\"") {
+            return None;
+        }
+        keys.push(request.headers["idempotency-key"].clone());
+        Some(keys.len())
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn are_one(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap()
+            .windows(2)
+            .all(|two| two[0] == two[1])
+    }
+}
+
+#[test]
+fn mails_that_may_have_arrived_together_stay_together_whatever_the_answers_are() {
+    let keys = Keys::default();
+    let seen = keys.clone();
+    let receiver = Receiver::start(move |request| match seen.note(request) {
+        Some(1) => Reaction::Close,
+        Some(2) => Reaction::Answer(429, "retry-after: 1\r\n".to_owned(), String::new()),
+        Some(3) => status(401),
+        Some(4) => status(503),
+        _ => accept_as_resend(request),
+    });
+    let mut post = by("resend", &receiver, &[]);
+    send_together(&mut post, &receiver);
+    post.wait_until_ended(51);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 51);
+    assert_eq!((keys.count(), keys.are_one()), (5, true));
+}
+
+#[test]
+fn mails_that_may_have_arrived_together_are_what_a_paused_channel_is_tried_with_if_there_is_nothing_else()
+ {
+    let keys = Keys::default();
+    let seen = keys.clone();
+    let receiver = Receiver::start(move |request| match seen.note(request) {
+        Some(_) => status(500),
+        None => accept_as_resend(request),
+    });
+    let mut post = by("resend", &receiver, &[]);
+    send_together(&mut post, &receiver);
+    post.write_secret("resend.secret", "api_key =\n");
+    post.cluster.reload();
+    post.wait_for_status("channel", "paused");
+    let seen = keys.clone();
+    receiver.react(move |request| {
+        seen.note(request);
+        accept_as_resend(request)
+    });
+    post.write_secret("resend.secret", "api_key = SG.0123456789abcdef\n");
+    post.cluster.reload();
+    post.wait_until_ended(51);
+    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 51);
+    assert!(keys.are_one());
+}
+
+#[test]
+fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
+    let keys = Keys::default();
+    let seen = keys.clone();
+    let receiver = Receiver::start(move |request| match seen.note(request) {
+        Some(_) => Reaction::Close,
+        None => accept_as_resend(request),
+    });
+    let mut post = by("resend", &receiver, &["mailroom.on_ambiguous = park"]);
+    send_together(&mut post, &receiver);
+    receiver.react(|_| status(200));
+    post.client
+        .batch_execute("ALTER SYSTEM SET mailroom.credentials_file = 'webhook.secret'")
+        .unwrap();
+    post.set("mailroom.sender", "webhook");
+    send_many(&mut post, "other ", 1, 1, 0);
+    post.wait_until_ended(52);
+    let parked =
+        "subject LIKE 'first %' AND state = 'error' AND last_error LIKE 'may have been sent: %'";
+    assert_eq!(post.count(parked), 50);
+    assert_eq!(post.count("state = 'sent'"), 2);
+}
+
 /// Resend knows a request with several mails again if it has the very same mails in it.
 #[test]
 fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_pause() {
     let is_enough = Arc::new(AtomicBool::new(false));
-    let keys = Arc::new(Mutex::new(HashSet::new()));
-    let (enough, seen) = (Arc::clone(&is_enough), Arc::clone(&keys));
-    let note = move |request: &Request| {
-        let is_first = request.says("\"first 1\"");
-        if is_first {
-            let key = request.headers["idempotency-key"].clone();
-            seen.lock().unwrap().insert(key);
-        }
-        is_first
-    };
-    let noted = note.clone();
+    let keys = Keys::default();
+    let (enough, seen) = (Arc::clone(&is_enough), keys.clone());
     // The first mails may have arrived; the large ones keep the only slot busy, until there is enough.
     let receiver = Receiver::start(move |request| {
-        if note(request) {
+        if seen.note(request).is_some() {
             return status(500);
         }
         let until = Instant::now() + Duration::from_millis(500);
@@ -272,26 +381,9 @@ fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_
         accept_as_resend(request)
     });
     let mut post = by("resend", &receiver, &["mailroom.http_concurrency = 1"]);
-    let mut send = |subject: &str, count: i64, size: i32, priority: i32| {
-        post.client
-            .execute(
-                "SELECT count(mailroom_send('a@example.com', $1 || i, repeat('x', $3), priority => $4)) \
-                 FROM generate_series(1, $2::bigint) i",
-                &[&subject, &count, &size, &priority],
-            )
-            .unwrap();
-    };
-    // As long as none has gone through, one is sent at a time.
-    send("hello ", 1, 1, 0);
-    eventually("the channel to be open", || {
-        (receiver.count() == 1).then_some(())
-    });
-    send("first ", 50, 1, 0);
-    eventually("the first mails to be refused", || {
-        (receiver.requests() == 2).then_some(())
-    });
-    send("large ", 80, 70_000, 5);
-    send("other ", 30, 1, 0);
+    send_together(&mut post, &receiver);
+    send_many(&mut post, "large ", 80, 70_000, 5);
+    send_many(&mut post, "other ", 30, 1, 0);
     // They wait for the slot again, behind a large one or two.
     eventually("the first mails to be handed over again", || {
         let in_flight: i64 = post.status("in_flight").parse().unwrap();
@@ -305,13 +397,14 @@ fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_
     std::thread::sleep(Duration::from_secs(3));
     let spent = cpu_ticks(worker) - before;
     assert!(spent < 150, "{spent} ticks in 3 s of waiting");
+    let seen = keys.clone();
     receiver.react(move |request| {
-        noted(request);
+        seen.note(request);
         accept_as_resend(request)
     });
     post.hurry_until_ended(161);
     assert_eq!(post.count("state = 'sent'"), 161);
-    assert_eq!(keys.lock().unwrap().len(), 1);
+    assert!(keys.are_one());
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn parcel(number: i64) -> Parcel {
             size: 100,
         }],
         turn: 1,
-        tries: 0,
+        repeat: None,
     }
 }
 

@@ -149,13 +149,14 @@ impl Channel {
         }
     }
 
-    /// Changes how many requests there may be at a time, and has a paused channel try at once: what was wrong
-    /// may have been mended. Refusals of what was handed over before tell nothing any more; those that wait for
-    /// [`Self::decide`] are to be given back.
+    /// Changes how many requests there may be at a time, and has a channel that is paused or throttled try at once:
+    /// what was wrong may have been mended. Refusals of what was handed over before tell nothing any more; those that
+    /// wait for [`Self::decide`] are to be given back.
     pub fn reset(&mut self, now: Time, full: usize) {
         self.full = full;
         self.window = full;
         if !self.is_paused() {
+            self.state = State::Open;
             self.turn = self.latest.saturating_add(1);
             self.refused.clear();
         }
@@ -168,6 +169,11 @@ impl Channel {
             *probe_at = now;
             self.pauses = 0;
         }
+    }
+
+    /// Whether a probe is under way.
+    pub fn is_probing(&self) -> bool {
+        matches!(self.state, State::Paused { probing: true, .. })
     }
 
     /// Whether nothing is sent but probes.
@@ -242,6 +248,8 @@ impl Channel {
             Sign::Works => self.works(now, id, witness, turn),
             Sign::Fails(reason) => self.fails(now, witness, turn, &reason, Disposal::Settle),
             Sign::Unreached(reason) => self.fails(now, witness, turn, &reason, Disposal::Release),
+            // Of the provider of before, say, or of a rate that is another one by now.
+            Sign::Throttles(..) if !self.is_paused() && turn < self.turn => Disposal::Release,
             Sign::Throttles(reason, after) => self.throttles(now, id, turn, reason, after),
             Sign::Refuses(reason) => self.refuses(now, id, witness, turn, reason),
             Sign::Denied(reason) => {
@@ -313,14 +321,15 @@ impl Channel {
         reason: String,
         after: Option<Duration>,
     ) -> Disposal {
-        if self.accuse(id, PATIENCE) {
-            return Disposal::Charge;
-        }
+        let charged = self.accuse(id, PATIENCE);
         if self.is_paused() {
             if turn >= self.turn {
                 self.pause(now, &reason);
             }
             return Disposal::Release;
+        }
+        if charged {
+            return Disposal::Charge;
         }
         let fresh = matches!(self.state, State::Open);
         if fresh {

@@ -89,7 +89,7 @@ impl Dispatcher {
         };
         let slow = papers.slots.slow();
         self.desk.shared.set_slow(slow);
-        if slow > before && papers.queue.is_empty() {
+        if slow.requests > before.requests && papers.queue.is_empty() {
             // The worker may hand over more.
             self.desk.shared.ring();
         }
@@ -176,7 +176,7 @@ impl Desk {
         let parcel = papers.queue.pop_front()?;
         let number = papers.next;
         papers.next += 1;
-        papers.slots.start(self.now(), number);
+        papers.slots.start(self.now(), number, parcel.letters.len());
         Some(Flight {
             parcel: Some(parcel),
             client: Arc::clone(&papers.client),
@@ -212,12 +212,17 @@ impl Desk {
         let is_late = |letter: &Letter| letter.expires_at.is_some_and(|end| end <= now);
         let has_late = |parcel: &mut Parcel| parcel.letters.iter().any(is_late);
         if let Some(mut parcel) = place.take_if(has_late) {
+            if parcel.repeat.is_some() {
+                // The others may be known to the provider by its company.
+                return self.shared.report(Report::unsent(parcel));
+            }
             let (late, timely) = std::mem::take(&mut parcel.letters)
                 .into_iter()
                 .partition(is_late);
             self.shared.report(Report::unsent(Parcel {
                 letters: late,
-                ..parcel
+                turn: parcel.turn,
+                repeat: None,
             }));
             parcel.letters = timely;
             *place = (!parcel.letters.is_empty()).then_some(parcel);
@@ -239,7 +244,7 @@ impl Desk {
             papers.queue.push_front(Parcel {
                 letters: vec![letter],
                 turn,
-                tries: 0,
+                repeat: None,
             });
         }
     }

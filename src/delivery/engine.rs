@@ -15,7 +15,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -23,6 +23,7 @@ use super::dispatch::Dispatcher;
 use super::http::Conduct;
 use super::message::Message;
 use super::providers::{Provider, Verdict};
+use super::slots::Slow;
 
 /// A claimed mail and what the engine has to know besides what it says.
 #[derive(Debug)]
@@ -42,8 +43,19 @@ pub struct Parcel {
     pub letters: Vec<Letter>,
     /// When it was handed over, as the worker counts.
     pub turn: u64,
-    /// How often these very letters were sent together.
+    /// These very letters were sent together before.
+    pub repeat: Option<Repeat>,
+}
+
+/// What the worker knows of letters that were sent together before.
+#[derive(Debug)]
+pub struct Repeat {
+    /// How often that has failed again.
     pub tries: u32,
+    /// They stay together until then, in the worker's time.
+    pub until: Duration,
+    /// Why the provider may have taken them, if it may.
+    pub doubt: Option<String>,
 }
 
 /// What became of a parcel.
@@ -130,7 +142,8 @@ impl Engine {
             patience: AtomicUsize::new(1),
             braked: AtomicBool::new(false),
             ring,
-            slow: AtomicUsize::new(0),
+            slow_requests: AtomicUsize::new(0),
+            slow_letters: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
         });
         let (commands, mut receiver) = unbounded_channel();
@@ -184,9 +197,12 @@ impl Engine {
         self.shared.ring_at(reports.max(1));
     }
 
-    /// Letters in requests that have waited for long, which hold nobody up.
-    pub fn slow(&self) -> usize {
-        self.shared.slow.load(Ordering::Relaxed)
+    /// Requests that have waited for long, which hold nobody up, and the letters in them.
+    pub fn slow(&self) -> Slow {
+        Slow {
+            requests: self.shared.slow_requests.load(Ordering::Relaxed),
+            letters: self.shared.slow_letters.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether the thread has come to a violent end.
@@ -272,7 +288,8 @@ pub(super) struct Shared {
     /// Among the reports is one that has to be heard before anything else is sent.
     braked: AtomicBool,
     ring: UnixStream,
-    slow: AtomicUsize,
+    slow_requests: AtomicUsize,
+    slow_letters: AtomicUsize,
     failed: AtomicBool,
 }
 
@@ -322,8 +339,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn set_slow(&self, letters: usize) {
-        self.slow.store(letters, Ordering::Relaxed);
+    pub(super) fn set_slow(&self, slow: Slow) {
+        self.slow_requests.store(slow.requests, Ordering::Relaxed);
+        self.slow_letters.store(slow.letters, Ordering::Relaxed);
     }
 
     pub(super) fn ring(&self) {

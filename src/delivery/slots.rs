@@ -41,12 +41,20 @@ fn credit(limit: usize) -> u32 {
     PRICE * u32::try_from(CREDIT.min(limit / 4)).unwrap_or(0)
 }
 
+/// What is in the slow lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slow {
+    pub requests: usize,
+    /// In these requests.
+    pub letters: usize,
+}
+
 /// The slots, and who is in them.
 pub struct Slots {
     limit: usize,
     slow_limit: usize,
     fast: usize,
-    slow: usize,
+    slow: Slow,
     flying: HashMap<u64, Flying>,
     /// Those that were in the fast lane, oldest first; some have been answered since.
     ages: VecDeque<u64>,
@@ -59,6 +67,7 @@ pub struct Slots {
 /// A request under way.
 struct Flying {
     since: Time,
+    letters: usize,
     is_slow: bool,
 }
 
@@ -69,7 +78,7 @@ impl Slots {
             limit,
             slow_limit,
             fast: 0,
-            slow: 0,
+            slow: Slow::default(),
             flying: HashMap::new(),
             ages: VecDeque::new(),
             usual: PATIENCE / UNUSUAL,
@@ -92,19 +101,20 @@ impl Slots {
     /// All requests under way.
     #[cfg(test)]
     fn in_use(&self) -> usize {
-        self.fast + self.slow
+        self.fast + self.slow.requests
     }
 
-    /// Those of them in the slow lane.
-    pub fn slow(&self) -> usize {
+    /// What is in the slow lane.
+    pub fn slow(&self) -> Slow {
         self.slow
     }
 
-    /// A request starts; each has a number of its own.
-    pub fn start(&mut self, now: Time, request: u64) {
+    /// A request with so many letters starts; each has a number of its own.
+    pub fn start(&mut self, now: Time, request: u64, letters: usize) {
         self.fast += 1;
         let flying = Flying {
             since: now,
+            letters,
             is_slow: false,
         };
         self.flying.insert(request, flying);
@@ -121,7 +131,10 @@ impl Slots {
     /// It has ended.
     pub fn finish(&mut self, request: u64) {
         match self.flying.remove(&request) {
-            Some(flying) if flying.is_slow => self.slow -= 1,
+            Some(flying) if flying.is_slow => {
+                self.slow.requests -= 1;
+                self.slow.letters -= flying.letters;
+            }
             Some(_) => self.fast -= 1,
             None => {}
         }
@@ -166,7 +179,7 @@ impl Slots {
                     let soon = now.saturating_add(LEAST);
                     return Some(if is_full { due.min(soon) } else { due });
                 }
-                if self.slow >= self.slow_limit {
+                if self.slow.requests >= self.slow_limit {
                     return Some(now.saturating_add(CROWDED));
                 }
                 if now.saturating_sub(flying.since) < PATIENCE {
@@ -174,7 +187,8 @@ impl Slots {
                 }
                 flying.is_slow = true;
                 self.fast -= 1;
-                self.slow += 1;
+                self.slow.requests += 1;
+                self.slow.letters += flying.letters;
             }
             self.ages.pop_front();
         }
@@ -204,7 +218,7 @@ mod tests {
     fn used_to_quick(limit: usize, slow_limit: usize) -> Slots {
         let mut slots = Slots::new(limit, slow_limit);
         for request in 1_000_000..1_001_000 {
-            slots.start(Duration::ZERO, request);
+            slots.start(Duration::ZERO, request, 1);
             answer(&mut slots, millis(1), request);
         }
         slots
@@ -213,60 +227,64 @@ mod tests {
     #[test]
     fn what_hangs_gives_its_slot_to_the_next() {
         let mut slots = Slots::new(2, 10);
-        slots.start(seconds(0), 1);
+        slots.start(seconds(0), 1, 1);
         assert_eq!(slots.age(seconds(0)), Some(seconds(1)));
-        slots.start(seconds(0), 2);
+        slots.start(seconds(0), 2, 1);
         assert!(!slots.has_room());
         assert_eq!(slots.age(seconds(0)), Some(LEAST));
         assert_eq!(slots.age(seconds(1)), None);
         assert!(slots.has_room());
-        assert_eq!((slots.in_use(), slots.slow()), (2, 2));
+        assert_eq!((slots.in_use(), slots.slow().requests), (2, 2));
         slots.finish(1);
-        assert_eq!((slots.in_use(), slots.slow()), (1, 1));
+        assert_eq!((slots.in_use(), slots.slow().requests), (1, 1));
     }
 
     #[test]
     fn among_quick_ones_it_does_so_soon_if_another_waits_for_it() {
         let mut slots = used_to_quick(4, 10);
         for request in 1..4 {
-            slots.start(seconds(1), request);
+            slots.start(seconds(1), request, 1);
         }
         assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2)));
-        slots.start(seconds(1) + LEAST, 4);
+        slots.start(seconds(1) + LEAST, 4, 1);
         assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(2)));
-        assert_eq!((slots.in_use(), slots.slow()), (4, 1), "one has left");
-        slots.start(seconds(1) + LEAST, 5);
+        assert_eq!(
+            (slots.in_use(), slots.slow().requests),
+            (4, 1),
+            "one has left"
+        );
+        slots.start(seconds(1) + LEAST, 5, 1);
         assert_eq!(slots.age(seconds(1) + LEAST), Some(seconds(1) + 2 * LEAST));
-        assert_eq!(slots.slow(), 1, "no answer has paid for the next");
+        assert_eq!(slots.slow().requests, 1, "no answer has paid for the next");
         slots.finish(5);
         for request in 6..6 + u64::from(PRICE) {
-            slots.start(seconds(1) + LEAST, request);
+            slots.start(seconds(1) + LEAST, request, 1);
             answer(&mut slots, seconds(1) + LEAST, request);
         }
-        slots.start(seconds(1) + LEAST, 5);
+        slots.start(seconds(1) + LEAST, 5, 1);
         slots.age(seconds(1) + LEAST);
-        assert_eq!(slots.slow(), 2, "now they have");
+        assert_eq!(slots.slow().requests, 2, "now they have");
     }
 
     #[test]
     fn where_there_are_few_slots_nobody_leaves_early() {
         let mut slots = used_to_quick(3, 10);
         for request in 1..4 {
-            slots.start(seconds(1), request);
+            slots.start(seconds(1), request, 1);
         }
         assert_eq!(
             slots.age(seconds(1) + 2 * LEAST),
             Some(seconds(1) + 3 * LEAST)
         );
-        assert_eq!(slots.slow(), 0);
+        assert_eq!(slots.slow().requests, 0);
         // Nor after the limit was lowered below what is under way.
         let mut slots = used_to_quick(8, 10);
         for request in 1..9 {
-            slots.start(seconds(1), request);
+            slots.start(seconds(1), request, 1);
         }
         slots.resize(4, 10);
         slots.age(seconds(1) + 2 * LEAST);
-        assert_eq!(slots.slow(), 0);
+        assert_eq!(slots.slow().requests, 0);
     }
 
     #[test]
@@ -285,12 +303,12 @@ mod tests {
             slots.age(now);
             while slots.has_room() {
                 let request = tick * 10_000 + slots.in_use() as u64;
-                slots.start(now, request);
+                slots.start(now, request, 1);
                 under_way.push_back((now + millis(700), request));
             }
             most = most.max(slots.in_use());
             if tick > 10_000 {
-                assert_eq!(slots.slow(), 0, "this is usual now");
+                assert_eq!(slots.slow().requests, 0, "this is usual now");
             }
         }
         assert!(most > 64, "at first it looks as if some hang");
@@ -300,11 +318,11 @@ mod tests {
     #[test]
     fn a_full_slow_lane_takes_no_more() {
         let mut slots = Slots::new(2, 1);
-        slots.start(seconds(0), 1);
-        slots.start(seconds(0), 2);
+        slots.start(seconds(0), 1, 1);
+        slots.start(seconds(0), 2, 1);
         slots.age(seconds(5));
-        assert_eq!(slots.slow(), 1);
-        slots.start(seconds(5), 3);
+        assert_eq!(slots.slow().requests, 1);
+        slots.start(seconds(5), 3, 1);
         assert!(!slots.has_room());
         assert_eq!(slots.age(seconds(6)), Some(seconds(6) + CROWDED));
         slots.finish(1);
@@ -317,9 +335,25 @@ mod tests {
     }
 
     #[test]
+    fn the_letters_in_the_slow_lane_are_counted() {
+        let mut slots = Slots::new(4, 4);
+        for (request, letters) in [(1, 500), (2, 20), (3, 1)] {
+            slots.start(seconds(request - 1), request, letters);
+        }
+        slots.age(seconds(2));
+        let slow = |requests, letters| Slow { requests, letters };
+        assert_eq!(slots.slow(), slow(2, 520));
+        slots.finish(1);
+        assert_eq!(slots.slow(), slow(1, 20));
+        slots.finish(3);
+        slots.finish(2);
+        assert_eq!(slots.slow(), slow(0, 0));
+    }
+
+    #[test]
     fn an_answer_that_comes_twice_changes_nothing() {
         let mut slots = Slots::new(1, 1);
-        slots.start(seconds(0), 1);
+        slots.start(seconds(0), 1, 1);
         slots.finish(1);
         slots.finish(1);
         slots.finish(7);
@@ -337,7 +371,7 @@ mod tests {
                 now += Duration::from_millis(200);
                 match step {
                     0 if slots.has_room() => {
-                        slots.start(now, next);
+                        slots.start(now, next, 1);
                         flying.insert(next);
                         next += 1;
                     }
@@ -353,7 +387,7 @@ mod tests {
                 }
                 prop_assert!(early <= credit(5) / PRICE + answers / PRICE);
                 prop_assert_eq!(slots.in_use(), flying.len());
-                prop_assert!(slots.slow() <= 3);
+                prop_assert!(slots.slow().requests <= 3);
                 prop_assert!(slots.in_use() <= 8);
                 prop_assert!(slots.ages.len() <= flying.len() + 200);
             }

@@ -10,6 +10,7 @@ mod leases;
 mod pace;
 mod rounds;
 mod singly;
+mod together;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -38,6 +39,9 @@ type Time = Duration;
 /// How long what is under way has after a stop.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Sender, endpoint, and the address that mail is from.
+type Address = (Sender, Option<String>, Option<String>);
+
 /// A mail between its claim and its settle.
 struct Held {
     attempts: i32,
@@ -59,19 +63,22 @@ pub struct Courier {
     claimant: String,
     sender: Sender,
     provider: Option<Arc<dyn Provider>>,
+    /// Whom it is sent to, and what is handed over from the turn after this one.
+    address: Address,
+    moved_at: u64,
     engine: Option<Engine>,
     channel: Channel,
     sharing: Sharing,
     concurrency: usize,
     tempo: Tempo,
     bag: VecDeque<Letter>,
-    /// Batches that are sent again as they were, and when.
+    /// What may have arrived and is sent again as it was, and what goes alone because of its company; and when.
     together: Vec<(Time, Parcel)>,
     held: HashMap<i64, Held>,
     held_bytes: usize,
-    /// Letters and parcels that the engine has.
+    /// Letters that the engine has, and parcels, by their turns and letters.
     away: usize,
-    away_parcels: usize,
+    away_parcels: HashMap<u64, usize>,
     settlements: Settlements,
     /// How mails ended whose claim was lost before that could be told.
     answers: HashMap<i64, Settlements>,
@@ -112,6 +119,8 @@ impl Courier {
             claimant,
             sender,
             provider: None,
+            address: (sender, None, None),
+            moved_at: 0,
             engine: None,
             channel: Channel::new(concurrency),
             sharing: Sharing::default(),
@@ -122,7 +131,7 @@ impl Courier {
             held: HashMap::new(),
             held_bytes: 0,
             away: 0,
-            away_parcels: 0,
+            away_parcels: HashMap::new(),
             settlements: Settlements::default(),
             answers: HashMap::new(),
             settle_at: None,
@@ -184,6 +193,7 @@ impl Courier {
         let problem = match route::plan() {
             Ok(route) => {
                 self.concurrency = route.concurrency;
+                self.move_to((self.sender, sending::endpoint(), sending::from()));
                 self.provider = Some(route.provider);
                 match &self.engine {
                     Some(engine) => {
@@ -209,6 +219,17 @@ impl Courier {
         };
         self.channel.pause(now, &problem);
         false
+    }
+
+    /// Whoever it goes to from now on knows nothing of what was sent before.
+    fn move_to(&mut self, address: Address) {
+        if self.address == address {
+            return;
+        }
+        self.address = address;
+        self.moved_at = self.turn;
+        self.recall();
+        self.part_if(|parcel| parcel.repeat.is_some());
     }
 
     /// Starts anew after the engine came to a violent end.
@@ -247,10 +268,11 @@ impl Courier {
                 claim,
                 "given up before there was an answer".to_owned(),
                 None,
+                false,
             );
         }
         self.away = 0;
-        self.away_parcels = 0;
+        self.away_parcels.clear();
     }
 
     /// Gives back what was not sent, waits a little for what was, and settles it. With no `grace` left it is
@@ -276,13 +298,8 @@ impl Courier {
             server::wait_for(left, self.bell());
         }
         self.give_up(now());
+        self.part_if(|_| true);
         self.empty_bag();
-        for (_, parcel) in std::mem::take(&mut self.together) {
-            for letter in &parcel.letters {
-                let reason = "no answer before the worker stopped".to_owned();
-                self.unknown(Claim::of(letter), reason, None);
-            }
-        }
         for doubt in std::mem::take(&mut self.doubts) {
             self.settlements.released(doubt.claim);
         }

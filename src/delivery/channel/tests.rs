@@ -299,6 +299,44 @@ fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
 }
 
 #[test]
+fn a_probe_that_is_throttled_is_followed_by_another() {
+    let mut channel = Channel::new(64);
+    let throttles = || Sign::Throttles("http 429".to_owned(), None);
+    let mut now = seconds(0);
+    // One that is throttled whenever others go through.
+    for turn in 1..=5 {
+        channel.judge(now, 1, turn, throttles());
+        now += seconds(60);
+        channel.permit(now);
+        channel.judge(now, 1000 + turn as i64, turn, Sign::Works);
+    }
+    channel.pause(now, "http 500");
+    now += seconds(1);
+    channel.note_probe(6);
+    assert_eq!(channel.judge(now, 1, 6, throttles()), Disposal::Release);
+    assert_eq!(channel.permit(now), Permit::Nothing(now + seconds(2)));
+}
+
+#[test]
+fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
+    let mut channel = Channel::new(64);
+    let throttles = || Sign::Throttles("http 429".to_owned(), Some(seconds(3000)));
+    channel.note_turn(1);
+    channel.note_turn(2);
+    channel.judge(seconds(0), 1, 1, throttles());
+    channel.reset(seconds(1), 64);
+    assert_eq!(channel.permit(seconds(1)), Permit::Requests(64));
+    assert_eq!(
+        channel.judge(seconds(1), 2, 2, throttles()),
+        Disposal::Release
+    );
+    assert_eq!(channel.permit(seconds(1)), Permit::Requests(64));
+    channel.note_turn(3);
+    channel.judge(seconds(1), 3, 3, throttles());
+    assert_eq!(channel.permit(seconds(1)), Permit::Nothing(seconds(3001)));
+}
+
+#[test]
 fn a_provider_that_says_never_is_asked_again_within_the_hour() {
     let mut channel = Channel::new(64);
     let sign = Sign::Throttles("http 429".to_owned(), Some(Duration::MAX));

@@ -81,7 +81,7 @@ fn parcel(letters: Vec<Letter>) -> Parcel {
     Parcel {
         letters,
         turn: 1,
-        tries: 0,
+        repeat: None,
     }
 }
 
@@ -292,7 +292,8 @@ impl Desk {
             patience: AtomicUsize::new(1),
             braked: AtomicBool::new(false),
             ring,
-            slow: AtomicUsize::new(0),
+            slow_requests: AtomicUsize::new(0),
+            slow_letters: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
         };
         Self { shared, bell }
@@ -302,7 +303,7 @@ impl Desk {
         let parcel = Parcel {
             letters: Vec::new(),
             turn: 1,
-            tries: 0,
+            repeat: None,
         };
         self.shared.report(Report {
             parcel,

@@ -1,36 +1,34 @@
 //! What became of what was handed over: each mail is settled, given back, kept in doubt, or sent again.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use pgrx::prelude::*;
 
 use super::{Courier, Doubt, Time};
-use crate::delivery::channel::{Disposal, Sign};
+use crate::delivery::channel::{Disposal, Permit, Sign};
 use crate::delivery::engine::{Letter, Outcome, Parcel, Report};
 use crate::delivery::providers::Verdict;
 use crate::delivery::settlements::{Claim, Fault};
 use crate::delivery::sharing::Fate;
 use crate::settings::sending::{self, OnAmbiguous};
 
-/// How often a batch is sent again as it was before its mails go each their own way.
-const TRIES: u32 = 5;
-/// The pause before the first of these.
-const FIRST_AGAIN: Duration = Duration::from_secs(1);
-
 /// The request that a mail was in, as evidence.
 #[derive(Clone, Copy)]
-struct Sent {
+pub(super) struct Sent {
     /// When it was handed over.
     turn: u64,
     /// The first mail in it stands for all.
     witness: i64,
+    /// It is the only one.
+    alone: bool,
 }
 
 impl Sent {
-    fn of(parcel: &Parcel) -> Self {
+    pub(super) fn of(parcel: &Parcel) -> Self {
         Self {
             turn: parcel.turn,
             witness: parcel.letters.first().map_or(0, |first| first.message.id),
+            alone: parcel.letters.len() == 1,
         }
     }
 }
@@ -45,8 +43,7 @@ impl Courier {
         let letters = reports.iter().map(|r| r.parcel.letters.len()).sum();
         self.tempo.note(now, letters);
         for report in reports {
-            self.away = self.away.saturating_sub(report.parcel.letters.len());
-            self.away_parcels = self.away_parcels.saturating_sub(1);
+            self.note_back(&report.parcel);
             for letter in &report.parcel.letters {
                 if let Some(held) = self.held.get_mut(&letter.message.id) {
                     held.away = false;
@@ -59,14 +56,32 @@ impl Courier {
         }
     }
 
+    /// These are not with the engine any more; it may have sent the mails of a parcel by several requests.
+    fn note_back(&mut self, parcel: &Parcel) {
+        let letters = parcel.letters.len();
+        if let Some(away) = self.away_parcels.get_mut(&parcel.turn) {
+            *away = away.saturating_sub(letters);
+            if *away == 0 {
+                self.away_parcels.remove(&parcel.turn);
+            }
+        }
+        self.away = self.away.saturating_sub(letters);
+    }
+
     fn take(&mut self, now: Time, report: Report) {
+        if report.outcome == Outcome::Unsent {
+            return self.take_unsent(now, report.parcel);
+        }
+        let Some(report) = self.keep_together(now, report) else {
+            return;
+        };
         let Report {
             parcel,
             outcome,
             status,
         } = report;
         match outcome {
-            Outcome::Unsent => self.take_unsent(now, parcel),
+            Outcome::Unsent => {}
             Outcome::Refused(reason) => {
                 let sent = Sent::of(&parcel);
                 for letter in &parcel.letters {
@@ -90,20 +105,15 @@ impl Courier {
                 }
             }
             Outcome::Answered(verdicts) => {
-                if self.is_to_be_repeated(&parcel, &verdicts) {
-                    self.repeat(now, parcel, &verdicts);
-                    return;
-                }
                 let sent = Sent::of(&parcel);
                 if self.is_refused_as_a_whole(&parcel, &verdicts, status) {
                     self.refused_as_a_whole(now, parcel, &verdicts);
                     return;
                 }
                 self.note_sharing(now, &parcel, &verdicts);
-                let alone = parcel.letters.len() == 1;
                 for (letter, verdict) in parcel.letters.into_iter().zip(verdicts) {
                     match verdict {
-                        Verdict::Apart { .. } if !alone => {
+                        Verdict::Apart { .. } if !sent.alone => {
                             self.judge(now, letter.message.id, sent, Sign::Works);
                             self.set_apart(now, letter, sent.turn);
                         }
@@ -117,15 +127,12 @@ impl Courier {
     fn take_unsent(&mut self, now: Time, parcel: Parcel) {
         self.channel.note_unsent(now, parcel.turn);
         self.unsent(parcel.letters.len());
-        let wall = SystemTime::now();
-        let is_late = |letter: &Letter| letter.expires_at.is_some_and(|end| end <= wall);
-        if parcel.tries > 0 && !parcel.letters.iter().any(is_late) {
-            // It was sent before, and may have arrived.
-            self.together.push((now, parcel));
-            return;
+        if parcel.repeat.is_some() {
+            return self.take_repeat_back(now, parcel);
         }
+        let wall = SystemTime::now();
         for letter in parcel.letters.into_iter().rev() {
-            if is_late(&letter) {
+            if letter.expires_at.is_some_and(|end| end <= wall) {
                 // The next claim ends it, with the reason.
                 self.settlements.released(Claim::of(&letter));
             } else {
@@ -134,47 +141,7 @@ impl Courier {
         }
     }
 
-    /// A provider that knows a request again knows it by its members: they stay together.
-    fn is_to_be_repeated(&self, parcel: &Parcel, verdicts: &[Verdict]) -> bool {
-        let wall = SystemTime::now();
-        parcel.letters.len() > 1
-            && parcel.tries < TRIES
-            && self.provider.as_ref().is_some_and(|p| p.is_idempotent())
-            && !self.channel.is_paused()
-            && verdicts
-                .iter()
-                .all(|verdict| matches!(verdict, Verdict::Unknown { .. } | Verdict::Retry { .. }))
-            && !parcel
-                .letters
-                .iter()
-                .any(|letter| letter.expires_at.is_some_and(|end| end <= wall))
-    }
-
-    fn repeat(&mut self, now: Time, mut parcel: Parcel, verdicts: &[Verdict]) {
-        let mut floor = Duration::ZERO;
-        let sent = Sent::of(&parcel);
-        for (letter, verdict) in parcel.letters.iter().zip(verdicts) {
-            let sign = match verdict {
-                Verdict::Retry { reason, after } => {
-                    floor = floor.max(after.unwrap_or_default());
-                    Sign::Fails(reason.clone())
-                }
-                Verdict::Unknown { reason } => {
-                    self.unknown += 1;
-                    Sign::Fails(reason.clone())
-                }
-                _ => continue,
-            };
-            self.judge(now, letter.message.id, sent, sign);
-        }
-        let pause = FIRST_AGAIN
-            .saturating_mul(1 << parcel.tries.min(8))
-            .max(floor);
-        parcel.tries += 1;
-        self.together.push((now.saturating_add(pause), parcel));
-    }
-
-    fn judge(&mut self, now: Time, id: i64, sent: Sent, sign: Sign) -> Disposal {
+    pub(super) fn judge(&mut self, now: Time, id: i64, sent: Sent, sign: Sign) -> Disposal {
         self.channel
             .judge_shared(now, id, sent.witness, sent.turn, sign)
     }
@@ -240,7 +207,7 @@ impl Courier {
         let parcel = Parcel {
             letters: vec![letter],
             turn,
-            tries: 0,
+            repeat: None,
         };
         self.together.push((now, parcel));
     }
@@ -253,22 +220,17 @@ impl Courier {
         verdict: Verdict,
         status: Option<u16>,
     ) {
-        let sign = match &verdict {
-            Verdict::Sent { .. } | Verdict::Permanent { .. } | Verdict::Apart { .. } => Sign::Works,
-            Verdict::Retry { reason, .. } | Verdict::Unknown { reason } => {
-                Sign::Fails(reason.clone())
-            }
-            Verdict::Throttled { reason, after } => Sign::Throttles(reason.clone(), *after),
-            Verdict::Broken { reason } => Sign::Refuses(reason.clone()),
-        };
-        let disposal = self.judge(now, claim.id, sent, sign);
+        let disposal = self.judge(now, claim.id, sent, sign(&verdict));
         if disposal == Disposal::Release {
             self.settlements.released(claim);
             return;
         }
         match verdict {
             Verdict::Sent { provider_id } => self.settlements.sent(claim, provider_id),
-            Verdict::Unknown { reason } => self.unknown(claim, reason, status),
+            Verdict::Unknown { reason } => {
+                let is_known_again = sent.alone && self.is_known_again(sent.turn);
+                self.unknown(claim, reason, status, is_known_again);
+            }
             Verdict::Permanent { reason } | Verdict::Apart { reason } => {
                 let fault = Fault {
                     permanent: true,
@@ -299,11 +261,16 @@ impl Courier {
         }
     }
 
-    /// It may have been sent, or not.
-    pub(super) fn unknown(&mut self, claim: Claim, reason: String, status: Option<u16>) {
+    /// It may have been sent, or not. `is_known_again`: to send it again is no risk.
+    pub(super) fn unknown(
+        &mut self,
+        claim: Claim,
+        reason: String,
+        status: Option<u16>,
+        is_known_again: bool,
+    ) {
         self.unknown += 1;
-        let idempotent = self.provider.as_ref().is_some_and(|p| p.is_idempotent());
-        let park = !idempotent && sending::on_ambiguous() == OnAmbiguous::Park;
+        let park = !is_known_again && sending::on_ambiguous() == OnAmbiguous::Park;
         let fault = Fault {
             permanent: park,
             status,
@@ -317,7 +284,12 @@ impl Courier {
         if self.doubts.is_empty() {
             return;
         }
-        let alone = self.away == 0 && self.bag.is_empty() && self.together.is_empty() && !self.look;
+        let may_claim = self.look
+            && match self.channel.permit(now) {
+                Permit::Requests(window) => self.room(window).is_some(),
+                Permit::Probe | Permit::Nothing(_) | Permit::Probing => true,
+            };
+        let alone = self.away == 0 && self.bag.is_empty() && self.together.is_empty() && !may_claim;
         let Some(disposal) = self.channel.decide(now, alone) else {
             return;
         };
@@ -335,6 +307,16 @@ impl Courier {
         for Doubt { claim, .. } in std::mem::take(&mut self.doubts) {
             self.settlements.released(claim);
         }
+    }
+}
+
+/// What it tells of the channel.
+pub(super) fn sign(verdict: &Verdict) -> Sign {
+    match verdict {
+        Verdict::Sent { .. } | Verdict::Permanent { .. } | Verdict::Apart { .. } => Sign::Works,
+        Verdict::Retry { reason, .. } | Verdict::Unknown { reason } => Sign::Fails(reason.clone()),
+        Verdict::Throttled { reason, after } => Sign::Throttles(reason.clone(), *after),
+        Verdict::Broken { reason } => Sign::Refuses(reason.clone()),
     }
 }
 

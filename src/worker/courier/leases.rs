@@ -137,6 +137,12 @@ impl Courier {
         for letter in Vec::from(gone) {
             self.drop_held(letter.message.id);
         }
+        self.part_if(|parcel| {
+            parcel
+                .letters
+                .iter()
+                .any(|letter| lost.contains(&letter.message.id))
+        });
         self.look();
     }
 

@@ -70,7 +70,7 @@ impl Courier {
     /// How many requests the engine may have: with a rate none waits there, for many would go at once when slots
     /// come free.
     pub(super) fn paced_requests(&self, most: usize, window: usize) -> usize {
-        bucket::rate().map_or(most, |_| window + self.slow())
+        bucket::rate().map_or(most, |_| window + self.slow().requests)
     }
 
     /// Whether mail waits for the rate.
@@ -129,7 +129,7 @@ impl Courier {
     /// These did not go after all.
     pub(super) fn unsent(&self, letters: usize) {
         if let Some(rate) = bucket::rate() {
-            bucket::give_back(rate, count(letters));
+            bucket::give_back(rate, count(letters).min(rate.burst()));
         }
     }
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use super::leases::extension_interval;
 use super::{Courier, Time};
 use crate::delivery::channel::Permit;
-use crate::delivery::engine::{Letter, Parcel};
+use crate::delivery::engine::{Engine, Letter, Parcel, Repeat};
 use crate::delivery::settlements::Claim;
+use crate::delivery::slots::Slow;
 use crate::registry::SlotIndex;
 use crate::server;
 use crate::worker::session::{Appetite, Budget, Failure, Session, stop_requested};
@@ -46,15 +47,24 @@ impl Courier {
         if now < self.failures.retry_at() {
             return Ok(Some(self.failures.retry_at()));
         }
+        self.part_late(now);
         self.decide(now);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
             self.look();
         }
         self.sharing.look(now);
+        if !allowed {
+            self.forgive();
+        }
         if !allowed || self.channel.is_paused() {
             self.sharing.give_up();
-            self.stand_down();
+            // What was handed over before the probe came back, or is under way.
+            if !allowed || !self.channel.is_probing() {
+                self.recall();
+            }
+            // A probe is chosen among fresh ones.
+            self.empty_bag();
         }
         self.mind_clock(session, now)?;
         let appetite = self.appetite(now, allowed);
@@ -65,6 +75,8 @@ impl Courier {
                 // A standby was waited for, and the leases began before: what was claimed goes back, to be claimed anew.
                 self.empty_bag();
             }
+            // Now it is known whether there is anything else.
+            self.decide(now);
         }
         self.extend(session, now)?;
         // A stop ends the wait for standbys, too.
@@ -86,13 +98,13 @@ impl Courier {
             1
         } else {
             FULL.saturating_sub(self.settlements.len())
-                .min(self.away_parcels)
+                .min(self.away_parcels.len())
         };
         engine.ring_at(patience);
     }
 
     /// Has the engine give back what it has not sent yet.
-    fn recall(&mut self) {
+    pub(super) fn recall(&mut self) {
         if self.away > 0 && !self.recalled {
             self.recalled = true;
             if let Some(engine) = &self.engine {
@@ -101,22 +113,15 @@ impl Courier {
         }
     }
 
-    /// Has what was not sent yet go back.
-    fn stand_down(&mut self) {
-        self.recall();
-        // A probe is chosen among fresh ones.
-        self.empty_bag();
-    }
-
     /// Gives back what is at hand.
     pub(super) fn empty_bag(&mut self) {
         for letter in std::mem::take(&mut self.bag) {
             self.settlements.released(Claim::of(&letter));
         }
-        // Those of refused batches that were to go alone, too; other batches stay together.
+        // Those of refused batches that were to go alone, too.
         let (apart, together): (Vec<_>, _) = std::mem::take(&mut self.together)
             .into_iter()
-            .partition(|(_, parcel)| parcel.letters.len() == 1);
+            .partition(|(_, parcel)| parcel.repeat.is_none());
         self.together = together;
         for (_, parcel) in apart {
             for letter in &parcel.letters {
@@ -151,11 +156,11 @@ impl Courier {
             Permit::Probe if !self.is_paced(now) && self.set_up(now) => CANDIDATES,
             Permit::Probe | Permit::Nothing(_) | Permit::Probing => return None,
         };
-        let bytes = HELD_BYTES.checked_sub(self.held_bytes)?;
+        let bytes = HELD_BYTES.saturating_sub(self.held_bytes).max(1);
         // What large mails have taught.
         let usual = self.held_bytes / self.held.len().max(1);
         let mails = mails.min(bytes / usual.max(1)).max(1);
-        (bytes > 0).then_some(Appetite {
+        Some(Appetite {
             mails: u32::try_from(mails).unwrap_or(u32::MAX),
             bytes,
             budgeted: self.budgeted,
@@ -168,7 +173,7 @@ impl Courier {
     }
 
     /// How many mails to claim for so many requests at a time; `None` when they are not worth a claim.
-    fn room(&self, window: usize) -> Option<usize> {
+    pub(super) fn room(&self, window: usize) -> Option<usize> {
         self.provider.as_ref()?;
         let target = window
             .saturating_mul(AHEAD)
@@ -176,7 +181,7 @@ impl Courier {
             .max(self.tempo.recent())
             .min(HELD);
         let target = self.paced_target(target);
-        let quick = self.held.len().saturating_sub(self.slow());
+        let quick = self.held.len().saturating_sub(self.slow().letters);
         let room = target.saturating_sub(quick);
         let worth_it = room >= target.div_ceil(4) && self.held_bytes < HELD_BYTES;
         worth_it.then_some(room.min(CLAIM))
@@ -189,8 +194,8 @@ impl Courier {
         }
     }
 
-    pub(super) fn slow(&self) -> usize {
-        self.engine.as_ref().map_or(0, |engine| engine.slow())
+    pub(super) fn slow(&self) -> Slow {
+        self.engine.as_ref().map(Engine::slow).unwrap_or_default()
     }
 
     fn exchange(
@@ -266,56 +271,57 @@ impl Courier {
                 let batch = self.batch_limit();
                 // Letters that share requests are put together as late as possible; others lie as well there
                 // as here.
-                let most = if batch > 1 { 2 * window } else { usize::MAX };
+                let most = if batch > 1 {
+                    2 * window + self.slow().requests
+                } else {
+                    usize::MAX
+                };
                 let most = self.paced_requests(most, window);
                 let batch = self.paced_batch(batch);
-                while self.away_parcels < most
+                while self.away_parcels.len() < most
                     && !self.is_paced(now)
                     && let Some(letters) = self.next_letters(batch)
                     && let Some(letters) = self.admit(now, letters)
                 {
                     self.turn += 1;
                     self.channel.note_turn(self.turn);
-                    self.send(letters, 0);
+                    self.send(letters, None);
                 }
             }
             Permit::Probe => {
-                let fresh = self
-                    .bag
-                    .iter()
-                    .position(|letter| !self.channel.is_suspect(letter.message.id));
-                if let Some(letter) = self.bag.remove(fresh.unwrap_or(0)) {
-                    let Some(letters) = self.admit(now, vec![letter]) else {
-                        return;
-                    };
+                if let Some((letters, repeat)) = self.next_probe(now) {
                     self.turn += 1;
                     self.channel.note_probe(self.turn);
-                    self.send(letters, 0);
+                    self.send(letters, repeat);
                 }
-                self.empty_bag();
             }
-            Permit::Nothing(until) if until.saturating_sub(now) > SHORT => self.stand_down(),
-            // What was handed over just before that was known waits here as well.
-            Permit::Nothing(_) => self.recall(),
+            Permit::Nothing(until) => {
+                // What was handed over just before that was known waits here as well.
+                self.recall();
+                if until.saturating_sub(now) > SHORT {
+                    self.empty_bag();
+                }
+            }
             Permit::Probing => {}
         }
     }
 
-    /// Sends batches again as they were.
-    fn hand_over_again(&mut self, now: Time) {
-        let (due, later) = std::mem::take(&mut self.together)
-            .into_iter()
-            .partition(|&(at, _)| at <= now);
-        self.together = later;
-        for (_, parcel) in due {
-            if let Err(later) = self.admit_whole(now, &parcel) {
-                self.together.push((later, parcel));
-                continue;
-            }
-            self.turn += 1;
-            self.channel.note_turn(self.turn);
-            self.send(parcel.letters, parcel.tries);
+    /// What to try a paused channel with: a fresh mail, or what may have arrived if there is nothing else.
+    fn next_probe(&mut self, now: Time) -> Option<(Vec<Letter>, Option<Repeat>)> {
+        let fresh = self
+            .bag
+            .iter()
+            .position(|letter| !self.channel.is_suspect(letter.message.id));
+        if let Some(letter) = self.bag.remove(fresh.unwrap_or(0)) {
+            let letters = self.admit(now, vec![letter])?;
+            self.empty_bag();
+            return Some((letters, None));
         }
+        let is_due = self.together.iter().any(|&(at, _)| at <= now);
+        let parcel = (is_due && self.set_up(now))
+            .then(|| self.next_again(now))
+            .flatten()?;
+        Some((parcel.letters, parcel.repeat))
     }
 
     /// The next letters that may share a request.
@@ -331,7 +337,7 @@ impl Courier {
         Some(letters)
     }
 
-    fn send(&mut self, letters: Vec<Letter>, tries: u32) {
+    pub(super) fn send(&mut self, letters: Vec<Letter>, repeat: Option<Repeat>) {
         let Some(engine) = &self.engine else {
             self.bag.extend(letters);
             return;
@@ -343,11 +349,11 @@ impl Courier {
         }
         self.recalled = false;
         self.away += letters.len();
-        self.away_parcels += 1;
+        self.away_parcels.insert(self.turn, letters.len());
         engine.send(Parcel {
             letters,
             turn: self.turn,
-            tries,
+            repeat,
         });
     }
 
@@ -363,25 +369,31 @@ impl Courier {
         if !self.held.is_empty() {
             sooner(self.extended_at.saturating_add(extension_interval()));
         }
+        for (_, parcel) in &self.together {
+            if let Some(repeat) = &parcel.repeat {
+                sooner(repeat.until);
+            }
+        }
         if allowed {
             // One that is past waits for the channel, not for the rate.
             let paced = self.paced_until.filter(|&until| until > now);
             for at in [self.look_at, paced].into_iter().flatten() {
                 sooner(at);
             }
-            match self.channel.permit(now) {
+            let permit = self.channel.permit(now);
+            if matches!(permit, Permit::Requests(_) | Permit::Probe) {
+                // While the channel takes nothing they wait for it, however long they are due.
+                for (at, _) in &self.together {
+                    sooner(*at);
+                }
+            }
+            match permit {
                 Permit::Nothing(until) => sooner(until),
                 Permit::Probe if self.look && !self.is_paced(now) => sooner(now),
-                Permit::Requests(window) => {
-                    // While the channel takes nothing they wait for it, however long they are due.
-                    for (at, _) in &self.together {
-                        sooner(*at);
-                    }
-                    if self.look && self.room(window).is_some() {
-                        sooner(now);
-                    }
+                Permit::Requests(window) if self.look && self.room(window).is_some() => {
+                    sooner(now);
                 }
-                Permit::Probe | Permit::Probing => {}
+                Permit::Requests(_) | Permit::Probe | Permit::Probing => {}
             }
         }
         next
