@@ -22,7 +22,8 @@ use receiver::{Reaction, Receiver, status};
 #[test]
 fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     let receiver = Receiver::start(|_| status(401));
-    let mut post = Post::start(&receiver, &[]);
+    // Few at a time: each second without an answer lets as many more go.
+    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 4"]);
     post.send(100);
     post.wait_for_status("channel", "paused");
     post.wait_for_status("channel_reason", "http 401");
@@ -136,13 +137,13 @@ fn throttling_slows_the_channel_and_costs_no_attempt() {
             status(200)
         }
     });
-    let mut post = Post::start(&receiver, &[]);
+    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 8"]);
     post.send(300);
     post.wait_until_ended(300);
     assert_eq!(post.count("state = 'sent' AND attempts = 0"), 300);
-    // All were under way when the first was throttled, none was sent before its time, and then they go.
+    // Some were under way when the first was throttled, none was sent before its time, and then they go.
     assert!(
-        receiver.requests() <= 300 + 2 * 64 + 8,
+        receiver.requests() < 300 + 100,
         "{} requests",
         receiver.requests()
     );
@@ -277,7 +278,7 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
     post.send(3);
     post.hurry_until_ended(3);
     assert_eq!(post.count("state = 'sent' AND attempts = 1"), 3);
-    assert_eq!(post.status("unknown"), "3");
+    post.wait_for_status("unknown", "3");
     let told = "SELECT count(*) FROM attempts WHERE error LIKE 'may have been sent: %'";
     assert_eq!(number(&mut post.client, told), 3);
 }
@@ -301,9 +302,11 @@ fn a_pause_keeps_mail_in_from_its_commit_on() {
     eventually("the worker to be at it", || {
         (number(&mut post.client, &blocked) == 1).then_some(())
     });
-    post.send(3);
     post.client
-        .batch_execute("SELECT mailroom_pause()")
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'Hello ' || i, 'Text') FROM generate_series(1, 3) i; \
+             SELECT mailroom_pause()",
+        )
         .unwrap();
     other.batch_execute("COMMIT").unwrap();
     post.wait_for_status("next_wake_for", "paused");

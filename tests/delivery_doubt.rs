@@ -73,7 +73,7 @@ fn by(provider: &str, receiver: &Receiver, settings: &[&str]) -> Post {
     let credentials = format!("mailroom.credentials_file = '{file}'");
     let mut all = vec![sender.as_str(), &credentials, FROM];
     // Long enough for a quick answer on a busy machine.
-    all.push("mailroom.http_timeout = '10s'");
+    all.push("mailroom.http_timeout = '20s'");
     all.extend(settings);
     let endpoint = format!("http://{}", receiver.address);
     let mut post = Post::start_at(&endpoint, &all);
@@ -130,7 +130,7 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
         );
     }
     assert!(told(&mut post, "silent").2.contains("timeout"));
-    assert_eq!(post.status("unknown"), "2");
+    post.wait_for_status("unknown", "2");
     // One row tells of each, and it is the last.
     let history: Vec<(String, String)> = post
         .client
@@ -220,7 +220,7 @@ fn a_provider_that_knows_a_request_again_is_asked_again_all_the_same() {
     let (receiver, arrivals) = ambiguous();
     let settings = [
         "mailroom.on_ambiguous = park",
-        "mailroom.http_timeout = '10s'",
+        "mailroom.http_timeout = '20s'",
     ];
     let mut post = Post::start(&receiver, &settings);
     send(&mut post, &["reset", "silent"]);
@@ -261,7 +261,7 @@ fn send_together(post: &mut Post, receiver: &Receiver) {
     });
     send_many(post, "first ", 50, 1, 0);
     eventually("the first mails to arrive", || {
-        (receiver.requests() == 2).then_some(())
+        (receiver.requests() >= 2).then_some(())
     });
 }
 

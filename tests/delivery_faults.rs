@@ -14,7 +14,7 @@ mod receiver;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::{Cluster, cpu_ticks, eventually, number, signal};
 use post::Post;
@@ -92,13 +92,21 @@ fn told_to_stop_it_waits_for_what_is_under_way_and_gives_back_the_rest() {
     post.send(200);
     eventually("mail under way", || (receiver.open() >= 4).then_some(()));
     let worker = post.worker();
+    let told = Instant::now();
     signal("TERM", worker);
     eventually("the worker to go", || {
         (!std::path::Path::new(&format!("/proc/{worker}")).exists()).then_some(())
     });
+    let was_halted = told.elapsed() >= Duration::from_secs(2);
     post.wait_until_ended(200);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 200);
-    assert_eq!(receiver.count(), 200, "nothing twice");
+    assert_eq!(post.count("state = 'sent'"), 200);
+    let twice = receiver.count() - 200;
+    let unclear = post.count("attempts > 0");
+    // It waits for two seconds; on a machine that stood still for that long it may have given up on some.
+    assert!(
+        twice as i64 <= unclear && (was_halted || unclear == 0),
+        "{twice} went out twice, {unclear} were unclear"
+    );
 }
 
 #[test]

@@ -349,6 +349,37 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     assert_eq!(receiver.count(), 12);
 }
 
+/// Waits until one of these waits for a standby.
+fn wait_for_sync(client: &mut Client, which: &str) {
+    let waits =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND {which}");
+    eventually("somebody to wait for the standby", || {
+        (number(client, &waits) == 1).then_some(())
+    });
+}
+
+/// Waits until commits wait for a standby: they do as soon as the checkpointer knows of the setting.
+fn wait_until_commits_wait(post: &mut Post) {
+    let mut other = post.cluster.connect("app");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = other.batch_execute("CREATE TABLE probe (); DROP TABLE probe");
+            }
+        });
+        let _stop_at_end = StopAtEnd(&is_over);
+        wait_for_sync(&mut post.client, "backend_type = 'client backend'");
+        is_over.store(true, Ordering::Relaxed);
+        post.client
+            .batch_execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                 WHERE wait_event = 'SyncRep' AND backend_type = 'client backend'",
+            )
+            .unwrap();
+    });
+}
+
 #[test]
 fn nothing_goes_out_that_a_synchronous_standby_does_not_know_of() {
     let receiver = Receiver::start(|_| status(200));
@@ -373,13 +404,9 @@ fn nothing_goes_out_that_a_synchronous_standby_does_not_know_of() {
     post.client
         .batch_execute("SET synchronous_commit = local")
         .unwrap();
+    wait_until_commits_wait(&mut post);
     post.send(1);
-    let waits = format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE pid = {worker} AND wait_event = 'SyncRep'"
-    );
-    eventually("the worker to wait for the standby", || {
-        (number(&mut post.client, &waits) == 1).then_some(())
-    });
+    wait_for_sync(&mut post.client, &format!("pid = {worker}"));
     assert_eq!(receiver.requests(), 0);
     cluster::signal("CONT", wal_receiver as i32);
     post.wait_for("state = 'sent'", 1);
@@ -399,33 +426,9 @@ fn told_to_stop_while_it_waits_for_a_standby_it_sends_nothing() {
         .batch_execute("SET synchronous_commit = local")
         .unwrap();
     post.set("synchronous_standby_names", "nobody");
-    let waiting = |client: &mut Client, which: &str| {
-        let query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND ";
-        eventually("somebody to wait for the standby", || {
-            (number(client, &format!("{query}{which}")) == 1).then_some(())
-        });
-    };
-    // The server waits as soon as its checkpointer knows of the setting.
-    let mut other = post.cluster.connect("app");
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                let _ = other.batch_execute("CREATE TABLE probe (); DROP TABLE probe");
-            }
-        });
-        let _stop_at_end = StopAtEnd(&is_over);
-        waiting(&mut post.client, "backend_type = 'client backend'");
-        is_over.store(true, Ordering::Relaxed);
-        post.client
-            .batch_execute(
-                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
-                 WHERE wait_event = 'SyncRep' AND backend_type = 'client backend'",
-            )
-            .unwrap();
-    });
+    wait_until_commits_wait(&mut post);
     post.send(3);
-    waiting(&mut post.client, &format!("pid = {worker}"));
+    wait_for_sync(&mut post.client, &format!("pid = {worker}"));
     post.stop_promptly(Duration::from_secs(20));
     assert_eq!(receiver.requests(), 0);
 }

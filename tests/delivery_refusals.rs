@@ -29,7 +29,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
     let wiremock = WireMock::shared();
     let path = wiremock.path();
     wiremock.answer(&path, &json!({"status": 403, "body": "canary-7d1f0c9e"}));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
+    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 4"]);
     register(&mut app, &["ada"]);
     send(&mut app, &subjects(200));
     eventually("the channel to be paused", || {

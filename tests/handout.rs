@@ -51,12 +51,17 @@ enum End {
     CutOff,
 }
 
-/// Takes batches of changing size and rolls some of them back, until the queue is empty or it is cut off.
-fn consume(client: &mut Client, seed: usize) -> End {
-    try_consume(client, seed).unwrap_or(End::CutOff)
+/// Takes batches of changing size and rolls some of them back, until it is cut off, or the queue is empty and somebody
+/// was.
+fn consume(client: &mut Client, seed: usize, is_cut: &AtomicBool) -> End {
+    try_consume(client, seed, is_cut).unwrap_or(End::CutOff)
 }
 
-fn try_consume(client: &mut Client, seed: usize) -> Result<End, postgres::Error> {
+fn try_consume(
+    client: &mut Client,
+    seed: usize,
+    is_cut: &AtomicBool,
+) -> Result<End, postgres::Error> {
     let mut round = seed;
     loop {
         let mut transaction = client.transaction()?;
@@ -66,7 +71,7 @@ fn try_consume(client: &mut Client, seed: usize) -> Result<End, postgres::Error>
             transaction.rollback()?;
         } else {
             transaction.commit()?;
-            if taken == 0 {
+            if taken == 0 && is_cut.load(Ordering::Relaxed) {
                 return Ok(End::QueueEmpty);
             }
         }
@@ -226,11 +231,15 @@ fn a_batch_that_gets_no_id_fails_and_nothing_else() {
 fn eight_consumers_one_of_them_terminated() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
     let mut client = prepare(&cluster);
+    let is_cut = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Whatever goes wrong, they come to an end.
+        let _stop_at_end = StopAtEnd(&is_cut);
         let consumers: Vec<_> = (0..CONSUMERS)
             .map(|seed| {
                 let mut client = cluster.connect("app");
-                scope.spawn(move || consume(&mut client, seed))
+                let is_cut = &is_cut;
+                scope.spawn(move || consume(&mut client, seed, is_cut))
             })
             .collect();
         let mut killer = cluster.connect("app");
@@ -245,6 +254,7 @@ fn eight_consumers_one_of_them_terminated() {
                 .unwrap();
             row.filter(|row| row.get(0)).map(|_| ())
         });
+        is_cut.store(true, Ordering::Relaxed);
         let ends: Vec<End> = consumers
             .into_iter()
             .map(|consumer| consumer.join().unwrap())
@@ -260,13 +270,15 @@ fn eight_consumers_one_of_them_killed() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
     let mut client = prepare(&cluster);
     let start = Barrier::new(CONSUMERS + 1);
+    let is_cut = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop_at_end = StopAtEnd(&is_cut);
         for seed in 0..CONSUMERS {
             let mut client = cluster.connect("app");
-            let start = &start;
+            let (start, is_cut) = (&start, &is_cut);
             scope.spawn(move || {
                 start.wait();
-                consume(&mut client, seed);
+                consume(&mut client, seed, is_cut);
             });
         }
         start.wait();

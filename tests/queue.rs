@@ -64,6 +64,10 @@ struct Hands {
 impl Hands {
     fn take(&mut self, who: u64, until: Instant, mail: &Held) {
         let now = Instant::now();
+        if until <= now {
+            // It heard of its claim too late; somebody else may have it by now.
+            return;
+        }
         if let Some((other, end)) = self.mails.insert(mail.id, (who, until)) {
             assert!(
                 end <= now,
@@ -464,7 +468,7 @@ const KILLS: usize = 12;
 /// A sender in a process of its own: claims, has each batch accepted, settles, again and again.
 fn start_sender(cluster: &Cluster, number: usize) -> Child {
     let round = format!(
-        "SELECT coalesce(array_agg(id), '{{}}') AS ids FROM mailroom_claim({BATCH}, '2 s', 'process {number}') \\gset\n\
+        "SELECT coalesce(array_agg(id), '{{}}') AS ids FROM mailroom_claim({BATCH}, '5 s', 'process {number}') \\gset\n\
          INSERT INTO accepted SELECT unnest(:'ids'::bigint[]);\n\
          SELECT mailroom_mark_sent(:'ids'::bigint[], claimant => 'process {number}');\n"
     );

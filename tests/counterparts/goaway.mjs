@@ -43,7 +43,7 @@ server.on('session', (session) => {
     for (const { sentId } of streams) {
       console.log(`ignored ${sentId}`);
     }
-    setTimeout(() => session.destroy(), 200);
+    setTimeout(() => session.destroy(), 5000);
   });
 });
 server.listen(0, '127.0.0.1', () => console.log(`port ${server.address().port}`));

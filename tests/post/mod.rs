@@ -35,6 +35,9 @@ impl Post {
             "mailroom.sender = webhook",
             "mailroom.credentials_file = 'webhook.secret'",
             "mailroom.allowed_networks = '127.0.0.1'",
+            // Of a receiver that is slow because the machine is.
+            "mailroom.http_timeout = '60s'",
+            "mailroom.connect_timeout = '30s'",
             &endpoint,
         ];
         all.extend(settings);

@@ -102,7 +102,7 @@ SELECT mailroom_mark_error(2, 'slow down', '20 min', status => 429);
 SELECT mailroom_mark_error(3, 'no such mailbox', permanent => true, status => 550);
 SELECT mailroom_mark_error(ARRAY[4, 5, 6, 7]::bigint[], ARRAY['once', 'too late', 'in time', NULL], ARRAY[NULL, '1 h', '10 min', NULL]::interval[]);
 TABLE story;
-SELECT id, send_at > clock_timestamp() - interval '1 s' AND send_at < clock_timestamp() + interval '5 s' AS soon, send_at > clock_timestamp() + interval '9 min' AS later
+SELECT id, send_at > clock_timestamp() - interval '1 min' AND send_at < clock_timestamp() + interval '5 s' AS soon, send_at > clock_timestamp() + interval '9 min' AS later
 FROM outbox ORDER BY id;
 UPDATE outbox SET send_at = now() WHERE id = 4;
 SELECT id, attempts FROM mailroom_claim(7) WHERE id = 4;
