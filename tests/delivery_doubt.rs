@@ -338,6 +338,31 @@ fn mails_that_may_have_arrived_together_are_what_a_paused_channel_is_tried_with_
 }
 
 #[test]
+fn a_mail_that_may_have_arrived_alone_goes_alone_again() {
+    let keys = Keys::default();
+    let seen = keys.clone();
+    let receiver = Receiver::start(move |request| match seen.note(request) {
+        Some(1) => Reaction::Close,
+        _ => accept_as_resend(request),
+    });
+    let mut post = by("resend", &receiver, &[]);
+    send_many(&mut post, "hello ", 1, 1, 0);
+    post.wait_until_ended(1);
+    send_many(&mut post, "first ", 1, 1, 0);
+    post.wait_for("subject = 'first 1' AND attempts = 1", 1);
+    // Claimed together with others.
+    post.client
+        .batch_execute(
+            "BEGIN; UPDATE outbox SET send_at = now() WHERE subject = 'first 1' AND ended_at IS NULL; \
+             SELECT mailroom_send('a@example.com', 'other ' || i, 'Text') FROM generate_series(1, 20) i; COMMIT",
+        )
+        .unwrap();
+    post.wait_until_ended(22);
+    assert_eq!(post.count("state = 'sent'"), 22);
+    assert_eq!((keys.count(), keys.are_one()), (2, true));
+}
+
+#[test]
 fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
     let keys = Keys::default();
     let seen = keys.clone();

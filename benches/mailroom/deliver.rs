@@ -199,6 +199,7 @@ fn parcel(number: i64) -> Parcel {
             message,
             expires_at: None,
             size: 100,
+            may_have_arrived: false,
         }],
         turn: 1,
         repeat: None,

@@ -3,6 +3,7 @@ SELECT
     coalesce(octet_length(c.body_text), 0) + coalesce(octet_length(c.body_html), 0) + pg_column_size(c.data) + 1024,
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.subject::text,
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
-    extract(epoch FROM c.expires_at)::double precision
+    extract(epoch FROM c.expires_at)::double precision,
+    coalesce(c.last_error LIKE 'may have been sent: %', false)
 FROM _claim_within_budget($1, NULL::interval, $2) c
 WHERE NOT EXISTS (SELECT FROM pauses)

@@ -159,6 +159,7 @@ impl Channel {
             self.state = State::Open;
             self.turn = self.latest.saturating_add(1);
             self.refused.clear();
+            self.unanswered.clear();
         }
         self.hurry(now);
     }
@@ -304,6 +305,10 @@ impl Channel {
                 self.pause(now, reason);
             }
             return spared;
+        }
+        if turn < self.turn {
+            // It tells of the time before a pause or a change of settings.
+            return Disposal::Settle;
         }
         self.unanswered.insert(witness);
         if self.unanswered.len() >= UNANSWERED {

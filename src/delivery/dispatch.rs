@@ -33,6 +33,7 @@ impl Dispatcher {
             slots: Slots::new(limit, slow_limit),
             slow_limit,
             queue: VecDeque::new(),
+            brakes: 0,
             next: 0,
         };
         Self {
@@ -100,11 +101,12 @@ impl Dispatcher {
         let mut papers = self.desk.papers();
         match command {
             // Handed over in ignorance of what the provider said last.
-            Command::Send(parcel) if self.desk.shared.is_braked() => {
+            Command::Send(parcel) if papers.brakes > 0 => {
                 self.desk.shared.report(Report::unsent(parcel));
             }
             Command::Send(parcel) => papers.queue.push_back(parcel),
             Command::Recall => self.desk.recall(&mut papers),
+            Command::Heard(brakes) => papers.brakes = papers.brakes.saturating_sub(brakes),
             Command::Look | Command::Stop => {}
             Command::Window(window) => {
                 let slow_limit = papers.slow_limit;
@@ -135,6 +137,8 @@ struct Papers {
     slots: Slots,
     slow_limit: usize,
     queue: VecDeque<Parcel>,
+    /// Reports of an unwilling provider that the worker has not heard of as far as we have heard of it.
+    brakes: usize,
     next: u64,
 }
 
@@ -331,7 +335,9 @@ impl Flight {
             // Whether the others are to be sent all the same is for the worker to say, which takes a moment to
             // hear of it.
             shared.brake(report);
-            self.desk.recall(&mut self.desk.papers());
+            let mut papers = self.desk.papers();
+            papers.brakes += 1;
+            self.desk.recall(&mut papers);
         } else {
             shared.report(report);
         }

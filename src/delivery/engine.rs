@@ -34,6 +34,8 @@ pub struct Letter {
     pub expires_at: Option<SystemTime>,
     /// Bytes of its contents, about.
     pub size: usize,
+    /// An earlier attempt got no answer.
+    pub may_have_arrived: bool,
 }
 
 /// Letters that go out in one request.
@@ -108,6 +110,8 @@ pub(super) enum Command {
     Setup(Box<Setup>),
     Window(usize),
     Send(Parcel),
+    /// The worker knows of so many more reports that put on the brake.
+    Heard(usize),
     /// A carrier has ended that should not have.
     Look,
     Recall,
@@ -140,7 +144,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             reports: Mutex::default(),
             patience: AtomicUsize::new(1),
-            braked: AtomicBool::new(false),
+            brakes: AtomicUsize::new(0),
             ring,
             slow_requests: AtomicUsize::new(0),
             slow_letters: AtomicUsize::new(0),
@@ -189,7 +193,12 @@ impl Engine {
     pub fn reports(&mut self) -> Vec<Report> {
         let mut bytes = [0; 64];
         while matches!(self.bell.read(&mut bytes), Ok(read) if read == bytes.len()) {}
-        self.shared.take()
+        let (reports, brakes) = self.shared.take();
+        if brakes > 0 {
+            // Behind all that was handed over without knowing of them.
+            self.command(Command::Heard(brakes));
+        }
+        reports
     }
 
     /// Has the bell ring once there are so many reports; trouble is told at once.
@@ -285,8 +294,8 @@ pub(super) struct Shared {
     reports: Mutex<Vec<Report>>,
     /// So many reports make the bell ring.
     patience: AtomicUsize,
-    /// Among the reports is one that has to be heard before anything else is sent.
-    braked: AtomicBool,
+    /// So many of the reports have to be heard of before anything else is sent.
+    brakes: AtomicUsize,
     ring: UnixStream,
     slow_requests: AtomicUsize,
     slow_letters: AtomicUsize,
@@ -299,24 +308,21 @@ impl Shared {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<Report> {
+    /// The reports, and how many of them put on the brake.
+    fn take(&self) -> (Vec<Report>, usize) {
         let mut reports = self.lock();
-        self.braked.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *reports)
+        let brakes = self.brakes.swap(0, Ordering::Relaxed);
+        (std::mem::take(&mut *reports), brakes)
     }
 
-    /// Reports, and has nothing more sent before the worker has taken the report.
+    /// Reports something before which nothing else is sent.
     pub(super) fn brake(&self, report: Report) {
         {
             let mut reports = self.lock();
             reports.push(report);
-            self.braked.store(true, Ordering::Relaxed);
+            self.brakes.fetch_add(1, Ordering::Relaxed);
         }
         self.ring();
-    }
-
-    pub(super) fn is_braked(&self) -> bool {
-        self.braked.load(Ordering::Relaxed)
     }
 
     pub(super) fn report(&self, report: Report) {

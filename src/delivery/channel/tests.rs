@@ -210,6 +210,28 @@ fn an_endpoint_that_is_away_costs_few_attempts() {
 }
 
 #[test]
+fn what_had_no_answer_before_a_reload_does_not_pause_the_channel_after_it() {
+    let mut channel = Channel::new(64);
+    channel.note_turn(1);
+    channel.note_turn(2);
+    let fails = || Sign::Fails("timeout".to_owned());
+    for id in 0..10 {
+        channel.judge(seconds(0), id, 1, fails());
+    }
+    channel.reset(seconds(1), 64);
+    for id in 10..100 {
+        assert_eq!(channel.judge(seconds(2), id, 2, fails()), Disposal::Settle);
+    }
+    channel.note_turn(3);
+    for id in 100..115 {
+        channel.judge(seconds(3), id, 3, fails());
+        assert!(!paused(&channel));
+    }
+    channel.judge(seconds(3), 115, 3, fails());
+    assert!(paused(&channel));
+}
+
+#[test]
 fn one_that_always_fails_never_holds_the_channel() {
     let mut channel = Channel::new(64);
     for _ in 0..1000 {

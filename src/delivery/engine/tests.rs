@@ -74,6 +74,7 @@ fn letter(number: u8, subject: &str) -> Letter {
         },
         expires_at: None,
         size: 1,
+        may_have_arrived: false,
     }
 }
 
@@ -290,7 +291,7 @@ impl Desk {
         let shared = Shared {
             reports: Mutex::default(),
             patience: AtomicUsize::new(1),
-            braked: AtomicBool::new(false),
+            brakes: AtomicUsize::new(0),
             ring,
             slow_requests: AtomicUsize::new(0),
             slow_letters: AtomicUsize::new(0),

@@ -289,7 +289,11 @@ impl Courier {
                 Permit::Requests(window) => self.room(window).is_some(),
                 Permit::Probe | Permit::Nothing(_) | Permit::Probing => true,
             };
-        let alone = self.away == 0 && self.bag.is_empty() && self.together.is_empty() && !may_claim;
+        let alone = self.away == 0
+            && self.bag.is_empty()
+            && self.together.is_empty()
+            && self.settlements.is_empty()
+            && !may_claim;
         let Some(disposal) = self.channel.decide(now, alone) else {
             return;
         };

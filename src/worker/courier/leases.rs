@@ -130,6 +130,13 @@ impl Courier {
 
     /// What has not been handed over yet and is not ours any more is not sent.
     fn give_away(&mut self, lost: &[i64]) {
+        // Some of these go into the bag.
+        self.part_if(|parcel| {
+            parcel
+                .letters
+                .iter()
+                .any(|letter| lost.contains(&letter.message.id))
+        });
         let (gone, kept) = std::mem::take(&mut self.bag)
             .into_iter()
             .partition(|letter| lost.contains(&letter.message.id));
@@ -137,12 +144,6 @@ impl Courier {
         for letter in Vec::from(gone) {
             self.drop_held(letter.message.id);
         }
-        self.part_if(|parcel| {
-            parcel
-                .letters
-                .iter()
-                .any(|letter| lost.contains(&letter.message.id))
-        });
         self.look();
     }
 

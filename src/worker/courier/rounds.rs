@@ -6,6 +6,7 @@ use super::leases::extension_interval;
 use super::{Courier, Time};
 use crate::delivery::channel::Permit;
 use crate::delivery::engine::{Engine, Letter, Parcel, Repeat};
+use crate::delivery::providers::Provider;
 use crate::delivery::settlements::Claim;
 use crate::delivery::slots::Slow;
 use crate::registry::SlotIndex;
@@ -67,6 +68,10 @@ impl Courier {
             self.empty_bag();
         }
         self.mind_clock(session, now)?;
+        if allowed && self.is_to_be_probed(now) {
+            // What was wrong may have been mended; what is wrong lengthens the pause.
+            self.set_up(now);
+        }
         let appetite = self.appetite(now, allowed);
         if appetite.is_some() || self.is_settle_due(now) {
             let began = Instant::now();
@@ -153,7 +158,7 @@ impl Courier {
         }
         let mails = match self.channel.permit(now) {
             Permit::Requests(window) => self.room(window)?,
-            Permit::Probe if !self.is_paced(now) && self.set_up(now) => CANDIDATES,
+            Permit::Probe if !self.is_paced(now) => CANDIDATES,
             Permit::Probe | Permit::Nothing(_) | Permit::Probing => return None,
         };
         let bytes = HELD_BYTES.saturating_sub(self.held_bytes).max(1);
@@ -181,7 +186,8 @@ impl Courier {
             .max(self.tempo.recent())
             .min(HELD);
         let target = self.paced_target(target);
-        let quick = self.held.len().saturating_sub(self.slow().letters);
+        let idle = self.slow().letters + self.waiting_together();
+        let quick = self.held.len().saturating_sub(idle);
         let room = target.saturating_sub(quick);
         let worth_it = room >= target.div_ceil(4) && self.held_bytes < HELD_BYTES;
         worth_it.then_some(room.min(CLAIM))
@@ -306,8 +312,16 @@ impl Courier {
         }
     }
 
+    /// Whether a paused channel is to be tried now, as far as there is mail.
+    fn is_to_be_probed(&mut self, now: Time) -> bool {
+        matches!(self.channel.permit(now), Permit::Probe)
+            && !self.is_paced(now)
+            && (self.look || self.together.iter().any(|&(at, _)| at <= now))
+    }
+
     /// What to try a paused channel with: a fresh mail, or what may have arrived if there is nothing else.
     fn next_probe(&mut self, now: Time) -> Option<(Vec<Letter>, Option<Repeat>)> {
+        self.engine.as_ref()?;
         let fresh = self
             .bag
             .iter()
@@ -317,10 +331,7 @@ impl Courier {
             self.empty_bag();
             return Some((letters, None));
         }
-        let is_due = self.together.iter().any(|&(at, _)| at <= now);
-        let parcel = (is_due && self.set_up(now))
-            .then(|| self.next_again(now))
-            .flatten()?;
+        let parcel = self.next_again(now)?;
         Some((parcel.letters, parcel.repeat))
     }
 
@@ -328,8 +339,14 @@ impl Courier {
     fn next_letters(&mut self, batch: usize) -> Option<Vec<Letter>> {
         let first = self.bag.pop_front()?;
         let mut letters = vec![first];
+        // What may have arrived is known again only if it goes as it went: alone.
+        let is_bound = |provider: &dyn Provider, letter: &Letter| {
+            letter.may_have_arrived && provider.is_idempotent()
+        };
         while letters.len() < batch
             && let (Some(next), Some(provider)) = (self.bag.front(), &self.provider)
+            && !is_bound(&**provider, &letters[0])
+            && !is_bound(&**provider, next)
             && provider.may_share(&letters[0].message, &next.message)
         {
             letters.extend(self.bag.pop_front());

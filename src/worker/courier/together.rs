@@ -14,8 +14,7 @@ use crate::delivery::engine::{Letter, Outcome, Parcel, Repeat, Report};
 use crate::delivery::providers::Verdict;
 use crate::delivery::settlements::Claim;
 
-/// How often a request fails again, other than for a channel that takes nothing, before its mails go each their own
-/// way.
+/// How often a request may get no clear answer again before its mails go each their own way.
 const TRIES: u32 = 5;
 /// The pause before the first of these.
 const FIRST_AGAIN: Duration = Duration::from_secs(1);
@@ -43,6 +42,11 @@ impl Courier {
         Some(report)
     }
 
+    /// How many mails wait to be sent again.
+    pub(super) fn waiting_together(&self) -> usize {
+        self.together.iter().map(|(_, p)| p.letters.len()).sum()
+    }
+
     fn is_to_be_repeated(&self, now: Time, parcel: &Parcel, outcome: &Outcome) -> bool {
         let end = parcel.repeat.as_ref().map_or(now + LONGEST, |r| r.until);
         let may_have_arrived = parcel.repeat.is_some() || is_unclear(outcome);
@@ -50,7 +54,7 @@ impl Courier {
             && may_have_arrived
             && !is_clear(outcome)
             && self.is_known_again(parcel.turn)
-            && parcel.repeat.as_ref().is_none_or(|r| r.tries < TRIES)
+            && (!is_unclear(outcome) || parcel.repeat.as_ref().is_none_or(|r| r.tries < TRIES))
             && now.saturating_add(floor(outcome)) < end
             && !has_late(&parcel.letters)
     }

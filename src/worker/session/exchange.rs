@@ -264,6 +264,7 @@ fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Letter, Failure> {
         expires_at: expires_at
             .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
         size,
+        may_have_arrived: needed(row, 15)?,
     })
 }
 
