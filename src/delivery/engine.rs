@@ -34,7 +34,7 @@ pub struct Letter {
     pub expires_at: Option<SystemTime>,
     /// Bytes of its contents, about.
     pub size: usize,
-    /// An earlier attempt got no answer.
+    /// It was in a request of its own before that got no answer.
     pub may_have_arrived: bool,
 }
 

@@ -1,6 +1,6 @@
 //! What became of what was handed over: each mail is settled, given back, kept in doubt, or sent again.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pgrx::prelude::*;
 
@@ -11,6 +11,9 @@ use crate::delivery::providers::Verdict;
 use crate::delivery::settlements::{Claim, Fault};
 use crate::delivery::sharing::Fate;
 use crate::settings::sending::{self, OnAmbiguous};
+
+/// What is sent again later than this is not waited for, to know whose fault a refusal is.
+const SOON: Duration = Duration::from_secs(10);
 
 /// The request that a mail was in, as evidence.
 #[derive(Clone, Copy)]
@@ -228,6 +231,11 @@ impl Courier {
         match verdict {
             Verdict::Sent { provider_id } => self.settlements.sent(claim, provider_id),
             Verdict::Unknown { reason } => {
+                let reason = if sent.alone {
+                    reason
+                } else {
+                    with_others(&reason)
+                };
                 let is_known_again = sent.alone && self.is_known_again(sent.turn);
                 self.unknown(claim, reason, status, is_known_again);
             }
@@ -281,7 +289,7 @@ impl Courier {
 
     /// Settles those in doubt once it is known whose fault it is.
     pub(super) fn decide(&mut self, now: Time) {
-        if self.doubts.is_empty() {
+        if self.doubts.is_empty() && self.together.is_empty() {
             return;
         }
         let may_claim = self.look
@@ -291,7 +299,7 @@ impl Courier {
             };
         let alone = self.away == 0
             && self.bag.is_empty()
-            && self.together.is_empty()
+            && self.together.iter().all(|&(at, _)| at > now + SOON)
             && self.settlements.is_empty()
             && !may_claim;
         let Some(disposal) = self.channel.decide(now, alone) else {
@@ -312,6 +320,11 @@ impl Courier {
             self.settlements.released(claim);
         }
     }
+}
+
+/// Why a mail may have been sent whose request had several: the provider does not know it again by itself.
+pub(super) fn with_others(reason: &str) -> String {
+    format!("with others: {reason}")
 }
 
 /// What it tells of the channel.

@@ -49,15 +49,16 @@ impl Courier {
             return Ok(Some(self.failures.retry_at()));
         }
         self.part_late(now);
-        self.decide(now);
+        if allowed {
+            self.decide(now);
+        } else {
+            self.forgive();
+        }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at = None;
             self.look();
         }
         self.sharing.look(now);
-        if !allowed {
-            self.forgive();
-        }
         if !allowed || self.channel.is_paused() {
             self.sharing.give_up();
             // What was handed over before the probe came back, or is under way.
@@ -80,8 +81,10 @@ impl Courier {
                 // A standby was waited for, and the leases began before: what was claimed goes back, to be claimed anew.
                 self.empty_bag();
             }
-            // Now it is known whether there is anything else.
-            self.decide(now);
+            if allowed {
+                // Now it is known whether there is anything else.
+                self.decide(now);
+            }
         }
         self.extend(session, now)?;
         // A stop ends the wait for standbys, too.

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::answers::{Sent, sign};
+use super::answers::{Sent, sign, with_others};
 use super::{Courier, Time};
 use crate::delivery::channel::{Disposal, Sign};
 use crate::delivery::engine::{Letter, Outcome, Parcel, Repeat, Report};
@@ -35,7 +35,7 @@ impl Courier {
         {
             self.judge_all(now, &report);
             for letter in &report.parcel.letters {
-                self.unknown(Claim::of(letter), doubt.clone(), report.status, false);
+                self.unknown(Claim::of(letter), with_others(&doubt), report.status, false);
             }
             return None;
         }
@@ -142,7 +142,7 @@ impl Courier {
         let doubt = parcel.repeat.and_then(|repeat| repeat.doubt);
         for letter in parcel.letters.into_iter().rev() {
             match &doubt {
-                Some(doubt) => self.unknown(Claim::of(&letter), doubt.clone(), None, false),
+                Some(doubt) => self.unknown(Claim::of(&letter), with_others(doubt), None, false),
                 None => self.bag.push_front(letter),
             }
         }
