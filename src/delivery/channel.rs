@@ -245,12 +245,18 @@ impl Channel {
         turn: u64,
         sign: Sign,
     ) -> Disposal {
+        if turn < self.turn && !self.is_paused() {
+            // It tells of the time before a pause or a change of settings, of other credentials, say.
+            match sign {
+                Sign::Fails(_) | Sign::Unreached(_) => return Disposal::Settle,
+                Sign::Throttles(..) | Sign::Refuses(_) => return Disposal::Release,
+                Sign::Works | Sign::Denied(_) => {}
+            }
+        }
         match sign {
             Sign::Works => self.works(now, id, witness, turn),
             Sign::Fails(reason) => self.fails(now, witness, turn, &reason, Disposal::Settle),
             Sign::Unreached(reason) => self.fails(now, witness, turn, &reason, Disposal::Release),
-            // Of the provider of before, say, or of a rate that is another one by now.
-            Sign::Throttles(..) if !self.is_paused() && turn < self.turn => Disposal::Release,
             Sign::Throttles(reason, after) => self.throttles(now, id, turn, reason, after),
             Sign::Refuses(reason) => self.refuses(now, id, witness, turn, reason),
             Sign::Denied(reason) => {
@@ -306,10 +312,6 @@ impl Channel {
             }
             return spared;
         }
-        if turn < self.turn {
-            // It tells of the time before a pause or a change of settings.
-            return Disposal::Settle;
-        }
         self.unanswered.insert(witness);
         if self.unanswered.len() >= UNANSWERED {
             self.pause(now, reason);
@@ -356,10 +358,6 @@ impl Channel {
     }
 
     fn refuses(&mut self, now: Time, id: i64, witness: i64, turn: u64, reason: String) -> Disposal {
-        if !self.is_paused() && turn < self.turn {
-            // With the credentials of before, say: neither the message's fault nor the channel's any more.
-            return Disposal::Release;
-        }
         let charged = self.accuse(id, 1);
         if self.is_paused() {
             if turn >= self.turn {

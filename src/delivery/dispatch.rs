@@ -213,7 +213,7 @@ impl Desk {
 
     /// It may have waited for its slot. What is of no use any more is not sent.
     fn leave_out_late(&self, place: &mut Option<Parcel>, now: SystemTime) {
-        let is_late = |letter: &Letter| letter.expires_at.is_some_and(|end| end <= now);
+        let is_late = |letter: &Letter| letter.is_late(now);
         let has_late = |parcel: &mut Parcel| parcel.letters.iter().any(is_late);
         if let Some(mut parcel) = place.take_if(has_late) {
             if parcel.repeat.is_some() {

@@ -38,6 +38,13 @@ pub struct Letter {
     pub may_have_arrived: bool,
 }
 
+impl Letter {
+    /// Whether it is of no use any more.
+    pub fn is_late(&self, now: SystemTime) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+}
+
 /// Letters that go out in one request.
 #[derive(Debug)]
 pub struct Parcel {

@@ -135,7 +135,7 @@ impl Courier {
         }
         let wall = SystemTime::now();
         for letter in parcel.letters.into_iter().rev() {
-            if letter.expires_at.is_some_and(|end| end <= wall) {
+            if letter.is_late(wall) {
                 // The next claim ends it, with the reason.
                 self.settlements.released(Claim::of(&letter));
             } else {

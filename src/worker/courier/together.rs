@@ -202,7 +202,5 @@ fn floor(outcome: &Outcome) -> Duration {
 
 fn has_late(letters: &[Letter]) -> bool {
     let wall = SystemTime::now();
-    letters
-        .iter()
-        .any(|letter| letter.expires_at.is_some_and(|end| end <= wall))
+    letters.iter().any(|letter| letter.is_late(wall))
 }
