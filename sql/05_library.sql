@@ -112,7 +112,7 @@ CREATE FUNCTION @extschema@._render(
     LANGUAGE c STABLE PARALLEL RESTRICTED ROWS 1
     AS 'MODULE_PATHNAME', '_render_wrapper';
 COMMENT ON FUNCTION @extschema@._render(text, text, text, text) IS
-    'Internal. One row: the parts rendered with these variables, the text of a JSON object; or all NULL but error, which holds no value of a variable. A source that is NULL is not rendered.';
+    'Internal. One row: the parts rendered with these variables, the text of a JSON object; or all NULL but error, which holds no value of a variable. A source that is NULL is not rendered, and nothing is without variables.';
 
 CREATE FUNCTION @extschema@._builtin_templates(
     OUT kind text,
@@ -138,11 +138,41 @@ CREATE FUNCTION @extschema@._verify(token text, action text, code text) RETURNS 
 COMMENT ON FUNCTION @extschema@._verify(text, text, text) IS
     'Internal. Whether one of the keys signed this token for this action.';
 
-CREATE FUNCTION @extschema@._try_code(place tid, token bigint, code text, given text, guesses smallint) RETURNS text
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_try_code_wrapper';
-COMMENT ON FUNCTION @extschema@._try_code(tid, bigint, text, text, smallint) IS
-    'Internal. Compares the given code with the token''s in constant time, unless tokens.wrong_codes of the row at this place has come to so many guesses; if it differs, adds one to that, in place and on disk when it returns, whatever becomes of the transaction. ok, wrong_code, or locked if there is no guess left. Nothing can fail or be cancelled between comparing and counting. The caller holds the row locked. Errors: XX000 when the token is not there.';
+CREATE FUNCTION @extschema@._urgent_priority() RETURNS smallint
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_urgent_priority_wrapper';
+COMMENT ON FUNCTION @extschema@._urgent_priority() IS
+    'Internal. -10: mail of this priority or less is urgent, as password recoveries are.';
+
+CREATE FUNCTION @extschema@._link_secret(link text) RETURNS bytea
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_link_secret_wrapper';
+COMMENT ON FUNCTION @extschema@._link_secret(text) IS
+    'Internal. The 32 bytes of the secret in a signed token, whoever signed it; NULL for anything malformed. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file.';
+
+CREATE FUNCTION @extschema@._is_code(given text, code text) RETURNS boolean
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_is_code_wrapper';
+COMMENT ON FUNCTION @extschema@._is_code(text, text) IS
+    'Internal. Whether the code that was given is the token''s, compared in constant time; false for what is no code.';
+
+CREATE FUNCTION @extschema@._secrets(action text, secret bytea, code text) RETURNS jsonb
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_secrets_wrapper';
+COMMENT ON FUNCTION @extschema@._secrets(text, bytea, text) IS
+    'Internal. outbox.secrets of a token''s mail: token (signed), code and, when mailroom.link_base_url is set, link. Errors as mailroom_sign.';
+
+CREATE FUNCTION @extschema@._sample_secrets(kind text) RETURNS jsonb
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_sample_secrets_wrapper';
+COMMENT ON FUNCTION @extschema@._sample_secrets(text) IS
+    'Internal. The like of _secrets for a preview, of no use to open anything; NULL for a kind that is no action of a token.';
+
+CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS text[]
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_account_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
+    'Internal. The first rule that an email or a login in lower case breaks: the column, the name of the rule and the remedy; NULL when both may be stored, or one is NULL.';
 
 CREATE FUNCTION @extschema@._create_key_file() RETURNS void
     LANGUAGE c VOLATILE
@@ -227,12 +257,6 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
     AS 'MODULE_PATHNAME', '_scan_end_wrapper';
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
-
-CREATE FUNCTION @extschema@._lock_sources(waiting boolean) RETURNS boolean
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_lock_sources_wrapper';
-COMMENT ON FUNCTION @extschema@._lock_sources(boolean) IS
-    'Internal. Locks accounts and tokens, in this order, for reading until this transaction ends; false when they are not to be had, without waiting if so asked. Whoever holds rows of requests, pending or outbox must not wait for them: TRUNCATE holds them and wants the others.';
 
 CREATE FUNCTION @extschema@._due_begin(groups boolean) RETURNS boolean
     LANGUAGE c VOLATILE STRICT

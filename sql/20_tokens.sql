@@ -37,37 +37,72 @@ COMMENT ON COLUMN @extschema@.tokens.created_at IS 'Epoch seconds.';
 COMMENT ON COLUMN @extschema@.tokens.revoked_at IS
     'Epoch seconds; NULL unless a newer request, a redeemed sibling, a suspension or a change of the address ended it unused.';
 COMMENT ON COLUMN @extschema@.tokens.wrong_codes IS
-    'Wrong codes given with this token, five of which lock it. Counted in place: a ROLLBACK does not take them back.';
+    'Wrong codes given with this token; five lock it. Counted by the transaction that gave them.';
 
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);
 
 CREATE FUNCTION @extschema@._tokens_check() RETURNS trigger
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_tokens_check_wrapper';
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- The first rule that the row breaks, and the remedy. No value is shown: most of them are secrets, which a CHECK
+    -- constraint would quote. A null is for NOT NULL to refuse. Scans of pending start above 0.
+    problem CONSTANT text[] := CASE
+        WHEN octet_length(NEW.code) <> 5 OR translate(NEW.code, '0123456789', '') <> ''
+            THEN '{tokens_code_must_be_five_digits,Leave the code out: it is drawn at random.}'
+        WHEN NEW.expires_at <= NEW.created_at
+            THEN '{tokens_expiry_must_follow_creation,"To end a token, set consumed_at or delete it."}'
+        WHEN NEW.id <= 0 THEN '{tokens_id_must_be_positive,Leave the id out: it comes from a sequence.}'
+        WHEN octet_length(NEW.secret) <> 32
+            THEN '{tokens_secret_must_be_32_bytes,Leave the secret out: it is drawn at random.}'
+        WHEN NEW.wrong_codes < 0
+            THEN '{tokens_wrong_codes_must_not_be_negative,Set it to 0 to let the token be tried again.}'
+    END;
+BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.id <> OLD.id THEN
+        RAISE feature_not_supported USING
+            MESSAGE = 'the id of a token cannot be changed',
+            DETAIL = 'It is in the queue and in the outbox under its id.',
+            HINT = 'Insert a new token instead.';
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE check_violation USING
+            MESSAGE = format('new row for relation "tokens" violates check constraint "%s"', problem[1]),
+            HINT = problem[2],
+            SCHEMA = TG_TABLE_SCHEMA,
+            TABLE = TG_TABLE_NAME,
+            CONSTRAINT = problem[1];
+    END IF;
+    RETURN NEW;
+END;
+$$;
 COMMENT ON FUNCTION @extschema@._tokens_check() IS
-    'Internal. Refuses what is no token, and a new id for one. Errors: 23514 with the name of the rule; 0A000 for a new id; 39P01 on another table.';
+    'Internal. Refuses what is no token, and a new id for one. Errors: 23514 with the name of the rule; 0A000 for a new id.';
 
--- In the place of CHECK constraints, as on accounts. Scans of pending start above 0, hence a rule for the id.
 CREATE TRIGGER tokens_check
     BEFORE INSERT OR UPDATE ON @extschema@.tokens
     FOR EACH ROW
     EXECUTE FUNCTION @extschema@._tokens_check();
 
 CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_accounts_issue_activation_wrapper';
-COMMENT ON FUNCTION @extschema@._accounts_issue_activation() IS
-    'Internal. Gives each new provisioned account its activation token. Errors: 39P01 on another table.';
-
--- What the trigger function lets do what takes a statement, which takes rights and a search_path: lending those costs
--- more than a token.
-CREATE FUNCTION @extschema@._issue_activations() RETURNS trigger
-    LANGUAGE c VOLATILE SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    AS 'MODULE_PATHNAME', '_issue_activations_wrapper';
-COMMENT ON FUNCTION @extschema@._issue_activations() IS
-    'Internal. The part of _accounts_issue_activation that takes a statement. Errors: 39P01 on another table.';
+AS $$
+BEGIN
+    -- The tokens come with the dump.
+    IF NOT @extschema@._restores() THEN
+        INSERT INTO @extschema@.tokens (account, action)
+        SELECT n.id, 'activation'
+        FROM new_accounts n
+        WHERE n.status = 'provisioned';
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._accounts_issue_activation() IS
+    'Internal. Gives each new provisioned account its activation token.';
 
 -- AFTER and per statement: one execution for a COPY of any size, and a row that ON CONFLICT turned away is
 -- not among the new ones.
@@ -77,14 +112,7 @@ CREATE TRIGGER accounts_issue_activation
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._accounts_issue_activation();
 
--- Without WHEN, which is compiled anew by each statement.
 CREATE FUNCTION @extschema@._tokens_activate_account() RETURNS trigger
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_tokens_activate_account_wrapper';
-COMMENT ON FUNCTION @extschema@._tokens_activate_account() IS
-    'Internal. Has _activate_account do its work if an activation token was consumed. Errors: 39P01 on another table.';
-
-CREATE FUNCTION @extschema@._activate_account() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -96,10 +124,11 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._activate_account() IS
-    'Internal. The part of _tokens_activate_account that takes a statement: activates the account if it is provisioned.';
+COMMENT ON FUNCTION @extschema@._tokens_activate_account() IS
+    'Internal. Activates the account, if it is provisioned, of an activation token that is used up.';
 
 CREATE TRIGGER tokens_activate_account
     AFTER UPDATE OF consumed_at ON @extschema@.tokens
     FOR EACH ROW
+    WHEN (OLD.consumed_at IS NULL AND NEW.consumed_at IS NOT NULL AND NEW.action = 'activation')
     EXECUTE FUNCTION @extschema@._tokens_activate_account();

@@ -28,17 +28,33 @@ COMMENT ON COLUMN @extschema@.pending.lane IS '0: urgent (password recovery); 1:
 COMMENT ON COLUMN @extschema@.pending.token IS 'tokens.id';
 
 CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_tokens_enqueue_wrapper';
-COMMENT ON FUNCTION @extschema@._tokens_enqueue() IS
-    'Internal. Queues new tokens and has the worker, or whoever listens on mailroom.channel, woken at COMMIT. Errors: 39P01 on another table.';
-
-CREATE FUNCTION @extschema@._enqueue_tokens() RETURNS trigger
-    LANGUAGE c VOLATILE SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    AS 'MODULE_PATHNAME', '_enqueue_tokens_wrapper';
-COMMENT ON FUNCTION @extschema@._enqueue_tokens() IS
-    'Internal. The part of _tokens_enqueue that takes a statement. Errors: 39P01 on another table.';
+AS $$
+DECLARE
+    queued bigint;
+    urgent boolean;
+BEGIN
+    -- The queue comes with the dump.
+    IF @extschema@._restores() THEN
+        RETURN NULL;
+    END IF;
+    WITH q AS (
+        INSERT INTO @extschema@.pending (lane, token)
+        SELECT CASE n.action WHEN 'password_recovery' THEN 0 ELSE 1 END, n.id
+        FROM new_tokens n
+        WHERE n.consumed_at IS NULL
+        RETURNING lane
+    )
+    SELECT count(*), bool_or(q.lane = 0) INTO queued, urgent FROM q;
+    IF queued > 0 AND @extschema@._announce(queued, urgent) THEN
+        PERFORM pg_notify(@extschema@._channel(), '');
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tokens_enqueue() IS
+    'Internal. Queues new tokens and has the worker, or the sessions that listen on mailroom.channel, woken at COMMIT.';
 
 CREATE TRIGGER tokens_enqueue
     AFTER INSERT ON @extschema@.tokens

@@ -2,7 +2,7 @@
 --
 -- mailroom_collect fills it; senders claim and settle its rows. Invariants: a token is live in at most one
 -- row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or a link
--- is only in rows that are still to be sent (I7); what became of each attempt to send is told by the row
+-- is only in the column secrets, and only in rows that are still to be sent (I7); what became of each attempt to send is told by the row
 -- itself or, unless it went out, by a row of attempts. Each row is updated twice in its life, so whatever
 -- an update would pay for (constraints, triggers, indexes) is kept out of its way.
 
@@ -60,6 +60,7 @@ CREATE TABLE @extschema@.outbox (
     body_text text,
     body_html text,
     data @extschema@._variables NOT NULL DEFAULT '{}',
+    secrets jsonb,
     last_error text,
     claimed_by text,
     enqueued_by name NOT NULL DEFAULT current_user,
@@ -94,7 +95,9 @@ COMMENT ON COLUMN @extschema@.outbox.token IS 'tokens.id of token mail; the toke
 COMMENT ON COLUMN @extschema@.outbox.account IS 'accounts.id of token mail; the account may be gone meanwhile.';
 COMMENT ON COLUMN @extschema@.outbox.recipients IS 'Addresses of the To header, at least one.';
 COMMENT ON COLUMN @extschema@.outbox.data IS
-    'Variables for the template. Token mail: login, token (signed, 86 characters), code, and link when mailroom.link_base_url is set; all but login vanish when the row ends.';
+    'Variables for the template. mailroom_claim returns them together with those in secrets.';
+COMMENT ON COLUMN @extschema@.outbox.secrets IS
+    'Token mail that is still to be sent: token (signed, 86 characters), code, and link when mailroom.link_base_url is set. NULL in all other rows, and from the moment that a row ends.';
 COMMENT ON COLUMN @extschema@.outbox.priority IS 'Smaller goes first; 0 is normal, recovery mail is -10.';
 COMMENT ON COLUMN @extschema@.outbox.send_at IS 'Not before this time.';
 COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'Of no use after this time; NULL for never.';
@@ -183,7 +186,7 @@ CREATE FUNCTION @extschema@._outbox_end() RETURNS trigger
 AS $$
 BEGIN
     UPDATE @extschema@.outbox o
-    SET data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+    SET secrets = NULL,
         last_error = CASE o.state WHEN 'error' THEN coalesce(o.last_error, 'no reason given') ELSE o.last_error END,
         claimed_until = NULL,
         updated_at = now(),
@@ -195,11 +198,12 @@ $$;
 COMMENT ON FUNCTION @extschema@._outbox_end() IS
     'Internal. Takes the secrets out of a row that reaches a final state, and stamps it.';
 
--- The safety net for whoever ends a row by hand; the extension's own statements leave it nothing to do. A
--- constraint instead would show the secret in its error. AFTER, because any row trigger BEFORE UPDATE makes
--- each update lock its row first, also where WHEN says no.
+-- Holds that a row which ends has no secrets, also one that an administrator ends by hand; the extension's own
+-- statements leave it nothing to do. A CHECK constraint instead would quote the secrets in the DETAIL of its error,
+-- and so in the server's log. AFTER, because any row trigger BEFORE UPDATE makes each update lock its row first, also
+-- where WHEN is false.
 CREATE TRIGGER outbox_end
-    AFTER INSERT OR UPDATE OF state ON @extschema@.outbox
+    AFTER INSERT OR UPDATE OF state, secrets ON @extschema@.outbox
     FOR EACH ROW
     WHEN (
         NEW.state <> 'scheduled'
@@ -207,7 +211,8 @@ CREATE TRIGGER outbox_end
         AND (
             NEW.ended_at IS NULL
             OR NEW.claimed_until IS NOT NULL
-            OR (NEW.token IS NOT NULL AND (NEW.data ?| '{token,code,link}' OR (NEW.state = 'error' AND NEW.last_error IS NULL)))
+            OR NEW.secrets IS NOT NULL
+            OR NEW.last_error IS NULL AND NEW.state = 'error'
         )
     )
     EXECUTE FUNCTION @extschema@._outbox_end();
@@ -234,7 +239,7 @@ BEGIN
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
         last_error = 'token was deleted',
-        data = data - '{token,code,link}'::text[],
+        secrets = NULL,
         updated_at = now(),
         ended_at = now()
     WHERE id IN (
@@ -263,10 +268,12 @@ AS $$
 BEGIN
     DELETE FROM @extschema@.pending;
     PERFORM @extschema@._took();
+    -- With RESTART IDENTITY the next ones come below where this session's scan was.
+    PERFORM @extschema@._scan_end(true, 0::bigint, 0::bigint);
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
         last_error = 'token was deleted',
-        data = data - '{token,code,link}'::text[],
+        secrets = NULL,
         claimed_until = NULL,
         updated_at = now(),
         ended_at = now()

@@ -114,69 +114,27 @@ $$;
 COMMENT ON FUNCTION @extschema@._template(text, text) IS
     'Internal. The template for a kind of mail in the locale nearest to the wanted one; all NULL when there is none.';
 
-CREATE FUNCTION @extschema@._compose(
-    message @extschema@.outbox,
-    OUT subject text,
-    OUT body_text text,
-    OUT body_html text,
-    OUT error text
-)
-    LANGUAGE plpgsql STABLE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-#variable_conflict use_variable
-DECLARE
-    has_body CONSTANT boolean := message.body_text IS NOT NULL OR message.body_html IS NOT NULL;
-    template record;
-    rendered record;
-BEGIN
-    subject := message.subject;
-    body_text := message.body_text;
-    body_html := message.body_html;
-    IF subject IS NOT NULL AND has_body THEN
-        RETURN;
-    END IF;
-    SELECT t.* INTO template FROM @extschema@._template(message.kind::text, message.data ->> 'locale') t;
-    IF template.locale IS NULL THEN
-        error := format('there is no template for kind "%s"', message.kind);
-        RETURN;
-    END IF;
-    -- The two bodies say the same thing, so a message brings both of its own or neither.
-    SELECT r.* INTO rendered
-    FROM @extschema@._render(
-        CASE WHEN subject IS NULL THEN template.subject END,
-        CASE WHEN NOT has_body THEN template.body_text END,
-        CASE WHEN NOT has_body THEN template.body_html END,
-        (
-            message.data
-            || CASE
-                WHEN isfinite(message.expires_at) THEN jsonb_build_object(
-                    'expires_at', to_char(message.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
-                )
-                ELSE '{}'
-            END
-            || jsonb_build_object(
-                'kind', message.kind,
-                'locale', template.locale,
-                'message_id', message.message_id,
-                'recipients', message.recipients
-            )
-        )::text
-    ) r;
-    IF rendered.error IS NOT NULL THEN
-        subject := NULL;
-        body_text := NULL;
-        body_html := NULL;
-        error := format('template %s/%s, %s', message.kind, template.locale, rendered.error);
-        RETURN;
-    END IF;
-    subject := coalesce(subject, rendered.subject);
-    body_text := coalesce(body_text, rendered.body_text);
-    body_html := coalesce(body_html, rendered.body_html);
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._compose(@extschema@.outbox) IS
-    'Internal. What a row of outbox says: its own subject and bodies, and for those it lacks the template of its kind in the locale nearest to data.locale. On failure all are NULL but error, which holds no value of the message.';
+-- Inlined by the planner, so that its arguments, secrets among them, are no parameters of a statement of its own.
+CREATE FUNCTION @extschema@._template_variables(
+    data jsonb,
+    expires_at timestamptz,
+    kind text,
+    locale text,
+    message_id uuid,
+    recipients text[]
+) RETURNS text
+    LANGUAGE sql STABLE
+RETURN (
+    data
+    || CASE
+        WHEN isfinite(expires_at)
+        THEN jsonb_build_object('expires_at', to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"'))
+        ELSE '{}'
+    END
+    || jsonb_build_object('kind', kind, 'locale', locale, 'message_id', message_id, 'recipients', recipients)
+)::text;
+COMMENT ON FUNCTION @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]) IS
+    'Internal. What a template is rendered with: the message''s own variables, and what we add to them.';
 
 CREATE FUNCTION @extschema@.mailroom_preview(
     kind text,
@@ -191,47 +149,38 @@ CREATE FUNCTION @extschema@.mailroom_preview(
 AS $$
 #variable_conflict use_variable
 DECLARE
-    base CONSTANT text := @extschema@._link_base_url();
-    token CONSTANT text := repeat('A', 86);
-    is_token_mail CONSTANT boolean := kind IN ('activation', 'password_recovery');
-    samples jsonb := '{}';
-    composed record;
+    samples CONSTANT jsonb := jsonb_build_object('login', 'alice') || @extschema@._sample_secrets(kind);
+    template record;
+    error text;
+    remedy text := 'Pass what the template needs in data, or let it do without: {{ name | default("") }}.';
 BEGIN
     IF jsonb_typeof(data) IS DISTINCT FROM 'object' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'data is not a JSON object',
             HINT = 'Pass the variables by name: {"login": "alice"}.';
     END IF;
-    IF is_token_mail THEN
-        samples := jsonb_build_object('login', 'alice', 'token', token, 'code', '01234');
+    SELECT t.* INTO template FROM @extschema@._template(kind, coalesce(locale, data ->> 'locale')) t;
+    IF template.locale IS NULL THEN
+        error := format('there is no template for kind "%s"', kind);
+        remedy := 'The templates in force are in mailroom_templates.';
+    ELSE
+        SELECT r.subject, r.body_text, r.body_html, CASE WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', kind, template.locale, r.error) END
+        INTO subject, body_text, body_html, error
+        FROM @extschema@._render(
+            template.subject, template.body_text, template.body_html,
+            @extschema@._template_variables(
+                coalesce(samples, '{}') || data || CASE WHEN locale IS NULL THEN '{}' ELSE jsonb_build_object('locale', locale) END,
+                CASE WHEN samples IS NOT NULL THEN '2030-01-01 12:15:00+00'::timestamptz END,
+                kind, template.locale, '00000000-0000-0000-0000-000000000000'::uuid, '{recipient@example.com}'::text[]
+            )
+        ) r;
     END IF;
-    IF is_token_mail AND base IS NOT NULL THEN
-        samples := samples || jsonb_build_object('link', base || CASE kind
-            WHEN 'activation' THEN '/activate?token='
-            ELSE '/recover?token='
-        END || token);
-    END IF;
-    SELECT c.*
-    INTO composed
-    FROM @extschema@._compose(jsonb_populate_record(NULL::@extschema@.outbox, jsonb_build_object(
-        'kind', kind,
-        'message_id', '00000000-0000-0000-0000-000000000000',
-        'recipients', ARRAY['recipient@example.com'],
-        'expires_at', CASE WHEN is_token_mail THEN '2030-01-01 12:15:00+00' END,
-        'data', samples || data || CASE WHEN locale IS NULL THEN '{}' ELSE jsonb_build_object('locale', locale) END
-    ))) c;
-    IF composed.error IS NOT NULL THEN
+    IF error IS NOT NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('mail of kind "%s" cannot be rendered', kind),
-            DETAIL = composed.error,
-            HINT = CASE
-                WHEN composed.error LIKE 'there is no template %' THEN 'The templates in force are in mailroom_templates.'
-                ELSE 'Pass what the template needs in data, or let it do without: {{ name | default("") }}.'
-            END;
+            DETAIL = error,
+            HINT = remedy;
     END IF;
-    subject := composed.subject;
-    body_text := composed.body_text;
-    body_html := composed.body_html;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_preview(text, jsonb, text) IS

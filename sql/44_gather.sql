@@ -12,10 +12,6 @@ CREATE FUNCTION @extschema@._judge(
     OUT places tid[],
     OUT groups integer,
     OUT held text[],
-    OUT ids bigint[],
-    OUT subjects text[],
-    OUT texts text[],
-    OUT htmls text[],
     OUT later boolean
 )
     LANGUAGE plpgsql
@@ -25,9 +21,6 @@ AS $$
 DECLARE
     keys text[];
     free text[];
-    bare tid[];
-    failed tid[];
-    failures text[];
 BEGIN
     -- Whoever has these tables to himself may want the rows that are locked here, as TRUNCATE does. So nobody waits: what
     -- has a token, or is to be ended, is left for another time.
@@ -47,25 +40,22 @@ BEGIN
                 o.ctid AS place,
                 CASE
                     WHEN o.expires_at <= moment THEN 'expired'
-                    WHEN h.token IS NULL THEN 'cancelled'
-                    ELSE h.final
+                    WHEN v.token IS NULL THEN 'cancelled'
+                    ELSE v.final
                 END AS final,
                 CASE
                     WHEN o.expires_at <= moment THEN 'expired before it was sent'
-                    WHEN h.token IS NULL THEN 'token was deleted'
-                    ELSE h.reason
+                    WHEN v.token IS NULL THEN 'token was deleted'
+                    ELSE v.reason
                 END AS reason
             FROM @extschema@.outbox o
-            LEFT JOIN @extschema@._handout h ON h.token = o.token
+            LEFT JOIN @extschema@._token_verdicts v ON v.token = o.token
             WHERE o.ctid = ANY (candidates)
-              AND (
-                  o.expires_at <= moment
-                  OR (o.token IS NOT NULL AND (h.token IS NULL OR h.final IS NOT NULL))
-              )
+              AND (o.expires_at <= moment OR (o.token IS NOT NULL AND v.eligible IS NOT TRUE))
         ), ended AS (
             UPDATE @extschema@.outbox o
             SET state = d.final,
-                data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+                secrets = NULL,
                 last_error = d.reason,
                 updated_at = moment,
                 ended_at = moment
@@ -96,40 +86,10 @@ BEGIN
               AND o.group_key = ANY (free)
         );
     END IF;
-
-    SELECT array_agg(o.ctid)
-    INTO bare
-    FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (places)
-      AND (o.subject IS NULL OR (o.body_text IS NULL AND o.body_html IS NULL));
-    IF bare IS NOT NULL THEN
-        SELECT
-            array_agg(o.id) FILTER (WHERE c.error IS NULL),
-            array_agg(c.subject) FILTER (WHERE c.error IS NULL),
-            array_agg(c.body_text) FILTER (WHERE c.error IS NULL),
-            array_agg(c.body_html) FILTER (WHERE c.error IS NULL),
-            array_agg(o.ctid) FILTER (WHERE c.error IS NOT NULL),
-            array_agg(c.error) FILTER (WHERE c.error IS NOT NULL)
-        INTO ids, subjects, texts, htmls, failed, failures
-        FROM @extschema@.outbox o
-        CROSS JOIN LATERAL @extschema@._compose(o) c
-        WHERE o.ctid = ANY (bare);
-        IF failed IS NOT NULL THEN
-            UPDATE @extschema@.outbox o
-            SET state = 'error',
-                data = CASE WHEN o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
-                last_error = f.failure,
-                updated_at = moment,
-                ended_at = moment
-            FROM unnest(failed, failures) f (place, failure)
-            WHERE o.ctid = f.place;
-            places := ARRAY(SELECT p FROM unnest(places) p WHERE p <> ALL (failed));
-        END IF;
-    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
-    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, what those without subject or body say, and whether mail of tokens was left out because the tables behind it are locked.';
+    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, and whether mail of tokens was left out because the tables behind it are locked.';
 
 CREATE FUNCTION @extschema@._next_due(
     of_groups boolean,
@@ -322,11 +282,7 @@ CREATE FUNCTION @extschema@._gather(
     wanted integer,
     moment timestamptz,
     OUT places tid[],
-    OUT in_order boolean,
-    OUT ids bigint[],
-    OUT subjects text[],
-    OUT texts text[],
-    OUT htmls text[]
+    OUT in_order boolean
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -359,10 +315,6 @@ DECLARE
 BEGIN
     places := '{}';
     in_order := true;
-    ids := '{}';
-    subjects := '{}';
-    texts := '{}';
-    htmls := '{}';
     IF last_priority >= 32767 THEN
         -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
         IF @extschema@._take_back(
@@ -440,10 +392,6 @@ BEGIN
                     held := CASE WHEN groups > 0 THEN held || judged.held END;
                     in_order := false;
                     places := places || judged.places;
-                    ids := ids || judged.ids;
-                    subjects := subjects || judged.subjects;
-                    texts := texts || judged.texts;
-                    htmls := htmls || judged.htmls;
                     IF judged.later THEN
                         -- It may be most of what is due, and is looked at row by row when few are wanted.
                         broken_off := true;
@@ -491,4 +439,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._gather(boolean, integer, integer, timestamptz) IS
-    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, up to a priority (32767: all), in the order of claims; ends those that are of no use any more. Returns their places, whether these are known to be in that order, and what those without subject or body say.';
+    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, up to a priority (32767: all), in the order of claims; ends those that are of no use any more. Returns their places, and whether these are known to be in that order and complete: without secrets, and with subject and body of their own.';

@@ -65,7 +65,7 @@ BEGIN
     WHERE o.ctid = ANY (places);
     UPDATE @extschema@.outbox o
     SET state = v.next,
-        data = CASE WHEN v.next = 'scheduled' OR o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+        secrets = CASE v.next WHEN 'scheduled' THEN o.secrets END,
         attempts = o.attempts + 1,
         last_error = 'claim lapsed',
         claimed_by = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
@@ -90,53 +90,90 @@ $$;
 COMMENT ON FUNCTION @extschema@._take_back(timestamptz, timestamptz, integer) IS
     'Internal. Takes back up to so many claims whose lease ended after from_lease (NULL: ever) and not after moment; each counts as an attempt. Returns how many.';
 
-CREATE FUNCTION @extschema@._lease_out(
-    places tid[],
-    ids bigint[],
-    subjects text[],
-    texts text[],
-    htmls text[],
-    claimant text,
-    moment timestamptz,
-    term interval
-)
+CREATE FUNCTION @extschema@._lease_out(places tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.outbox
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
-DECLARE
-    message record;
-    part record;
+#variable_conflict use_column
 BEGIN
-    FOR part IN
-        WITH claimed AS (
-            UPDATE @extschema@.outbox o
-            SET state = 'claimed',
-                claimed_by = claimant,
-                claimed_at = moment,
-                claimed_until = moment + term,
-                updated_at = moment
-            WHERE o.ctid = ANY (places)
-            RETURNING o AS message, o.priority, o.send_at, o.id
-        )
-        SELECT c.message, r.*
-        FROM claimed c
-        LEFT JOIN unnest(ids, subjects, texts, htmls) r (rendered, subject, body_text, body_html) ON r.rendered = c.id
-        ORDER BY c.priority, c.send_at, c.id
-    LOOP
-        message := part.message;
-        IF part.rendered IS NOT NULL THEN
-            message.subject := part.subject;
-            message.body_text := part.body_text;
-            message.body_html := part.body_html;
-        END IF;
-        RETURN NEXT message;
-    END LOOP;
+    -- Rendered within the statement that returns it: what a mail says is no variable and no parameter of anything (I7).
+    RETURN QUERY
+    WITH wanted AS MATERIALIZED (
+        SELECT
+            o.ctid AS place, o.kind, coalesce(o.data ->> 'locale', '') AS locale,
+            o.subject IS NULL AS lacks_subject,
+            o.body_text IS NULL AND o.body_html IS NULL AS lacks_body
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (places)
+    ), template AS MATERIALIZED (
+        SELECT d.kind, d.locale AS wanted, t.locale, t.subject, t.body_text, t.body_html
+        FROM (SELECT DISTINCT w.kind, w.locale FROM wanted w WHERE w.lacks_subject OR w.lacks_body) d
+        CROSS JOIN LATERAL @extschema@._template(d.kind::text, nullif(d.locale, '')) t
+    ), composed AS MATERIALIZED (
+        SELECT
+            w.place, r.subject, r.body_text, r.body_html,
+            CASE
+                WHEN NOT (w.lacks_subject OR w.lacks_body) THEN NULL
+                WHEN t.locale IS NULL THEN format('there is no template for kind "%s"', w.kind)
+                WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', w.kind, t.locale, r.error)
+            END AS error
+        FROM wanted w
+        JOIN @extschema@.outbox o ON o.ctid = w.place
+        LEFT JOIN template t ON t.kind = w.kind AND t.wanted = w.locale AND (w.lacks_subject OR w.lacks_body)
+        CROSS JOIN LATERAL @extschema@._render(
+            CASE WHEN w.lacks_subject THEN t.subject END,
+            -- The two bodies say the same thing, so a message brings both of its own or neither.
+            CASE WHEN w.lacks_body THEN t.body_text END,
+            CASE WHEN w.lacks_body THEN t.body_html END,
+            CASE
+                WHEN t.locale IS NOT NULL
+                THEN @extschema@._template_variables(
+                    o.data || coalesce(o.secrets, '{}'), o.expires_at, o.kind::text, t.locale, o.message_id, o.recipients::text[]
+                )
+            END
+        ) r
+    ), failed AS (
+        UPDATE @extschema@.outbox o
+        SET state = 'error',
+            secrets = NULL,
+            last_error = c.error,
+            updated_at = moment,
+            ended_at = moment
+        FROM composed c
+        WHERE o.ctid = c.place
+          AND c.error IS NOT NULL
+    ), claimed AS (
+        UPDATE @extschema@.outbox o
+        SET state = 'claimed',
+            claimed_by = claimant,
+            claimed_at = moment,
+            claimed_until = moment + term,
+            updated_at = moment
+        FROM composed c
+        WHERE o.ctid = c.place
+          AND c.error IS NULL
+        RETURNING
+            o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
+            o.max_attempts, o.claimed_until, o.token, o.account, o.expires_at, o.claimed_at, o.ended_at, o.item_key,
+            o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+            coalesce(o.subject, c.subject::@extschema@._one_line) AS subject,
+            coalesce(o.body_text, c.body_text) AS body_text,
+            coalesce(o.body_html, c.body_html) AS body_html,
+            (o.data || coalesce(o.secrets, '{}'))::@extschema@._variables AS data, NULL::jsonb AS secrets,
+            o.last_error, o.claimed_by, o.enqueued_by, o.provider_id
+    )
+    SELECT c.*
+    FROM claimed c
+    ORDER BY c.priority, c.send_at, c.id;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._lease_out(tid[], bigint[], text[], text[], text[], text, timestamptz, interval) IS
-    'Internal. Claims locked rows and returns them in the order of claims, with what was composed for those whose ids are given.';
+COMMENT ON FUNCTION @extschema@._lease_out(tid[], text, timestamptz, interval) IS
+    'Internal. Claims locked rows and returns them in the order of claims: with the variables in secrets among those in data, and with what a template says where subject or body is missing. Rows that cannot be rendered end as error with the reason and are not returned.';
 
 CREATE FUNCTION @extschema@.mailroom_claim(
     batch_limit integer DEFAULT NULL,
@@ -150,37 +187,26 @@ CREATE FUNCTION @extschema@.mailroom_claim(
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
+    wanted integer := coalesce(batch_limit, @extschema@._batch_limit());
     who CONSTANT text := @extschema@._claimant(claimant);
     term CONSTANT interval := @extschema@._term(lease);
     moment CONSTANT timestamptz := clock_timestamp();
     found record;
+    claimed integer;
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
-    SELECT g.* INTO found FROM @extschema@._gather(false, 32767, wanted, moment) g;
-    IF found.places <> '{}' THEN
+    LOOP
+        SELECT g.* INTO found FROM @extschema@._gather(false, 32767, wanted, moment) g;
+        EXIT WHEN found.places = '{}';
         PERFORM @extschema@._claimed(moment + term);
-    END IF;
-    -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches lie in
-    -- the table in their order, in which rows come that are named by their places.
-    IF found.ids = '{}'
-        AND found.in_order
-        AND found.places = ARRAY(SELECT u.place FROM unnest(found.places) u (place) ORDER BY u.place)
-    THEN
-        RETURN QUERY
-        UPDATE @extschema@.outbox o
-        SET state = 'claimed',
-            claimed_by = who,
-            claimed_at = moment,
-            claimed_until = moment + term,
-            updated_at = moment
-        WHERE o.ctid = ANY (found.places)
-        RETURNING o.*;
-    ELSIF found.ids = '{}' THEN
-        RETURN QUERY
-        WITH claimed AS (
+        -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches lie
+        -- in the table in their order, in which rows come that are named by their places.
+        IF found.in_order
+            AND found.places = ARRAY(SELECT u.place FROM unnest(found.places) u (place) ORDER BY u.place)
+        THEN
+            RETURN QUERY
             UPDATE @extschema@.outbox o
             SET state = 'claimed',
                 claimed_by = who,
@@ -188,16 +214,16 @@ BEGIN
                 claimed_until = moment + term,
                 updated_at = moment
             WHERE o.ctid = ANY (found.places)
-            RETURNING o.*
-        )
-        SELECT c.*
-        FROM claimed c
-        ORDER BY c.priority, c.send_at, c.id;
-    ELSE
-        RETURN QUERY
-        SELECT c.*
-        FROM @extschema@._lease_out(found.places, found.ids, found.subjects, found.texts, found.htmls, who, moment, term) c;
-    END IF;
+            RETURNING o.*;
+        ELSE
+            RETURN QUERY
+            SELECT c.* FROM @extschema@._lease_out(found.places, who, moment, term) c;
+        END IF;
+        GET DIAGNOSTICS claimed = ROW_COUNT;
+        -- For rows that could not be rendered there are others.
+        EXIT WHEN claimed = cardinality(found.places);
+        wanted := wanted - claimed;
+    END LOOP;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text) IS

@@ -94,13 +94,13 @@ BEGIN
         statuses[u.item],
         -- A mail that has ended does not know its code any more: whatever could be one goes.
         CASE
-            WHEN o.token IS NULL OR o.data ? 'code' THEN r.error
+            WHEN o.token IS NULL OR o.secrets IS NOT NULL THEN r.error
             ELSE regexp_replace(r.error, E'\\m[0-9]{5}\\M', '[code]', 'g')
         END
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item]
     CROSS JOIN LATERAL @extschema@._redact(
-        errors[u.item], (o.recipients || o.cc || o.bcc)::text[], o.data ->> 'code'
+        errors[u.item], (o.recipients || o.cc || o.bcc)::text[], coalesce(o.secrets, o.data) ->> 'code'
     ) r (error);
     RAISE LOG USING
         MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(lost), verb),
@@ -132,14 +132,13 @@ DECLARE
 BEGIN
     PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(provider_ids), cardinality(attempts)]);
     -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
-    -- claimed; its state is not asked for, lest a partial index look better than the primary key. Data that stays is
-    -- not judged again, being of its domain already.
+    -- claimed; its state is not asked for, lest a partial index look better than the primary key.
     -- Most batches are all alike but for the ids, which is cheaper by far.
     IF coalesce(num_nonnulls(VARIADIC provider_ids), 0) = 0 AND (attempts IS NULL OR attempts[1] = ALL (attempts)) THEN
         WITH done AS (
             UPDATE @extschema@.outbox o
             SET state = 'sent',
-                data = CASE WHEN o.token IS NULL THEN o.data ELSE (o.data - '{token,code,link}'::text[])::@extschema@._variables END,
+                secrets = NULL,
                 claimed_until = NULL,
                 updated_at = moment,
                 ended_at = moment
@@ -154,7 +153,7 @@ BEGIN
         WITH done AS (
             UPDATE @extschema@.outbox o
             SET state = 'sent',
-                data = CASE WHEN o.token IS NULL THEN o.data ELSE (o.data - '{token,code,link}'::text[])::@extschema@._variables END,
+                secrets = NULL,
                 provider_id = u.provider_id,
                 claimed_until = NULL,
                 updated_at = moment,
@@ -182,7 +181,7 @@ BEGIN
     )
     UPDATE @extschema@.outbox o
     SET state = 'sent',
-        data = CASE WHEN o.token IS NULL THEN o.data ELSE (o.data - '{token,code,link}'::text[])::@extschema@._variables END,
+        secrets = NULL,
         provider_id = provider_ids[h.item],
         claimed_until = NULL,
         updated_at = moment,
@@ -255,7 +254,7 @@ BEGIN
         SELECT
             h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
             coalesce(
-                @extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[], o.data ->> 'code'), 'no reason given'
+                @extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[], coalesce(o.secrets, o.data) ->> 'code'), 'no reason given'
             ) AS error,
             CASE
                 WHEN permanent[h.item] OR o.attempts + 1 >= o.max_attempts THEN 'error'
@@ -277,7 +276,7 @@ BEGIN
     ), settled AS (
         UPDATE @extschema@.outbox o
         SET state = j.next,
-            data = CASE WHEN j.next = 'scheduled' OR o.token IS NULL THEN o.data ELSE o.data - '{token,code,link}'::text[] END,
+            secrets = CASE j.next WHEN 'scheduled' THEN o.secrets END,
             send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
             attempts = j.attempt,
             last_error = j.error,

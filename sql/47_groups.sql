@@ -109,11 +109,7 @@ BEGIN
         PERFORM @extschema@._claimed(moment + term);
     END IF;
     RETURN QUERY
-    SELECT c.*
-    FROM @extschema@._lease_out(
-        judged.places, judged.ids, judged.subjects, judged.texts, judged.htmls,
-        @extschema@._claimant(claimant), moment, term
-    ) c;
+    SELECT c.* FROM @extschema@._lease_out(judged.places, @extschema@._claimant(claimant), moment, term) c;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text) IS

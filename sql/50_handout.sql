@@ -1,65 +1,105 @@
 -- Hand-out: from pending to a signed token, in a caller's hands or in the outbox.
 --
--- Whoever takes a row of pending deletes it, passing by what others have, in its own transaction: a rollback returns
--- it (I1), two consumers never hold the same one (I2) and never wait for each other (I3). Everything here
--- runs with the caller's rights; 90_privileges.sql names the callers. _take and _put of the library do it where
--- nobody else has a say in the rows, and the statements of _pick and _enqueue where somebody has. The planner is
--- kept from sequential scans because statistics of a queue say nothing: it may hold nothing or a million rows a
--- moment later. For the same reason one plan does for all calls: planning a batch again would cost half as much
--- as taking it.
+-- A consumer deletes the rows of pending that it takes, stepping over those that others have, in its own transaction: a
+-- rollback returns them (I1), two consumers never hold the same one (I2) and never wait for each other (I3).
+-- Everything here runs with the caller's rights; 90_privileges.sql names the callers. The planner is kept from
+-- sequential scans because statistics of a queue say nothing: it may hold nothing or a million rows a moment later. For
+-- the same reason one plan does for all calls: planning a batch again would cost half as much as taking it.
 
 CREATE FUNCTION @extschema@.mailroom_sign(action @extschema@.token_action, secret bytea, code text DEFAULT NULL) RETURNS text
-    LANGUAGE sql STABLE PARALLEL RESTRICTED
-    SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@._sign(action::text, secret, code) $$;
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'mailroom_sign_wrapper';
 COMMENT ON FUNCTION @extschema@.mailroom_sign(@extschema@.token_action, bytea, text) IS
     'The signed token, 86 characters: base64url without padding of secret and HMAC-SHA256(key, "/activate" || secret) or (key, "/recover" || secret || code). secret: 32 bytes. code: five digits, needed for password_recovery only. Errors: 22004 when an argument is missing, 22023 when it has the wrong shape; 58P01 and F0000 when there is no good key file.';
 
 CREATE FUNCTION @extschema@.mailroom_verify(token text, action @extschema@.token_action, code text DEFAULT NULL) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL RESTRICTED
-    SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@._verify(token, action::text, code) $$;
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'mailroom_verify_wrapper';
 COMMENT ON FUNCTION @extschema@.mailroom_verify(text, @extschema@.token_action, text) IS
     'Whether one of the keys signed this token for this action, for password_recovery together with this code. Looks at no table: says nothing of expiry or use, and counts no wrong code; mailroom_redeem does. False for anything malformed or NULL, in constant time for anything well-formed. Errors: 58P01 and F0000 when there is no good key file.';
 
--- What would become of a token if it were handed out now. The one place that knows who is eligible.
-CREATE VIEW @extschema@._handout AS
+CREATE FUNCTION @extschema@._status_for(action @extschema@.token_action) RETURNS @extschema@.account_status
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE action
+    WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
+    ELSE 'active'::@extschema@.account_status
+END;
+COMMENT ON FUNCTION @extschema@._status_for(@extschema@.token_action) IS
+    'Internal. The status that an account must have to get or to redeem a token for this action.';
+
+CREATE TYPE @extschema@._verdict AS ENUM
+    ('eligible', 'consumed', 'token_expired', 'account_not_eligible', 'revoked', 'malformed_secret', 'malformed_code');
+COMMENT ON TYPE @extschema@._verdict IS 'Internal. Whether a token may be handed out and redeemed, and why not.';
+
+-- What would become of a token if it were handed out or redeemed now: the one place that knows who is eligible. Locks
+-- on it (_lock_sources) are taken in the order of its tables.
+CREATE VIEW @extschema@._token_verdicts AS
 SELECT
     t.id AS token,
     t.action,
     t.secret,
     t.code,
+    -- Five guesses of 100,000 codes.
+    t.wrong_codes >= 5 AS locked,
     t.account,
     a.email,
     a.login,
     -- A token may be good for ever; the calendar ends here with the year 9999.
     to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at,
-    v.reason,
-    CASE v.reason
-        WHEN 'token expired before it was handed out' THEN 'expired'
-        WHEN 'secret is not 32 bytes' THEN 'error'
-        WHEN 'code is not five digits' THEN 'error'
-        ELSE CASE WHEN v.reason IS NOT NULL THEN 'cancelled' END
-    END::@extschema@.outbox_state AS final
-FROM @extschema@.tokens t
-JOIN @extschema@.accounts a ON a.id = t.account
+    v.verdict,
+    v.verdict = 'eligible' AS eligible,
+    CASE v.verdict
+        WHEN 'eligible' THEN NULL
+        WHEN 'token_expired' THEN 'expired'::@extschema@.outbox_state
+        WHEN 'malformed_secret' THEN 'error'
+        WHEN 'malformed_code' THEN 'error'
+        ELSE 'cancelled'
+    END AS final,
+    CASE v.verdict
+        WHEN 'consumed' THEN 'token was consumed before it was handed out'
+        WHEN 'token_expired' THEN 'token expired before it was handed out'
+        WHEN 'account_not_eligible' THEN 'account is ' || a.status::text
+        WHEN 'revoked' THEN 'token was revoked before it was handed out'
+        WHEN 'malformed_secret' THEN 'secret is not 32 bytes'
+        WHEN 'malformed_code' THEN 'code is not five digits'
+    END AS reason
+FROM @extschema@.accounts a
+JOIN @extschema@.tokens t ON t.account = a.id
 CROSS JOIN LATERAL (
     SELECT CASE
-        WHEN t.consumed_at IS NOT NULL THEN 'token was consumed before it was handed out'
-        WHEN t.expires_at <= extract(epoch FROM clock_timestamp())
-            THEN 'token expired before it was handed out'
-        WHEN a.status <> CASE t.action
-            WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
-            ELSE 'active'::@extschema@.account_status
-        END THEN 'account is ' || a.status::text
-        WHEN t.revoked_at IS NOT NULL THEN 'token was revoked before it was handed out'
-        WHEN octet_length(t.secret) <> 32 THEN 'secret is not 32 bytes'
+        WHEN t.consumed_at IS NOT NULL THEN 'consumed'::@extschema@._verdict
+        WHEN t.expires_at <= extract(epoch FROM clock_timestamp()) THEN 'token_expired'
+        WHEN a.status <> @extschema@._status_for(t.action) THEN 'account_not_eligible'
+        WHEN t.revoked_at IS NOT NULL THEN 'revoked'
+        WHEN octet_length(t.secret) <> 32 THEN 'malformed_secret'
         -- As cheap as can be said of every token: a pattern would cost ten times as much.
-        WHEN octet_length(t.code) <> 5 OR translate(t.code, '0123456789', '') <> '' THEN 'code is not five digits'
-    END AS reason
+        WHEN octet_length(t.code) <> 5 OR translate(t.code, '0123456789', '') <> '' THEN 'malformed_code'
+        ELSE 'eligible'
+    END AS verdict
 ) v;
-COMMENT ON VIEW @extschema@._handout IS
-    'Internal. Tokens with what a mail needs; final and reason are NULL when the token may be handed out.';
+COMMENT ON VIEW @extschema@._token_verdicts IS
+    'Internal. Tokens with what a mail needs, whether they may be handed out and redeemed, and if not, how their mail ends and why.';
+
+CREATE FUNCTION @extschema@._lock_sources(waiting boolean) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF waiting THEN
+        LOCK TABLE @extschema@._token_verdicts IN ACCESS SHARE MODE;
+        RETURN true;
+    END IF;
+    BEGIN
+        LOCK TABLE @extschema@._token_verdicts IN ACCESS SHARE MODE NOWAIT;
+        RETURN true;
+    EXCEPTION
+        WHEN lock_not_available THEN
+            RETURN false;
+    END;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._lock_sources(boolean) IS
+    'Internal. Locks accounts and tokens, in this order, for reading until this transaction ends; false when they are not to be had, without waiting if so asked. Callers that hold rows of requests, pending or outbox must not wait for them: TRUNCATE holds them and wants the others.';
 
 CREATE FUNCTION @extschema@._printable(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -78,12 +118,6 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
     'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
-
-CREATE FUNCTION @extschema@._take(wanted integer) RETURNS bigint[]
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_take_wrapper';
-COMMENT ON FUNCTION @extschema@._take(integer) IS
-    'Internal. As _pick, without a statement; NULL where it takes one: when somebody added a trigger or a policy to pending, or the caller may not DELETE from it. Errors: 40001 in REPEATABLE READ when somebody took a row since its snapshot; 55000 while a dump is being restored.';
 
 CREATE FUNCTION @extschema@._pick(wanted integer) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -142,12 +176,6 @@ $$;
 COMMENT ON FUNCTION @extschema@._pick(integer) IS
     'Internal. Deletes up to so many rows of pending, urgent first, then by token id, and returns their token ids. Fewer than wanted: nothing is left but what other transactions hold.';
 
-CREATE FUNCTION @extschema@._highest(tokens bigint[]) RETURNS bigint
-    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_highest_wrapper';
-COMMENT ON FUNCTION @extschema@._highest(bigint[]) IS
-    'Internal. The highest of these; NULL when there is none.';
-
 CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -193,18 +221,18 @@ BEGIN
     END IF;
     LOOP
         asked := wanted - got;
-        picked := coalesce(@extschema@._take(asked), @extschema@._pick(asked));
+        picked := @extschema@._pick(asked);
         EXIT WHEN cardinality(picked) = 0;
-        highest := greatest(highest, @extschema@._highest(picked));
+        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
         -- One statement judges, records and returns, so that a token which expires in between cannot fall
         -- through.
         RETURN QUERY
         WITH judged AS MATERIALIZED (
             SELECT
-                h.*,
-                forbidden IS NOT NULL AND position(forbidden IN h.email || h.login) > 0 AS unspeakable
-            FROM @extschema@._handout h
-            WHERE h.token = ANY (picked)
+                v.*,
+                forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
+            FROM @extschema@._token_verdicts v
+            WHERE v.token = ANY (picked)
         ), recorded AS (
             INSERT INTO @extschema@.outbox
                 (kind, token, account, recipients, data, state, expires_at, last_error, ended_at)
@@ -215,13 +243,13 @@ BEGIN
                 coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
                 now()
             FROM judged j
-            WHERE j.final IS NOT NULL OR j.unspeakable
+            WHERE NOT j.eligible OR j.unspeakable
         )
         SELECT
             j.token, j.action, j.email, j.login,
             @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
         FROM judged j
-        WHERE j.final IS NULL AND NOT j.unspeakable
+        WHERE j.eligible AND NOT j.unspeakable
         ORDER BY j.action DESC, j.token;
         GET DIAGNOSTICS part = ROW_COUNT;
         got := got + part;
@@ -259,12 +287,6 @@ $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
     'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
 
-CREATE FUNCTION @extschema@._put(tokens bigint[]) RETURNS bigint[]
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_put_wrapper';
-COMMENT ON FUNCTION @extschema@._put(bigint[]) IS
-    'Internal. As _enqueue, in the order given and without a statement; returns the tokens that it left to one: those that are not plainly good, or all of them when somebody added a trigger, a constraint or the like to outbox, or the caller may not INSERT there. Whoever may call it signs by it, whatever his rights on _sign and on the tables behind _handout. Errors: 23505 when there is mail of one of them, 23514 when a domain refuses a value; 58P01 and F0000 when there is no good key file.';
-
 CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -273,36 +295,21 @@ CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT
     SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-DECLARE
-    base CONSTANT text := @extschema@._link_base_url();
 BEGIN
     WITH put AS (
         INSERT INTO @extschema@.outbox
-            (message_id, kind, token, account, recipients, data, priority, state, expires_at, last_error, ended_at)
+            (message_id, kind, token, account, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
         SELECT
-            @extschema@._random_uuid(), h.action::text, h.token, h.account, ARRAY[h.email],
-            CASE
-                WHEN h.final IS NOT NULL THEN jsonb_build_object('login', h.login)
-                WHEN base IS NULL
-                    THEN jsonb_build_object('login', h.login, 'token', s.signed, 'code', h.code)
-                ELSE jsonb_build_object(
-                    'login', h.login, 'token', s.signed, 'code', h.code, 'link', base || CASE h.action
-                        WHEN 'activation' THEN '/activate?token='
-                        ELSE '/recover?token='
-                    END || s.signed
-                )
-            END,
-            CASE h.action WHEN 'password_recovery' THEN -10 ELSE 0 END,
-            coalesce(h.final, 'scheduled'), h.expires_at, h.reason,
-            CASE WHEN h.final IS NOT NULL THEN now() END
-        FROM @extschema@._handout h
-        CROSS JOIN LATERAL (
-            -- OFFSET 0 keeps the planner from copying the call into each place that uses its result.
-            SELECT CASE WHEN h.final IS NULL THEN @extschema@._sign(h.action::text, h.secret::bytea, h.code::text) END
-            OFFSET 0
-        ) s (signed)
-        WHERE h.token = ANY (tokens)
-        ORDER BY h.action DESC, h.token
+            @extschema@._random_uuid(), v.action::text, v.token, v.account, ARRAY[v.email],
+            jsonb_build_object('login', v.login),
+            -- Signed here, so that no signed token is a variable or a parameter of anything (I7).
+            CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,
+            CASE v.action WHEN 'password_recovery' THEN @extschema@._urgent_priority() ELSE 0 END,
+            coalesce(v.final, 'scheduled'), v.expires_at, v.reason,
+            CASE WHEN NOT v.eligible THEN now() END
+        FROM @extschema@._token_verdicts v
+        WHERE v.token = ANY (tokens)
+        ORDER BY v.action DESC, v.token
         RETURNING state
     )
     SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
@@ -346,7 +353,7 @@ BEGIN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                IF EXISTS (SELECT FROM @extschema@._handout h WHERE h.token = one AND h.final IS NULL) THEN
+                IF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token = one AND v.eligible) THEN
                     failed := failed || one;
                     states := states || SQLSTATE::text;
                     reasons := reasons || SQLERRM;
@@ -375,11 +382,11 @@ BEGIN
             INSERT INTO @extschema@.outbox
                 (kind, token, account, recipients, state, expires_at, last_error, ended_at)
             SELECT
-                h.action::text, h.token, h.account,
-                ARRAY[coalesce(address, @extschema@._printable(h.email::text))], 'error', h.expires_at,
+                v.action::text, v.token, v.account,
+                ARRAY[coalesce(address, @extschema@._printable(v.email::text))], 'error', v.expires_at,
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
-            FROM @extschema@._handout h
-            WHERE h.token = failed;
+            FROM @extschema@._token_verdicts v
+            WHERE v.token = failed;
             RETURN;
         EXCEPTION
             WHEN OTHERS THEN
@@ -409,7 +416,6 @@ DECLARE
     patience CONSTANT integer := 1000;
     asked integer;
     picked bigint[];
-    remaining bigint[];
     part record;
     failed bigint[] := '{}';
     states text[] := '{}';
@@ -422,18 +428,13 @@ BEGIN
     skipped := 0;
     LOOP
         asked := wanted - collected;
-        picked := coalesce(@extschema@._take(asked), @extschema@._pick(asked));
+        picked := @extschema@._pick(asked);
         EXIT WHEN cardinality(picked) = 0;
-        highest := greatest(highest, @extschema@._highest(picked));
+        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
         BEGIN
-            remaining := @extschema@._put(picked);
-            IF remaining = '{}' THEN
-                collected := collected + cardinality(picked);
-            ELSE
-                SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(remaining) e;
-                collected := collected + cardinality(picked) - cardinality(remaining) + part.collected;
-                skipped := skipped + part.skipped;
-            END IF;
+            SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(picked) e;
+            collected := collected + part.collected;
+            skipped := skipped + part.skipped;
         EXCEPTION
             WHEN OTHERS THEN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN

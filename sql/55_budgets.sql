@@ -210,15 +210,11 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     found record;
 BEGIN
-    SELECT g.* INTO found FROM @extschema@._gather(false, -10, batch_limit, moment) g;
+    SELECT g.* INTO found FROM @extschema@._gather(false, @extschema@._urgent_priority(), batch_limit, moment) g;
     IF found.places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
         RETURN QUERY
-        SELECT c.*
-        FROM @extschema@._lease_out(
-            found.places, found.ids, found.subjects, found.texts, found.htmls,
-            @extschema@._claimant(claimant), moment, term
-        ) c;
+        SELECT c.* FROM @extschema@._lease_out(found.places, @extschema@._claimant(claimant), moment, term) c;
     END IF;
 END;
 $$;

@@ -3,6 +3,10 @@
 -- Nothing here is reserved for the worker: any member of mailroom_sender may call it, and a server without
 -- the worker runs on mailroom_collect alone.
 
+CREATE TYPE @extschema@.job_trigger AS ENUM ('limit', 'timeout', 'urgent', 'poll');
+COMMENT ON TYPE @extschema@.job_trigger IS
+    'Why a batch went: batch_limit tokens waited, the oldest waited for batch_timeout, one was urgent, or it was found without a wake-up.';
+
 CREATE TABLE @extschema@.job_runs (
     id bigserial,
     job_type @extschema@.job_type NOT NULL DEFAULT 'mailroom',
@@ -10,10 +14,9 @@ CREATE TABLE @extschema@.job_runs (
     duration interval NOT NULL,
     collected integer NOT NULL DEFAULT 0,
     skipped integer NOT NULL DEFAULT 0,
-    trigger text NOT NULL,
+    trigger @extschema@.job_trigger NOT NULL,
     error text,
     CONSTRAINT job_runs_pkey PRIMARY KEY (id),
-    CONSTRAINT job_runs_trigger_must_be_known CHECK (trigger IN ('limit', 'timeout', 'urgent', 'poll')),
     CONSTRAINT job_runs_counts_must_not_be_negative CHECK (collected >= 0 AND skipped >= 0)
 );
 COMMENT ON TABLE @extschema@.job_runs IS 'One row a batch of the worker.';
@@ -191,12 +194,6 @@ $$;
 COMMENT ON FUNCTION @extschema@._tend(boolean, boolean) IS
     'Internal. Looks after the outbox for the worker: takes lapsed claims back, tells senders that mail is due, and purges a batch; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
 
-CREATE FUNCTION @extschema@._record(started_at timestamptz, collected integer, skipped integer, trigger text) RETURNS boolean
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_record_wrapper';
-COMMENT ON FUNCTION @extschema@._record(timestamptz, integer, integer, text) IS
-    'Internal. Adds a row to job_runs for a batch that began then and ends now, without a statement; false where it takes one.';
-
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -221,9 +218,9 @@ BEGIN
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;
-    IF collected + skipped > 0 AND @extschema@._record(started, collected, skipped, trigger) IS NOT TRUE THEN
+    IF collected + skipped > 0 THEN
         INSERT INTO @extschema@.job_runs (started_at, duration, collected, skipped, trigger)
-        VALUES (started, clock_timestamp() - started, collected, skipped, trigger);
+        VALUES (started, clock_timestamp() - started, collected, skipped, trigger::@extschema@.job_trigger);
     END IF;
 END;
 $$;

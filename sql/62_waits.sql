@@ -20,12 +20,12 @@ SELECT
             WHERE h.state = 'claimed'
               AND h.group_key = o.group_key
         ) THEN 'a mail of its group is being sent'
-        WHEN CASE WHEN o.priority <= -10 THEN b.urgent_room ELSE b.room END = 0 THEN b.reason
+        WHEN CASE WHEN o.priority <= @extschema@._urgent_priority() THEN b.urgent_room ELSE b.room END = 0 THEN b.reason
         ELSE 'due'
     END AS reason,
     CASE
         WHEN o.send_at > now() THEN o.send_at
-        WHEN o.priority <= -10 THEN b.urgent_frees_at
+        WHEN o.priority <= @extschema@._urgent_priority() THEN b.urgent_frees_at
         ELSE b.frees_at
     END AS until
 FROM @extschema@.outbox o

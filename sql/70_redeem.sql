@@ -1,10 +1,11 @@
 -- Redeem: what an application does with the link of a mail. GET peeks, POST redeems.
 --
 -- Both lend rights (90_privileges.sql) to mailroom_app, which sees no token, secret or code. Invariants: a
--- token is redeemed once, whoever else tries at the same time; a link that was forged, used, revoked, that
+-- token is redeemed once, however many sessions try at the same time; a link that was forged, used, revoked, that
 -- expired, or whose account is not eligible gives the same answer after the same work; only a genuine link
--- that is still good takes a lock. Locks are taken in one order, the account's row and then its tokens',
--- here, in requests and behind a change of the account.
+-- that is still good takes a lock; a wrong code is counted by the caller's transaction, under the lock of the token.
+-- Locks are taken in one order, the account's row and then its tokens', here, in requests and behind a change of the
+-- account. Neither link nor code is a parameter of a statement: of the link, statements see the 32 bytes of the secret.
 
 CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
     LANGUAGE plpgsql
@@ -18,7 +19,7 @@ BEGIN
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
         last_error = reason,
-        data = data - '{token,code,link}'::text[],
+        secrets = NULL,
         updated_at = now(),
         ended_at = now()
     WHERE id IN (
@@ -60,14 +61,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
     'Internal. Ends the open tokens of these accounts, and the mail that carries them. The caller holds the accounts locked.';
 
--- Most changes of an account end nothing, which is seen without a statement.
 CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_accounts_revoke_tokens_wrapper';
-COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
-    'Internal. Has _revoke_tokens_of_changed do its work if an account was suspended or got another address. Errors: 39P01 on another table.';
-
-CREATE FUNCTION @extschema@._revoke_tokens_of_changed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -86,8 +80,8 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._revoke_tokens_of_changed() IS
-    'Internal. The part of _accounts_revoke_tokens that takes statements: ends the open tokens of accounts that are suspended or get another address: their links are in somebody else''s mailbox, or in the wrong hands.';
+COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
+    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in another mailbox, or in the wrong hands.';
 
 CREATE TRIGGER accounts_revoke_tokens
     AFTER UPDATE ON @extschema@.accounts
@@ -95,26 +89,53 @@ CREATE TRIGGER accounts_revoke_tokens
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._accounts_revoke_tokens();
 
-CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@.tokens
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_judge_link_wrapper';
+CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@._token_verdicts
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET enable_sort = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    wanted CONSTANT bytea := @extschema@._link_secret(link);
+    judged @extschema@._token_verdicts;
+    genuine boolean;
+BEGIN
+    IF wanted IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- This secret or the next there is, so that an unknown one takes the same reading and verifying.
+    SELECT v.*
+    INTO judged
+    FROM @extschema@._token_verdicts v
+    WHERE v.secret >= wanted
+    ORDER BY v.secret
+    LIMIT 1;
+    -- The MAC of a recovery covers its code, so the one that was mailed is put in.
+    genuine := @extschema@._verify(link, coalesce(judged.action::text, 'activation'), judged.code);
+    IF genuine AND judged.secret = wanted AND judged.eligible THEN
+        RETURN judged;
+    END IF;
+    RETURN NULL;
+END;
+$$;
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
-    'Internal. The token behind a link that is genuine and good, as the statement sees it; NULL otherwise, after the same work. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file; XX000 when tokens or accounts are not as they were made.';
+    'Internal. The token behind a link that is genuine and good, as the statement sees it; NULL otherwise, after the same work. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file.';
 
 CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    judged @extschema@.tokens;
+    judged CONSTANT @extschema@._token_verdicts := @extschema@._judge_link(token);
 BEGIN
-    judged := @extschema@._judge_link(token);
     action := judged.action;
     outcome := CASE
-        WHEN judged.id IS NULL THEN 'invalid'
+        WHEN judged.token IS NULL THEN 'invalid'
         WHEN judged.action = 'activation' THEN 'ok'
-        -- As in mailroom_redeem.
-        WHEN judged.wrong_codes >= 5 THEN 'locked'
+        WHEN judged.locked THEN 'locked'
         ELSE 'code_required'
     END;
 END;
@@ -134,79 +155,86 @@ CREATE FUNCTION @extschema@.mailroom_redeem(
     SET enable_seqscan = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
-    given CONSTANT text := nullif(code, '');
-    -- Of 100,000 codes; as in mailroom_peek.
-    guesses CONSTANT smallint := 5;
-    judged @extschema@.tokens;
-    place tid;
+    judged CONSTANT @extschema@._token_verdicts := @extschema@._judge_link(token);
+    is_recovery CONSTANT boolean := judged.action = 'password_recovery';
+    now_judged record;
     used boolean;
     waiting bigint[];
 BEGIN
     outcome := 'invalid';
-    judged := @extschema@._judge_link(token);
-    IF judged.id IS NULL THEN
+    IF judged.token IS NULL THEN
         RETURN;
     END IF;
-    IF judged.action = 'password_recovery' AND (judged.wrong_codes >= guesses OR given IS NULL) THEN
-        outcome := CASE WHEN judged.wrong_codes >= guesses THEN 'locked' ELSE 'code_required' END;
+    IF is_recovery AND (judged.locked OR coalesce(code, '') = '') THEN
+        outcome := CASE WHEN judged.locked THEN 'locked' ELSE 'code_required' END;
         action := judged.action;
         RETURN;
     END IF;
 
     -- One at a time from here on, the rows being locked in the order in which they are named; what was seen before may
-    -- be so no longer. Who is eligible is as in _handout.
-    SELECT t.ctid
-    INTO place
+    -- be so no longer, so the view is asked again.
+    PERFORM
     FROM @extschema@.accounts a
     JOIN @extschema@.tokens t ON t.account = a.id
-    WHERE t.id = judged.id
-      AND t.account = judged.account
-      AND t.action = judged.action
-      AND t.consumed_at IS NULL
-      AND t.revoked_at IS NULL
-      AND t.expires_at > extract(epoch FROM clock_timestamp())
-      AND a.status = CASE judged.action
-          WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
-          ELSE 'active'::@extschema@.account_status
-      END
+    WHERE t.id = judged.token
+      AND a.id = judged.account
     FOR NO KEY UPDATE;
+    SELECT v.locked
+    INTO now_judged
+    FROM @extschema@._token_verdicts v
+    WHERE v.token = judged.token
+      AND v.account = judged.account
+      AND v.action = judged.action
+      AND v.eligible;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     action := judged.action;
-    IF judged.action = 'password_recovery' THEN
-        -- All that may fail or be cancelled comes before the code is looked at, right or wrong: whoever could tell the
-        -- two by how a call fails would guess without being counted. How many guesses are left is seen under the same
-        -- lock, since others may have guessed while this session waited.
-        outcome := @extschema@._try_code(place, judged.id, judged.code, given, guesses);
-        IF outcome IS DISTINCT FROM 'ok' THEN
+    IF is_recovery AND now_judged.locked THEN
+        outcome := 'locked';
+        RETURN;
+    END IF;
+    IF is_recovery AND NOT @extschema@._is_code(code, judged.code) THEN
+        UPDATE @extschema@.tokens t
+        SET wrong_codes = t.wrong_codes + 1
+        WHERE t.id = judged.token;
+        IF NOT FOUND THEN
+            -- A trigger of the application's own kept the count as it was: then no code is judged.
+            outcome := 'invalid';
+            action := NULL;
             RETURN;
         END IF;
+        SELECT CASE WHEN v.locked THEN 'locked' ELSE 'wrong_code' END
+        INTO outcome
+        FROM @extschema@._token_verdicts v
+        WHERE v.token = judged.token;
+        RETURN;
     END IF;
 
     -- A recovery ends everything that is open: whoever needed it cannot vouch for the rest.
     WITH closed AS (
         UPDATE @extschema@.tokens t
-        SET consumed_at = CASE WHEN t.id = judged.id THEN stamp END,
-            revoked_at = CASE WHEN t.id <> judged.id THEN stamp END
+        SET consumed_at = CASE WHEN t.id = judged.token THEN stamp END,
+            revoked_at = CASE WHEN t.id <> judged.token THEN stamp END
         WHERE t.account = judged.account
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
-          AND (t.action = judged.action OR judged.action = 'password_recovery')
-          AND (t.id = judged.id OR t.expires_at > stamp)
+          AND (t.action = judged.action OR is_recovery)
+          AND (t.id = judged.token OR t.expires_at > stamp)
         RETURNING t.id
     )
     -- Most mail has been sent when its link comes back.
-    SELECT bool_or(c.id = judged.id), array_agg(o.token) FILTER (WHERE o.token IS NOT NULL)
+    SELECT bool_or(c.id = judged.token), array_agg(o.token) FILTER (WHERE o.token IS NOT NULL)
     INTO used, waiting
     FROM closed c
     LEFT JOIN @extschema@.outbox o ON o.token = c.id AND o.state = 'scheduled';
     IF waiting IS NOT NULL THEN
         PERFORM @extschema@._withdraw_mail(waiting, 'token was used or revoked'::text);
     END IF;
-    -- Somebody's own trigger kept it as it was.
+    -- A trigger of the application's own may have kept it as it was.
     IF used IS NOT TRUE THEN
         outcome := 'invalid';
         action := NULL;
@@ -217,4 +245,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_redeem(text, text) IS
-    'Uses a link up, once; an activation activates the account. code: the five digits, for a password_recovery. One row: outcome ok with account and action; code_required, wrong_code or locked (the fifth wrong code, and from then on) with the action; invalid with neither for links that are forged, unknown, used, revoked, expired, or whose account is not eligible. COMMIT makes it final; ROLLBACK takes it back, but not a wrong code. Ends the account''s other open tokens of the action, a recovery all of them, and cancels their scheduled mail; what a sender has claimed already may still go out. Errors: 58P01 and F0000 when there is no good key file, 40001 above READ COMMITTED.';
+    'Uses a link up, once; an activation activates the account. code: the five digits, for a password_recovery. One row: outcome ok with account and action; code_required, wrong_code or locked (the fifth wrong code, and from then on) with the action; invalid with neither for links that are forged, unknown, used, revoked, expired, or whose account is not eligible. COMMIT makes it final, after a wrong code too: ROLLBACK takes back what was counted. Ends the account''s other open tokens of the action, a recovery all of them, and cancels their scheduled mail; what a sender has claimed already may still go out. Errors: 58P01 and F0000 when there is no good key file, 40001 above READ COMMITTED.';

@@ -74,10 +74,7 @@ BEGIN
     -- No waiting: the account may be in the hands of a transaction that stays open for long.
     PERFORM FROM @extschema@.accounts a
     WHERE a.id = holder
-      AND a.status = CASE asked
-          WHEN 'activation' THEN 'provisioned'::@extschema@.account_status
-          ELSE 'active'::@extschema@.account_status
-      END
+      AND a.status = @extschema@._status_for(asked)
     FOR NO KEY UPDATE NOWAIT;
     IF NOT FOUND THEN
         RETURN false;

@@ -91,7 +91,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
-GRANT SELECT ON @extschema@._handout, @extschema@._token_ages,
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
 -- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
@@ -165,12 +165,12 @@ TO mailroom_app;
 -- grants on the tables:
 -- a function that lent its owner's rights would lend them to any trigger on these tables too.
 GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_sender;
-GRANT SELECT ON @extschema@._handout, @extschema@.pauses TO mailroom_sender;
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@.pauses TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox TO mailroom_sender;
--- What a claim and a settle write: the state and its story, and data, from which the secrets go. Not the words of a
+-- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
-    data, state, send_at, attempts, last_error, claimed_by, claimed_at, claimed_until, provider_id, updated_at, ended_at
+    secrets, state, send_at, attempts, last_error, claimed_by, claimed_at, claimed_until, provider_id, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
@@ -186,20 +186,18 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
     @extschema@._random_uuid(),
-    @extschema@._link_base_url(),
+    @extschema@._urgent_priority(),
+    @extschema@._status_for(@extschema@.token_action),
+    @extschema@._secrets(text, bytea, text),
     @extschema@._sign(text, bytea, text),
     @extschema@._verify(text, text, text),
     @extschema@._pass_gate(),
     @extschema@._scan_begin(),
     @extschema@._scan_position(smallint),
     @extschema@._scan_end(boolean, bigint, bigint),
-    @extschema@._take(integer),
     @extschema@._pick(integer),
     @extschema@._note_progress(bigint),
     @extschema@._dequeue(integer, text),
-    @extschema@._put(bigint[]),
-    @extschema@._highest(bigint[]),
-    @extschema@._record(timestamptz, integer, integer, text),
     @extschema@._enqueue(bigint[]),
     @extschema@._enqueue_singly(bigint[]),
     @extschema@._give_up(bigint, text, text),
@@ -240,7 +238,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._due_end(boolean, boolean),
     @extschema@._due_leases(boolean, timestamptz),
     @extschema@._due_leases_from(),
-    @extschema@._compose(@extschema@.outbox),
     @extschema@._claimant(text),
     @extschema@._term(interval),
     @extschema@._take_back(timestamptz, timestamptz, integer),
@@ -250,7 +247,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._pick_due(smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
     @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer),
     @extschema@._gather(boolean, integer, integer, timestamptz),
-    @extschema@._lease_out(tid[], bigint[], text[], text[], text[], text, timestamptz, interval),
+    @extschema@._lease_out(tid[], text, timestamptz, interval),
     @extschema@._pick_group(text, timestamptz, integer),
     @extschema@._held(bigint[], text, integer[]),
     @extschema@._hold_until(bigint[], text, integer[], timestamptz),
@@ -281,10 +278,10 @@ TO mailroom_sender;
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_preview(text, jsonb, text),
-    @extschema@._compose(@extschema@.outbox),
     @extschema@._template(text, text),
     @extschema@._locales(text),
     @extschema@._render(text, text, text, text),
+    @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]),
     @extschema@._builtin_templates()
 TO mailroom_sender;
 
@@ -311,6 +308,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._period_number(@extschema@.budget_period, timestamptz),
     @extschema@._period_start(@extschema@.budget_period, bigint),
     @extschema@._budget_use(timestamptz),
+    @extschema@._urgent_priority(),
     @extschema@._budget()
 TO mailroom_monitor;
 
@@ -322,19 +320,20 @@ TO mailroom_monitor;
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
-GRANT SELECT, INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at)
+GRANT SELECT, INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes)
     ON @extschema@.tokens TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
-GRANT SELECT, UPDATE (data, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
+GRANT SELECT, UPDATE (secrets, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
     TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
-GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_definer;
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@.templates, @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._restores(),
+    @extschema@._account_problem(text, text),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._pass_gate(),
     @extschema@._lock_sources(boolean),
@@ -344,18 +343,22 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._announce(bigint, boolean),
     @extschema@._channel(),
     @extschema@._took(),
+    @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._withdraw_mail(bigint[], text),
     @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]),
     @extschema@._judge_link(text),
-    @extschema@._try_code(tid, bigint, text, text, smallint),
+    @extschema@._link_secret(text),
+    @extschema@._verify(text, text, text),
+    @extschema@._is_code(text, text),
+    @extschema@._status_for(@extschema@.token_action),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
     @extschema@._request_interval(),
     @extschema@._requests_per_hour(),
     @extschema@._batch_limit(),
     @extschema@._is_row_at_fault(text),
-    @extschema@._link_base_url(),
-    @extschema@._compose(@extschema@.outbox),
+    @extschema@._sample_secrets(text),
+    @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]),
     @extschema@._template(text, text),
     @extschema@._locales(text),
     @extschema@._render(text, text, text, text),

@@ -54,9 +54,6 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// All there are.
-    pub const ALL: [Self; 4] = [Self::Limit, Self::Timeout, Self::Urgent, Self::Poll];
-
     /// The spelling in `job_runs.trigger`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -81,15 +81,15 @@ fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<String>, Error
     Ok(checked.err().map(|problem| problem.to_string()))
 }
 
-/// The rendered parts, or what is wrong. A part without a source stays null. `variables` is the text of a JSON
-/// object: a value of type jsonb that goes deeper than the parser would raise an error before we are called.
+/// The rendered parts, or what is wrong. A part without a source stays null, as do all without variables. These are the text of a
+/// JSON object: a value of type jsonb that goes deeper than the parser would raise an error before we are called.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _render(
     subject: Option<&[u8]>,
     body_text: Option<&[u8]>,
     body_html: Option<&[u8]>,
-    variables: &[u8],
+    variables: Option<&[u8]>,
 ) -> TableIterator<
     'static,
     (
@@ -106,7 +106,13 @@ fn _render(
     TableIterator::once(row)
 }
 
-fn render(sources: [Option<&[u8]>; 3], variables: &[u8]) -> Result<[Option<String>; 3], String> {
+fn render(
+    sources: [Option<&[u8]>; 3],
+    variables: Option<&[u8]>,
+) -> Result<[Option<String>; 3], String> {
+    let Some(variables) = variables else {
+        return Ok([None, None, None]);
+    };
     let variables = readable(variables).ok_or_else(|| format!("data {NOT_ASCII}"))?;
     if variables.len() > template::VARIABLES_MAX {
         let most = template::VARIABLES_MAX;

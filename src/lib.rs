@@ -9,15 +9,9 @@
 //! | [`secret_file`] | reading files with secrets (pure) |
 //! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
-//! | [`eligible`] | which tokens are still good |
-//! | [`links`] | judging a link |
-//! | [`guesses`] | judging codes, and counting the wrong ones where no ROLLBACK reaches |
+//! | [`links`] | what the mail of a token carries, and reading it back |
 //! | [`random`] | secrets and codes |
-//! | [`trigger`] | what triggers are handed, how they refuse a row and run a statement |
-//! | [`rules`] | what an email and a login may be in `accounts` (pure) |
-//! | [`accounts`] | what every row of `accounts` passes |
-//! | [`tokens`] | what every row of `tokens` passes |
-//! | [`queueing`] | from a new account to its token and into the queue |
+//! | [`rules`] | what an email and a login may be in `accounts` (pure, and as SQL sees it) |
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
@@ -25,9 +19,6 @@
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`batch`] | when a batch goes (pure) |
 //! | [`failures`] | when to try again, and when to say so (pure) |
-//! | [`way`] | where a row may be stored without a statement |
-//! | [`table`] | reading a row without a statement |
-//! | [`handout`] | taking from `pending` and putting into `outbox` without statements |
 //! | [`scan`] | where a session's scan of `pending` starts |
 //! | [`restore`] | what a restored dump asks of triggers and of those who hand out |
 //! | [`due`] | where its scan for due mail starts |
@@ -46,24 +37,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
-mod accounts;
 mod address;
 mod batch;
 mod compose;
 mod ddl;
 mod delivery;
 mod due;
-mod eligible;
 mod failures;
-mod guesses;
-mod handout;
 mod keys;
 mod launcher;
 mod links;
 mod notify;
 #[cfg(feature = "pg_test")]
 mod pg_test;
-mod queueing;
 mod random;
 mod registry;
 mod restore;
@@ -75,13 +61,9 @@ mod server;
 mod settings;
 mod signing;
 mod sweep;
-mod table;
 mod template;
 mod token;
-mod tokens;
-mod trigger;
 mod wake;
-mod way;
 mod worker;
 
 pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");

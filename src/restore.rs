@@ -12,9 +12,8 @@
 //! and the worker stands by. The restoring session waits for those who are at it. Neither mode conflicts with itself.
 
 use std::cell::Cell;
-use std::ffi::CStr;
 
-use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use crate::{server, wake};
@@ -173,50 +172,30 @@ fn _mind_restore<'a>(_trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
 /// before the first account cannot pass their foreign key, and come from a dump in which they did.
 #[pg_trigger(sql = false)]
 fn _tokens_before_accounts<'a>(trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
-    if in_progress() {
-        let namespace = trigger.relation()?.namespace_oid();
-        // SAFETY: in a transaction with a snapshot. A statement of its own is a transaction of its own, with which
-        // the setting ends; anybody else has the accounts restored first.
+    // SAFETY: asks for the state of this process's transaction.
+    if in_progress() && !unsafe { pg_sys::IsTransactionBlock() } && has_no_account(trigger)? {
+        // SAFETY: main thread; both strings are NUL-terminated. A statement of its own is a transaction of its own,
+        // with which the setting ends; other sessions have the accounts restored first.
         unsafe {
-            if !pg_sys::IsTransactionBlock() && is_empty(namespace, c"accounts") {
-                pg_sys::set_config_option(
-                    c"session_replication_role".as_ptr(),
-                    c"replica".as_ptr(),
-                    pg_sys::GucContext::PGC_SUSET,
-                    pg_sys::GucSource::PGC_S_SESSION,
-                    pg_sys::GucAction::GUC_ACTION_LOCAL,
-                    true,
-                    0,
-                    false,
-                );
-            }
+            pg_sys::set_config_option(
+                c"session_replication_role".as_ptr(),
+                c"replica".as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_LOCAL,
+                true,
+                0,
+                false,
+            );
         }
     }
     Ok(None)
 }
 
-/// Whether a table has no row that the running statement sees.
-///
-/// # Safety
-/// In a transaction with an active snapshot.
-unsafe fn is_empty(namespace: pg_sys::Oid, table: &CStr) -> bool {
-    // SAFETY: the relation is open for as long as the scan is; the name is NUL-terminated; an error of the server's
-    // releases both. A missing table is its error.
-    unsafe {
-        let mode = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-        let relation =
-            pg_sys::table_open(pg_sys::get_relname_relid(table.as_ptr(), namespace), mode);
-        let scan = pg_sys::systable_beginscan(
-            relation,
-            pg_sys::InvalidOid,
-            false,
-            pg_sys::GetActiveSnapshot(),
-            0,
-            std::ptr::null_mut(),
-        );
-        let empty = pg_sys::systable_getnext(scan).is_null();
-        pg_sys::systable_endscan(scan);
-        pg_sys::table_close(relation, mode);
-        empty
-    }
+/// Whether `accounts`, beside the table of the trigger, has no row that the running statement sees.
+fn has_no_account(trigger: &PgTrigger<'_>) -> Result<bool, PgTriggerError> {
+    let schema = pgrx::spi::quote_identifier(trigger.table_schema()?);
+    let query = format!("SELECT FROM {schema}.accounts LIMIT 1");
+    let found = Spi::connect(|client| client.select(&query, Some(1), &[]).map(|rows| rows.len()));
+    Ok(found.unwrap_or_report() == 0)
 }

@@ -4,19 +4,16 @@
 //! Less is asked of an address here than when one sends to it ([`crate::address`]): who may have an account is the
 //! application's business, what would break out of a mail's header is ours.
 
-use std::ffi::CStr;
+use pgrx::prelude::*;
 
 /// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
 const LENGTH_MAX: usize = 254;
 
 /// A rule for a value: the name that its constraint would have, and the remedy.
-pub type Rule = (&'static CStr, &'static CStr);
+pub type Rule = (&'static str, &'static str);
 
 /// Counts the characters of a text in the server's encoding.
 pub type Count = fn(&[u8]) -> usize;
-
-/// Tells the first rule that a value breaks.
-pub type Check = fn(&[u8], Count) -> Option<Rule>;
 
 /// The first rule that an email breaks.
 pub fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
@@ -26,23 +23,23 @@ pub fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
     });
     if !one_at {
         Some((
-            c"accounts_email_must_contain_an_at_sign",
-            c"Give one address: something, one @, something.",
+            "accounts_email_must_contain_an_at_sign",
+            "Give one address: something, one @, something.",
         ))
     } else if email.iter().any(u8::is_ascii_control) {
         Some((
-            c"accounts_email_must_not_contain_control_characters",
-            c"Give the address without line breaks, tabs and other control characters.",
+            "accounts_email_must_not_contain_control_characters",
+            "Give the address without line breaks, tabs and other control characters.",
         ))
     } else if email.contains(&b' ') {
         Some((
-            c"accounts_email_must_not_contain_spaces",
-            c"Give the address alone, without spaces around or within it.",
+            "accounts_email_must_not_contain_spaces",
+            "Give the address alone, without spaces around or within it.",
         ))
     } else if email.len() > LENGTH_MAX && characters(email) > LENGTH_MAX {
         Some((
-            c"accounts_email_must_not_exceed_254_characters",
-            c"An address that mail can be sent to has 254 characters at most.",
+            "accounts_email_must_not_exceed_254_characters",
+            "An address that mail can be sent to has 254 characters at most.",
         ))
     } else {
         None
@@ -52,26 +49,37 @@ pub fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
 /// The first rule that a login breaks.
 pub fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
     if login.is_empty() {
-        Some((c"accounts_login_must_not_be_empty", c"Give a name."))
+        Some(("accounts_login_must_not_be_empty", "Give a name."))
     } else if login.iter().any(u8::is_ascii_control) {
         Some((
-            c"accounts_login_must_not_contain_control_characters",
-            c"Give a name without line breaks, tabs and other control characters.",
+            "accounts_login_must_not_contain_control_characters",
+            "Give a name without line breaks, tabs and other control characters.",
         ))
     } else if login.len() > LENGTH_MAX && characters(login) > LENGTH_MAX {
         Some((
-            c"accounts_login_must_not_exceed_254_characters",
-            c"Give a name of 254 characters at most.",
+            "accounts_login_must_not_exceed_254_characters",
+            "Give a name of 254 characters at most.",
         ))
     } else {
         None
     }
 }
 
-/// Whether lower() leaves this as it is in any locale.
-pub fn is_plain_lower_case(text: &[u8]) -> bool {
-    text.iter()
-        .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
+#[pg_extern(sql = false)]
+fn _account_problem(email: Option<&[u8]>, login: Option<&[u8]>) -> Option<Vec<&'static str>> {
+    let (email, login) = (email?, login?);
+    let ((name, remedy), column) = email_problem(email, characters)
+        .map(|rule| (rule, "email"))
+        .or_else(|| login_problem(login, characters).map(|rule| (rule, "login")))?;
+    Some(vec![column, name, remedy])
+}
+
+/// The characters in a text of the server's encoding.
+fn characters(text: &[u8]) -> usize {
+    let length = i32::try_from(text.len()).unwrap_or(i32::MAX);
+    // SAFETY: reads that many bytes, which the server has checked to be of its encoding.
+    let characters = unsafe { pg_sys::pg_mbstrlen_with_len(text.as_ptr().cast(), length) };
+    usize::try_from(characters).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -83,11 +91,11 @@ mod tests {
     }
 
     fn email(text: &str) -> Option<&'static str> {
-        email_problem(text.as_bytes(), characters).map(|(name, _)| name.to_str().unwrap())
+        email_problem(text.as_bytes(), characters).map(|(name, _)| name)
     }
 
     fn login(text: &str) -> Option<&'static str> {
-        login_problem(text.as_bytes(), characters).map(|(name, _)| name.to_str().unwrap())
+        login_problem(text.as_bytes(), characters).map(|(name, _)| name)
     }
 
     #[test]
@@ -146,12 +154,5 @@ mod tests {
         let control = Some("accounts_login_must_not_contain_control_characters");
         assert_eq!(login("a\nb"), control);
         assert_eq!(login("Anna Müller"), None);
-    }
-
-    #[test]
-    fn what_lower_leaves_alone() {
-        assert!(is_plain_lower_case(b"a1@example.com"));
-        assert!(!is_plain_lower_case(b"A"));
-        assert!(!is_plain_lower_case("ü".as_bytes()));
     }
 }

@@ -35,34 +35,6 @@ pub fn now() -> i64 {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
-/// Now, in whole seconds since 1970-01-01.
-pub fn epoch() -> i64 {
-    to_epoch(now())
-}
-
-/// now() of the current transaction, in microseconds since 2000-01-01.
-pub fn transaction_start() -> i64 {
-    // SAFETY: reads a variable of this process; the caller is in a transaction.
-    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
-}
-
-/// now() of the current transaction, in whole seconds since 1970-01-01.
-pub fn transaction_epoch() -> i64 {
-    to_epoch(transaction_start())
-}
-
-/// Seconds from 1970-01-01 to 2000-01-01, where the server's own time starts.
-const EPOCH: i64 = 946_684_800;
-
-fn to_epoch(microseconds: i64) -> i64 {
-    microseconds.div_euclid(1_000_000) + EPOCH
-}
-
-/// Whole seconds since 1970-01-01, up to the year 9999, in microseconds since 2000-01-01.
-pub fn from_epoch(seconds: i64) -> i64 {
-    (seconds - EPOCH) * 1_000_000
-}
-
 /// Asks a process of this server to end, as pg_terminate_backend does; does nothing for 0.
 pub fn terminate(pid: i32) {
     // SAFETY: asks the server first whether this is one of its processes.
@@ -244,12 +216,6 @@ pub fn may_copy(database: pg_sys::Oid) -> bool {
     }
 }
 
-/// Whether an error of the server's is on its way to it. What was opened it then closes itself, when it ends the
-/// transaction; until then it may be in the middle of anything, and asked to close something it would fail once more.
-pub fn is_failing() -> bool {
-    std::thread::panicking()
-}
-
 /// What `read` says of the row with this oid; false when there is none.
 ///
 /// # Safety
@@ -268,57 +234,6 @@ unsafe fn with_row(
         let answer = read(pg_sys::GETSTRUCT(tuple).cast());
         pg_sys::ReleaseSysCache(tuple);
         answer
-    }
-}
-
-/// Whether this is the oid of an enum's value that has this label.
-pub fn enum_label_is(value: pg_sys::Oid, label: &std::ffi::CStr) -> bool {
-    // SAFETY: in a transaction. The label is of the row's fixed part, and NUL-terminated.
-    unsafe {
-        with_row(pg_sys::SysCacheIdentifier::ENUMOID, value, |row| {
-            let row = row.cast::<pg_sys::FormData_pg_enum>();
-            std::ffi::CStr::from_ptr((*row).enumlabel.data.as_ptr()) == label
-        })
-    }
-}
-
-/// The oid of the value of an enum that has this label; `None` when the type is no enum or has none.
-pub fn enum_value(of_type: pg_sys::Oid, label: &std::ffi::CStr) -> Option<pg_sys::Oid> {
-    let cache = pg_sys::SysCacheIdentifier::ENUMTYPOIDNAME as i32;
-    // SAFETY: in a transaction; the keys are those of the cache, the label is NUL-terminated, and the oid is
-    // read while the cache holds the row.
-    unsafe {
-        let row = pg_sys::SearchSysCache2(
-            cache,
-            pg_sys::Datum::from(of_type),
-            pg_sys::Datum::from(label.as_ptr()),
-        );
-        if row.is_null() {
-            return None;
-        }
-        let value = (*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_enum>()).oid;
-        pg_sys::ReleaseSysCache(row);
-        Some(value)
-    }
-}
-
-/// A column of a descriptor, counted from 0.
-///
-/// # Safety
-/// The descriptor has that many columns.
-pub unsafe fn attribute(
-    descriptor: pg_sys::TupleDesc,
-    index: usize,
-) -> *const pg_sys::FormData_pg_attribute {
-    #[cfg(not(feature = "pg18"))]
-    // SAFETY: the columns follow the descriptor in one array.
-    unsafe {
-        (*descriptor).attrs.as_ptr().add(index)
-    }
-    #[cfg(feature = "pg18")]
-    // SAFETY: the server's own accessor.
-    unsafe {
-        pg_sys::TupleDescAttr(descriptor, index as i32)
     }
 }
 

@@ -92,7 +92,7 @@ fn tell_kept(error: &KeyFileError) {
 }
 
 /// Why nothing was signed or verified.
-enum Error {
+pub enum Error {
     /// An argument that must be there is null.
     Null(&'static str),
     /// The secret has this many bytes.
@@ -158,7 +158,7 @@ pub type Text<'a> = &'a [u8];
 
 /// As UTF-8, which ASCII is in any encoding, and hence all of ours; anything else is as good as another text that is
 /// none of them.
-fn readable(text: Text<'_>) -> &str {
+pub fn readable(text: Text<'_>) -> &str {
     std::str::from_utf8(text).unwrap_or("?")
 }
 
@@ -168,16 +168,43 @@ fn _sign(
     secret: Option<&[u8]>,
     code: Option<Text<'_>>,
 ) -> Result<String, ErrorReport> {
-    Ok(sign(action.map(readable), secret, code.map(readable))?)
+    let (_, token) = signed(action.map(readable), secret, code.map(readable))?;
+    Ok(token)
 }
 
-fn sign(action: Option<&str>, secret: Option<&[u8]>, code: Option<&str>) -> Result<String, Error> {
+/// The public form of [`_sign`]: not a SQL function around it, whose arguments would be parameters of a statement.
+#[pg_extern(sql = false)]
+fn mailroom_sign(
+    action: Option<pg_sys::Oid>,
+    secret: Option<&[u8]>,
+    code: Option<Text<'_>>,
+) -> Result<String, ErrorReport> {
+    let action = action.map(label);
+    let (_, token) = signed(action.as_deref(), secret, code.map(readable))?;
+    Ok(token)
+}
+
+/// The label of an enum's value.
+fn label(value: pg_sys::Oid) -> String {
+    pgrx::enum_helper::lookup_enum_by_oid(value).0
+}
+
+/// The signed token of this secret, and what it is for.
+///
+/// # Errors
+/// 22004 when an argument is missing, 22023 when it has the wrong shape; as [`verifier`].
+pub fn signed<'a>(
+    action: Option<&str>,
+    secret: Option<&[u8]>,
+    code: Option<&'a str>,
+) -> Result<(Purpose<'a>, String), ErrorReport> {
     let purpose = purpose(action.ok_or(Error::Null("action"))?, code)?;
     let secret = secret.ok_or(Error::Null("secret"))?;
     let secret: &[u8; SECRET_LEN] = secret
         .try_into()
         .map_err(|_| Error::SecretLength(secret.len()))?;
-    Ok(token::sign(key_ring()?.signing(), purpose, secret))
+    let ring = key_ring().map_err(Error::from)?;
+    Ok((purpose, token::sign(ring.signing(), purpose, secret)))
 }
 
 #[pg_extern(sql = false)]
@@ -186,33 +213,33 @@ fn _verify(
     action: Option<Text<'_>>,
     code: Option<Text<'_>>,
 ) -> Result<bool, ErrorReport> {
+    verify(token, action.map(readable), code.map(readable))
+}
+
+/// The public form of [`_verify`], as [`mailroom_sign`] is of [`_sign`].
+#[pg_extern(sql = false)]
+fn mailroom_verify(
+    token: Option<Text<'_>>,
+    action: Option<pg_sys::Oid>,
+    code: Option<Text<'_>>,
+) -> Result<bool, ErrorReport> {
+    verify(token, action.map(label).as_deref(), code.map(readable))
+}
+
+fn verify(
+    token: Option<Text<'_>>,
+    action: Option<&str>,
+    code: Option<&str>,
+) -> Result<bool, ErrorReport> {
     // First, so that a server without keys says so whatever it is asked.
     let verifier = verifier()?;
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);
     };
-    let Ok(purpose) = purpose(readable(action), code.map(readable)) else {
+    let Ok(purpose) = purpose(action, code) else {
         return Ok(false);
     };
     Ok(parse(token).is_some_and(|token| verifier.accepts(&token, purpose)))
-}
-
-/// The key that is in force, to sign with.
-pub struct Signer(Rc<KeyRing>);
-
-/// The key to sign with.
-///
-/// # Errors
-/// As of [`verifier`].
-pub fn signer() -> Result<Signer, ErrorReport> {
-    Ok(Signer(key_ring().map_err(Error::from)?))
-}
-
-impl Signer {
-    /// As [`token::sign`].
-    pub fn sign(&self, purpose: Purpose<'_>, secret: &[u8; SECRET_LEN]) -> String {
-        token::sign(self.0.signing(), purpose, secret)
-    }
 }
 
 /// All keys that are in force, to verify with.
@@ -302,7 +329,10 @@ fn _create_key_file() -> Result<(), ErrorReport> {
 }
 
 /// The purpose a pair of SQL values stands for; a code is looked at for recoveries only.
-fn purpose<'a>(action: &str, code: Option<&'a str>) -> Result<Purpose<'a>, Error> {
+///
+/// # Errors
+/// 22004 when a recovery's code is missing, 22023 when action or code has the wrong shape.
+pub fn purpose<'a>(action: &str, code: Option<&'a str>) -> Result<Purpose<'a>, Error> {
     match action {
         "activation" => Ok(Purpose::Activation),
         "password_recovery" => {

@@ -508,7 +508,7 @@ fn the_worker_answers_requests() {
     let row = eventually("the mail", || {
         client
             .query_opt(
-                "SELECT data->>'token', data->>'code' FROM outbox WHERE state = 'scheduled'",
+                "SELECT secrets->>'token', secrets->>'code' FROM outbox WHERE state = 'scheduled'",
                 &[],
             )
             .unwrap()
@@ -530,7 +530,7 @@ fn the_worker_answers_requests() {
     assert_eq!(
         number(
             &mut client,
-            "SELECT count(*) FROM outbox WHERE state = 'cancelled' AND NOT data ? 'token'"
+            "SELECT count(*) FROM outbox WHERE state = 'cancelled' AND secrets IS NULL"
         ),
         1
     );

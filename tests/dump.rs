@@ -357,7 +357,7 @@ fn no_link_is_in_a_dump() {
         .unwrap();
     let secrets: Vec<(String, String)> = client
         .query(
-            "SELECT data ->> 'token', data ->> 'link' FROM outbox WHERE state = 'scheduled'",
+            "SELECT secrets ->> 'token', secrets ->> 'link' FROM outbox WHERE state = 'scheduled'",
             &[],
         )
         .unwrap()
@@ -845,7 +845,7 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
         (number(&mut client, scheduled) == 8).then_some(())
     });
     let fresh = client
-        .query("SELECT token, data ->> 'token' FROM outbox WHERE token IS NOT NULL AND state = 'scheduled'", &[])
+        .query("SELECT token, secrets ->> 'token' FROM outbox WHERE token IS NOT NULL AND state = 'scheduled'", &[])
         .unwrap();
     for mail in &fresh {
         let (token, signed): (i64, String) = (mail.get(0), mail.get(1));

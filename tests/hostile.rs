@@ -465,8 +465,8 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
         ("VIEW outbox AS SELECT 1 AS id", "VIEW outbox"),
         ("SEQUENCE accounts_id_seq", "SEQUENCE accounts_id_seq"),
         (
-            "MATERIALIZED VIEW _handout AS SELECT 1 AS id",
-            "MATERIALIZED VIEW _handout",
+            "MATERIALIZED VIEW _token_verdicts AS SELECT 1 AS id",
+            "MATERIALIZED VIEW _token_verdicts",
         ),
         ("TABLE outbox_due (id bigint)", "TABLE outbox_due"),
         ("TYPE token_action AS ENUM ('x')", "TYPE token_action"),
@@ -692,7 +692,7 @@ fn a_placeholder_of_a_plain_role_is_no_setting() {
     }
     let link = number(
         &mut client,
-        "SELECT count(*) FROM outbox WHERE data ? 'link' OR data::text LIKE '%evil%'",
+        "SELECT count(*) FROM outbox WHERE secrets ? 'link' OR data::text LIKE '%evil%'",
     );
     assert_eq!(link, 0);
     let mut web = cluster.connect_as("app", "web");
@@ -878,7 +878,7 @@ fn rights_on_a_table_are_no_way_to_more() {
         (number(&mut client, "SELECT count(*) FROM outbox") == 1).then_some(())
     });
     let token: String = client
-        .query_one("SELECT data ->> 'token' FROM outbox", &[])
+        .query_one("SELECT secrets ->> 'token' FROM outbox", &[])
         .unwrap()
         .get(0);
     web.batch_execute("SELECT mailroom_request_recovery('a@example.com')")
@@ -1170,9 +1170,9 @@ fn links_and_codes_in_any_encoding_are_judged() {
         let outcomes: String = client
             .query_one(
                 &format!(
-                    "SELECT concat_ws(' ', (mailroom_redeem(data ->> 'token', repeat({odd}, 5))).outcome, \
-                         (mailroom_redeem(data ->> 'token', '1234' || {odd})).outcome, \
-                         (mailroom_redeem(data ->> 'token', data ->> 'code')).outcome) FROM outbox"
+                    "SELECT concat_ws(' ', (mailroom_redeem(secrets ->> 'token', repeat({odd}, 5))).outcome, \
+                         (mailroom_redeem(secrets ->> 'token', '1234' || {odd})).outcome, \
+                         (mailroom_redeem(secrets ->> 'token', secrets ->> 'code')).outcome) FROM outbox"
                 ),
                 &[],
             )

@@ -91,7 +91,7 @@ fn mailed(client: &mut Client, login: &str) -> String {
     eventually("the worker's mail", || {
         client
             .query_opt(
-                "SELECT data->>'token' FROM outbox WHERE data->>'login' = $1",
+                "SELECT secrets->>'token' FROM outbox WHERE data->>'login' = $1",
                 &[&login],
             )
             .unwrap()
@@ -151,7 +151,7 @@ fn the_key_is_private_and_seen_nowhere_but_in_its_file() {
     mailed(&mut client, "next");
     let code: String = client
         .query_one(
-            "SELECT data->>'code' FROM outbox WHERE data->>'login' = 'next'",
+            "SELECT secrets->>'code' FROM outbox WHERE data->>'login' = 'next'",
             &[],
         )
         .unwrap()

@@ -185,7 +185,7 @@ fn bulk_rows_get_accounts_and_mail() {
     // And a person of them redeems.
     let row = client
         .query_one(
-            "SELECT r.outcome, u.mail::text FROM outbox o, mailroom_redeem(o.data ->> 'token') r \
+            "SELECT r.outcome, u.mail::text FROM outbox o, mailroom_redeem(o.secrets ->> 'token') r \
              JOIN accounts a ON a.id = r.account JOIN shop.users u ON lower(u.mail) = a.email \
              WHERE o.data ->> 'login' = 'user77@example.com'",
             &[],

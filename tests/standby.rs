@@ -54,7 +54,7 @@ fn a_standby_waits_and_delivers_what_the_old_primary_left_once_promoted() {
     assert_eq!(number(&mut replica, "SELECT count(*) FROM pending"), 0);
     let genuine = number(
         &mut replica,
-        "SELECT count(*) FROM outbox WHERE mailroom_verify(data->>'token', 'activation')",
+        "SELECT count(*) FROM outbox WHERE mailroom_verify(secrets->>'token', 'activation')",
     );
     assert_eq!(genuine, 5);
 }

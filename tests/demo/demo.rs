@@ -25,7 +25,7 @@ const FIVE_ACCOUNTS: &str = "INSERT INTO accounts (email, login) VALUES
     ('barbara@example.com', 'barbara'), ('donald@example.com', 'donald')";
 
 const OUTBOX: &str = "SELECT id, kind, recipients[1] AS recipient, state,
-    left(data->>'token', 12) || '…' AS signed_token, data->>'code' AS code FROM outbox ORDER BY id";
+    left(secrets->>'token', 12) || '…' AS signed_token, secrets->>'code' AS code FROM outbox ORDER BY id";
 
 fn main() {
     println!(
@@ -94,10 +94,10 @@ impl Demo {
 
         self.chapter("The token is good for this action and code, and for nothing else");
         self.psql(
-            "SELECT mailroom_verify(data->>'token', 'password_recovery', data->>'code') AS genuine,
-       mailroom_verify(data->>'token', 'activation') AS other_action,
-       mailroom_verify(data->>'token', 'password_recovery', lpad(((data->>'code')::int + 1) % 100000 || '', 5, '0')) AS wrong_code,
-       mailroom_verify(overlay(data->>'token' PLACING 'forged' FROM 20), 'password_recovery', data->>'code') AS forged
+            "SELECT mailroom_verify(secrets->>'token', 'password_recovery', secrets->>'code') AS genuine,
+       mailroom_verify(secrets->>'token', 'activation') AS other_action,
+       mailroom_verify(secrets->>'token', 'password_recovery', lpad(((secrets->>'code')::int + 1) % 100000 || '', 5, '0')) AS wrong_code,
+       mailroom_verify(overlay(secrets->>'token' PLACING 'forged' FROM 20), 'password_recovery', secrets->>'code') AS forged
 FROM outbox WHERE kind = 'password_recovery'",
         );
         self.check_verdicts();
@@ -109,8 +109,8 @@ FROM outbox WHERE kind = 'password_recovery'",
         let row = self
             .client
             .query_one(
-                "SELECT mailroom_verify(data->>'token', 'password_recovery', data->>'code'), \
-                 mailroom_verify(overlay(data->>'token' PLACING 'forged' FROM 20), 'password_recovery', data->>'code') \
+                "SELECT mailroom_verify(secrets->>'token', 'password_recovery', secrets->>'code'), \
+                 mailroom_verify(overlay(secrets->>'token' PLACING 'forged' FROM 20), 'password_recovery', secrets->>'code') \
                  FROM outbox WHERE kind = 'password_recovery'",
                 &[],
             )

@@ -9,7 +9,7 @@ CREATE EXTENSION mailroom;
 CREATE TEMPORARY VIEW mails AS
 SELECT
     token, account, recipients, kind, priority, state, last_error,
-    (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data) key) AS data,
+    (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data || coalesce(secrets, '{}')) key) AS data,
     ended_at IS NOT NULL AS ended
 FROM outbox
 ORDER BY id;

@@ -18,7 +18,7 @@ $$;
 CREATE TEMPORARY VIEW mails AS
 SELECT
     token, account, recipients, kind, priority, state, last_error,
-    (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data) key) AS data,
+    (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data || coalesce(secrets, '{}')) key) AS data,
     ended_at IS NOT NULL AS ended
 FROM outbox
 ORDER BY id;
@@ -176,8 +176,8 @@ TABLE mails;
 SELECT
     o.token,
     o.data ->> 'login' AS login,
-    mailroom_verify(o.data ->> 'token', t.action, o.data ->> 'code') AS genuine,
-    o.data ->> 'code' = t.code AS code,
+    mailroom_verify(o.secrets ->> 'token', t.action, o.secrets ->> 'code') AS genuine,
+    o.secrets ->> 'code' = t.code AS code,
     o.expires_at = to_timestamp(t.expires_at) AS expires_with_token,
     o.message_id IS NOT NULL AS message_id,
     o.attempts, o.max_attempts, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.item_key, o.group_key,
@@ -194,12 +194,12 @@ INSERT INTO accounts (email, login) VALUES ('one@example.com', 'one');
 INSERT INTO accounts (email, login, status) VALUES ('two@example.com', 'two', 'active');
 INSERT INTO tokens (account, action) VALUES (2, 'password_recovery');
 SELECT mailroom_collect();
-SELECT data ? 'token' AS token, replace(data ->> 'link', data ->> 'token', '<token>') AS link FROM outbox ORDER BY id;
+SELECT secrets IS NOT NULL AS token, replace(secrets ->> 'link', secrets ->> 'token', '<token>') AS link FROM outbox ORDER BY id;
 -- The setting may end in a slash; the link has one all the same.
 SET mailroom.link_base_url = 'https://example.com/account/';
 INSERT INTO accounts (email, login) VALUES ('three@example.com', 'three');
 SELECT mailroom_collect();
-SELECT replace(data ->> 'link', data ->> 'token', '<token>') AS link FROM outbox WHERE account = 3;
+SELECT replace(secrets ->> 'link', secrets ->> 'token', '<token>') AS link FROM outbox WHERE account = 3;
 RESET mailroom.link_base_url;
 
 -- The secrets of a mail go when it ends, whoever ends it and however; its time is stamped.
@@ -239,16 +239,16 @@ FROM (VALUES
     ('scheduled with an end', ', ended_at', ', now()'),
     ('error without a reason', ', state, ended_at', $$, 'error', now()$$),
     ('error with a reason', ', state, ended_at, last_error', $$, 'error', now(), 'because'$$),
-    ('final with a token', ', state, ended_at, token, data', $$, 'sent', now(), 1, '{"token": ""}'$$),
-    ('final with a code', ', state, ended_at, token, data', $$, 'cancelled', now(), 1, '{"code": ""}'$$),
-    ('final with a link', ', state, ended_at, token, data', $$, 'expired', now(), 1, '{"link": ""}'$$),
+    ('sent with secrets', ', state, ended_at, token, secrets', $$, 'sent', now(), 1, '{"token": ""}'$$),
+    ('cancelled with secrets', ', state, ended_at, token, secrets', $$, 'cancelled', now(), 1, '{"code": ""}'$$),
+    ('expired with secrets', ', state, ended_at, token, secrets', $$, 'expired', now(), 1, '{"link": ""}'$$),
     ('own mail may keep its link', ', state, ended_at, data', $$, 'sent', now(), '{"link": ""}'$$),
     ('item key', ', item_key', $$, 'k'$$),
     ('item key twice', ', item_key', $$, 'k'$$),
     ('item key of an ended mail', ', item_key, state, ended_at', $$, 'k', 'sent', now()$$)
 ) v (what, columns, given);
 -- What ends with a secret, or without its time, is mended rather than refused: an error would show the secret.
-SELECT state, token, data, ended_at IS NOT NULL AS stamped FROM outbox WHERE kind = 'own' AND state IN ('sent', 'cancelled', 'expired') ORDER BY id;
+SELECT state, token, data, secrets, ended_at IS NOT NULL AS stamped FROM outbox WHERE kind = 'own' AND state IN ('sent', 'cancelled', 'expired') ORDER BY id;
 \set VERBOSITY terse
 INSERT INTO outbox (kind, recipients) VALUES ('', '{a@example.com}');
 INSERT INTO outbox (kind, recipients) VALUES ('own', '{}');

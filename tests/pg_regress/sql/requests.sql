@@ -49,7 +49,7 @@ SELECT mailroom_request_recovery('active@example.com') FROM generate_series(1, 3
 SELECT mailroom_request_activation('new@example.com');
 SELECT mailroom_answer_requests();
 SELECT * FROM links;
-SELECT account, kind, state, last_error, data ? 'token' AS has_token FROM outbox ORDER BY id;
+SELECT account, kind, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id;
 SELECT mailroom_collect();
 SELECT account, kind, state FROM outbox ORDER BY id;
 

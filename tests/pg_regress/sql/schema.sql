@@ -38,7 +38,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_token_ttl'] LOOP
         EXECUTE format('CREATE FUNCTION traps.%I() %s', name, body);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'attempts', '_handout', 'templates', 'mailroom_templates', '_own_mail'] LOOP
+    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'attempts', '_token_verdicts', 'templates', 'mailroom_templates', '_own_mail'] LOOP
         EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token bigint, lane smallint)', name);
         EXECUTE format('CREATE TEMPORARY TABLE %I AS TABLE traps.%I', name, name);
     END LOOP;
@@ -131,7 +131,7 @@ SELECT "Mail Room".mailroom_send('nobody', 'S', 'T');
 SELECT pg_catalog.count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w", "data": {"name": "Bob"}}, {"recipients": ["b@example.com"], "subject": "S", "body_text": "T", "item_key": "l"}]');
 SELECT "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "send_at": "never"}]');
 SELECT "Mail Room".mailroom_reschedule('l', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel('l'), "Mail Room".mailroom_cancel(:id);
-SELECT o.recipients, o.state, c.subject, c.body_text, c.body_html, c.error FROM "Mail Room".outbox o CROSS JOIN LATERAL "Mail Room"._compose(o) c WHERE o.id OPERATOR(pg_catalog.>=) :id ORDER BY o.id;
+SELECT recipients, state, subject, body_text, body_html FROM "Mail Room".mailroom_claim() WHERE kind OPERATOR(pg_catalog.=) 'w';
 SELECT subject, body_text FROM "Mail Room".mailroom_preview('w', '{"name": "Ann"}');
 SELECT subject FROM "Mail Room".mailroom_preview('activation');
 SELECT kind, locale, builtin FROM "Mail Room".mailroom_templates ORDER BY kind;

@@ -129,7 +129,7 @@ INSERT INTO accounts (email, login) VALUES ('before@example.com', 'before');
 SELECT mailroom_collect();
 INSERT INTO accounts (email, login) VALUES ('waits@example.com', 'waits');
 TRUNCATE accounts RESTART IDENTITY CASCADE;
-SELECT token, recipients, state, last_error, data ? 'token' AS has_token FROM outbox ORDER BY id DESC LIMIT 1;
+SELECT token, recipients, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id DESC LIMIT 1;
 SELECT count(*) FROM pending;
 INSERT INTO accounts (email, login) VALUES ('after@example.com', 'after');
 SELECT mailroom_collect();

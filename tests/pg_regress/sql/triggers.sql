@@ -1,6 +1,7 @@
--- The triggers in the library: on the tables they were made for, whatever people do to those, and on others, where
--- they must refuse to work. And what is refused, or goes wrong further on, reaches its client whole.
+-- The triggers on accounts and tokens, whatever changes the shape of these tables, and what they refuse: it reaches its
+-- client whole, and so does what goes wrong further on.
 
+\set SHOW_CONTEXT never
 SET client_min_messages = error;
 CREATE EXTENSION mailroom;
 CREATE FUNCTION pg_temp.refusal(statement text) RETURNS text LANGUAGE plpgsql AS $$
@@ -30,70 +31,6 @@ INSERT INTO accounts (email, login) VALUES ('a@example.com', 'l');
 -- A secret or a code is never shown.
 INSERT INTO tokens (account, action, secret) SELECT id, 'activation', '\x0102' FROM accounts;
 INSERT INTO tokens (account, action, code) SELECT id, 'activation', '1234x' FROM accounts;
-
--- On another table. The functions belong to a superuser, who alone can do this.
-CREATE TABLE no_columns (id bigint);
-CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON no_columns FOR EACH ROW EXECUTE FUNCTION _accounts_normalise();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-INSERT INTO no_columns VALUES (1);
-CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON no_columns FOR EACH ROW EXECUTE FUNCTION _accounts_normalise();
-SELECT pg_temp.refusal('UPDATE no_columns SET id = 2');
-SELECT pg_temp.refusal('DELETE FROM no_columns');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER INSERT ON no_columns FOR EACH ROW EXECUTE FUNCTION _accounts_normalise();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t BEFORE INSERT ON no_columns FOR EACH STATEMENT EXECUTE FUNCTION _tokens_check();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t BEFORE TRUNCATE ON no_columns FOR EACH STATEMENT EXECUTE FUNCTION _tokens_check();
-SELECT pg_temp.refusal('TRUNCATE no_columns');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t BEFORE INSERT ON no_columns FOR EACH ROW EXECUTE FUNCTION _tokens_check();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER INSERT ON no_columns FOR EACH ROW EXECUTE FUNCTION _tokens_enqueue();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER INSERT ON no_columns FOR EACH STATEMENT EXECUTE FUNCTION _tokens_enqueue();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER UPDATE ON no_columns REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_issue_activation();
-SELECT pg_temp.refusal('UPDATE no_columns SET id = 3');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER INSERT ON no_columns REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_issue_activation();
-SELECT pg_temp.refusal('INSERT INTO no_columns VALUES (1)');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER UPDATE ON no_columns REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_revoke_tokens();
-SELECT pg_temp.refusal('UPDATE no_columns SET id = 3');
-DROP TRIGGER t ON no_columns;
-CREATE TRIGGER t AFTER UPDATE ON no_columns REFERENCING OLD TABLE AS old_accounts NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_revoke_tokens();
-SELECT pg_temp.refusal('UPDATE no_columns SET id = 3');
-DROP TABLE no_columns;
--- Columns of the right names and the wrong types: read as what they are not, they would be addresses.
-CREATE TABLE wrong_types (id integer, email integer, login bytea, status integer, secret text, code integer);
-CREATE TRIGGER t BEFORE INSERT ON wrong_types FOR EACH ROW EXECUTE FUNCTION _accounts_normalise();
-SELECT pg_temp.refusal($$INSERT INTO wrong_types VALUES (1, 2, '\x03', 4, '5', 6)$$);
-ALTER TABLE wrong_types ALTER email TYPE text, ALTER login TYPE text USING 'l';
-SELECT pg_temp.refusal($$INSERT INTO wrong_types VALUES (1, 'a@b', 'c', 4, '5', 6)$$);
-DROP TRIGGER t ON wrong_types;
-CREATE TRIGGER t BEFORE INSERT ON wrong_types FOR EACH ROW EXECUTE FUNCTION _tokens_check();
-SELECT pg_temp.refusal($$INSERT INTO wrong_types VALUES (1, 'a@b', 'c', 4, '5', 6)$$);
-DROP TRIGGER t ON wrong_types;
--- An enum of somebody's own, without the labels, and without the columns that a change of status needs.
-CREATE TYPE mood AS ENUM ('glad', 'active', 'suspended');
-ALTER TABLE wrong_types DROP status, ADD status mood;
-CREATE TRIGGER t BEFORE INSERT OR UPDATE ON wrong_types FOR EACH ROW EXECUTE FUNCTION _accounts_normalise();
-SELECT pg_temp.refusal($$INSERT INTO wrong_types (email, login, status) VALUES ('a@b', 'c', 'glad')$$);
-ALTER TABLE wrong_types ADD activated_at bigint, ADD suspended_at bigint, ADD unsuspended_at bigint, ADD status_changed_at bigint;
-INSERT INTO wrong_types (email, login, status) VALUES ('A@B', 'C', 'suspended') RETURNING email, login, status, suspended_at > 0;
-SELECT pg_temp.refusal($$UPDATE wrong_types SET status = 'active'$$);
-DROP TRIGGER t ON wrong_types;
-CREATE TRIGGER t AFTER INSERT ON wrong_types REFERENCING NEW TABLE AS new_accounts FOR EACH STATEMENT EXECUTE FUNCTION _accounts_issue_activation();
-SELECT pg_temp.refusal($$INSERT INTO wrong_types (id) VALUES (1)$$);
-DROP TABLE wrong_types;
-SELECT pg_temp.refusal('SELECT _accounts_normalise()');
 
 -- A table that changed its shape under triggers that were already at work in this session.
 ALTER TABLE accounts ADD before_all text, ADD with_default text DEFAULT 'D';
@@ -178,4 +115,3 @@ CREATE EXTENSION mailroom;
 INSERT INTO accounts (email, login) VALUES ('A@example.com', 'A');
 SELECT count(*) FROM pending;
 DROP EXTENSION mailroom;
-DROP TYPE mood;

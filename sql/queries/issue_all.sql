@@ -1,4 +1,0 @@
-INSERT INTO @extschema@.tokens (account, action)
-SELECT id, 'activation'
-FROM new_accounts
-WHERE status = 'provisioned'
