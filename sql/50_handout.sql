@@ -219,6 +219,8 @@ BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
+    -- Before rows of the queue are: TRUNCATE locks in this order.
+    PERFORM @extschema@._lock_sources(true);
     LOOP
         asked := wanted - got;
         picked := @extschema@._pick(asked);
@@ -477,6 +479,8 @@ AS $$
 DECLARE
     batch record;
 BEGIN
+    -- Before rows of the queue are: TRUNCATE locks in this order.
+    PERFORM @extschema@._lock_sources(true);
     SELECT c.collected, c.highest INTO batch FROM @extschema@._collect(batch_limit, NULL::integer) c;
     IF batch.highest IS NOT NULL THEN
         PERFORM @extschema@._note_progress(batch.highest);
