@@ -210,7 +210,7 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     found record;
 BEGIN
-    SELECT g.* INTO found FROM @extschema@._gather(false, @extschema@._urgent_priority(), batch_limit, moment) g;
+    SELECT g.* INTO found FROM @extschema@._gather(false, @extschema@._urgent_priority()::integer, batch_limit, moment) g;
     IF found.places <> '{}' THEN
         PERFORM @extschema@._claimed(moment + term);
         RETURN QUERY

@@ -54,7 +54,7 @@ DECLARE
     wrong pg_catalog.text;
 BEGIN
     FOR mail IN
-        SELECT o.data OPERATOR(pg_catalog.->>) 'token' AS token, o.data OPERATOR(pg_catalog.->>) 'code' AS code
+        SELECT o.secrets OPERATOR(pg_catalog.->>) 'token' AS token, o.secrets OPERATOR(pg_catalog.->>) 'code' AS code
         FROM @s@.outbox o
         WHERE o.state OPERATOR(pg_catalog.=) 'scheduled'
           AND o.token IS NOT NULL
