@@ -1,8 +1,8 @@
 //! The key file: reading it, judging it, making one.
 //!
 //! One key a line, 64 hexadecimal digits; empty lines and lines that start with `#` are passed over. The
-//! first key signs, all of them verify, which is what a rotation needs. The file must belong to the
-//! server's user and be closed to everybody else, because whoever reads it can forge every link.
+//! first key signs, all of them verify, which is what a rotation needs. Who may own and read the file is the rule
+//! of `secret_file.rs`; a process that reads it can forge every link.
 //!
 //! Nothing here may show a byte of the file: errors name the path, the line and the rule that was broken.
 
@@ -74,6 +74,10 @@ pub enum Problem {
     },
     /// It holds no key at all.
     NoKey,
+    /// It is good, but not the server's to replace: it belongs to root, who would put back what was there.
+    OfRoot,
+    /// It is good, but the operating system does not let it be replaced.
+    Irreplaceable(ErrorKind),
 }
 
 impl From<FileProblem> for Problem {
@@ -171,7 +175,8 @@ pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFi
 /// it leads to is replaced.
 ///
 /// # Errors
-/// Any [`Problem`], with the path; the file is as it was then.
+/// Any [`Problem`], with the path; the file is as it was then. A file that is mounted is [`Problem::OfRoot`], or
+/// [`Problem::Irreplaceable`].
 pub fn prepend(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, KeyFileError> {
     let fail = |problem| KeyFileError {
         path: path.to_owned(),
@@ -184,7 +189,7 @@ fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem
     let path = std::fs::canonicalize(path)?;
     // The directory rather than the file, which will be another one after this.
     let _lock = lock_directory(&path)?;
-    let (old, _) = secret_file::read(&path)?;
+    let (old, fingerprint) = secret_file::read(&path)?;
     let new = line(key);
     let mut content = Zeroizing::new(Vec::with_capacity(new.len() + old.len()));
     content.extend_from_slice(&new);
@@ -193,14 +198,29 @@ fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem
         return Err(FileProblem::TooLarge.into());
     }
     let keys = parse(&old)?.len() + 1;
+    if !fingerprint.is_own() {
+        return Err(Problem::OfRoot);
+    }
     let temporary = temporary_name(&path);
     write_new(&temporary, &content)
         .and_then(|()| std::fs::rename(&temporary, &path))
         .inspect_err(|_| {
             let _ = std::fs::remove_file(&temporary);
         })
-        .and_then(|()| sync_directory(&path))?;
+        .map_err(|error| not_replaced(&error))?;
+    sync_directory(&path)?;
     Ok(keys)
+}
+
+/// Why there is no other file in the place of one that can be read.
+fn not_replaced(error: &std::io::Error) -> Problem {
+    match error.kind() {
+        // The directory is root's, the file system is read-only, or the file is a mount point.
+        kind @ (ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::ResourceBusy) => Problem::Irreplaceable(kind),
+        kind => FileProblem::Io(kind).into(),
+    }
 }
 
 /// Locks the directory of the file against other rotations, for as long as the returned value lives.
@@ -208,7 +228,7 @@ fn lock_directory(path: &Path) -> Result<Option<File>, Problem> {
     let Some(directory) = path.parent() else {
         return Ok(None);
     };
-    let directory = File::open(directory)?;
+    let directory = File::open(directory).map_err(|error| not_replaced(&error))?;
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match directory.try_lock() {
@@ -448,6 +468,30 @@ mod tests {
         assert_eq!(prepend(&link, &Zeroizing::new([9; KEY_LEN])).unwrap(), 2);
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(load(&path).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn what_keeps_a_mounted_file_in_its_place_is_told_apart() {
+        for (kind, expected) in [
+            (
+                ErrorKind::ReadOnlyFilesystem,
+                Problem::Irreplaceable(ErrorKind::ReadOnlyFilesystem),
+            ),
+            (
+                ErrorKind::ResourceBusy,
+                Problem::Irreplaceable(ErrorKind::ResourceBusy),
+            ),
+            (
+                ErrorKind::PermissionDenied,
+                Problem::Irreplaceable(ErrorKind::PermissionDenied),
+            ),
+            (
+                ErrorKind::StorageFull,
+                Problem::File(FileProblem::Io(ErrorKind::StorageFull)),
+            ),
+        ] {
+            assert_eq!(not_replaced(&kind.into()), expected);
+        }
     }
 
     #[test]

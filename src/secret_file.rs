@@ -1,7 +1,9 @@
 //! Files with secrets in them: reading one, and judging whether others could have.
 //!
-//! Such a file must belong to the server's user and be closed to everybody else. Nothing here may show a byte
-//! of it. What its content means is for `keys.rs` and `delivery/credentials.rs` to say. Pure.
+//! The rule is PostgreSQL's own for private keys: the file belongs to the server's user and is closed to all
+//! others (mode 0600 or stricter), or it belongs to root, and at most its group reads it (0640 or stricter). Files
+//! that Kubernetes, Docker and systemd mount are root's. Nothing here may show a byte of the file. What its content
+//! means is for `keys.rs` and `delivery/credentials.rs` to say. Pure.
 
 use std::fmt;
 use std::fs::{Metadata, OpenOptions};
@@ -16,9 +18,17 @@ pub const MAX_LEN: u64 = 64 * 1024;
 /// `O_NONBLOCK`, so that opening a named pipe by mistake fails instead of waiting for a writer.
 const O_NONBLOCK: i32 = 0o4000;
 
+/// What nobody may but the owner, where that is the server's user.
+const CLOSED_IF_OWN: u32 = 0o077;
+/// What nobody may but root, where root is the owner: the server reads it as a member of the group.
+const CLOSED_IF_OF_ROOT: u32 = 0o037;
+/// The user id of root.
+const ROOT: u32 = 0;
+
 /// What identifies one state of the file without reading it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint {
+    owner: u32,
     device: u64,
     inode: u64,
     size: u64,
@@ -29,6 +39,7 @@ pub struct Fingerprint {
 impl Fingerprint {
     fn of(meta: &Metadata) -> Self {
         Self {
+            owner: meta.uid(),
             device: meta.dev(),
             inode: meta.ino(),
             size: meta.size(),
@@ -41,6 +52,11 @@ impl Fingerprint {
     pub fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().as_ref().map(Self::of)
     }
+
+    /// Whether the file belongs to the server's user, who may replace it.
+    pub fn is_own(&self) -> bool {
+        self.owner == own_uid()
+    }
 }
 
 /// What can be wrong with such a file, whatever is in it.
@@ -52,11 +68,11 @@ pub enum Problem {
     Unreadable,
     /// It is a directory, a pipe or a device.
     NotAFile,
-    /// It belongs to another user than the server's.
+    /// It belongs neither to the server's user nor to root.
     ForeignOwner,
-    /// Its permission bits allow more than its owner.
+    /// Its permission bits allow more than the rule.
     TooOpen {
-        /// The bits, e.g. `0o640`.
+        /// The bits, e.g. `0o644`.
         mode: u32,
     },
     /// It is larger than [`MAX_LEN`].
@@ -81,7 +97,7 @@ impl fmt::Display for Problem {
             Self::Missing => write!(f, "does not exist"),
             Self::Unreadable => write!(f, "cannot be opened by the server's user"),
             Self::NotAFile => write!(f, "is not a regular file"),
-            Self::ForeignOwner => write!(f, "does not belong to the server's user"),
+            Self::ForeignOwner => write!(f, "belongs neither to the server's user nor to root"),
             Self::TooOpen { mode } => write!(f, "is open to others, mode {mode:04o}"),
             Self::TooLarge => write!(f, "is too large"),
             Self::Io(kind) => write!(f, "cannot be used: {kind}"),
@@ -118,17 +134,26 @@ fn judge(meta: &Metadata) -> Result<(), Problem> {
     if !meta.is_file() {
         return Err(Problem::NotAFile);
     }
-    if meta.uid() != own_uid() {
-        return Err(Problem::ForeignOwner);
-    }
-    let mode = meta.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(Problem::TooOpen { mode });
-    }
+    judge_access(meta.uid(), meta.mode() & 0o7777, own_uid())?;
     if meta.len() > MAX_LEN {
         return Err(Problem::TooLarge);
     }
     Ok(())
+}
+
+/// The rule, for a file of this owner and mode, and a server that runs as `own`.
+fn judge_access(owner: u32, mode: u32, own: u32) -> Result<(), Problem> {
+    let closed = match owner {
+        // Before root: what a server that runs as root reads is its own, too.
+        _ if owner == own => CLOSED_IF_OWN,
+        ROOT => CLOSED_IF_OF_ROOT,
+        _ => return Err(Problem::ForeignOwner),
+    };
+    if mode & closed == 0 {
+        Ok(())
+    } else {
+        Err(Problem::TooOpen { mode })
+    }
 }
 
 /// The user this process runs as; the owner of `/proc/self` would do on Linux only.
@@ -137,4 +162,26 @@ fn own_uid() -> u32 {
         safe fn geteuid() -> u32;
     }
     geteuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_is_postgresqls_for_private_keys() {
+        let (own, other) = (999, 1000);
+        for mode in 0..=0o777 {
+            let open = Err(Problem::TooOpen { mode });
+            let expect = |closed| {
+                if mode & closed == 0 { Ok(()) } else { open }
+            };
+            assert_eq!(judge_access(own, mode, own), expect(0o077), "{mode:o}");
+            assert_eq!(judge_access(ROOT, mode, own), expect(0o037), "{mode:o}");
+            assert_eq!(judge_access(ROOT, mode, ROOT), expect(0o077), "{mode:o}");
+            let foreign = Err(Problem::ForeignOwner);
+            assert_eq!(judge_access(other, mode, own), foreign, "{mode:o}");
+            assert_eq!(judge_access(own, mode, ROOT), foreign, "{mode:o}");
+        }
+    }
 }

@@ -186,7 +186,7 @@ pub fn define() {
     GucRegistry::define_string_guc(
         c"mailroom.key_file",
         c"The file with the signing keys, one a line in 64 hexadecimal digits.",
-        c"Mode 0600, owned by the server's user. Empty: mailroom.key in the data directory, made by CREATE EXTENSION.",
+        c"Of the server's user with mode 0600, or of root with mode 0640, or stricter. Empty: mailroom.key in the data directory, made by CREATE EXTENSION.",
         &KEY_FILE,
         GucContext::Suset,
         GucFlags::SUPERUSER_ONLY,

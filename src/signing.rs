@@ -365,6 +365,14 @@ fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
                 shape,
             );
         }
+        Problem::OfRoot | Problem::Irreplaceable(_) => {
+            let message = match problem {
+                Problem::Irreplaceable(kind) => format!("{file} cannot be replaced: {kind}"),
+                _ => format!("{file} belongs to root and cannot be replaced by the server"),
+            };
+            let hint = "Put the new key into the first line where the file comes from, such as the Kubernetes secret; keep the lines below it.";
+            return (ERRCODE_INSUFFICIENT_PRIVILEGE, message, hint.to_owned());
+        }
         Problem::File(FileProblem::TooLarge) => {
             let message = format!("{file} is too large for a key file");
             return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
@@ -378,7 +386,7 @@ fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
         ),
         FileProblem::Unreadable => (
             ERRCODE_INSUFFICIENT_PRIVILEGE,
-            "Make the server's user the file's owner and let it pass the directories above.",
+            "Let the server's user read the file, as its owner or, if root is, as a member of its group, and pass the directories above.",
         ),
         FileProblem::NotAFile => (
             ERRCODE_CONFIG_FILE_ERROR,
@@ -386,11 +394,11 @@ fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
         ),
         FileProblem::ForeignOwner => (
             ERRCODE_CONFIG_FILE_ERROR,
-            "Make the server's user the file's owner.",
+            "Make the server's user, or root, the file's owner.",
         ),
         FileProblem::TooOpen { .. } => (
             ERRCODE_CONFIG_FILE_ERROR,
-            "chmod 0600 it. If somebody may have read it, put a new key in the first line.",
+            "Set mode 0600 or stricter if the server's user owns it, 0640 or stricter if root does. If others may have read it, put a new key in the first line.",
         ),
         FileProblem::TooLarge | FileProblem::Io(_) => (
             ERRCODE_IO_ERROR,

@@ -95,14 +95,16 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         match self.problem {
             Problem::File(FileProblem::Missing | FileProblem::NotAFile) => {
-                "Set mailroom.credentials_file to a file of the server's user, mode 0600."
+                "Set mailroom.credentials_file to a file that the server's user can read and others cannot."
             }
             Problem::File(FileProblem::Unreadable) => {
-                "Make the server's user the file's owner and let it pass the directories above."
+                "Let the server's user read the file, as its owner or, if root is, as a member of its group, and pass the directories above."
             }
-            Problem::File(FileProblem::ForeignOwner) => "Make the server's user the file's owner.",
+            Problem::File(FileProblem::ForeignOwner) => {
+                "Make the server's user, or root, the file's owner."
+            }
             Problem::File(FileProblem::TooOpen { .. }) => {
-                "chmod 0600 it. If somebody may have read it, have the provider issue new credentials."
+                "Set mode 0600 or stricter if the server's user owns it, 0640 or stricter if root does. If others may have read it, have the provider issue new credentials."
             }
             Problem::File(FileProblem::Io(_)) => {
                 "Look at the disk and at the directory of the file."

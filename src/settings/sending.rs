@@ -106,7 +106,7 @@ pub fn define() {
     GucRegistry::define_string_guc(
         c"mailroom.credentials_file",
         c"The file with what the provider wants to know its customer by.",
-        c"Lines of name = value, mode 0600, owned by the server's user; a relative name counts from the data directory.",
+        c"Lines of name = value; of the server's user with mode 0600, or of root with mode 0640, or stricter. A relative name counts from the data directory.",
         &CREDENTIALS_FILE,
         GucContext::Suset,
         GucFlags::SUPERUSER_ONLY,

@@ -191,7 +191,7 @@ CALL pg_temp.show('a named pipe');
 COPY (SELECT WHERE false) TO PROGRAM 'rm broken.key; mkdir -m 0700 broken.key';
 CALL pg_temp.show('a directory');
 COPY (SELECT WHERE false) TO PROGRAM 'rmdir broken.key; ln -s /etc/passwd broken.key';
-CALL pg_temp.show('somebody else''s file');
+CALL pg_temp.show('a file of root''s that all may read');
 COPY (SELECT WHERE false) TO PROGRAM 'ln -sf mailroom.key broken.key';
 CALL pg_temp.show('a link to a good file');
 COPY (SELECT WHERE false) TO PROGRAM 'rm broken.key';
