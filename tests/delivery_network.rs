@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 use cluster::{Stop, eventually, number};
@@ -137,6 +138,45 @@ fn names_are_looked_up_and_every_address_is_judged() {
     }
 
     assert_eq!(dns.dialled(), ["127.0.0.1"]);
+    scene.audit(&mut [&mut app]);
+}
+
+#[test]
+fn in_a_system_without_authorities_those_that_are_built_in_judge() {
+    let authority = Authority::shared();
+    let server = Leaving::start(authority, 1000);
+    let endpoint = format!("https://localhost:{}/hook", server.port);
+    let networks = "mailroom.allowed_networks = '127.0.0.0/8, ::1'";
+    let (scene, app) = Scene::webhook(&endpoint, &[networks]);
+    drop(app);
+    let nowhere = scene.cluster.scratch().join("no-certificates");
+    std::fs::create_dir(&nowhere).unwrap();
+    let restart = |file: &Path| {
+        scene.cluster.stop_server(Stop::Fast);
+        let system = [
+            ("SSL_CERT_FILE", file.to_str().unwrap()),
+            ("SSL_CERT_DIR", nowhere.to_str().unwrap()),
+        ];
+        scene.cluster.start_server_under("", &system);
+        scene.cluster.connect("app")
+    };
+
+    // Connections are made, and whoever the web does not trust gets no mail.
+    let mut app = restart(&nowhere.join("ca-certificates.crt"));
+    send(&mut app, &["first".to_owned()]);
+    until_told(&mut app, "UnknownIssuer");
+    assert!(server.events("taken ").is_empty());
+
+    // What the system trusts, if anything, and what the setting names, is trusted as ever.
+    app = restart(&authority.certificate);
+    until_delivered(&mut app);
+    assert_eq!(count(&mut app, "sent"), 1);
+    app = restart(&nowhere.join("ca-certificates.crt"));
+    let authority = authority.certificate.to_str().unwrap();
+    scene.set(&mut app, "ca_file", authority);
+    send(&mut app, &["second".to_owned()]);
+    until_delivered(&mut app);
+    assert_eq!(count(&mut app, "sent"), 2);
     scene.audit(&mut [&mut app]);
 }
 
