@@ -6,6 +6,12 @@
 -- somebody put into the schema we are installed in, and every name of ours is written out.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
+CREATE FUNCTION @extschema@._fold(value text) RETURNS text
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_fold_wrapper';
+COMMENT ON FUNCTION @extschema@._fold(text) IS
+    'Internal. In lower case as in the root locale, whatever the locale of the database; in ASCII letters only where the encoding is not known.';
+
 CREATE FUNCTION @extschema@._random_secret() RETURNS bytea
     LANGUAGE c VOLATILE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_random_secret_wrapper';

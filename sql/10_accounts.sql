@@ -48,8 +48,8 @@ DECLARE
     problem text[];
     shown text;
 BEGIN
-    NEW.email := lower(NEW.email);
-    NEW.login := lower(NEW.login);
+    NEW.email := @extschema@._fold(NEW.email);
+    NEW.login := @extschema@._fold(NEW.login);
     problem := @extschema@._account_problem(NEW.email, NEW.login);
     IF problem IS NOT NULL THEN
         -- As CHECK constraints with these names would; but those are compiled by each statement again.

@@ -33,7 +33,7 @@ CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action
 AS $$
 BEGIN
     INSERT INTO @extschema@.requests (action, email)
-    VALUES (action, CASE WHEN char_length(email) <= 254 THEN lower(email) ELSE '' END);
+    VALUES (action, CASE WHEN char_length(email) <= 254 THEN @extschema@._fold(email) ELSE '' END);
     IF @extschema@._announce(1::bigint, action = 'password_recovery') THEN
         PERFORM pg_notify(@extschema@._channel(), '');
     END IF;

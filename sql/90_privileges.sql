@@ -332,6 +332,7 @@ GRANT SELECT ON @extschema@._token_verdicts, @extschema@.templates, @extschema@.
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
+    @extschema@._fold(text),
     @extschema@._restores(),
     @extschema@._account_problem(text, text),
     @extschema@._refuse_batch_limit(integer, text),

@@ -11,6 +11,8 @@
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`links`] | what the mail of a token carries, and reading it back |
 //! | [`random`] | secrets and codes |
+//! | [`encoding`] | text of the database as UTF-8, and back |
+//! | [`fold`] | lower case, whatever the locale of the database |
 //! | [`rules`] | what an email and a login may be in `accounts` (pure, and as SQL sees it) |
 //! | [`address`] | what a mail address may look like (pure) |
 //! | [`template`] | checking and rendering templates, and those that come with us (pure) |
@@ -43,7 +45,9 @@ mod compose;
 mod ddl;
 mod delivery;
 mod due;
+mod encoding;
 mod failures;
+mod fold;
 mod keys;
 mod launcher;
 mod links;
