@@ -174,6 +174,12 @@ CREATE FUNCTION @extschema@._sample_secrets(kind text) RETURNS jsonb
 COMMENT ON FUNCTION @extschema@._sample_secrets(text) IS
     'Internal. The like of _secrets for a preview, of no use to open anything; NULL for a kind that is no action of a token.';
 
+CREATE FUNCTION @extschema@._account_is_plain(email text, login text) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_account_is_plain_wrapper';
+COMMENT ON FUNCTION @extschema@._account_is_plain(text, text) IS
+    'Internal. Whether both are ASCII in lower case and may be stored as they are.';
+
 CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS text[]
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_account_problem_wrapper';

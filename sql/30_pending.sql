@@ -32,22 +32,19 @@ CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    queued bigint;
-    urgent boolean;
+    notify boolean;
 BEGIN
-    -- The queue comes with the dump.
-    IF @extschema@._restores() THEN
-        RETURN NULL;
-    END IF;
-    WITH q AS (
+    -- Of tokens that come from a dump the queue does, too.
+    WITH queued AS (
         INSERT INTO @extschema@.pending (lane, token)
         SELECT CASE n.action WHEN 'password_recovery' THEN 0 ELSE 1 END, n.id
         FROM new_tokens n
         WHERE n.consumed_at IS NULL
+          AND NOT @extschema@._restores()
         RETURNING lane
     )
-    SELECT count(*), bool_or(q.lane = 0) INTO queued, urgent FROM q;
-    IF queued > 0 AND @extschema@._announce(queued, urgent) THEN
+    SELECT @extschema@._announce(count(*), bool_or(q.lane = 0)) INTO notify FROM queued q HAVING count(*) > 0;
+    IF notify THEN
         PERFORM pg_notify(@extschema@._channel(), '');
     END IF;
     RETURN NULL;

@@ -334,6 +334,7 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._restores(),
+    @extschema@._account_is_plain(text, text),
     @extschema@._account_problem(text, text),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._pass_gate(),

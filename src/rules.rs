@@ -74,6 +74,18 @@ fn _account_problem(email: Option<&[u8]>, login: Option<&[u8]>) -> Option<Vec<&'
     Some(vec![column, name, remedy])
 }
 
+#[pg_extern(sql = false)]
+fn _account_is_plain(email: &[u8], login: &[u8]) -> bool {
+    let is_plain = |text: &[u8]| {
+        text.iter()
+            .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
+    };
+    is_plain(email)
+        && is_plain(login)
+        && email_problem(email, characters).is_none()
+        && login_problem(login, characters).is_none()
+}
+
 /// The characters in a text of the server's encoding.
 fn characters(text: &[u8]) -> usize {
     let length = i32::try_from(text.len()).unwrap_or(i32::MAX);
