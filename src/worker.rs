@@ -39,6 +39,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
+    wake::become_worker();
     // While it connects nothing is at stake, and it may come upon locks.
     server::die_on_sigterm();
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
