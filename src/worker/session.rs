@@ -20,7 +20,7 @@ use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
 use crate::batch::Trigger;
-use crate::{notify, restore, server, settings};
+use crate::{notify, restore, server, settings, sqlstate};
 use transaction::transaction;
 
 /// The version whose SQL this library was built for.
@@ -62,16 +62,11 @@ impl Failure {
         matches!(self, Self::ExtensionGone)
     }
 
-    /// Whether the row that was written may be at fault; as `_is_row_at_fault` in `sql/50_handout.sql`.
+    /// Whether the row that was written may be at fault.
     pub fn is_row_at_fault(&self) -> bool {
-        const OTHERS: [&str; 12] = [
-            "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
-        ];
         match self {
             Self::ExtensionGone | Self::Restoring => false,
-            Self::Refused { sqlstate, .. } => {
-                !OTHERS.iter().any(|class| sqlstate.starts_with(class))
-            }
+            Self::Refused { sqlstate, .. } => sqlstate::is_row_at_fault(sqlstate),
         }
     }
 
