@@ -84,6 +84,8 @@ pub enum Next {
     Due = 4,
     /// A restore: its end.
     Restored = 5,
+    /// Tokens are left to clients: a commit that they are to hear of, or the poll floor.
+    Left = 6,
 }
 
 impl Next {
@@ -94,6 +96,7 @@ impl Next {
             3 => "paused, until mailroom_resume()",
             4 => "a message becomes due or a claim lapses",
             5 => "a dump is being restored",
+            6 => "tokens are left to clients (mailroom.collect is off)",
             _ => "poll",
         }
     }
