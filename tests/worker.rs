@@ -47,7 +47,10 @@ fn wait_for_outbox(client: &mut Client, count: i64) {
 /// How many tokens each batch collected, and why it went.
 fn runs(client: &mut Client) -> Vec<(i32, String)> {
     let rows = client
-        .query("SELECT collected, trigger FROM job_runs ORDER BY id", &[])
+        .query(
+            "SELECT collected, trigger::text FROM job_runs ORDER BY id",
+            &[],
+        )
         .unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
