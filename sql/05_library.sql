@@ -71,6 +71,12 @@ CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
 COMMENT ON FUNCTION @extschema@._backoff(integer) IS
     'Internal. Seconds to wait after so many failed attempts: uniform between 0 and 5 s doubled with each attempt, 1 hour at most.';
 
+CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_is_row_at_fault_wrapper';
+COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
+    'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
+
 CREATE FUNCTION @extschema@._channel() RETURNS text
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_channel_wrapper';

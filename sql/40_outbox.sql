@@ -44,6 +44,8 @@ CREATE TABLE @extschema@.outbox (
     updated_at timestamptz NOT NULL DEFAULT now(),
     attempts integer NOT NULL DEFAULT 0,
     max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
+    ambiguous_attempts integer NOT NULL DEFAULT 0,
+    ambiguous_alone boolean NOT NULL DEFAULT false,
     claimed_until timestamptz,
     token bigint,
     account bigint,
@@ -103,6 +105,10 @@ COMMENT ON COLUMN @extschema@.outbox.send_at IS 'Not before this time.';
 COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'Of no use after this time; NULL for never.';
 COMMENT ON COLUMN @extschema@.outbox.attempts IS 'Sends that were tried and did not succeed, or may not have.';
 COMMENT ON COLUMN @extschema@.outbox.max_attempts IS 'After this many attempts the row ends as error.';
+COMMENT ON COLUMN @extschema@.outbox.ambiguous_attempts IS
+    'Attempts of which their sender does not know whether the provider took the mail.';
+COMMENT ON COLUMN @extschema@.outbox.ambiguous_alone IS
+    'Whether the mail had the request to itself in one of those: a provider that recognises repeated requests recognises it only if it goes alone again.';
 COMMENT ON COLUMN @extschema@.outbox.last_error IS 'Why the latest attempt failed, or why the row ended unsent.';
 COMMENT ON COLUMN @extschema@.outbox.claimed_by IS
     'Who is sending it; of a row that has ended, whoever tried last. NULL while it is scheduled.';
@@ -133,36 +139,38 @@ CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, priority, send_
 CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key, claimed_until)
     WHERE state = 'claimed' AND group_key IS NOT NULL;
 
+CREATE TYPE @extschema@.attempt_outcome AS ENUM ('failed', 'ambiguous', 'lease_expired', 'late');
+COMMENT ON TYPE @extschema@.attempt_outcome IS
+    'failed: the mail was not sent; ambiguous: its sender does not know; lease_expired: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
+
 CREATE TABLE @extschema@.attempts (
     id bigserial,
     outbox bigint NOT NULL,
     attempt integer,
-    outcome text NOT NULL,
+    outcome @extschema@.attempt_outcome NOT NULL,
     started_at timestamptz,
     ended_at timestamptz NOT NULL,
     claimant text,
     status integer,
     error text,
-    CONSTRAINT attempts_pkey PRIMARY KEY (id),
-    CONSTRAINT attempts_outcome_must_be_known CHECK (outcome IN ('failed', 'lapsed', 'late'))
+    CONSTRAINT attempts_pkey PRIMARY KEY (id)
 );
 COMMENT ON TABLE @extschema@.attempts IS
     'One row an attempt to send that did not succeed or may not have; purged with its mail. See outbox_history.';
 COMMENT ON COLUMN @extschema@.attempts.outbox IS 'outbox.id';
 COMMENT ON COLUMN @extschema@.attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
-COMMENT ON COLUMN @extschema@.attempts.outcome IS
-    'failed: the sender said so; lapsed: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
+COMMENT ON COLUMN @extschema@.attempts.outcome IS 'What is known of the attempt.';
 COMMENT ON COLUMN @extschema@.attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';
 COMMENT ON COLUMN @extschema@.attempts.ended_at IS 'When it was settled or taken back.';
 COMMENT ON COLUMN @extschema@.attempts.claimant IS 'Who tried.';
 COMMENT ON COLUMN @extschema@.attempts.status IS 'The status the provider answered with, if there was one.';
-COMMENT ON COLUMN @extschema@.attempts.error IS 'What went wrong; NULL for a late success.';
+COMMENT ON COLUMN @extschema@.attempts.error IS 'What went wrong, for people; NULL for a late success.';
 
 CREATE INDEX attempts_outbox ON @extschema@.attempts (outbox);
 
 CREATE VIEW @extschema@.outbox_history AS
 SELECT
-    a.outbox, a.attempt, a.outcome, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
+    a.outbox, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
     a.claimant, a.status, a.error, NULL::text AS provider_id
 FROM @extschema@.attempts a
 UNION ALL

@@ -60,7 +60,7 @@ BEGIN
         RETURN 0;
     END IF;
     INSERT INTO @extschema@.attempts (outbox, attempt, outcome, started_at, ended_at, claimant, error)
-    SELECT o.id, o.attempts + 1, 'lapsed', o.claimed_at, moment, o.claimed_by, 'claim lapsed'
+    SELECT o.id, o.attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, 'claim lapsed'
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (places);
     UPDATE @extschema@.outbox o
@@ -159,8 +159,8 @@ BEGIN
           AND c.error IS NULL
         RETURNING
             o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
-            o.max_attempts, o.claimed_until, o.token, o.account, o.expires_at, o.claimed_at, o.ended_at, o.item_key,
-            o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+            o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
+            o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
             coalesce(o.subject, c.subject::@extschema@._one_line) AS subject,
             coalesce(o.body_text, c.body_text) AS body_text,
             coalesce(o.body_html, c.body_html) AS body_html,

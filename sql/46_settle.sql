@@ -227,7 +227,9 @@ CREATE FUNCTION @extschema@.mailroom_mark_error(
     permanent boolean[] DEFAULT NULL,
     statuses integer[] DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempts integer[] DEFAULT NULL
+    attempts integer[] DEFAULT NULL,
+    ambiguous boolean[] DEFAULT NULL,
+    alone boolean[] DEFAULT NULL
 )
     RETURNS bigint[]
     LANGUAGE plpgsql
@@ -243,7 +245,7 @@ BEGIN
     PERFORM @extschema@._check_parallel(
         ids, VARIADIC ARRAY[
             cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(statuses),
-            cardinality(attempts)
+            cardinality(attempts), cardinality(ambiguous), cardinality(alone)
         ]
     );
     WITH held AS MATERIALIZED (
@@ -253,6 +255,8 @@ BEGIN
     ), judged AS MATERIALIZED (
         SELECT
             h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
+            coalesce(ambiguous[h.item], false) AS is_ambiguous,
+            coalesce(alone[h.item], true) AS was_alone,
             coalesce(
                 @extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[], coalesce(o.secrets, o.data) ->> 'code'), 'no reason given'
             ) AS error,
@@ -271,7 +275,10 @@ BEGIN
         ) w
     ), noted AS (
         INSERT INTO @extschema@.attempts (outbox, attempt, outcome, started_at, ended_at, claimant, status, error)
-        SELECT j.id, j.attempt, 'failed', j.claimed_at, moment, who, statuses[j.item], j.error
+        SELECT
+            j.id, j.attempt,
+            CASE WHEN j.is_ambiguous THEN 'ambiguous' ELSE 'failed' END::@extschema@.attempt_outcome,
+            j.claimed_at, moment, who, statuses[j.item], j.error
         FROM judged j
     ), settled AS (
         UPDATE @extschema@.outbox o
@@ -279,6 +286,8 @@ BEGIN
             secrets = CASE j.next WHEN 'scheduled' THEN o.secrets END,
             send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
             attempts = j.attempt,
+            ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
+            ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),
             last_error = j.error,
             claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
             claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
@@ -302,8 +311,8 @@ BEGIN
     RETURN @extschema@._note_late(ids, late, who, attempts, errors, statuses, 'failed'::text);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[]) IS
-    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after, of which 30 days count; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. statuses: the provider''s answers. claimant, attempts, result and errors as for mailroom_mark_sent.';
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]) IS
+    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after, of which 30 days count; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. errors: for people. statuses: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others. claimant, attempts, result and errors as for mailroom_mark_sent.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,
@@ -312,17 +321,20 @@ CREATE FUNCTION @extschema@.mailroom_mark_error(
     permanent boolean DEFAULT false,
     status integer DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempt integer DEFAULT NULL
+    attempt integer DEFAULT NULL,
+    ambiguous boolean DEFAULT false,
+    alone boolean DEFAULT true
 )
     RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT @extschema@.mailroom_mark_error(
-        ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[status], claimant, ARRAY[attempt]
+        ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[status], claimant, ARRAY[attempt],
+        ARRAY[ambiguous], ARRAY[alone]
     ) = '{}'
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer) IS
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean) IS
     'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As the form for arrays.';
 
 CREATE FUNCTION @extschema@._hold_until(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
@@ -475,7 +487,8 @@ COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
 
 CREATE FUNCTION @extschema@.mailroom_retry(
     kind text DEFAULT NULL,
-    error text DEFAULT NULL,
+    outcome @extschema@.attempt_outcome DEFAULT NULL,
+    status integer DEFAULT NULL,
     since timestamptz DEFAULT NULL,
     row_limit integer DEFAULT 1000
 )
@@ -490,7 +503,17 @@ AS $$
           AND o.token IS NULL
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
           AND (mailroom_retry.kind IS NULL OR o.kind = mailroom_retry.kind)
-          AND (mailroom_retry.error IS NULL OR o.last_error LIKE mailroom_retry.error)
+          AND (
+              (mailroom_retry.outcome IS NULL AND mailroom_retry.status IS NULL)
+              OR EXISTS (
+                  SELECT
+                  FROM @extschema@.attempts a
+                  WHERE a.outbox = o.id
+                    AND a.attempt = o.attempts
+                    AND (mailroom_retry.outcome IS NULL OR a.outcome = mailroom_retry.outcome)
+                    AND (mailroom_retry.status IS NULL OR a.status = mailroom_retry.status)
+              )
+          )
           AND (since IS NULL OR o.ended_at >= since)
           AND (
               o.item_key IS NULL
@@ -506,5 +529,5 @@ AS $$
         FOR UPDATE OF o SKIP LOCKED
     ))
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_retry(text, text, timestamptz, integer) IS
-    'Puts up to row_limit mails that ended as error back to be sent now, oldest first: of one kind, with a last_error LIKE error, that ended since then; NULL for any. Leaves out token mail, what has expired, and what has a newer row of the same item_key. Returns how many. Reads all of outbox.';
+COMMENT ON FUNCTION @extschema@.mailroom_retry(text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
+    'Puts up to row_limit mails that ended as error back to be sent now, oldest first: of one kind, whose last attempt had this outcome and this status of the provider''s, that ended since then; NULL for any. Leaves out token mail, what has expired, and what has a newer row of the same item_key. Returns how many. Reads all of outbox.';

@@ -108,17 +108,6 @@ AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._printable(text) IS
     'Internal. An address as the outbox can hold it in a row that is not sent: a question mark for each control character.';
 
-CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-    -- Connection, transaction state, authorisation, rollback, access rule, resources, limits, prerequisites,
-    -- intervention, system, configuration, internal: the next row would fare no better.
-    SELECT left(code, 2) <> ALL ('{08,25,28,40,42,53,54,55,57,58,F0,XX}'::text[])
-$$;
-COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
-    'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
-
 CREATE FUNCTION @extschema@._pick(wanted integer) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

@@ -170,7 +170,8 @@ GRANT SELECT, INSERT ON @extschema@.outbox TO mailroom_sender;
 -- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
-    secrets, state, send_at, attempts, last_error, claimed_by, claimed_at, claimed_until, provider_id, updated_at, ended_at
+    secrets, state, send_at, attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
+    claimed_until, provider_id, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
@@ -218,8 +219,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_claim_group(integer, interval, text, text),
     @extschema@.mailroom_mark_sent(bigint, text, text, integer),
     @extschema@.mailroom_mark_sent(bigint[], text[], text, integer[]),
-    @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer),
-    @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[]),
+    @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
+    @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]),
     @extschema@.mailroom_release(bigint, text, integer),
     @extschema@.mailroom_release(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
@@ -297,7 +298,8 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_rep
     TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token, account, priority, state, send_at, expires_at, attempts, max_attempts,
-    last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at, ended_at
+    ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,
+    ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
 
 -- And what is left of the budgets, and why mail waits.

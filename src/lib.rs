@@ -25,6 +25,7 @@
 //! | [`restore`] | what a restored dump asks of triggers and of those who hand out |
 //! | [`due`] | where its scan for due mail starts |
 //! | [`sweep`] | how often a scan may start at the beginning (pure) |
+//! | [`sqlstate`] | whose fault an error is |
 //! | [`retry`] | when a failed mail is tried again (pure) |
 //! | [`registry`] | which databases have a worker, in shared memory |
 //! | [`wake`] | waking the worker at commit |
@@ -64,6 +65,7 @@ mod secret_file;
 mod server;
 mod settings;
 mod signing;
+mod sqlstate;
 mod sweep;
 mod template;
 mod token;

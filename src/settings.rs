@@ -35,6 +35,7 @@ static CHANNEL: GucSetting<Option<CString>> =
 static OUTBOX_CHANNEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_OUTBOX_CHANNEL));
 static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
+static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
 static TOKEN_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
 static REQUEST_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(60);
 static REQUESTS_PER_HOUR: GucSetting<i32> = GucSetting::<i32>::new(5);
@@ -101,6 +102,14 @@ pub fn define() {
         &POLL_INTERVAL,
         100..=3_600_000,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_bool_guc(
+        c"mailroom.collect",
+        c"Whether the worker takes the tokens that wait.",
+        c"off leaves them to clients, by mailroom_dequeue; the worker notifies these, and does all of its other work.",
+        &COLLECT,
+        GucContext::Suset,
+        GucFlags::empty(),
     );
     define_int(
         c"mailroom.token_ttl",
@@ -276,6 +285,11 @@ pub fn max_databases() -> usize {
 /// `mailroom.notify`.
 pub fn notify() -> Notify {
     NOTIFY.get()
+}
+
+/// `mailroom.collect`.
+pub fn collect() -> bool {
+    COLLECT.get()
 }
 
 /// `mailroom.channel`, never empty.

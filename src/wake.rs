@@ -84,6 +84,8 @@ pub enum Next {
     Due = 4,
     /// A restore: its end.
     Restored = 5,
+    /// Tokens are left to clients: a commit that they are to hear of, or the poll floor.
+    Left = 6,
 }
 
 impl Next {
@@ -94,6 +96,7 @@ impl Next {
             3 => "paused, until mailroom_resume()",
             4 => "a message becomes due or a claim lapses",
             5 => "a dump is being restored",
+            6 => "tokens are left to clients (mailroom.collect is off)",
             _ => "poll",
         }
     }
@@ -408,8 +411,8 @@ fn _took() {
 
 /// As above, for the library itself.
 pub fn took() {
-    // SAFETY: a plain variable of this process. The worker itself knows when it failed, and waits then.
-    if unsafe { pg_sys::MyBgworkerEntry.is_null() } {
+    // The worker itself knows when it failed, and waits then.
+    if !is_worker() {
         queue(|part| part.took = true);
     }
 }
@@ -484,7 +487,18 @@ fn queue(change: impl FnOnce(&mut Queued)) {
     );
 }
 
+/// This process is the worker of its database, from now on. Others that run in the background, apply workers and those
+/// of other extensions, are sessions like any other.
+pub fn become_worker() {
+    IS_WORKER.set(true);
+}
+
+fn is_worker() -> bool {
+    IS_WORKER.get()
+}
+
 thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     static QUEUED: RefCell<Vec<Queued>> = const { RefCell::new(Vec::new()) };
     static RECHECK: Cell<bool> = const { Cell::new(false) };
     static CALLBACKS: Cell<bool> = const { Cell::new(false) };
@@ -519,13 +533,11 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
 /// As above, for the library itself; the time in microseconds since 2000-01-01.
 pub fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
-    // SAFETY: a plain variable of this process.
-    let is_worker = unsafe { !pg_sys::MyBgworkerEntry.is_null() };
-    if is_worker && sending::sender() == Sender::Outbox {
+    if is_worker() && sending::sender() == Sender::Outbox {
         // It learns of later times when it looks, and tells of mail in its transaction.
         return mode != Notify::Off && due <= server::now();
     }
-    if is_worker {
+    if is_worker() {
         // It delivers by itself: nobody else waits to be told.
         queue(|part| part.due = due);
         return false;

@@ -25,6 +25,8 @@ use crate::{notify, server};
 /// How long senders are left alone between two notifications that mail is due: those who come meanwhile are
 /// told together, and a flood of mail costs a hundred small transactions a second at most.
 const DUE_SPACING: Duration = Duration::from_millis(10);
+/// How long listeners are left alone between two notifications of tokens that are left to them: as above.
+const TELL_SPACING: Duration = Duration::from_millis(10);
 /// The pause between two batches of a purge, so that it leaves the server to others.
 const POLL_PAUSE: Duration = Duration::from_millis(100);
 /// How soon to look after a notification that is no news, as far as one can tell.
@@ -39,6 +41,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mailroom_worker_main(argument: pg_sys::Datum) {
+    wake::become_worker();
     // While it connects nothing is at stake, and it may come upon locks.
     server::die_on_sigterm();
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
@@ -164,6 +167,8 @@ struct Worker {
     paused: bool,
     /// Somebody restores a dump.
     standing_by: bool,
+    /// There may be requests, which become tokens when they are answered.
+    asked: bool,
     /// The latest look did not see the end of the queue: more may wait than was announced.
     beyond: bool,
     /// When everything was last looked at.
@@ -176,6 +181,8 @@ struct Worker {
     tended_at: Time,
     /// Something was announced of which outside listeners have not heard yet.
     owes_outside: bool,
+    /// When they were last told of tokens that are left to them.
+    told_at: Time,
     /// The worker told outside listeners, and will hear that itself.
     echo: bool,
     /// When a notification was last a reason to look.
@@ -206,12 +213,14 @@ impl Worker {
             post,
             paused: false,
             standing_by: false,
+            asked: false,
             beyond: true,
             polled_at: Time::ZERO,
             poll_pause: POLL_PAUSE,
             next_due: None,
             tended_at: Time::ZERO,
             owes_outside: false,
+            told_at: Time::ZERO,
             echo: false,
             heard_at: None,
             look_by: None,
@@ -250,6 +259,12 @@ impl Worker {
             }
         }
         self.dismiss_courier();
+        // From here on commits notify by themselves; this is for those that left it to us.
+        wake::leave_post(self.index);
+        if self.outside() == Outside::Owed {
+            // Whoever comes next tells of what waits.
+            let _ = self.tell_outside();
+        }
     }
 
     /// While somebody restores a dump: leaves everything alone, as in a pause. Whoever restored it has us look.
@@ -284,7 +299,15 @@ impl Worker {
                 (Look::Woken, self.announced())
             }
         };
+        // What was announced to nobody, while no worker was here or by a transaction that was prepared, and what was
+        // there before a pause.
+        self.owes_outside |= matches!(cause, Cause::Started | Cause::Rechecked)
+            && backlog.count > 0
+            && self.leaves_tokens();
         loop {
+            if self.leaves_tokens() {
+                return self.serve_clients();
+            }
             let outside = self.outside();
             match self.batcher.decide(rule, self.now(), backlog, look) {
                 Decision::Go(trigger) => {
@@ -293,9 +316,7 @@ impl Worker {
                 }
                 Decision::LingerUntil(until) => {
                     if outside == Outside::Owed {
-                        self.session.tell_outside()?;
-                        self.owes_outside = false;
-                        self.echo = true;
+                        self.tell_outside()?;
                     }
                     return Ok(Wait {
                         until,
@@ -304,21 +325,7 @@ impl Worker {
                         next: Next::Timeout,
                     });
                 }
-                Decision::Idle => {
-                    self.recovered();
-                    let until = self.poll_at();
-                    let next = if self.paused {
-                        Next::Resume
-                    } else {
-                        Next::Poll
-                    };
-                    return Ok(Wait {
-                        until,
-                        then: Cause::Polled,
-                        idle: true,
-                        next,
-                    });
-                }
+                Decision::Idle => return Ok(self.idle(Next::Poll)),
             }
             // The mail of one batch is on its way while the next one is taken.
             self.deliver();
@@ -331,6 +338,67 @@ impl Worker {
                 });
             }
         }
+    }
+
+    /// Nothing is left to do until the poll floor.
+    fn idle(&mut self, next: Next) -> Wait {
+        self.recovered();
+        Wait {
+            until: self.poll_at(),
+            then: Cause::Polled,
+            idle: true,
+            next,
+        }
+    }
+
+    /// Whether tokens are left to clients.
+    fn leaves_tokens(&self) -> bool {
+        self.paused || !settings::collect()
+    }
+
+    /// Answers requests, which become tokens, and tells clients of those that are left to them.
+    fn serve_clients(&mut self) -> Result<Wait, Failure> {
+        self.batcher = Batcher::default();
+        self.asked |= self.post.acknowledge_urgent();
+        let answered = if self.asked && !self.paused {
+            self.trigger = Trigger::Urgent;
+            self.session.answer_requests()
+        } else {
+            Ok(())
+        };
+        // Before outside listeners are told: who announces later finds that nothing waits, and wakes us again.
+        let announced = self.post.announced();
+        self.post.account_for(announced.count);
+        if self.outside() == Outside::Owed {
+            self.tell_outside()?;
+            self.told_at = self.now();
+        }
+        if self.standing_by {
+            return Ok(self.stand_by());
+        }
+        if self.paused {
+            return Ok(self.idle(Next::Resume));
+        }
+        answered?;
+        self.asked = false;
+        Ok(self.idle(Next::Left))
+    }
+
+    /// When clients are to be told of tokens that commits announced, or requests to be answered.
+    fn serve_clients_at(&self, now: Time) -> Option<Time> {
+        let announced = self.post.announced();
+        if announced.urgent && !self.paused {
+            return Some(now);
+        }
+        let is_owed = announced.count > 0 && settings::notify() == Notify::Auto;
+        is_owed.then(|| self.told_at.saturating_add(TELL_SPACING))
+    }
+
+    fn tell_outside(&mut self) -> Result<(), Failure> {
+        self.session.tell_outside()?;
+        self.owes_outside = false;
+        self.echo = true;
+        Ok(())
     }
 
     /// Takes one batch, and returns what is known to wait after it.
@@ -400,11 +468,8 @@ impl Worker {
         self.now() >= self.poll_at()
     }
 
-    /// What commits announced, if the worker may take any of it.
+    /// What commits announced.
     fn announced(&self) -> Backlog {
-        if self.paused {
-            return Backlog::default();
-        }
         let announced = self.post.announced();
         Backlog {
             count: announced.count,
@@ -450,11 +515,15 @@ impl Worker {
         self.standing_by = false;
         self.look_by = None;
         self.beyond = waiting.count >= rule.limit;
-        self.post.replace(announced.count, waiting.count);
         self.paused = waiting.paused;
-        if self.paused {
-            return Ok(Backlog::default());
-        }
+        self.asked = waiting.urgent;
+        // What is left to clients they were told of.
+        let known = if self.leaves_tokens() {
+            0
+        } else {
+            waiting.count
+        };
+        self.post.replace(announced.count, known);
         Ok(Backlog {
             count: waiting.count,
             urgent: waiting.urgent,
@@ -582,15 +651,15 @@ impl Worker {
                 if tend_at.is_some_and(|at| at <= now) {
                     return Some(Cause::Due);
                 }
-                let announced = self.announced();
-                let full = announced.count >= settings::batch_rule().limit;
-                if announced.urgent || full || (wait.idle && announced.count > 0) {
+                let rung_at = self.rung_at(now, wait.idle);
+                if rung_at.is_some_and(|at| at <= now) {
                     return Some(Cause::Rung);
                 }
                 if self.is_poll_due() {
                     return Some(Cause::Polled);
                 }
                 next = next.min(self.poll_at());
+                next = rung_at.map_or(next, |at| next.min(at));
                 if let Some(at) = tend_at.filter(|&at| at < next) {
                     reason = Next::Due;
                     next = at;
@@ -629,13 +698,29 @@ impl Worker {
         }
     }
 
+    /// When what commits announced is a reason to act.
+    fn rung_at(&self, now: Time, idle: bool) -> Option<Time> {
+        if self.leaves_tokens() {
+            return self.serve_clients_at(now);
+        }
+        let announced = self.announced();
+        let full = announced.count >= settings::batch_rule().limit;
+        (announced.urgent || full || (idle && announced.count > 0)).then_some(now)
+    }
+
     /// Takes delivery of notifications; whether one is a reason to look now.
     ///
     /// The server tells neither who sent one nor on which channel. Right after the worker's own it is most
     /// likely that one; and whoever NOTIFYs others all the time must not have the worker look each time. Such
     /// a notification is looked for a little later, once for all that came.
     fn take_notified(&mut self, now: Time) -> bool {
-        if notify::drain() {
+        let came = notify::drain();
+        if self.leaves_tokens() {
+            // What they tell of is not for the worker.
+            self.look_by = None;
+            return false;
+        }
+        if came {
             let echo = std::mem::take(&mut self.echo);
             let spaced = self
                 .heard_at
@@ -652,6 +737,9 @@ impl Worker {
     fn reload(&mut self) {
         // SAFETY: outside a transaction, on the main thread.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+        if let Err(failure) = self.session.follow_settings() {
+            failure.warn("mailroom worker could not take up the settings of its database");
+        }
         if let Err(failure) = self.session.listen() {
             failure.warn("mailroom worker could not change its channel");
         }
@@ -682,6 +770,10 @@ impl Worker {
     /// Plans the next try after a failure. The log is told of the first of a row, and once a minute from
     /// then on; job_runs has them all.
     fn back_off(&mut self, failure: &Failure) -> Wait {
+        if self.outside() == Outside::Owed {
+            // They may take what the worker cannot. It tries again if this fails, too.
+            let _ = self.tell_outside();
+        }
         let recorded = self.session.record_failure(failure, self.trigger);
         let verdict = self.failures.record(self.now());
         if verdict.tell {

@@ -298,7 +298,7 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
     post.hurry_until_ended(3);
     assert_eq!(post.count("state = 'sent' AND attempts = 1"), 3);
     post.wait_for_status("unknown", "3");
-    let told = "SELECT count(*) FROM attempts WHERE error LIKE 'may have been sent: %'";
+    let told = "SELECT count(*) FROM attempts WHERE outcome = 'ambiguous'";
     assert_eq!(number(&mut post.client, told), 3);
 }
 

@@ -417,7 +417,7 @@ fn audit(client: &mut Client, world: &World) {
     let rows = client
         .query(
             "SELECT o.id, o.state::text, \
-                    count(a.id) FILTER (WHERE a.outcome = 'lapsed'), count(a.id) FILTER (WHERE a.outcome = 'failed'), \
+                    count(a.id) FILTER (WHERE a.outcome = 'lease_expired'), count(a.id) FILTER (WHERE a.outcome = 'failed'), \
                     o.attempts::bigint, o.ended_at IS NOT NULL AND o.claimed_until IS NULL, o.last_error \
              FROM outbox o LEFT JOIN attempts a ON a.outbox = o.id GROUP BY o.id",
             &[],
@@ -531,7 +531,7 @@ fn senders_are_killed_at_random() {
     );
     let lapsed = number(
         &mut client,
-        "SELECT count(*) FROM attempts WHERE outcome = 'lapsed'",
+        "SELECT count(*) FROM attempts WHERE outcome = 'lease_expired'",
     );
     assert!(
         twice <= lapsed && lapsed <= bound,

@@ -47,7 +47,10 @@ fn wait_for_outbox(client: &mut Client, count: i64) {
 /// How many tokens each batch collected, and why it went.
 fn runs(client: &mut Client) -> Vec<(i32, String)> {
     let rows = client
-        .query("SELECT collected, trigger FROM job_runs ORDER BY id", &[])
+        .query(
+            "SELECT collected, trigger::text FROM job_runs ORDER BY id",
+            &[],
+        )
         .unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
@@ -1083,4 +1086,350 @@ fn only_what_was_claimed_within_a_savepoint_comes_back_with_it() {
     other.batch_execute("COMMIT").unwrap();
     let claimed = "SELECT count(*) FROM outbox WHERE state = 'claimed'";
     assert_eq!(number(&mut client, claimed), 1);
+}
+
+/// Publishes `inbox` of a database of that name and has `app` apply what is inserted there to a table of its own, whose
+/// trigger runs `body` in the apply worker: a background worker that is not ours.
+fn apply_in(cluster: &Cluster, app: &mut Client, body: &str) -> Client {
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE publisher")
+        .unwrap();
+    let mut publisher = cluster.connect("publisher");
+    publisher
+        .batch_execute(
+            "CREATE TABLE inbox (id integer PRIMARY KEY); CREATE PUBLICATION all_of_it FOR TABLE inbox",
+        )
+        .unwrap();
+    // Made first, since the slot of a server's own cannot be made while CREATE SUBSCRIPTION is open.
+    publisher
+        .batch_execute("SELECT pg_create_logical_replication_slot('applied', 'pgoutput')")
+        .unwrap();
+    let host = cluster.socket().display();
+    app.batch_execute(&format!(
+        "CREATE TABLE inbox (id integer PRIMARY KEY); \
+         CREATE FUNCTION on_arrival() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$ {body} $$; \
+         CREATE TRIGGER on_arrival AFTER INSERT ON inbox FOR EACH ROW EXECUTE FUNCTION on_arrival(); \
+         ALTER TABLE inbox ENABLE ALWAYS TRIGGER on_arrival; \
+         CREATE SUBSCRIPTION applied CONNECTION 'host={host} dbname=publisher user=postgres' \
+         PUBLICATION all_of_it WITH (create_slot = false, copy_data = false)"
+    ))
+    .unwrap();
+    publisher
+}
+
+#[test]
+fn mail_that_an_apply_worker_schedules_is_told_when_it_becomes_due() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "wal_level = logical"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut publisher = apply_in(
+        &cluster,
+        &mut client,
+        "BEGIN PERFORM mailroom_send('a@example.com', 'S', 'T', send_at => clock_timestamp() + interval '1 s'); RETURN NULL; END",
+    );
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    settle(&mut client, &mut listener);
+    publisher
+        .batch_execute("INSERT INTO inbox VALUES (1)")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    let due = "SELECT count(*) FROM outbox WHERE send_at <= clock_timestamp()";
+    assert_eq!(number(&mut client, due), 1);
+}
+
+#[test]
+fn tokens_that_an_apply_worker_gives_back_are_seen_at_once() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = '300ms'",
+        "mailroom.poll_interval = '1h'",
+        "mailroom.notify = 'off'",
+        "wal_level = logical",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    insert_accounts(&mut client, "a", 1);
+    let mut holder = cluster.connect("app");
+    holder.batch_execute("SELECT pg_advisory_lock(42)").unwrap();
+    let mut publisher = apply_in(
+        &cluster,
+        &mut client,
+        "BEGIN \
+             BEGIN \
+                 PERFORM FROM mailroom_dequeue(1); \
+                 PERFORM pg_advisory_xact_lock(42); \
+                 RAISE EXCEPTION 'given back'; \
+             EXCEPTION WHEN raise_exception THEN NULL; \
+             END; \
+             RETURN NULL; \
+         END",
+    );
+    publisher
+        .batch_execute("INSERT INTO inbox VALUES (1)")
+        .unwrap();
+    eventually("the apply worker to have the token", || {
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        (number(&mut client, waits) == 1).then_some(())
+    });
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    wait_for_wake(&mut client, |next| next == "poll");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
+    holder
+        .batch_execute("SELECT pg_advisory_unlock(42)")
+        .unwrap();
+    wait_for_outbox(&mut client, 1);
+}
+
+/// Takes what waits as the original collector does: lines, until there is none.
+fn drain(collector: &mut Client) -> Vec<String> {
+    std::iter::from_fn(|| {
+        collector
+            .query_one("SELECT mailroom_dequeue_line()", &[])
+            .unwrap()
+            .get::<_, Option<String>>(0)
+    })
+    .collect()
+}
+
+/// How the worker of a database is, while a collector listens beside it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Running,
+    Paused,
+    CollectOff,
+}
+
+#[test]
+fn a_collector_that_listens_and_drains_hears_of_each_commit() {
+    for mode in [Mode::Running, Mode::Paused, Mode::CollectOff] {
+        let cluster =
+            Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+        let mut client = cluster.create_database("app");
+        let worker = cluster.worker("app");
+        match mode {
+            Mode::Running => {}
+            Mode::Paused => client.batch_execute("SELECT mailroom_pause()").unwrap(),
+            Mode::CollectOff => client
+                .batch_execute(
+                    "ALTER DATABASE app SET mailroom.collect = off; SELECT pg_reload_conf()",
+                )
+                .unwrap(),
+        }
+        wait_for_wake(&mut client, |next| match mode {
+            Mode::Running => next == "poll",
+            Mode::Paused => next.starts_with("paused"),
+            Mode::CollectOff => next.contains("mailroom.collect"),
+        });
+        let mut collector = cluster.connect("app");
+        collector.batch_execute("LISTEN token_insert").unwrap();
+        assert_eq!(drain(&mut collector), [""; 0]);
+        let mut taken = Vec::new();
+        for round in 1..=4 {
+            // Nothing is left to be heard of earlier commits, and I9: the worker has come to rest.
+            settle(&mut client, &mut collector);
+            // Nobody hears of what is rolled back.
+            client.batch_execute("BEGIN").unwrap();
+            insert_accounts(&mut client, &format!("rolled-back-{round}-"), 1);
+            client.batch_execute("ROLLBACK").unwrap();
+            if round < 3 {
+                insert_accounts(&mut client, &format!("a{round}-"), 1);
+            } else {
+                client
+                    .batch_execute(&format!(
+                        "INSERT INTO accounts (email, login, status) VALUES ('r{round}@example.com', 'r{round}', 'active'); \
+                         INSERT INTO tokens (account, action) SELECT max(id), 'password_recovery' FROM accounts"
+                    ))
+                    .unwrap();
+            }
+            hear(&mut collector);
+            taken.extend(drain(&mut collector));
+        }
+        assert_eq!(
+            find_worker(&mut client),
+            Some(worker),
+            "it was not restarted"
+        );
+        let outbox = number(&mut client, "SELECT count(*) FROM outbox");
+        if mode == Mode::Running {
+            eventually("each token to be taken", || {
+                (number(&mut client, "SELECT count(*) FROM pending") == 0).then_some(())
+            });
+        } else {
+            assert_eq!((taken.len(), outbox), (4, 0), "{taken:?}");
+        }
+    }
+}
+
+#[test]
+fn commits_side_by_side_are_all_heard_of_while_tokens_are_left_to_clients() {
+    let cluster = Cluster::start(&[
+        "mailroom.collect = off",
+        "mailroom.batch_limit = 10",
+        "mailroom.poll_interval = '1h'",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut collector = cluster.connect("app");
+    collector.batch_execute("LISTEN token_insert").unwrap();
+    let mut taken = drain(&mut collector).len();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut client = cluster.connect("app");
+                for i in 0..250 {
+                    insert_accounts(&mut client, &format!("w{writer}-{i}-"), 1);
+                }
+            });
+        }
+        // A commit that came after the last look has to be heard of, or this waits in vain.
+        while taken < 1000 {
+            hear(&mut collector);
+            for line in drain(&mut collector) {
+                taken += line.split(',').count() / 5;
+            }
+        }
+    });
+    assert_eq!(taken, 1000);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
+}
+
+#[test]
+fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
+    let cluster = Cluster::start(&["mailroom.collect = off", "mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener
+        .batch_execute("LISTEN token_insert; LISTEN outbox_due")
+        .unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active')",
+        )
+        .unwrap();
+    settle(&mut client, &mut listener);
+
+    // A request becomes a token, which is left to clients and which they hear of.
+    client
+        .batch_execute("SELECT mailroom_request_recovery('a@example.com')")
+        .unwrap();
+    hear_on(&mut listener, "token_insert");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 1);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 0);
+    assert_eq!(drain(&mut listener).len(), 1);
+
+    // Mail that becomes due, and claims that lapse, are told to senders.
+    settle(&mut client, &mut listener);
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T', send_at => clock_timestamp() + interval '300 ms')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+    client
+        .batch_execute("SELECT FROM mailroom_claim(1, '300 ms', 'gone')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    let row = client
+        .query_one("SELECT state::text, attempts FROM outbox", &[])
+        .unwrap();
+    assert_eq!(
+        (row.get::<_, String>(0), row.get::<_, i32>(1)),
+        ("scheduled".to_owned(), 1)
+    );
+
+    // It purges.
+    client
+        .batch_execute(
+            "SELECT mailroom_cancel(id) FROM outbox; \
+             UPDATE outbox SET ended_at = now() - interval '1 year'; \
+             SELECT mailroom_worker_wake()",
+        )
+        .unwrap();
+    eventually("the old mail to be purged", || {
+        (number(&mut client, "SELECT count(*) FROM outbox") == 0).then_some(())
+    });
+
+    // And it collects when it is told to, without a restart.
+    insert_accounts(&mut client, "b", 2);
+    cluster.append("postgresql.auto.conf", "mailroom.collect = on\n");
+    cluster.reload();
+    wait_for_outbox(&mut client, 2);
+}
+
+#[test]
+fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 3", "mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    let worker = cluster.worker("app");
+    let says = |client: &mut Client, wanted: &'static str| {
+        wait_for_wake(client, move |next| next.contains(wanted));
+    };
+    client
+        .batch_execute("ALTER DATABASE app SET mailroom.collect = off; SELECT pg_reload_conf()")
+        .unwrap();
+    says(&mut client, "mailroom.collect");
+    insert_accounts(&mut client, "a", 3);
+
+    // What the database says goes before what the server says, also when the server says so later.
+    for statement in [
+        "ALTER SYSTEM SET mailroom.collect = on",
+        "ALTER DATABASE app SET mailroom.channel = 'mine'",
+        "SELECT pg_reload_conf()",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
+    let mut listener = cluster.connect("app");
+    listener
+        .batch_execute("LISTEN mine; LISTEN token_insert")
+        .unwrap();
+    settle(&mut client, &mut listener);
+    insert_accounts(&mut client, "b", 1);
+    hear_on(&mut listener, "mine");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 4);
+
+    // What it does not say any more is the server's again.
+    for statement in [
+        "ALTER DATABASE app RESET mailroom.collect",
+        "SELECT pg_reload_conf()",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
+    wait_for_outbox(&mut client, 4);
+    for statement in [
+        "ALTER SYSTEM SET mailroom.collect = off",
+        "SELECT pg_reload_conf()",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
+    says(&mut client, "mailroom.collect");
+    for statement in [
+        "ALTER SYSTEM RESET mailroom.collect",
+        "SELECT pg_reload_conf()",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
+    says(&mut client, "poll");
+    assert_eq!(find_worker(&mut client), Some(worker));
+}
+
+#[test]
+fn listeners_hear_of_tokens_while_batches_fail() {
+    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN token_insert").unwrap();
+    client
+        .batch_execute(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ \
+             BEGIN RAISE insufficient_resources; END $$; \
+             CREATE TRIGGER no BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION no()",
+        )
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    hear(&mut listener);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
 }

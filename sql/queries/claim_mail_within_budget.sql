@@ -4,10 +4,6 @@ SELECT
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.subject::text,
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
     extract(epoch FROM c.expires_at)::double precision,
-    c.attempts > 0 AND EXISTS (
-        SELECT FROM attempts a
-        WHERE a.outbox = c.id
-            AND a.error LIKE 'may have been sent: %' AND a.error NOT LIKE 'may have been sent: with others: %'
-    )
+    c.ambiguous_alone
 FROM _claim_within_budget($1, NULL::interval, $2) c
 WHERE NOT EXISTS (SELECT FROM pauses)

@@ -23,10 +23,21 @@ impl Claim {
     }
 }
 
+/// Whether a mail may have arrived although the attempt counts as failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It did not.
+    No,
+    /// It may have, by a request of its own.
+    Alone,
+    /// It may have, by a request with others.
+    WithOthers,
+}
+
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// One line, nothing secret.
+    /// One line, nothing secret; for people.
     pub reason: String,
     /// Not before that.
     pub after: Option<Duration>,
@@ -34,6 +45,7 @@ pub struct Fault {
     pub permanent: bool,
     /// Of the answer, if there was one.
     pub status: Option<u16>,
+    pub arrival: Arrival,
 }
 
 /// Mails that were sent.
@@ -54,6 +66,10 @@ pub struct Failed {
     pub permanent: Vec<bool>,
     pub statuses: Vec<Option<i32>>,
     pub attempts: Vec<i32>,
+    /// Whether they may have arrived.
+    pub ambiguous: Vec<bool>,
+    /// Whether each had its request to itself.
+    pub alone: Vec<bool>,
 }
 
 /// Mails that were not tried.
@@ -113,6 +129,8 @@ impl Settlements {
             .push(fault.after.map(|after| after.as_secs_f64()));
         self.failed.permanent.push(fault.permanent);
         self.failed.statuses.push(fault.status.map(i32::from));
+        self.failed.ambiguous.push(fault.arrival != Arrival::No);
+        self.failed.alone.push(fault.arrival != Arrival::WithOthers);
     }
 
     /// One was not tried.
@@ -161,6 +179,8 @@ impl Settlements {
             one.failed.permanent.push(failed.permanent[item]);
             one.failed.statuses.push(failed.statuses[item]);
             one.failed.attempts.push(failed.attempts[item]);
+            one.failed.ambiguous.push(failed.ambiguous[item]);
+            one.failed.alone.push(failed.alone[item]);
             all.push(one);
         }
         for (id, attempts) in released.ids.into_iter().zip(released.attempts) {
@@ -182,6 +202,8 @@ impl Settlements {
         self.failed.permanent.extend(others.failed.permanent);
         self.failed.statuses.extend(others.failed.statuses);
         self.failed.attempts.extend(others.failed.attempts);
+        self.failed.ambiguous.extend(others.failed.ambiguous);
+        self.failed.alone.extend(others.failed.alone);
         self.released.ids.extend(others.released.ids);
         self.released.attempts.extend(others.released.attempts);
     }
@@ -204,6 +226,7 @@ mod tests {
                 after: Some(Duration::from_millis(1500)),
                 permanent: true,
                 status: Some(500),
+                arrival: Arrival::WithOthers,
             },
         );
         all.released(claim(4));
@@ -218,6 +241,8 @@ mod tests {
         assert_eq!(again.failed.after, [Some(1.5)]);
         assert_eq!(again.failed.statuses, [Some(500)]);
         assert_eq!(again.failed.permanent, [true]);
+        assert_eq!(again.failed.ambiguous, [true]);
+        assert_eq!(again.failed.alone, [false]);
         assert_eq!(again.released.attempts, [3]);
         again.renumber(|id| (id > 2).then_some(4));
         assert_eq!(again.sent.attempts, [3, 3]);

@@ -26,7 +26,7 @@ use crate::delivery::engine::{Engine, Letter, Parcel};
 use crate::delivery::providers::Provider;
 use crate::delivery::report::{self, Report};
 use crate::delivery::route;
-use crate::delivery::settlements::{Claim, Fault, Settlements};
+use crate::delivery::settlements::{Arrival, Claim, Fault, Settlements};
 use crate::delivery::sharing::Sharing;
 use crate::failures::Failures;
 use crate::registry::SlotIndex;
@@ -264,12 +264,8 @@ impl Courier {
             })
             .collect();
         for claim in lost {
-            self.unknown(
-                claim,
-                "given up before there was an answer".to_owned(),
-                None,
-                false,
-            );
+            let reason = "given up before there was an answer";
+            self.unknown(claim, Arrival::Alone, reason, None, false);
         }
         self.away = 0;
         self.away_parcels.clear();

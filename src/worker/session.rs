@@ -20,7 +20,7 @@ use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
 use crate::batch::Trigger;
-use crate::{notify, restore, server, settings};
+use crate::{notify, restore, server, settings, sqlstate};
 use transaction::transaction;
 
 /// The version whose SQL this library was built for.
@@ -62,16 +62,11 @@ impl Failure {
         matches!(self, Self::ExtensionGone)
     }
 
-    /// Whether the row that was written may be at fault; as `_is_row_at_fault` in `sql/50_handout.sql`.
+    /// Whether the row that was written may be at fault.
     pub fn is_row_at_fault(&self) -> bool {
-        const OTHERS: [&str; 12] = [
-            "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
-        ];
         match self {
             Self::ExtensionGone | Self::Restoring => false,
-            Self::Refused { sqlstate, .. } => {
-                !OTHERS.iter().any(|class| sqlstate.starts_with(class))
-            }
+            Self::Refused { sqlstate, .. } => sqlstate::is_row_at_fault(sqlstate),
         }
     }
 
@@ -320,6 +315,31 @@ impl Session {
         &self.database
     }
 
+    /// Takes up what was set for this database by ALTER DATABASE or ALTER ROLE since the session began, and gives up
+    /// what was reset. A server that sets it on its command line is the exception: that is not known any more.
+    pub fn follow_settings(&self) -> Result<(), Failure> {
+        let settings = transaction(None, || {
+            Spi::connect(|client| {
+                let query = include_str!("../../sql/queries/database_settings.sql");
+                let mut settings: Vec<(String, String)> = Vec::new();
+                for row in client.select(query, None, &[])? {
+                    if let (Some(name), Some(setting)) = (row.get(1)?, row.get(2)?) {
+                        settings.push((name, setting));
+                    }
+                }
+                Ok(settings)
+            })
+        })?;
+        for (name, setting) in settings {
+            // One that is no good is warned of, and stays as it was.
+            if let Ok(name) = CString::new(name) {
+                let source = pg_sys::GucSource::PGC_S_DATABASE_USER;
+                set_option_as(pg_sys::GucContext::PGC_SUSET, source, &name, &setting);
+            }
+        }
+        Ok(())
+    }
+
     /// Listens on `mailroom.channel` as it is now, and on nothing else.
     pub fn listen(&self) -> Result<(), Failure> {
         transaction(None, || {
@@ -376,6 +396,12 @@ impl Session {
                 })
             },
         )
+    }
+
+    /// Answers requests for links, without taking the tokens that they become.
+    pub fn answer_requests(&self) -> Result<(), Failure> {
+        let answer = include_str!("../../sql/queries/answer_requests.sql");
+        self.call_at_gate(answer, &[], |_| Ok(()))
     }
 
     /// Tells outside listeners in a transaction of its own.
@@ -533,16 +559,20 @@ fn count(value: i32) -> u32 {
 
 /// Sets an option of this process, as SET does.
 fn set_option(name: &CStr, value: &str) {
+    let source = pg_sys::GucSource::PGC_S_SESSION;
+    set_option_as(pg_sys::GucContext::PGC_USERSET, source, name, value);
+}
+
+/// Sets an option of this process, as if it came from there.
+fn set_option_as(
+    context: pg_sys::GucContext::Type,
+    source: pg_sys::GucSource::Type,
+    name: &CStr,
+    value: &str,
+) {
     let Ok(value) = CString::new(value) else {
         return;
     };
     // SAFETY: main thread; both strings are NUL-terminated and copied by the callee.
-    unsafe {
-        pg_sys::SetConfigOption(
-            name.as_ptr(),
-            value.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-        );
-    }
+    unsafe { pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, source) };
 }

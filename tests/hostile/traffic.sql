@@ -122,15 +122,15 @@ SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, N
 
 SELECT @s@.mailroom_mark_sent(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
 
-SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, p, 500::integer, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) k;
+SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, p, 500::integer, 'me'::pg_catalog.text, NULL::integer, p, p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) k;
 
-SELECT @s@.mailroom_mark_error(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], m::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
+SELECT @s@.mailroom_mark_error(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], m::pg_catalog.text, ARRAY[attempts], ARRAY[true], ARRAY[false]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
 
 UPDATE @s@.outbox SET claimed_until = pg_catalog.clock_timestamp() WHERE item_key OPERATOR(pg_catalog.=) '9';
 
 SELECT @s@.mailroom_retry(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
 
-SELECT @s@.mailroom_retry(NULL::pg_catalog.text, 'no%'::pg_catalog.text, NULL::pg_catalog.timestamptz, 10::integer);
+SELECT @s@.mailroom_retry(NULL::pg_catalog.text, 'failed'::@s@.attempt_outcome, 500::integer, NULL::pg_catalog.timestamptz, 10::integer);
 
 SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text);
 

@@ -8,7 +8,7 @@ use super::{Courier, Doubt, Time};
 use crate::delivery::channel::{Disposal, Permit, Sign};
 use crate::delivery::engine::{Letter, Outcome, Parcel, Report};
 use crate::delivery::providers::Verdict;
-use crate::delivery::settlements::{Claim, Fault};
+use crate::delivery::settlements::{Arrival, Claim, Fault};
 use crate::delivery::sharing::Fate;
 use crate::settings::sending::{self, OnAmbiguous};
 
@@ -231,13 +231,13 @@ impl Courier {
         match verdict {
             Verdict::Sent { provider_id } => self.settlements.sent(claim, provider_id),
             Verdict::Unknown { reason } => {
-                let reason = if sent.alone {
-                    reason
+                let arrival = if sent.alone {
+                    Arrival::Alone
                 } else {
-                    with_others(&reason)
+                    Arrival::WithOthers
                 };
                 let is_known_again = sent.alone && self.is_known_again(sent.turn);
-                self.unknown(claim, reason, status, is_known_again);
+                self.unknown(claim, arrival, &reason, status, is_known_again);
             }
             Verdict::Permanent { reason } | Verdict::Apart { reason } => {
                 let fault = Fault {
@@ -273,16 +273,23 @@ impl Courier {
     pub(super) fn unknown(
         &mut self,
         claim: Claim,
-        reason: String,
+        arrival: Arrival,
+        reason: &str,
         status: Option<u16>,
         is_known_again: bool,
     ) {
         self.unknown += 1;
         let park = !is_known_again && sending::on_ambiguous() == OnAmbiguous::Park;
+        // A provider does not recognise a mail by itself that was in a request with several.
+        let company = match arrival {
+            Arrival::WithOthers => "with others: ",
+            Arrival::Alone | Arrival::No => "",
+        };
         let fault = Fault {
             permanent: park,
             status,
-            ..fault(format!("may have been sent: {reason}"))
+            arrival,
+            ..fault(format!("may have been sent: {company}{reason}"))
         };
         self.settlements.failed(claim, fault);
     }
@@ -322,11 +329,6 @@ impl Courier {
     }
 }
 
-/// Why a mail may have been sent whose request had several: the provider does not know it again by itself.
-pub(super) fn with_others(reason: &str) -> String {
-    format!("with others: {reason}")
-}
-
 /// What it tells of the channel.
 pub(super) fn sign(verdict: &Verdict) -> Sign {
     match verdict {
@@ -344,5 +346,6 @@ fn fault(reason: String) -> Fault {
         after: None,
         permanent: false,
         status: None,
+        arrival: Arrival::No,
     }
 }

@@ -7,12 +7,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::answers::{Sent, sign, with_others};
+use super::answers::{Sent, sign};
 use super::{Courier, Time};
 use crate::delivery::channel::{Disposal, Sign};
 use crate::delivery::engine::{Letter, Outcome, Parcel, Repeat, Report};
 use crate::delivery::providers::Verdict;
-use crate::delivery::settlements::Claim;
+use crate::delivery::settlements::{Arrival, Claim};
 
 /// How often a request may get no clear answer again before its mails go each their own way.
 const TRIES: u32 = 5;
@@ -35,7 +35,8 @@ impl Courier {
         {
             self.judge_all(now, &report);
             for letter in &report.parcel.letters {
-                self.unknown(Claim::of(letter), with_others(&doubt), report.status, false);
+                let claim = Claim::of(letter);
+                self.unknown(claim, Arrival::WithOthers, &doubt, report.status, false);
             }
             return None;
         }
@@ -142,7 +143,10 @@ impl Courier {
         let doubt = parcel.repeat.and_then(|repeat| repeat.doubt);
         for letter in parcel.letters.into_iter().rev() {
             match &doubt {
-                Some(doubt) => self.unknown(Claim::of(&letter), with_others(doubt), None, false),
+                Some(doubt) => {
+                    let claim = Claim::of(&letter);
+                    self.unknown(claim, Arrival::WithOthers, doubt, None, false);
+                }
                 None => self.bag.push_front(letter),
             }
         }

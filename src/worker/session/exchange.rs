@@ -159,6 +159,8 @@ fn settle(
                 failed.statuses.clone().into(),
                 claimant.into(),
                 failed.attempts.clone().into(),
+                failed.ambiguous.clone().into(),
+                failed.alone.clone().into(),
             ],
         )?;
         lost.extend(required::<Vec<i64>>(&rows.first(), 1)?);

@@ -114,12 +114,30 @@ TABLE history;
 UPDATE outbox SET kind = 'letter', item_key = 'k' WHERE id = 4;
 SELECT mailroom_retry(4), mailroom_retry(4), mailroom_retry(5), mailroom_retry(99);
 SELECT id, state, attempts, max_attempts, ended_at IS NULL AS live, claimed_by IS NULL AS free, send_at <= clock_timestamp() AS due FROM outbox WHERE id IN (3, 4) ORDER BY id;
-SELECT mailroom_retry(error => 'no such%', since => now() + interval '1 h'), mailroom_retry('letter');
-SELECT mailroom_retry('own', 'no such%', now() - interval '1 h', 1), mailroom_retry();
+-- By what is known of the last attempt, which is no word of a message: 3 was refused with status 550.
+SELECT mailroom_retry(outcome => 'ambiguous'), mailroom_retry(outcome => 'late'), mailroom_retry(status => 551), mailroom_retry(outcome => 'lease_expired', status => 550);
+SELECT mailroom_retry(outcome => 'failed', status => 550, since => now() + interval '1 h'), mailroom_retry('letter');
+SELECT mailroom_retry('own', 'failed', 550, now() - interval '1 h', 1), mailroom_retry();
 SELECT id, state, attempts, max_attempts FROM outbox WHERE id IN (3, 4) ORDER BY id;
 INSERT INTO outbox (kind, recipients, item_key, state, last_error, ended_at) VALUES ('own', '{a@example.com}', 'k', 'error', 'because', now());
 SELECT mailroom_retry();
 SELECT mailroom_retry(8);
+
+-- What may have been sent is known by columns, over all attempts, and never by the words of an error.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(4);
+SELECT count(*) FROM mailroom_claim(4, claimant => 'me');
+SELECT mailroom_mark_error(1, 'may have been sent: so it says', claimant => 'me');
+SELECT mailroom_mark_error(2, 'no answer', claimant => 'me', ambiguous => true, alone => false);
+SELECT mailroom_mark_error(ARRAY[3, 4]::bigint[], ARRAY['no answer', 'no answer'], claimant => 'me', ambiguous => ARRAY[true, NULL]);
+SELECT id, state, attempts, ambiguous_attempts, ambiguous_alone FROM outbox ORDER BY id;
+UPDATE outbox SET send_at = now() WHERE state = 'scheduled';
+SELECT count(*) FROM mailroom_claim(4, claimant => 'me');
+SELECT mailroom_mark_error(ARRAY[1, 2, 3, 4]::bigint[], ARRAY['x', 'x', 'x', 'x'], permanent => ARRAY[true, true, true, true], statuses => ARRAY[500, NULL, NULL, 504], claimant => 'me', ambiguous => ARRAY[false, true, false, true], alone => ARRAY[true, true, true, false]);
+SELECT id, state, attempts, ambiguous_attempts, ambiguous_alone FROM outbox ORDER BY id;
+SELECT outbox, attempt, outcome FROM attempts WHERE outbox <= 4 ORDER BY outbox, attempt;
+SELECT mailroom_retry(outcome => 'ambiguous', status => 504), mailroom_retry(outcome => 'ambiguous'), mailroom_retry(status => 500), mailroom_retry();
+SELECT mailroom_mark_error(ARRAY[1, 2]::bigint[], ARRAY['a', 'b'], ambiguous => ARRAY[true]);
 
 -- Leases that end.
 CALL pg_temp.start_over();

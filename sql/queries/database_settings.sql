@@ -1,0 +1,21 @@
+WITH said AS (
+    -- As the server orders them when a session starts: the user's here, the user's, the database's, everybody's.
+    SELECT DISTINCT ON (e.name) e.name, e.setting
+    FROM pg_db_role_setting d
+    CROSS JOIN LATERAL unnest(d.setconfig) c (entry)
+    CROSS JOIN LATERAL (
+        SELECT lower(split_part(c.entry, '=', 1)), substr(c.entry, strpos(c.entry, '=') + 1)
+    ) e (name, setting)
+    WHERE d.setdatabase IN (0::oid, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
+      AND d.setrole IN (0::oid, (SELECT r.oid FROM pg_roles r WHERE r.rolname = session_user))
+      AND starts_with(e.name, 'mailroom.')
+    ORDER BY e.name, d.setrole DESC, d.setdatabase DESC
+)
+SELECT s.name, coalesce(said.setting, f.setting, s.boot_val)
+FROM pg_settings s
+LEFT JOIN said ON said.name = s.name
+LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied
+WHERE starts_with(s.name, 'mailroom.')
+  AND s.context <> 'postmaster'
+  -- What was said and is not any more is the server's again.
+  AND (said.name IS NOT NULL OR s.source IN ('global', 'database', 'user', 'database user'))
