@@ -4,7 +4,6 @@
 //! Both sides fetch what a sender needs and say that it is done, a transaction each. pgmq's SQL is that of its
 //! crate, installed from the source that cargo has.
 
-use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -73,7 +72,7 @@ impl Queue {
 pub fn measure(effort: Effort) -> Vec<Row> {
     let cluster = ground::without_workers();
     let mut client = ground::create_database(&cluster, "claim", &[]);
-    client.batch_execute(&pgmq_sql()).unwrap();
+    client.batch_execute(&crate::partners::pgmq_sql()).unwrap();
     client.batch_execute("SELECT pgmq.create('bench')").unwrap();
     let mut rows: Vec<Row> = [100, 1_000]
         .iter()
@@ -83,35 +82,6 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     rows.extend(behind(&cluster, effort));
     rows.extend(while_a_snapshot_is_held(effort));
     rows
-}
-
-/// The SQL that the crate brings.
-fn pgmq_sql() -> String {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pgmq/Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version=1",
-            "--manifest-path",
-            manifest,
-        ])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let package = metadata["packages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|package| package["name"] == "pgmq")
-        .unwrap();
-    let source = package["manifest_path"].as_str().unwrap();
-    let path = source.replace("Cargo.toml", "src/install/embedded/sql/pgmq.sql");
-    std::fs::read_to_string(path).unwrap()
 }
 
 fn against_pgmq(client: &mut Client, effort: Effort, size: i32) -> Row {
@@ -216,7 +186,7 @@ fn behind(cluster: &Cluster, effort: Effort) -> Vec<Row> {
         let mut client = ground::create_database(cluster, &name, &[]);
         client.execute(PUT, &[&others, &days]).unwrap();
         if days == 0.0 {
-            client.batch_execute(include_str!("settle.sql")).unwrap();
+            ground::settle(&mut client);
         }
         client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
         client
