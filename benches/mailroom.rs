@@ -21,6 +21,8 @@
 
 #[path = "mailroom/alike.rs"]
 mod alike;
+#[path = "mailroom/arrival.rs"]
+mod arrival;
 #[path = "mailroom/claim.rs"]
 mod claim;
 #[path = "../tests/cluster/mod.rs"]
@@ -73,6 +75,8 @@ mod receiver;
 mod redeem;
 #[path = "mailroom/requests.rs"]
 mod requests;
+#[path = "mailroom/send.rs"]
+mod send;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
 #[path = "mailroom/table.rs"]
@@ -89,13 +93,15 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 16] = [
+const SUBJECTS: [(&str, Measure); 18] = [
     ("enqueue", enqueue::measure),
+    ("send", send::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
     ("claim", claim::measure),
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
+    ("arrival", arrival::measure),
     ("footprint", footprint::measure),
     ("due", due::measure),
     ("kills", kills::measure),
