@@ -349,11 +349,19 @@ DECLARE
     earlier boolean;
 BEGIN
     PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(tries)]);
-    -- A group is free once its claims have lapsed, so those are not to be had again.
+    -- A group is free once its claims have lapsed, so those are not to be had again. Until this transaction ends nobody
+    -- else sees the longer lease, hence the group's lock, as in _free_groups; then the clock is asked, not before.
     WITH held AS MATERIALIZED (
-        SELECT h.place, min(h.claimed_until) AS claimed_until
-        FROM @extschema@._held(ids, who, tries) h
-        GROUP BY h.place
+        SELECT
+            h.place, h.claimed_until,
+            until IS NULL OR o.group_key IS NULL
+                OR pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(o.group_key)) AS is_ours
+        FROM (
+            SELECT u.place, min(u.claimed_until) AS claimed_until
+            FROM @extschema@._held(ids, who, tries) u
+            GROUP BY u.place
+        ) h
+        JOIN @extschema@.outbox o ON o.ctid = h.place
     ), changed AS (
         UPDATE @extschema@.outbox o
         SET state = CASE WHEN until IS NULL THEN 'scheduled' ELSE 'claimed' END::@extschema@.outbox_state,
@@ -363,7 +371,8 @@ BEGIN
             updated_at = moment
         FROM held h
         WHERE o.ctid = h.place
-          AND (until IS NULL OR o.group_key IS NULL OR o.claimed_until > moment)
+          AND h.is_ours
+          AND (until IS NULL OR o.group_key IS NULL OR o.claimed_until > clock_timestamp())
         RETURNING o.id, h.claimed_until > until AS earlier
     )
     SELECT

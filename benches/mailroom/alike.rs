@@ -60,8 +60,9 @@ pub fn compare(subject: &str, count: usize, kinds: &mut [Kind<'_>]) -> Vec<Row> 
             rows.push(row);
         }
         let mut row = Row::new(name("Mann-Whitney p, significant below"), Unit::Probability)
+            .against(SIGNIFICANT)
             .aiming_at(Some(Target::AtLeast(SIGNIFICANT)));
-        row.add(mann_whitney(times, first), SIGNIFICANT);
+        row.add_one(mann_whitney(times, first));
         rows.push(row);
     }
     rows

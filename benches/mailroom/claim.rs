@@ -1,10 +1,9 @@
 //! What the outbox costs as a queue: claim and settle with nothing sent in between, against pgmq's read and
-//! archive; many consumers against one; and what history, mails for tomorrow and an old snapshot add.
+//! archive, by one consumer and by many; and what history, mails for tomorrow and an old snapshot add.
 //!
-//! Both sides fetch what a sender needs and say that it is done, a transaction each. pgmq's SQL is that of its
-//! crate, installed from the source that cargo has.
+//! Both sides fetch what a sender needs and say that it is done, a transaction each. A message of pgmq holds all that a
+//! claimed mail does: mailroom renders a template when the mail is claimed, where pgmq is given the text.
 
-use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,17 +12,57 @@ use postgres::{Client, Statement};
 
 use crate::cluster::{self, Cluster};
 use crate::ground;
+use crate::partners;
 use crate::pgbench::Load;
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit};
+use crate::turns::in_turn;
 
 const PUT: &str = "INSERT INTO outbox (kind, recipients, subject, body_text, data, send_at) \
     SELECT 'own', ARRAY['user' || i || '@example.com'], 'Hello ' || i, 'Dear user, this is text number ' || i || '.', \
            jsonb_build_object('n', i), now() + $2 * interval '1 day' \
     FROM generate_series(1, $1) i";
 const PUT_PGMQ: &str = "SELECT count(*) FROM pgmq.send_batch('bench', ARRAY( \
-    SELECT jsonb_build_object('to', 'user' || i || '@example.com', 'subject', 'Hello ' || i, \
-           'body_text', 'Dear user, this is text number ' || i || '.', 'n', i) FROM generate_series(1, $1) i))";
+    SELECT $2::text::jsonb || jsonb_build_object('n', i) FROM generate_series(1, $1) i))";
+/// What a sender gets of the first mail.
+const SAMPLE: &str = "SELECT jsonb_build_object('to', recipients, 'subject', subject, 'body_text', body_text, \
+    'body_html', body_html, 'data', data)::text FROM mailroom_claim(1)";
+
+/// A kind of mail, and how to put so many into the outbox.
+struct Kind {
+    name: &'static str,
+    put: fn(&mut Client, i32),
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "plain message",
+        put: |client, mails| {
+            client.execute(PUT, &[&mails, &0.0]).unwrap();
+        },
+    },
+    Kind {
+        name: "token mail",
+        put: |client, mails| {
+            ground::add_accounts(client, mails.into());
+            let collected = client.query_one("SELECT mailroom_collect($1)", &[&mails]);
+            assert_eq!(collected.unwrap().get::<_, i32>(0), mails);
+        },
+    },
+    Kind {
+        name: "template mail",
+        put: |client, mails| {
+            let put = "INSERT INTO outbox (kind, recipients, data) \
+                SELECT 'welcome', ARRAY['user' || i || '@example.com'], jsonb_build_object('name', 'User ' || i) \
+                FROM generate_series(1, $1) i";
+            client.execute(put, &[&mails]).unwrap();
+        },
+    },
+];
+
+const TEMPLATE: &str = "INSERT INTO templates (kind, locale, subject, body_text, body_html) VALUES \
+    ('welcome', 'en', 'Welcome, {{ name }}', E'Dear {{ name }},\\n\\nthank you for joining us.\\n', \
+     '<p>Dear {{ name }},</p><p>thank you for joining us.</p>')";
 
 /// A queue: how to take a batch, and how to say that it is done.
 struct Queue {
@@ -72,77 +111,68 @@ impl Queue {
 /// The rows of claim.
 pub fn measure(effort: Effort) -> Vec<Row> {
     let cluster = ground::without_workers();
-    let mut client = ground::create_database(&cluster, "claim", &[]);
-    client.batch_execute(&pgmq_sql()).unwrap();
+    let link = "mailroom.link_base_url = 'https://example.com/account'";
+    let mut client = ground::create_database(&cluster, "claim", &[link]);
+    client.batch_execute(&partners::pgmq_sql()).unwrap();
     client.batch_execute("SELECT pgmq.create('bench')").unwrap();
-    let mut rows: Vec<Row> = [100, 1_000]
-        .iter()
-        .map(|size| against_pgmq(&mut client, effort, *size))
-        .collect();
-    rows.push(many_against_one(&cluster, &mut client, effort));
+    client.batch_execute(TEMPLATE).unwrap();
+    let mut rows = Vec::new();
+    for kind in &KINDS {
+        for size in [10, 100, 1_000] {
+            rows.push(against_pgmq(&mut client, effort, kind, size));
+        }
+    }
+    rows.push(many_consumers(&cluster, &mut client, effort));
     rows.extend(behind(&cluster, effort));
     rows.extend(while_a_snapshot_is_held(effort));
     rows
 }
 
-/// The SQL that the crate brings.
-fn pgmq_sql() -> String {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pgmq/Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version=1",
-            "--manifest-path",
-            manifest,
-        ])
-        .output()
+/// As many mails of a kind for both, and nothing else.
+fn fill(client: &mut Client, kind: &Kind, mails: i32) {
+    client
+        .batch_execute(
+            "TRUNCATE accounts, tokens, pending, outbox CASCADE; TRUNCATE pgmq.q_bench, pgmq.a_bench",
+        )
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let package = metadata["packages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|package| package["name"] == "pgmq")
+    (kind.put)(client, mails);
+    let mut transaction = client.transaction().unwrap();
+    let sample: String = transaction.query_one(SAMPLE, &[]).unwrap().get(0);
+    transaction.rollback().unwrap();
+    client.query(PUT_PGMQ, &[&mails, &sample]).unwrap();
+    client
+        .batch_execute("VACUUM (ANALYZE) accounts, tokens, outbox, pgmq.q_bench, pgmq.a_bench")
         .unwrap();
-    let source = package["manifest_path"].as_str().unwrap();
-    let path = source.replace("Cargo.toml", "src/install/embedded/sql/pgmq.sql");
-    std::fs::read_to_string(path).unwrap()
 }
 
-fn against_pgmq(client: &mut Client, effort: Effort, size: i32) -> Row {
+fn against_pgmq(client: &mut Client, effort: Effort, kind: &Kind, size: i32) -> Row {
     let queues = [Queue::mailroom(client), Queue::pgmq(client)];
-    let name = format!("claim + settle, batch {size}: mailroom / pgmq read + archive");
+    let name = format!(
+        "claim + settle, {}, batch {size}: mailroom / pgmq read + archive",
+        kind.name
+    );
     let mut row = Row::new(name, Unit::PerSecond).aiming_at(Some(Target::RatioAtLeast(1.0)));
-    let batches = effort.of(40_000, 4_000) / size;
+    let batches = effort.of(4_000, 1_000) / size;
     const TURNS: i32 = 5;
+    const WARM_UP: i32 = 10;
     for _ in 0..effort.of(5, 1) {
-        client
-            .batch_execute("TRUNCATE outbox, pgmq.q_bench, pgmq.a_bench")
-            .unwrap();
-        let mails = (TURNS * batches + 10) * size;
-        client.execute(PUT, &[&mails, &0.0]).unwrap();
-        client.query(PUT_PGMQ, &[&mails]).unwrap();
-        client
-            .batch_execute("VACUUM (ANALYZE) outbox, pgmq.q_bench, pgmq.a_bench")
-            .unwrap();
+        fill(client, kind, (TURNS * batches + WARM_UP) * size);
         for queue in &queues {
-            for _ in 0..10 {
+            for _ in 0..WARM_UP {
                 queue.turn(client, size);
             }
         }
         let mut total = [Duration::ZERO; 2];
-        for _ in 0..TURNS {
-            for (queue, total) in queues.iter().zip(&mut total) {
+        for turn in 0..TURNS {
+            let took = in_turn::<_, 2>(turn as usize, |which| {
                 let begin = Instant::now();
                 for _ in 0..batches {
-                    assert_eq!(queue.turn(client, size).0, size as usize);
+                    assert_eq!(queues[which].turn(client, size).0, size as usize);
                 }
-                *total += begin.elapsed();
+                begin.elapsed()
+            });
+            for (total, took) in total.iter_mut().zip(took) {
+                *total += took;
             }
         }
         let messages = f64::from(TURNS * batches * size);
@@ -154,36 +184,32 @@ fn against_pgmq(client: &mut Client, effort: Effort, size: i32) -> Row {
     row
 }
 
-fn many_against_one(cluster: &Cluster, client: &mut Client, effort: Effort) -> Row {
-    const SIZE: i32 = 100;
-    let mut row = Row::new(
-        format!("claim + settle, batch {SIZE}: 8 consumers / 1"),
-        Unit::PerSecond,
-    )
-    .aiming_at(Some(Target::RatioAtLeast(1.0)));
-    let mails = effort.of(200_000, 8_000);
-    for _ in 0..effort.of(5, 1) {
-        let [many, one] = [8, 1].map(|consumers| {
-            client.batch_execute("TRUNCATE outbox").unwrap();
-            client.execute(PUT, &[&mails, &0.0]).unwrap();
-            client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
-            drain(cluster, consumers, mails)
+fn many_consumers(cluster: &Cluster, client: &mut Client, effort: Effort) -> Row {
+    let name =
+        "claim + settle, plain message, batch 100, 8 consumers: mailroom / pgmq read + archive";
+    let mut row = Row::new(name, Unit::PerSecond).aiming_at(Some(Target::RatioAtLeast(1.0)));
+    let mails = effort.of(100_000, 8_000);
+    for round in 0..effort.of(5, 1) {
+        fill(client, &KINDS[0], mails);
+        let [mailroom, pgmq] = in_turn::<_, 2>(round, |which| {
+            drain(cluster, [Queue::mailroom, Queue::pgmq][which], mails)
         });
         let twice = "SELECT count(*) FROM outbox WHERE attempts > 0 OR state <> 'sent'";
         assert_eq!(cluster::number(client, twice), 0);
-        row.add(many, one);
+        row.add(mailroom, pgmq);
     }
     row
 }
 
-/// Mails per second of so many consumers until all are sent.
-fn drain(cluster: &Cluster, consumers: usize, mails: i32) -> f64 {
-    let start = Barrier::new(consumers + 1);
+/// Mails per second of eight consumers until none is left.
+fn drain(cluster: &Cluster, queue: fn(&mut Client) -> Queue, mails: i32) -> f64 {
+    const CONSUMERS: usize = 8;
+    let start = Barrier::new(CONSUMERS + 1);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..consumers)
+        let threads: Vec<_> = (0..CONSUMERS)
             .map(|_| {
                 let mut client = cluster.connect("claim");
-                let queue = Queue::mailroom(&mut client);
+                let queue = queue(&mut client);
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();
@@ -216,7 +242,7 @@ fn behind(cluster: &Cluster, effort: Effort) -> Vec<Row> {
         let mut client = ground::create_database(cluster, &name, &[]);
         client.execute(PUT, &[&others, &days]).unwrap();
         if days == 0.0 {
-            client.batch_execute(include_str!("settle.sql")).unwrap();
+            ground::settle(&mut client);
         }
         client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
         client

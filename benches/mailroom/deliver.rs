@@ -1,57 +1,101 @@
-//! Delivery over HTTP to a receiver on this machine: how fast, what slow answers cost, and how long transactions are
-//! open.
+//! Delivery over HTTP to a server on this machine: how fast, what slow answers cost, and how long transactions are open.
 //!
-//! The receiver is a program of ours, a thread a connection, on the same cores. What the database costs is shown by
-//! the library's own sending thread, fed with the same mails from memory: it writes, signs and sends the same
-//! requests, and judges the answers. What all but HTTP costs is shown by the library's own HTTP client, sending one of
-//! the requests again and again.
+//! How fast: to a server in Node.js, on the same cores. B is wrk, which sends captured requests of A again and again to
+//! the same server, 64 at a time, from one thread as the worker does; it reads no mail, signs nothing and settles
+//! nothing. The receiver of the other rows is ours, a thread a connection, as it has to misbehave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::value::RawValue;
-
 use crate::cluster::{Cluster, PATIENCE};
-use crate::delivery::credentials::Credentials;
-use crate::delivery::engine::{Engine, Letter, Outcome, Parcel, Setup};
-use crate::delivery::http::{Client, Conduct};
-use crate::delivery::message::Message;
-use crate::delivery::providers::{self, Request, Verdict};
 use crate::ground;
+use crate::partners::{self, Provider};
 use crate::plan::Effort;
-use crate::post::{Post, SECRET};
+use crate::post::Post;
 use crate::receiver::{self, Reaction, Receiver, status};
 use crate::table::{Row, Target, Unit};
+use crate::turns::in_turn;
 
 const CONCURRENCY: usize = 64;
-/// So many mails are with the sending thread, as the worker has it.
-const AHEAD: i64 = 2_048;
-const TIMEOUT: Duration = Duration::from_secs(10);
 const LATENCY: Duration = Duration::from_millis(50);
 
 /// The rows of delivery.
 pub fn measure(effort: Effort) -> Vec<Row> {
-    let mut rate = Row::new(
-        "webhook, delivered and settled: worker / 5000",
+    let mut rows = vec![against_wrk(effort)];
+    rows.extend(with_trouble(effort));
+    rows
+}
+
+fn against_wrk(effort: Effort) -> Row {
+    let mut row = Row::new(
+        "webhook, delivered and settled: worker / wrk -t1 -c64, replaying",
         Unit::PerSecond,
     )
-    .aiming_at(Some(Target::RatioAtLeast(1.0)));
-    let mut alone = Row::new(
-        "webhook: worker / its sending thread with no database behind it",
-        Unit::PerSecond,
-    )
-    .aiming_at(Some(Target::RatioAtLeast(0.5)));
-    let mut bare = Row::new(
-        "webhook: worker / its HTTP client with one request again and again",
-        Unit::PerSecond,
-    );
+    .aiming_at(Some(Target::RatioAtLeast(0.8)));
+    let (count, captured) = effort.of((100_000, 20_000), (2_000, 500));
+    let file = partners::directory().join("requests");
+    let provider = Provider::capturing(&file, captured);
+    let mut post = start(&provider.endpoint());
+    // Fills the file, and warms up what is measured.
+    send(&mut post, &provider, 2 * captured);
+    for round in 0..effort.of(5, 1) {
+        let [worker, wrk] = in_turn::<_, 2>(round, |which| match which {
+            0 => send(&mut post, &provider, count),
+            _ => provider.wrk(&file, CONCURRENCY, effort.of(5, 1)),
+        });
+        row.add(worker, wrk);
+    }
+    row
+}
+
+/// Mails a second, from the moment that the worker may send until all are seen to be settled.
+fn send(post: &mut Post, provider: &Provider, count: i64) -> f64 {
+    let before = provider.taken();
+    load(post, count);
+    let begin = Instant::now();
+    post.client
+        .batch_execute("SELECT mailroom_resume()")
+        .unwrap();
+    // The server is not asked often: it has something better to do, and so has the database.
+    while provider.taken() < before + count {
+        assert!(begin.elapsed() < 10 * PATIENCE, "gave up on {count} mails");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    post.wait_for("state = 'sent'", count);
+    let took = begin.elapsed().as_secs_f64();
+    assert_eq!(provider.taken(), before + count, "mails went twice");
+    post.client
+        .batch_execute("SELECT mailroom_pause(); TRUNCATE outbox CASCADE")
+        .unwrap();
+    count as f64 / took
+}
+
+/// A database whose worker delivers there, and waits.
+pub fn start(endpoint: &str) -> Post {
+    let mut settings = ground::SETTINGS.to_vec();
+    settings.push("mailroom.http_timeout = '10s'");
+    let mut post = Post::start_at(endpoint, &settings);
+    post.client
+        .batch_execute("SELECT mailroom_pause()")
+        .unwrap();
+    post
+}
+
+fn load(post: &mut Post, count: i64) {
+    post.load(count);
+    post.client
+        .batch_execute("VACUUM (ANALYZE) outbox")
+        .unwrap();
+}
+
+fn with_trouble(effort: Effort) -> [Row; 3] {
+    let all_at_once = CONCURRENCY as f64 / LATENCY.as_secs_f64();
     let mut slow = Row::new(
         "answers after 50 ms: worker / concurrency by latency",
         Unit::PerSecond,
     )
+    .against(all_at_once)
     .aiming_at(Some(Target::RatioAtLeast(0.9)));
     let mut dead = Row::new(
         "1 % never answered: the other 99 % / without it",
@@ -59,27 +103,27 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     )
     .aiming_at(Some(Target::RatioAtLeast(0.9)));
     let mut longest = Row::new("longest transaction while sending / 100 ms", Unit::Millis)
+        .against(100.0)
         .aiming_at(Some(Target::NeverAbove(100.0)));
     let count = effort.of(100_000, 2_000);
-    for _ in 0..effort.of(3, 1) {
-        let with = deliver(count, count, |_| status(200));
-        rate.add(with.rate, 5_000.0);
-        alone.add(with.rate, send_alone(count));
-        bare.add(with.rate, send_bare(count, with.request));
-        longest.add(with.longest, 100.0);
-        let late = deliver(count / 5, count / 5, |_| Reaction::Late(LATENCY, 200));
-        slow.add(late.rate, CONCURRENCY as f64 / LATENCY.as_secs_f64());
-        // One in a hundred, by the subject's number; a message_id may end like that as well.
-        let some = deliver(count, count - count / 100, |request| {
-            if request.says("00\",\"text\"") {
-                Reaction::Hang
-            } else {
-                status(200)
-            }
+    for round in 0..effort.of(5, 1) {
+        let [with, some] = in_turn::<_, 2>(round, |which| match which {
+            0 => deliver(count, count, |_| status(200)),
+            // One in a hundred, by the subject's number; a message_id may end like that as well.
+            _ => deliver(count, count - count / 100, |request| {
+                if request.says("00\",\"text\"") {
+                    Reaction::Hang
+                } else {
+                    status(200)
+                }
+            }),
         });
         dead.add(some.rate, with.rate);
+        longest.add_one(with.longest);
+        let late = deliver(count / 5, count / 5, |_| Reaction::Late(LATENCY, 200));
+        slow.add_one(late.rate);
     }
-    vec![rate, alone, bare, slow, dead, longest]
+    [slow, dead, longest]
 }
 
 /// What one run came to.
@@ -88,19 +132,6 @@ struct Run {
     rate: f64,
     /// The longest that a transaction of the worker was seen open, in milliseconds.
     longest: f64,
-    /// One of the requests.
-    request: receiver::Request,
-}
-
-/// A database whose worker delivers to this receiver, and waits.
-pub fn start(receiver: &Receiver) -> Post {
-    let mut settings = ground::SETTINGS.to_vec();
-    settings.push("mailroom.http_timeout = '10s'");
-    let mut post = Post::start(receiver, &settings);
-    post.client
-        .batch_execute("SELECT mailroom_pause()")
-        .unwrap();
-    post
 }
 
 /// Has so many mails delivered, of which this many are ever answered.
@@ -109,17 +140,9 @@ fn deliver(
     answered: i64,
     react: impl Fn(&receiver::Request) -> Reaction + Send + Sync + 'static,
 ) -> Run {
-    let seen = Arc::new(std::sync::Mutex::new(None));
-    let first = Arc::clone(&seen);
-    let receiver = Receiver::start(move |request| {
-        first.lock().unwrap().get_or_insert_with(|| request.clone());
-        react(request)
-    });
-    let mut post = start(&receiver);
-    post.load(count);
-    post.client
-        .batch_execute("VACUUM (ANALYZE) outbox")
-        .unwrap();
+    let receiver = Receiver::start(react);
+    let mut post = start(&receiver.endpoint());
+    load(&mut post, count);
     let watch = Transactions::watch(&post.cluster);
     post.client
         .batch_execute("SELECT mailroom_resume()")
@@ -133,123 +156,10 @@ fn deliver(
     post.wait_for("state = 'sent'", answered);
     let took = "SELECT extract(epoch FROM max(ended_at) - min(claimed_at))::float8 FROM outbox WHERE state = 'sent'";
     let seconds: f64 = post.client.query_one(took, &[]).unwrap().get(0);
-    let request = seen.lock().unwrap().clone().unwrap();
     Run {
         rate: answered as f64 / seconds,
         longest: watch.stop(),
-        request,
     }
-}
-
-/// The same mails, sent by the worker's own thread.
-fn send_alone(count: i64) -> f64 {
-    let receiver = Receiver::start(|_| status(200));
-    let credentials = Credentials::parse(SECRET.as_bytes()).ok().unwrap();
-    let provider = providers::choose("webhook", &receiver.endpoint(), "", &credentials).unwrap();
-    let setup = Setup {
-        provider: provider.into(),
-        conduct: Conduct::on_loopback(TIMEOUT),
-        slots: (CONCURRENCY, 0),
-    };
-    let mut engine = Engine::start(setup, |body| Ok(std::thread::spawn(body))).unwrap();
-    let (mut handed, mut sent) = (0, 0);
-    let begin = Instant::now();
-    while sent < count {
-        while handed < count && handed - sent < AHEAD {
-            handed += 1;
-            engine.send(parcel(handed));
-        }
-        engine.ring_at(512.min(handed - sent) as usize);
-        let mut bell = libc::pollfd {
-            fd: engine.bell(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, which is open for as long as the engine is there.
-        unsafe { libc::poll(&raw mut bell, 1, 20) };
-        for report in engine.reports() {
-            assert!(
-                matches!(&report.outcome, Outcome::Answered(of) if matches!(of[..], [Verdict::Sent { .. }])),
-                "{report:?}"
-            );
-            sent += 1;
-        }
-    }
-    count as f64 / begin.elapsed().as_secs_f64()
-}
-
-/// A mail as [`Post::load`] makes them.
-fn parcel(number: i64) -> Parcel {
-    let message = Message {
-        id: number,
-        message_id: format!("00000000-0000-4000-8000-{number:012x}"),
-        kind: "own".to_owned(),
-        recipients: vec!["a@example.com".to_owned()],
-        cc: Vec::new(),
-        bcc: Vec::new(),
-        subject: format!("Hello {number}"),
-        body_text: Some("Text".to_owned()),
-        body_html: None,
-        data: RawValue::from_string("{}".to_owned()).unwrap(),
-        attempts: 0,
-        created_at: 1_800_000_000,
-    };
-    Parcel {
-        letters: vec![Letter {
-            message,
-            expires_at: None,
-            size: 100,
-            may_have_arrived: false,
-        }],
-        turn: 1,
-        repeat: None,
-    }
-}
-
-/// The same client and the same request, again and again.
-fn send_bare(count: i64, like: receiver::Request) -> f64 {
-    let receiver = Receiver::start(|_| status(200));
-    let mut headers = HeaderMap::new();
-    for (name, value) in &like.headers {
-        if !["host", "content-length", "user-agent"].contains(&name.as_str()) {
-            headers.insert(
-                HeaderName::from_bytes(name.as_bytes()).unwrap(),
-                HeaderValue::from_str(value).unwrap(),
-            );
-        }
-    }
-    let uri: hyper::Uri = receiver.endpoint().parse().unwrap();
-    let body = Bytes::from(like.body);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let seconds = runtime.block_on(async {
-        let client = Arc::new(Client::new(Conduct::on_loopback(TIMEOUT)));
-        let left = Arc::new(std::sync::atomic::AtomicI64::new(count));
-        let begin = Instant::now();
-        let senders: Vec<_> = (0..CONCURRENCY)
-            .map(|_| {
-                let (client, left) = (Arc::clone(&client), Arc::clone(&left));
-                let (uri, headers, body) = (uri.clone(), headers.clone(), body.clone());
-                tokio::spawn(async move {
-                    while left.fetch_sub(1, Ordering::Relaxed) > 0 {
-                        let request = Request {
-                            uri: uri.clone(),
-                            headers: headers.clone(),
-                            body: body.clone(),
-                        };
-                        assert_eq!(client.post(request).await.ok().unwrap().status, 200);
-                    }
-                })
-            })
-            .collect();
-        for sender in senders {
-            sender.await.unwrap();
-        }
-        begin.elapsed().as_secs_f64()
-    });
-    count as f64 / seconds
 }
 
 /// Looks at the worker's transactions all the time.

@@ -1,8 +1,7 @@
-//! How late a mail that was scheduled for a time is claimed: by a sender that the worker wakes, and by one that
-//! looks every so often.
+//! How late a mail that was scheduled for a time is claimed by a sender that the worker wakes.
 //!
-//! The times are the server's own: `claimed_at` of the row minus its `send_at`. Mails become due one after
-//! the other, at random moments; the woken sender never looks unless it was notified.
+//! The times are the server's own: `claimed_at` of the row minus its `send_at`. Mails become due one after the other, at
+//! random moments; the sender never looks unless it was notified.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,55 +14,45 @@ use crate::ground;
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit, percentile};
 
-/// How often the partner looks.
-const LOOK: Duration = Duration::from_millis(50);
-/// How often the woken sender looks whether it is to stop.
+/// As late as a mail may be, in milliseconds.
+const LATE: f64 = 50.0;
+/// How often the sender looks whether it is to stop.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// $1 mails, each due at a moment of its own within the next ten seconds or so.
 const SCHEDULE: &str = "SELECT count(mailroom_send('a@example.com', 'S', 'T', \
     send_at => clock_timestamp() + (500 + random() * 10000) * interval '1 ms')) FROM generate_series(1, $1::integer)";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sender {
-    Woken,
-    Polling,
-}
-
 /// The rows of due.
 pub fn measure(effort: Effort) -> Vec<Row> {
     let cluster = ground::with_workers();
     let settings = ["mailroom.poll_interval = '1h'"];
-    for name in ["woken", "polling"] {
-        drop(ground::create_database(&cluster, name, &settings));
-        cluster.worker(name);
-    }
+    drop(ground::create_database(&cluster, "woken", &settings));
+    cluster.worker("woken");
     let mails = effort.of(500, 50);
-    let mut rows = [("p50", None), ("p99", Some(Target::AtMost(50.0)))].map(|(part, target)| {
-        let name = format!(
-            "scheduled to claimed, {part} of {mails}: woken / looking every {} ms",
-            LOOK.as_millis()
-        );
-        Row::new(name, Unit::Millis).aiming_at(target)
+    let mut rows = ["p50", "p99"].map(|part| {
+        let name = format!("scheduled to claimed, {part} of {mails} / {LATE} ms");
+        Row::new(name, Unit::Millis)
+            .against(LATE)
+            .aiming_at(Some(Target::RatioAtMost(1.0)))
     });
     for _ in 0..effort.of(3, 1) {
-        let woken = lateness(&cluster, "woken", mails, Sender::Woken);
-        let polling = lateness(&cluster, "polling", mails, Sender::Polling);
+        let late = lateness(&cluster, mails);
         for (row, part) in rows.iter_mut().zip([0.5, 0.99]) {
-            row.add(percentile(&woken, part), percentile(&polling, part));
+            row.add_one(percentile(&late, part));
         }
     }
     rows.into()
 }
 
 /// How many milliseconds late each mail was claimed, sorted.
-fn lateness(cluster: &Cluster, database: &str, mails: i32, sender: Sender) -> Vec<f64> {
-    let mut client = cluster.connect(database);
+fn lateness(cluster: &Cluster, mails: i32) -> Vec<f64> {
+    let mut client = cluster.connect("woken");
     client.batch_execute("TRUNCATE outbox").unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let connection = cluster.connect(database);
-        let claimer = scope.spawn(|| claim(connection, sender, &stop));
+        let connection = cluster.connect("woken");
+        let claimer = scope.spawn(|| claim(connection, &stop));
         client.query_one(SCHEDULE, &[&mails]).unwrap();
         eventually("all mails to be claimed", || {
             std::thread::sleep(BREATH);
@@ -84,24 +73,11 @@ fn lateness(cluster: &Cluster, database: &str, mails: i32, sender: Sender) -> Ve
     late
 }
 
-fn claim(mut client: Client, sender: Sender, stop: &AtomicBool) {
-    if sender == Sender::Woken {
-        client.batch_execute("LISTEN outbox_due").unwrap();
-    }
+fn claim(mut client: Client, stop: &AtomicBool) {
+    client.batch_execute("LISTEN outbox_due").unwrap();
     while !stop.load(Ordering::Relaxed) {
-        let look = match sender {
-            Sender::Polling => {
-                std::thread::sleep(LOOK);
-                true
-            }
-            Sender::Woken => client
-                .notifications()
-                .timeout_iter(BREATH)
-                .next()
-                .unwrap()
-                .is_some(),
-        };
-        while look
+        let told = client.notifications().timeout_iter(BREATH).next().unwrap();
+        while told.is_some()
             && !client
                 .query("SELECT FROM mailroom_claim(100, '1 h')", &[])
                 .unwrap()

@@ -64,7 +64,7 @@ fn with_history(cluster: &Cluster, history: i64) -> Client {
             .unwrap()
             .get(0);
         assert_eq!(collected, size);
-        client.batch_execute(include_str!("settle.sql")).unwrap();
+        ground::settle(&mut client);
         ground::vacuum(&mut client);
         left -= chunk;
     }

@@ -1,10 +1,10 @@
 //! What a worker takes that has nothing to do, what it keeps after a million batches, and how long it makes a
 //! stop of the server wait.
 //!
-//! Idle: A is what the worker did in a minute, B what it may do, one look each `mailroom.poll_interval` and one
+//! Idle: A is what the worker did in a minute, next to what it may do, one look each `mailroom.poll_interval` and one
 //! more. Memory: A is the private memory at the end, B at a tenth of the way, and half-way: the allocator takes some
 //! hundred thousand batches to settle, and what leaked would not stop then. Stops: A is a server with the
-//! worker at work under load, B one without the library under the same load.
+//! worker at work under load, B one without the library, where the same load writes to two bare tables.
 
 use std::time::{Duration, Instant};
 
@@ -38,11 +38,13 @@ fn idle(effort: Effort) -> Vec<Row> {
         format!("idle for {seconds} s, statements of the worker: done / allowed"),
         Unit::Count,
     )
+    .against(allowed)
     .aiming_at(Some(Target::RatioAtMost(1.0)));
     let mut processor = Row::new(
         format!("idle for {seconds} s, processor time: used / allowed"),
         Unit::Millis,
     )
+    .against(50.0)
     .aiming_at(Some(Target::RatioAtMost(1.0)));
 
     // Its start is not idleness: wait until what that did is in the statistics.
@@ -50,8 +52,8 @@ fn idle(effort: Effort) -> Vec<Row> {
     let (done, ticks) = (transactions(&mut client), cpu_millis(worker));
     std::thread::sleep(Duration::from_secs(seconds.into()));
     // The statistics of a process that sleeps are up to date: it reports before it does.
-    statements.add((transactions(&mut client) - done) as f64, allowed);
-    processor.add(cpu_millis(worker) - ticks, 50.0);
+    statements.add_one((transactions(&mut client) - done) as f64);
+    processor.add_one(cpu_millis(worker) - ticks);
     vec![statements, processor]
 }
 
@@ -126,10 +128,15 @@ fn stop(effort: Effort) -> Row {
         Unit::Seconds,
     )
     .aiming_at(Some(Target::NeverAbove(3.0)));
-    let (with, without) = (ground::with_workers(), ground::without_workers());
-    for cluster in [&with, &without] {
-        drop(ground::create_database(cluster, "app", &[]));
-    }
+    let with = ground::with_workers();
+    drop(ground::create_database(&with, "app", &[]));
+    let without =
+        Cluster::start(&[&ground::SETTINGS[..], &["shared_preload_libraries = ''"]].concat());
+    drop(ground::create_plain_database(
+        &without,
+        "app",
+        &[include_str!("bare.sql")],
+    ));
     for _ in 0..effort.of(5, 1) {
         let [a, b] = [&with, &without].map(|cluster| {
             let mut load = Load {

@@ -30,12 +30,7 @@ const SHOWN: [&str; 6] = [
 
 /// A cluster in which each database with the extension has a worker.
 pub fn with_workers() -> Cluster {
-    with_workers_and(&[])
-}
-
-/// As above, with more settings.
-pub fn with_workers_and(settings: &[&str]) -> Cluster {
-    Cluster::start(&[&SETTINGS, settings].concat())
+    Cluster::start(&SETTINGS)
 }
 
 /// A cluster without the library preloaded, hence without workers, and without autovacuum: what it would do
@@ -63,6 +58,19 @@ pub fn create_database(cluster: &Cluster, name: &str, settings: &[&str]) -> Clie
     client
 }
 
+/// Makes a database without the extension, from these scripts.
+pub fn create_plain_database(cluster: &Cluster, name: &str, scripts: &[&str]) -> Client {
+    let mut client = cluster.connect("postgres");
+    client
+        .batch_execute(&format!("CREATE DATABASE {name}"))
+        .unwrap();
+    let mut client = cluster.connect(name);
+    for script in scripts {
+        client.batch_execute(script).unwrap();
+    }
+    client
+}
+
 /// Adds provisioned accounts, and with them tokens that wait.
 pub fn add_accounts(client: &mut Client, count: i64) {
     let statement = include_str!("add_accounts.sql");
@@ -70,6 +78,13 @@ pub fn add_accounts(client: &mut Client, count: i64) {
         client.execute(statement, &[&count]).unwrap(),
         count.unsigned_abs()
     );
+}
+
+/// What a sender leaves behind: every mail that waits is claimed and sent.
+pub fn settle(client: &mut Client) {
+    let batch = "SELECT count(mailroom_mark_sent(ids)) FROM \
+                 (SELECT array_agg(id) FROM mailroom_claim(10000)) c (ids) WHERE ids IS NOT NULL";
+    while cluster::number(client, batch) > 0 {}
 }
 
 /// What autovacuum would have done by now.

@@ -1,100 +1,63 @@
-//! How long a mail is on its way: from the acknowledged commit until another connection sees its outbox row.
+//! How long a commit takes to become a row in another table: from its acknowledgement until another connection sees the
+//! row that the worker, or a task of graphile-worker, has stored.
 //!
-//! The row is looked for by a second connection, again and again from the moment the commit is acknowledged,
-//! so a figure includes one such look. It is compared to what any program can do without the extension: a
-//! client that listens for a NOTIFY and runs the plain statement of hand-out.
+//! The row is looked for again and again from the moment the commit is acknowledged, so a figure includes one such look.
+//! A is an urgent token, which is signed and becomes a mail in the outbox; the task of B stores its number.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Statement};
 
-use crate::cluster::{Cluster, PATIENCE, StopAtEnd};
+use crate::cluster::{Cluster, PATIENCE};
 use crate::ground;
+use crate::partners;
 use crate::plan::Effort;
 use crate::table::{Row, Target, Unit, percentile};
+use crate::turns::in_turn;
 
-/// How often the listening client looks whether it is to stop.
-const BREATH: Duration = Duration::from_millis(100);
+/// Samples before the clock starts.
+const WARM_UP: u32 = 50;
 
-/// What is committed, and how soon it is to be there.
-struct Case {
-    name: &'static str,
-    database: &'static str,
-    settings: &'static [&'static str],
-    insert: &'static str,
-    /// For the median and the 99th percentile.
-    targets: [Option<Target>; 2],
-}
-
-const CASES: [Case; 2] = [
-    Case {
-        name: "urgent",
-        database: "urgent",
-        settings: &[],
-        insert: "INSERT INTO tokens (action, account) SELECT 'password_recovery', min(id) FROM accounts",
-        targets: [Some(Target::AtMost(0.8)), Some(Target::AtMost(3.0))],
-    },
-    Case {
-        name: "batch_limit = 1",
-        database: "single",
-        settings: &["mailroom.batch_limit = 1"],
-        insert: "INSERT INTO accounts (email, login) SELECT u || '@example.com', u FROM CAST(gen_random_uuid() AS text) u",
-        targets: [None, None],
-    },
-];
-
-/// The rows of latency: an urgent token, and a new account where no batch waits for company.
+/// The rows of latency.
 pub fn measure(effort: Effort) -> Vec<Row> {
-    let workers = ground::with_workers();
-    let bare = ground::without_workers();
-    let mut client = ground::create_database(&bare, "plain", &[]);
-    client
-        .batch_execute(include_str!("plain_outbox.sql"))
-        .unwrap();
-    add_active_account(&mut client);
-
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _stop_at_end = StopAtEnd(&stop);
-        let listener = bare.connect("plain");
-        scope.spawn(|| listen(listener, &stop));
-        CASES
-            .iter()
-            .flat_map(|case| compare(&workers, &bare, effort, case))
-            .collect()
-    })
-}
-
-/// An account that may recover its password, the first of its database.
-fn add_active_account(client: &mut Client) {
-    client
+    let cluster = ground::with_workers();
+    ground::create_database(&cluster, "urgent", &[])
         .batch_execute(
             "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active')",
         )
         .unwrap();
-}
-
-fn compare(workers: &Cluster, bare: &Cluster, effort: Effort, case: &Case) -> Vec<Row> {
-    let mut client = ground::create_database(workers, case.database, case.settings);
-    add_active_account(&mut client);
-    workers.worker(case.database);
-    let mut worker = Path::new(workers, case.database, "outbox", case.insert);
-    let mut listener = Path::new(bare, "plain", "plain_outbox", case.insert);
-
+    cluster.worker("urgent");
+    partners::create_graphile_database(&cluster, "graphile")
+        .batch_execute("CREATE SEQUENCE numbers; CREATE TABLE stored (n bigint PRIMARY KEY)")
+        .unwrap();
+    let _graphile = partners::start_graphile(&cluster, "graphile", "");
+    let mut paths = [
+        Path::new(
+            &cluster,
+            "urgent",
+            "INSERT INTO tokens (action, account) SELECT 'password_recovery', min(id) FROM accounts RETURNING id",
+            "SELECT FROM outbox WHERE token = $1 AND state IN ('scheduled', 'claimed')",
+        ),
+        Path::new(
+            &cluster,
+            "graphile",
+            "SELECT n FROM nextval('numbers') n, graphile_worker.add_job('store', json_build_object('n', n))",
+            "SELECT FROM stored WHERE n = $1",
+        ),
+    ];
     let samples = effort.of(500, 50);
-    let mut rows = [0, 1].map(|i| {
-        let part = ["p50", "p99"][i];
-        let name = format!(
-            "latency, {}, {part} of {samples}: worker / LISTEN client",
-            case.name
-        );
-        Row::new(name, Unit::Millis).aiming_at(case.targets[i])
+    let mut rows = [
+        ("p50", Target::RatioAtMost(0.7)),
+        ("p99", Target::RatioBelow(1.0)),
+    ]
+    .map(|(part, target)| {
+        let name =
+            format!("commit to row, urgent, {part} of {samples}: mailroom / graphile-worker");
+        Row::new(name, Unit::Millis).aiming_at(Some(target))
     });
-    for _ in 0..effort.of(3, 1) {
-        let [a, b] = take_turns([&mut worker, &mut listener], samples);
+    for _ in 0..effort.of(5, 1) {
+        let [a, b] = take_turns(&mut paths, samples);
         for (row, part) in rows.iter_mut().zip([0.5, 0.99]) {
             row.add(percentile(&a, part), percentile(&b, part));
         }
@@ -102,17 +65,19 @@ fn compare(workers: &Cluster, bare: &Cluster, effort: Effort, case: &Case) -> Ve
     rows.into()
 }
 
-/// So many milliseconds from each of two, sorted. They take turns, so that what else the machine does hits
-/// both.
-fn take_turns(mut paths: [&mut Path; 2], count: u32) -> [Vec<f64>; 2] {
-    for path in &mut paths {
+/// So many milliseconds from each of two, sorted. They take turns, so that what else the machine does hits both.
+fn take_turns(paths: &mut [Path; 2], count: u32) -> [Vec<f64>; 2] {
+    for path in paths.iter_mut() {
         // So that neither steps over what was handed out before.
-        ground::vacuum(&mut path.reader);
+        path.writer.batch_execute("VACUUM (ANALYZE)").unwrap();
     }
     let mut samples = [Vec::new(), Vec::new()];
-    for _ in 0..count {
-        for (path, samples) in paths.iter_mut().zip(&mut samples) {
-            samples.push(path.sample().as_secs_f64() * 1_000.0);
+    for turn in 0..WARM_UP + count {
+        let took = in_turn::<_, 2>(turn as usize, |which| paths[which].sample());
+        if turn >= WARM_UP {
+            for (samples, took) in samples.iter_mut().zip(took) {
+                samples.push(took.as_secs_f64() * 1_000.0);
+            }
         }
     }
     for samples in &mut samples {
@@ -121,28 +86,26 @@ fn take_turns(mut paths: [&mut Path; 2], count: u32) -> [Vec<f64>; 2] {
     samples
 }
 
-/// A way from a commit to an outbox.
+/// A way from a commit to a row.
 struct Path {
     writer: Client,
+    /// Returns a number.
     insert: Statement,
-    token: Statement,
     reader: Client,
+    /// Finds the row of a number.
     look: Statement,
 }
 
 impl Path {
-    fn new(cluster: &Cluster, database: &str, outbox: &str, insert: &str) -> Self {
+    fn new(cluster: &Cluster, database: &str, insert: &str, look: &str) -> Self {
         let (mut writer, mut reader) = (cluster.connect(database), cluster.connect(database));
         // Whatever the statistics of a small table say: the look is to be the same all the time.
         reader
             .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
             .unwrap();
-        let look =
-            format!("SELECT FROM {outbox} WHERE token = $1 AND state IN ('scheduled', 'claimed')");
         Self {
             insert: writer.prepare(insert).unwrap(),
-            token: writer.prepare("SELECT currval('tokens_id_seq')").unwrap(),
-            look: reader.prepare(&look).unwrap(),
+            look: reader.prepare(look).unwrap(),
             writer,
             reader,
         }
@@ -154,43 +117,20 @@ impl Path {
         std::thread::sleep(Duration::from_micros(5_000 + random % 15_000));
 
         let mut transaction = self.writer.transaction().unwrap();
-        transaction.execute(&self.insert, &[]).unwrap();
-        let token: i64 = transaction.query_one(&self.token, &[]).unwrap().get(0);
+        let number: i64 = transaction.query_one(&self.insert, &[]).unwrap().get(0);
         transaction.commit().unwrap();
         let acknowledged = Instant::now();
         while self
             .reader
-            .query_opt(&self.look, &[&token])
+            .query_opt(&self.look, &[&number])
             .unwrap()
             .is_none()
         {
             assert!(
                 acknowledged.elapsed() < PATIENCE,
-                "token {token} never came"
+                "the row of {number} never came"
             );
         }
         acknowledged.elapsed()
-    }
-}
-
-/// The client without the extension's worker: hands out whatever waits each time it is notified.
-fn listen(mut client: Client, stop: &AtomicBool) {
-    let statement = client
-        .prepare(&include_str!("plain_handout.sql").replace("$limit", "100"))
-        .unwrap();
-    // A plan made while the tables are small must do when they have grown.
-    client
-        .batch_execute("SET enable_seqscan = off; LISTEN token_insert")
-        .unwrap();
-    while !stop.load(Ordering::Relaxed) {
-        let notified = client
-            .notifications()
-            .timeout_iter(BREATH)
-            .next()
-            .unwrap()
-            .is_some();
-        if notified {
-            client.execute(&statement, &[]).unwrap();
-        }
     }
 }

@@ -25,7 +25,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         Row::new(name, Unit::Kilobytes).aiming_at(target)
     });
     let receiver = Receiver::start(|_| status(200));
-    let mut post = start(&receiver);
+    let mut post = start(&receiver.endpoint());
     post.client
         .batch_execute("SELECT mailroom_resume()")
         .unwrap();

@@ -19,9 +19,13 @@ const BURST: u32 = 10;
 pub fn measure(effort: Effort) -> Vec<Row> {
     let seconds: u32 = effort.of(30, 3);
     let name = format!("{RATE}/s for {seconds} s over two databases: sent / allowed");
-    let mut amount = Row::new(name, Unit::Count).aiming_at(Some(Target::RatioWithin(0.02)));
+    let mut amount = Row::new(name, Unit::Count)
+        .against(f64::from(RATE * seconds))
+        .aiming_at(Some(Target::RatioWithin(0.02)));
     let name = "most in any stretch of time beyond the rate / burst";
-    let mut excess = Row::new(name, Unit::Count).aiming_at(Some(Target::RatioAtMost(1.0)));
+    let mut excess = Row::new(name, Unit::Count)
+        .against(BURST.into())
+        .aiming_at(Some(Target::RatioAtMost(1.0)));
     let arrivals = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&arrivals);
     let receiver = Receiver::start(move |request| {
@@ -56,8 +60,8 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         .map(|at| at.duration_since(start).as_secs_f64())
         .collect();
     times.sort_by(f64::total_cmp);
-    amount.add(times.len() as f64, f64::from(RATE * seconds));
-    excess.add(beyond(&times), BURST.into());
+    amount.add_one(times.len() as f64);
+    excess.add_one(beyond(&times));
     vec![amount, excess]
 }
 

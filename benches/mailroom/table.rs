@@ -1,4 +1,4 @@
-//! The result: rows of ratios, and how they are printed.
+//! The result: rows, and how they are printed. A row whose B was not measured shows it, marked by "=", and no ratio.
 
 use std::fmt::Write;
 
@@ -41,12 +41,12 @@ pub enum Target {
     RatioAtLeast(f64),
     /// The median ratio is at most this.
     RatioAtMost(f64),
+    /// The median ratio is below this.
+    RatioBelow(f64),
     /// The median ratio differs from 1 by no more than this.
     RatioWithin(f64),
     /// The median of A is at least this, in the row's unit.
     AtLeast(f64),
-    /// The median of A is at most this, in the row's unit.
-    AtMost(f64),
     /// A is at most this in every round, in the row's unit.
     NeverAbove(f64),
 }
@@ -56,6 +56,8 @@ pub struct Row {
     name: String,
     unit: Unit,
     rounds: Vec<(f64, f64)>,
+    /// What A is compared with, when that is a number and nothing that was measured.
+    constant: Option<f64>,
     target: Option<Target>,
 }
 
@@ -66,7 +68,16 @@ impl Row {
             name: name.into(),
             unit,
             rounds: Vec::new(),
+            constant: None,
             target: None,
+        }
+    }
+
+    /// The same, of something that is compared with a number.
+    pub fn against(self, constant: f64) -> Self {
+        Self {
+            constant: Some(constant),
+            ..self
         }
     }
 
@@ -75,15 +86,19 @@ impl Row {
         Self { target, ..self }
     }
 
+    /// Adds a round of a row whose B is a number.
+    pub fn add_one(&mut self, a: f64) {
+        let constant = self.constant.expect("a row with a constant");
+        self.add(a, constant);
+    }
+
     /// Adds a round and reports it.
     pub fn add(&mut self, a: f64, b: f64) {
-        eprintln!(
-            "   {}: {}, {}: {:.3}",
-            self.name,
-            self.unit.show(a),
-            self.unit.show(b),
-            a / b
-        );
+        let (name, shown) = (&self.name, [a, b].map(|value| self.unit.show(value)));
+        match self.constant {
+            Some(_) => eprintln!("   {name}: {}", shown[0]),
+            None => eprintln!("   {name}: {}, {}: {:.3}", shown[0], shown[1], a / b),
+        }
         self.rounds.push((a, b));
     }
 
@@ -98,43 +113,53 @@ impl Row {
         let (a, b) = (self.column(|round| round.0), self.column(|round| round.1));
         let ratios = self.column(|round| round.0 / round.1);
         let (goal, verdict) = self.judge(&a, &ratios);
+        let range = |values: &[f64], show: &dyn Fn(f64) -> String| {
+            let [low, high] = [0.0, 1.0].map(|part| show(percentile(values, part)));
+            format!("{low}-{high}")
+        };
+        let (other, ratio, range) = match self.constant {
+            Some(constant) => (
+                format!("= {}", self.unit.show(constant)),
+                String::new(),
+                range(&a, &|value| self.unit.show(value)),
+            ),
+            None => (
+                self.unit.show(percentile(&b, 0.5)),
+                format!("{:.2}", percentile(&ratios, 0.5)),
+                range(&ratios, &|value| format!("{value:.2}")),
+            ),
+        };
+        let median = self.unit.show(percentile(&a, 0.5));
         [
             self.name.clone(),
-            self.unit.show(percentile(&a, 0.5)),
-            self.unit.show(percentile(&b, 0.5)),
-            format!("{:.2}", percentile(&ratios, 0.5)),
-            format!(
-                "{:.2}-{:.2}",
-                percentile(&ratios, 0.0),
-                percentile(&ratios, 1.0)
-            ),
+            median,
+            other,
+            ratio,
+            range,
             goal,
             verdict.to_owned(),
         ]
     }
 
     fn judge(&self, a: &[f64], ratios: &[f64]) -> (String, &'static str) {
-        let (goal, met) = match self.target {
-            None => return (String::new(), ""),
-            Some(Target::RatioAtLeast(least)) => {
-                (format!("A/B >= {least}"), percentile(ratios, 0.5) >= least)
+        let Some(target) = self.target else {
+            return (String::new(), "");
+        };
+        // Of a constant, the product says more than the factor.
+        let times = |comparison: &str, factor: f64| match self.constant {
+            Some(constant) => format!("A {comparison} {}", self.unit.show(factor * constant)),
+            None => format!("A/B {comparison} {factor}"),
+        };
+        let (ratio, amount) = (percentile(ratios, 0.5), percentile(a, 0.5));
+        let (goal, met) = match target {
+            Target::RatioAtLeast(least) => (times(">=", least), ratio >= least),
+            Target::RatioAtMost(most) => (times("<=", most), ratio <= most),
+            Target::RatioBelow(limit) => (times("<", limit), ratio < limit),
+            Target::RatioWithin(most) => {
+                (format!("A/B = 1 +- {most}"), (ratio - 1.0).abs() <= most)
             }
-            Some(Target::RatioAtMost(most)) => {
-                (format!("A/B <= {most}"), percentile(ratios, 0.5) <= most)
-            }
-            Some(Target::RatioWithin(most)) => (
-                format!("A/B = 1 +- {most}"),
-                (percentile(ratios, 0.5) - 1.0).abs() <= most,
-            ),
-            Some(Target::AtLeast(least)) => (
-                format!("A >= {}", self.unit.show(least)),
-                percentile(a, 0.5) >= least,
-            ),
-            Some(Target::AtMost(most)) => (
-                format!("A <= {}", self.unit.show(most)),
-                percentile(a, 0.5) <= most,
-            ),
-            Some(Target::NeverAbove(most)) => (
+            Target::AtLeast(least) => (format!("A >= {}", self.unit.show(least)), amount >= least),
+            Target::NeverAbove(most) => (
                 format!("A never > {}", self.unit.show(most)),
                 percentile(a, 1.0) <= most,
             ),
