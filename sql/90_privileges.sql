@@ -101,7 +101,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._attached_delete(),
     @extschema@._attached_truncate()
 TO mailroom_admin;
-GRANT SELECT, INSERT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
+GRANT SELECT, INSERT ON @extschema@._new_mail TO mailroom_admin;
+GRANT SELECT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
 GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
     @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq,
     @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day, @extschema@._spent_month
@@ -121,14 +122,16 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text)
 TO mailroom_app;
 
--- It schedules mail, and takes back or moves mail of its own: through _own_mail, column by column, so that whatever
--- it writes there itself, around the functions, is mail that the functions could have written. The view is the
--- extension's, since whoever owns a view may put triggers on it.
-GRANT SELECT (id, message_id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
+-- It schedules mail, and takes back or moves mail of its own: through _new_mail and _own_mail, column by column, so that
+-- whatever it writes there itself, around the functions, is mail that the functions could have written. Never INSERT and
+-- UPDATE on the same one: both together are ON CONFLICT DO UPDATE, which reaches rows that a view hides. The views are
+-- the extension's, since whoever owns a view may put triggers on it.
+GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (
     message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
     max_attempts, item_key, group_key
-) ON @extschema@._own_mail TO mailroom_app;
+) ON @extschema@._new_mail TO mailroom_app;
+GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
 GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
@@ -140,6 +143,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_reschedule(bigint, timestamptz),
     @extschema@.mailroom_reschedule(text, timestamptz),
     @extschema@._submit(@extschema@._message[]),
+    @extschema@._insert_mail(@extschema@._message[]),
     @extschema@._parse_messages(jsonb),
     @extschema@._refuse(integer, text, text, text, text),
     @extschema@._live(text[]),
