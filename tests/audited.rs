@@ -1,0 +1,228 @@
+//! I7 under extensions that log statements: pgaudit told to log every statement with its parameters, and auto_explain
+//! every plan, nested ones too. No signed token, code, link or body of ours may be in the log.
+//!
+//! needs: postgresql-15-pgaudit
+//!
+//! What an application passes to `mailroom_peek` and `mailroom_redeem` is in its own statement, which pgaudit logs
+//! because it was told to; that statement is left out, everything below it is not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cluster;
+mod post;
+mod receiver;
+
+use std::sync::{Arc, Mutex};
+
+use cluster::{eventually, number};
+use post::Post;
+use receiver::{Receiver, status};
+
+const TALKATIVE: &[&str] = &[
+    "shared_preload_libraries = 'mailroom, pgaudit, auto_explain'",
+    "pgaudit.log = 'all'",
+    "pgaudit.log_parameter = on",
+    "pgaudit.log_catalog = on",
+    "pgaudit.log_relation = on",
+    "pgaudit.log_rows = on",
+    "auto_explain.log_min_duration = 0",
+    "auto_explain.log_nested_statements = on",
+    "auto_explain.log_verbose = on",
+    "auto_explain.log_analyze = on",
+    "auto_explain.log_triggers = on",
+    "log_min_messages = debug5",
+    "log_parameter_max_length_on_error = -1",
+    // A mark by which one record of the log is told from the next, and whose it is.
+    "log_line_prefix = '@@%u@@ '",
+    "mailroom.batch_timeout = 0",
+    "mailroom.link_base_url = 'https://example.com'",
+];
+
+/// The log, without the statements that the application itself sent.
+fn nested(log: &str) -> String {
+    let mut kept = String::new();
+    let mut user = "";
+    for (index, part) in log.split("@@").enumerate() {
+        // Prefixes and records take turns: text, user, record, user, record …
+        if index % 2 == 1 {
+            user = part;
+        } else if !(user == "web" && is_top_level(part)) {
+            kept.push_str(part);
+        }
+    }
+    kept
+}
+
+/// Whether this is pgaudit's record of a statement that a client sent: `AUDIT: SESSION,<statement>,1,…`.
+fn is_top_level(record: &str) -> bool {
+    record
+        .split_once("AUDIT:  SESSION,")
+        .or_else(|| record.split_once("AUDIT: SESSION,"))
+        .and_then(|(_, rest)| rest.split(',').nth(1))
+        == Some("1")
+}
+
+#[test]
+fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
+    let bodies = Arc::new(Mutex::new(Vec::<String>::new()));
+    let log = Arc::clone(&bodies);
+    let receiver = Receiver::start(move |request| {
+        log.lock().unwrap().push(request.body.clone());
+        status(204)
+    });
+    let mut post = Post::start(&receiver, TALKATIVE);
+    post.client
+        .batch_execute(
+            "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_sender; \
+             INSERT INTO templates (kind, locale, subject, body_text) VALUES ('note', 'en', 'Note', 'Rendered for {{ who }}')",
+        )
+        .unwrap();
+    let mut web = post.cluster.connect_as("app", "web");
+    web.batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'ann')")
+        .unwrap();
+    post.wait_until_ended(1);
+    let mut secrets = vec![];
+    let activation = carried(&bodies.lock().unwrap()[0]);
+    let outcome = |web: &mut postgres::Client, token: &str, code: Option<&str>| -> String {
+        web.query_one(
+            "SELECT outcome FROM mailroom_redeem($1, $2)",
+            &[&token, &code],
+        )
+        .unwrap()
+        .get(0)
+    };
+    let peeked: String = web
+        .query_one("SELECT outcome FROM mailroom_peek($1)", &[&activation.0])
+        .unwrap()
+        .get(0);
+    assert_eq!(peeked, "ok");
+    assert_eq!(outcome(&mut web, &activation.0, None), "ok");
+    secrets.push(activation);
+
+    web.batch_execute("SELECT mailroom_request_recovery('a@example.com')")
+        .unwrap();
+    post.wait_until_ended(2);
+    let recovery = carried(bodies.lock().unwrap().last().unwrap());
+    let wrong = if recovery.1 == "11111" {
+        "22222"
+    } else {
+        "11111"
+    };
+    assert_eq!(outcome(&mut web, &recovery.0, Some(wrong)), "wrong_code");
+    assert_eq!(outcome(&mut web, &recovery.0, Some(&recovery.1)), "ok");
+    secrets.push(recovery);
+
+    // A sender elsewhere claims, and a client takes tokens by itself.
+    post.client
+        .batch_execute("SELECT mailroom_pause()")
+        .unwrap();
+    web.batch_execute("INSERT INTO accounts (email, login) VALUES ('b@example.com', 'ben'), ('c@example.com', 'cem')")
+        .unwrap();
+    let mut mailer = post.cluster.connect_as("app", "mailer");
+    mailer.batch_execute("SELECT mailroom_collect(1)").unwrap();
+    let row = mailer
+        .query_one(
+            "SELECT id, data ->> 'token', data ->> 'code', data ->> 'link', body_text FROM mailroom_claim(1, '5 min', 'me')",
+            &[],
+        )
+        .unwrap();
+    assert!(row.get::<_, &str>(3).contains(row.get::<_, &str>(1)));
+    assert!(row.get::<_, &str>(4).contains(row.get::<_, &str>(3)));
+    secrets.push((row.get(1), row.get(2)));
+    mailer
+        .execute(
+            "SELECT mailroom_mark_error($1::bigint, 'no route', claimant => 'me')",
+            &[&row.get::<_, i64>(0)],
+        )
+        .unwrap();
+    let row = mailer
+        .query_one("SELECT secret, code FROM mailroom_dequeue(1)", &[])
+        .unwrap();
+    secrets.push((row.get(0), row.get(1)));
+    post.client
+        .batch_execute("SELECT mailroom_send('n@example.com', kind => 'note', data => '{\"who\": \"Nia\"}'); SELECT mailroom_resume()")
+        .unwrap();
+    eventually("the message", || {
+        bodies
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|body| body.contains("Rendered for Nia"))
+            .then_some(())
+    });
+    // A row that cannot be rendered, and a constraint that fails: no error quotes a secret.
+    assert_eq!(
+        number(
+            &mut post.client,
+            "SELECT count(*) FROM outbox WHERE state = 'error'"
+        ),
+        0
+    );
+
+    let log = post.cluster.log();
+    assert!(log.contains("AUDIT: "), "pgaudit logs nothing");
+    assert!(log.contains("Query Text: "), "auto_explain logs nothing");
+    assert!(
+        log.contains(&secrets[0].0),
+        "the application's own statement is in the log"
+    );
+    let nested = nested(&log);
+    assert!(nested.contains("AUDIT: "), "no nested statement is left");
+    for (token, code) in &secrets {
+        for part in [&token[..28], &token[58..]] {
+            assert!(
+                !nested.contains(part),
+                "a token is in the log: {}",
+                line_with(&nested, part)
+            );
+        }
+        for code in [
+            format!(",{code}"),
+            format!("\"{code}\""),
+            format!("'{code}'"),
+            format!("{code},"),
+        ] {
+            assert!(
+                !nested.contains(&code),
+                "a code is in the log: {}",
+                line_with(&nested, &code)
+            );
+        }
+    }
+    for body in [
+        "Rendered for Nia",
+        "https://example.com/activate",
+        "https://example.com/recover",
+        "Hello ann",
+    ] {
+        assert!(
+            !nested.contains(body),
+            "a body is in the log: {}",
+            line_with(&nested, body)
+        );
+    }
+}
+
+/// The signed token and the code in the body of a webhook.
+fn carried(body: &str) -> (String, String) {
+    let event: serde_json::Value = serde_json::from_str(body).unwrap();
+    let data = &event["data"]["variables"];
+    let text = |name: &str| {
+        data[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {name} in {body}"))
+            .to_owned()
+    };
+    (text("token"), text("code"))
+}
+
+fn line_with<'a>(log: &'a str, part: &str) -> &'a str {
+    log.lines()
+        .find(|line| line.contains(part))
+        .unwrap_or_default()
+}
