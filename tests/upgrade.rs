@@ -69,9 +69,9 @@ const CHANGES: &[Change] = &[
         mend: &["{index attempts_outbox}"],
     },
     Change {
-        age: "ALTER TABLE @extschema@.attempts DROP CONSTRAINT attempts_outcome_must_be_known",
+        age: "ALTER TABLE @extschema@.job_runs DROP CONSTRAINT job_runs_counts_must_not_be_negative",
         mend: &[
-            "ALTER TABLE @extschema@.attempts ADD CONSTRAINT attempts_outcome_must_be_known {constraint attempts_outcome_must_be_known}",
+            "ALTER TABLE @extschema@.job_runs ADD CONSTRAINT job_runs_counts_must_not_be_negative {constraint job_runs_counts_must_not_be_negative}",
         ],
     },
     Change {

@@ -1193,6 +1193,12 @@ fn drain(collector: &mut Client) -> Vec<String> {
     .collect()
 }
 
+/// Changes a setting and, once that is committed, has the server reload.
+fn reload_after(client: &mut Client, change: &str) {
+    client.batch_execute(change).unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").unwrap();
+}
+
 /// How the worker of a database is, while a collector listens beside it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -1211,11 +1217,9 @@ fn a_collector_that_listens_and_drains_hears_of_each_commit() {
         match mode {
             Mode::Running => {}
             Mode::Paused => client.batch_execute("SELECT mailroom_pause()").unwrap(),
-            Mode::CollectOff => client
-                .batch_execute(
-                    "ALTER DATABASE app SET mailroom.collect = off; SELECT pg_reload_conf()",
-                )
-                .unwrap(),
+            Mode::CollectOff => {
+                reload_after(&mut client, "ALTER DATABASE app SET mailroom.collect = off")
+            }
         }
         wait_for_wake(&mut client, |next| match mode {
             Mode::Running => next == "poll",
@@ -1367,20 +1371,16 @@ fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
     let says = |client: &mut Client, wanted: &'static str| {
         wait_for_wake(client, move |next| next.contains(wanted));
     };
-    client
-        .batch_execute("ALTER DATABASE app SET mailroom.collect = off; SELECT pg_reload_conf()")
-        .unwrap();
+    reload_after(&mut client, "ALTER DATABASE app SET mailroom.collect = off");
     says(&mut client, "mailroom.collect");
     insert_accounts(&mut client, "a", 3);
 
     // What the database says goes before what the server says, also when the server says so later.
-    for statement in [
-        "ALTER SYSTEM SET mailroom.collect = on",
+    reload_after(&mut client, "ALTER SYSTEM SET mailroom.collect = on");
+    reload_after(
+        &mut client,
         "ALTER DATABASE app SET mailroom.channel = 'mine'",
-        "SELECT pg_reload_conf()",
-    ] {
-        client.batch_execute(statement).unwrap();
-    }
+    );
     let mut listener = cluster.connect("app");
     listener
         .batch_execute("LISTEN mine; LISTEN token_insert")
@@ -1391,26 +1391,11 @@ fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 4);
 
     // What it does not say any more is the server's again.
-    for statement in [
-        "ALTER DATABASE app RESET mailroom.collect",
-        "SELECT pg_reload_conf()",
-    ] {
-        client.batch_execute(statement).unwrap();
-    }
+    reload_after(&mut client, "ALTER DATABASE app RESET mailroom.collect");
     wait_for_outbox(&mut client, 4);
-    for statement in [
-        "ALTER SYSTEM SET mailroom.collect = off",
-        "SELECT pg_reload_conf()",
-    ] {
-        client.batch_execute(statement).unwrap();
-    }
+    reload_after(&mut client, "ALTER SYSTEM SET mailroom.collect = off");
     says(&mut client, "mailroom.collect");
-    for statement in [
-        "ALTER SYSTEM RESET mailroom.collect",
-        "SELECT pg_reload_conf()",
-    ] {
-        client.batch_execute(statement).unwrap();
-    }
+    reload_after(&mut client, "ALTER SYSTEM RESET mailroom.collect");
     says(&mut client, "poll");
     assert_eq!(find_worker(&mut client), Some(worker));
 }
