@@ -45,6 +45,11 @@ CREATE FUNCTION @extschema@._max_attempts() RETURNS integer
     AS 'MODULE_PATHNAME', '_max_attempts_wrapper';
 COMMENT ON FUNCTION @extschema@._max_attempts() IS 'Internal. mailroom.max_attempts.';
 
+CREATE FUNCTION @extschema@._max_message_size() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_max_message_size_wrapper';
+COMMENT ON FUNCTION @extschema@._max_message_size() IS 'Internal. mailroom.max_message_size in octets.';
+
 CREATE FUNCTION @extschema@._lease() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_lease_wrapper';

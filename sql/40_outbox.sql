@@ -13,6 +13,7 @@ COMMENT ON TYPE @extschema@.outbox_state IS
 -- Constraints of a domain are looked at when a value comes in, those of a table at each update of its rows.
 CREATE DOMAIN @extschema@._addresses AS text[]
     CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
+    CONSTRAINT outbox_addresses_must_not_exceed_64_kb CHECK (cardinality(VALUE) = 0 OR octet_length(VALUE::text) <= 65536)
     CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR VALUE::text !~ E'[\\u0001-\\u001F\\u007F]');
 COMMENT ON DOMAIN @extschema@._addresses IS 'Internal. Mail addresses, none of them null or empty, without control characters.';
 
@@ -25,12 +26,23 @@ CREATE DOMAIN @extschema@._kind AS text
 COMMENT ON DOMAIN @extschema@._kind IS 'Internal. What sort of mail it is.';
 
 CREATE DOMAIN @extschema@._variables AS jsonb
-    CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(VALUE) = 'object');
-COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object.';
+    CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(VALUE) = 'object')
+    CONSTRAINT outbox_data_must_not_exceed_1_mb CHECK (octet_length(VALUE::text) <= 1048576);
+COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object of bounded size.';
 
 CREATE DOMAIN @extschema@._one_line AS text
-    CONSTRAINT outbox_subject_must_be_one_line CHECK (VALUE !~ E'[\\u0001-\\u001F\\u007F-\\u009F\\u2028\\u2029]');
-COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters.';
+    CONSTRAINT outbox_subject_must_not_exceed_998_octets CHECK (octet_length(VALUE) <= 998)
+    CONSTRAINT outbox_subject_must_be_one_line CHECK (
+        VALUE !~ E'[\\u0001-\\u001F\\u007F]'
+        -- The numbers of other characters in other encodings.
+        AND (getdatabaseencoding() <> 'UTF8' OR VALUE !~ E'[\\u0080-\\u009F\\u2028\\u2029]')
+    );
+COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control characters, as long as a line of a mail may be.';
+
+-- What mailroom.max_message_size can be set to at most: it bounds what an application sends, this what anybody writes.
+CREATE DOMAIN @extschema@._body AS text
+    CONSTRAINT outbox_body_must_not_exceed_100_mb CHECK (octet_length(VALUE) <= 104857600);
+COMMENT ON DOMAIN @extschema@._body IS 'Internal. Text of bounded size.';
 
 -- What indexes are made of comes first, and of that what is never null and of one length: each update compares
 -- these columns, and finds those behind a text or a null only by going through all that is before them.
@@ -59,8 +71,8 @@ CREATE TABLE @extschema@.outbox (
     cc @extschema@._addresses NOT NULL DEFAULT '{}',
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
     subject @extschema@._one_line,
-    body_text text,
-    body_html text,
+    body_text @extschema@._body,
+    body_html @extschema@._body,
     data @extschema@._variables NOT NULL DEFAULT '{}',
     secrets jsonb,
     last_error text,

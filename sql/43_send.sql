@@ -37,6 +37,79 @@ $$;
 COMMENT ON FUNCTION @extschema@._is_own(name) IS
     'Internal. Whether the current user has the rights of the role that enqueued a mail, or those of mailroom_admin.';
 
+-- What a message may be, for the functions, which give the reason, and for the view, which only refuses. Bodies in
+-- SQL's own form, so that they are part of the statement that asks.
+CREATE FUNCTION @extschema@._recipients_problem(recipients text[], cc text[], bcc text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(
+    CASE
+        WHEN coalesce(cardinality(recipients), 0) = 0 THEN 'recipients is empty'
+        WHEN cardinality(recipients) + cardinality(cc) + cardinality(bcc) > 50 THEN format(
+            'recipients, cc and bcc have %s addresses, at most 50 are allowed',
+            cardinality(recipients) + cardinality(cc) + cardinality(bcc)
+        )
+    END,
+    'recipients' || @extschema@._addresses_problem(recipients),
+    'cc' || @extschema@._addresses_problem(cc),
+    'bcc' || @extschema@._addresses_problem(bcc)
+);
+COMMENT ON FUNCTION @extschema@._recipients_problem(text[], text[], text[]) IS
+    'Internal. Why a message cannot be sent to these; NULL when it can.';
+
+CREATE FUNCTION @extschema@._message_problem(
+    subject text,
+    body_text text,
+    body_html text,
+    kind text,
+    data jsonb,
+    send_at timestamptz,
+    expires_at timestamptz,
+    priority integer,
+    item_key text,
+    group_key text,
+    max_attempts integer
+) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE
+    WHEN subject = '' THEN 'subject is empty'
+    WHEN octet_length(subject) > 998
+        THEN format('subject has %s octets, at most 998 are allowed', octet_length(subject))
+    WHEN subject ~ E'[\\u0001-\\u001F\\u007F]'
+        OR (getdatabaseencoding() = 'UTF8' AND subject ~ E'[\\u0080-\\u009F\\u2028\\u2029]')
+        THEN 'subject contains a control character'
+    WHEN body_text = '' THEN 'body_text is empty'
+    WHEN body_html = '' THEN 'body_html is empty'
+    WHEN kind = '' THEN 'kind is empty'
+    WHEN kind IN ('activation', 'password_recovery')
+        THEN format('kind "%s" is reserved for mail with a token', kind)
+    WHEN jsonb_typeof(data) <> 'object' THEN format('data is a JSON %s, not an object', jsonb_typeof(data))
+    WHEN octet_length(data::text) > 1048576
+        THEN format('data has %s octets as JSON, at most 1048576 are allowed', octet_length(data::text))
+    WHEN coalesce(octet_length(subject), 0)::bigint + coalesce(octet_length(body_text), 0)
+        + coalesce(octet_length(body_html), 0) + octet_length(data::text) > @extschema@._max_message_size()
+        THEN format(
+            'it has %s octets, at most %s are allowed',
+            coalesce(octet_length(subject), 0)::bigint + coalesce(octet_length(body_text), 0)
+                + coalesce(octet_length(body_html), 0) + octet_length(data::text),
+            @extschema@._max_message_size()
+        )
+    WHEN NOT isfinite(send_at) THEN 'send_at is infinite'
+    WHEN NOT isfinite(expires_at) THEN 'expires_at is infinite'
+    WHEN expires_at <= send_at THEN 'expires_at is not after send_at'
+    WHEN priority NOT BETWEEN -32768 AND 32767
+        THEN format('priority is %s, not between -32768 and 32767', priority)
+    WHEN item_key = '' THEN 'item_key is empty'
+    WHEN char_length(item_key) > 255
+        THEN format('item_key has %s characters, at most 255 are allowed', char_length(item_key))
+    WHEN group_key = '' THEN 'group_key is empty'
+    WHEN char_length(group_key) > 255
+        THEN format('group_key has %s characters, at most 255 are allowed', char_length(group_key))
+    WHEN max_attempts NOT BETWEEN 1 AND 1000
+        THEN format('max_attempts is %s, not between 1 and 1000', max_attempts)
+END;
+COMMENT ON FUNCTION @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer) IS
+    'Internal. Why such a message cannot be scheduled, whoever gets it; NULL when it can.';
+
 -- What an application may do to the outbox, whatever it runs: columns by grants, rows by these two. One is for INSERT
 -- and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one relation, and would reach and lock
 -- rows that the condition hides. A row cannot come back from cancelled, because ended_at is not among the columns.
@@ -47,17 +120,12 @@ SELECT
 FROM @extschema@.outbox o
 WHERE o.state = 'scheduled'
   AND o.token IS NULL
-  AND o.kind NOT IN ('activation', 'password_recovery')
   AND @extschema@._is_own(o.enqueued_by)
-  -- What _submit refuses with a reason is refused here too.
-  AND isfinite(o.send_at)
-  AND isfinite(o.expires_at) IS NOT FALSE
-  AND (octet_length(o.subject) <= 998) IS NOT FALSE
-  AND (char_length(o.item_key) <= 255) IS NOT FALSE
-  AND (char_length(o.group_key) <= 255) IS NOT FALSE
-  AND o.max_attempts <= 1000
-  AND cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc) <= 50
-  AND @extschema@._addresses_problem((o.recipients || o.cc || o.bcc)::text[]) IS NULL
+  AND @extschema@._recipients_problem(o.recipients::text[], o.cc::text[], o.bcc::text[]) IS NULL
+  AND @extschema@._message_problem(
+      o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb, o.send_at, o.expires_at,
+      o.priority::integer, o.item_key, o.group_key, o.max_attempts
+  ) IS NULL
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._new_mail IS
     'Internal. Where mail of the current user''s making comes into the outbox.';
@@ -149,69 +217,48 @@ DECLARE
     ids bigint[] := '{}';
     rounds integer := 0;
 BEGIN
-    SELECT m.ordinal, r.reason
+    SELECT m.ordinal, r.reason, r.remedy
     INTO bad
     FROM unnest(messages) m
     CROSS JOIN LATERAL (
-        SELECT coalesce(
+        SELECT
+            1,
+            @extschema@._recipients_problem(m.recipients, m.cc, m.bcc),
             CASE
-                WHEN coalesce(cardinality(m.recipients), 0) = 0 THEN 'recipients is empty'
-                WHEN cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) > 50 THEN format(
-                    'recipients, cc and bcc have %s addresses, at most 50 are allowed',
-                    cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc)
-                )
-            END,
-            'recipients' || @extschema@._addresses_problem(m.recipients),
-            'cc' || @extschema@._addresses_problem(m.cc),
-            'bcc' || @extschema@._addresses_problem(m.bcc),
-            CASE
-                WHEN m.subject = '' THEN 'subject is empty'
-                WHEN octet_length(m.subject) > 998
-                    THEN format('subject has %s octets, at most 998 are allowed', octet_length(m.subject))
-                WHEN m.subject ~ E'[\\u0001-\\u001F\\u007F-\\u009F\\u2028\\u2029]' THEN 'subject contains a control character'
-                WHEN m.body_text = '' THEN 'body_text is empty'
-                WHEN m.body_html = '' THEN 'body_html is empty'
-                WHEN m.kind = '' THEN 'kind is empty'
-                WHEN m.kind IN ('activation', 'password_recovery')
-                    THEN format('kind "%s" is reserved for mail with a token', m.kind)
-                WHEN jsonb_typeof(m.data) <> 'object' THEN format('data is a JSON %s, not an object', jsonb_typeof(m.data))
-                WHEN NOT isfinite(m.send_at) THEN 'send_at is infinite'
-                WHEN NOT isfinite(m.expires_at) THEN 'expires_at is infinite'
-                WHEN m.expires_at <= m.send_at THEN 'expires_at is not after send_at'
-                WHEN m.priority NOT BETWEEN -32768 AND 32767
-                    THEN format('priority is %s, not between -32768 and 32767', m.priority)
-                WHEN m.item_key = '' THEN 'item_key is empty'
-                WHEN char_length(m.item_key) > 255
-                    THEN format('item_key has %s characters, at most 255 are allowed', char_length(m.item_key))
-                WHEN m.group_key = '' THEN 'group_key is empty'
-                WHEN char_length(m.group_key) > 255
-                    THEN format('group_key has %s characters, at most 255 are allowed', char_length(m.group_key))
-                WHEN m.max_attempts NOT BETWEEN 1 AND 1000
-                    THEN format('max_attempts is %s, not between 1 and 1000', m.max_attempts)
-                WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
-                    THEN format('on_conflict is "%s", not error, ignore or replace', m.on_conflict)
-            END,
-            CASE
-                WHEN (m.subject IS NULL OR (m.body_text IS NULL AND m.body_html IS NULL))
-                    AND (SELECT t.locale FROM @extschema@._template(m.kind, m.data ->> 'locale') t) IS NULL
-                THEN format(
-                    '%s is missing, and there is no template for kind "%s" in locale %s',
-                    CASE WHEN m.subject IS NULL THEN 'subject' ELSE 'the body' END,
-                    m.kind, array_to_string(@extschema@._locales(m.data ->> 'locale'), ' or ')
-                )
+                WHEN cardinality(m.recipients) > 0 AND cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) <= 50
+                    THEN 'An address is local@domain, without a name; several are an array.'
             END
-        )
-    ) r (reason)
+        UNION ALL
+        SELECT
+            2,
+            coalesce(
+                @extschema@._message_problem(
+                    m.subject, m.body_text, m.body_html, m.kind, m.data, m.send_at, m.expires_at, m.priority, m.item_key,
+                    m.group_key, m.max_attempts
+                ),
+                CASE
+                    WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
+                        THEN format('on_conflict is "%s", not error, ignore or replace', m.on_conflict)
+                END
+            ),
+            NULL
+        UNION ALL
+        SELECT
+            3,
+            format(
+                '%s is missing, and there is no template for kind "%s" in locale %s',
+                CASE WHEN m.subject IS NULL THEN 'subject' ELSE 'the body' END,
+                m.kind, array_to_string(@extschema@._locales(m.data ->> 'locale'), ' or ')
+            ),
+            'Pass subject and body_text or body_html, or insert a row into templates.'
+        WHERE (m.subject IS NULL OR (m.body_text IS NULL AND m.body_html IS NULL))
+          AND (SELECT t.locale FROM @extschema@._template(m.kind, m.data ->> 'locale') t) IS NULL
+    ) r (place, reason, remedy)
     WHERE r.reason IS NOT NULL
-    ORDER BY m.ordinal
+    ORDER BY m.ordinal, r.place
     LIMIT 1;
     IF FOUND THEN
-        PERFORM @extschema@._refuse(
-            bad.ordinal, '22023'::text, NULL::text, bad.reason, CASE
-                WHEN bad.reason LIKE '%there is no template%' THEN 'Pass subject and body_text or body_html, or insert a row into templates.'
-                WHEN bad.reason ~ '^(recipients|cc|bcc)[[]' THEN 'An address is local@domain, without a name; several are an array.'
-            END
-        );
+        PERFORM @extschema@._refuse(bad.ordinal, '22023'::text, NULL::text, bad.reason, bad.remedy);
     END IF;
 
     LOOP
@@ -283,17 +330,15 @@ BEGIN
         ELSE
             -- Of several with one key the first; the next round finds it there.
             chosen := ARRAY(
-                SELECT m
-                FROM unnest(todo) m
-                WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
-                  AND NOT EXISTS (
-                      SELECT
-                      FROM unnest(todo) e
-                      WHERE e.item_key = m.item_key
-                        AND e.ordinal < m.ordinal
-                        AND NOT EXISTS (SELECT FROM unnest(done) d WHERE d = e.ordinal)
-                  )
-                ORDER BY m.ordinal
+                SELECT c.message
+                FROM (
+                    SELECT m AS message, m.ordinal, m.item_key, row_number() OVER (PARTITION BY m.item_key ORDER BY m.ordinal) AS place
+                    FROM unnest(todo) m
+                    WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
+                ) c
+                WHERE c.place = 1
+                   OR c.item_key IS NULL
+                ORDER BY c.ordinal
             );
             BEGIN
                 -- Keys that another session takes at this moment are waited for here, as for any unique key. Not by

@@ -41,6 +41,8 @@ static REQUEST_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(60);
 static REQUESTS_PER_HOUR: GucSetting<i32> = GucSetting::<i32>::new(5);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
+/// In kilobytes, as the setting's unit is.
+static MAX_MESSAGE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
 static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 3600);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -142,6 +144,15 @@ pub fn define() {
         &MAX_ATTEMPTS,
         1..=1_000,
         GucFlags::empty(),
+    );
+    // At most what the domains of the outbox take: one row must never be more than a claim can hold.
+    define_int(
+        c"mailroom.max_message_size",
+        c"How large a message may be.",
+        c"Subject, bodies and data of what is scheduled; what is in the outbox already is sent.",
+        &MAX_MESSAGE_SIZE,
+        1..=100 * 1024,
+        GucFlags::UNIT_KB,
     );
     define_int(
         c"mailroom.lease",
@@ -365,6 +376,11 @@ fn _requests_per_hour() -> i32 {
 #[pg_extern(sql = false)]
 fn _max_attempts() -> i32 {
     max_attempts()
+}
+
+#[pg_extern(sql = false)]
+fn _max_message_size() -> i64 {
+    i64::from(MAX_MESSAGE_SIZE.get()) * 1024
 }
 
 #[pg_extern(sql = false)]

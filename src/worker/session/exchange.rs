@@ -208,8 +208,8 @@ fn claim(
         &[integer(appetite.mails).into(), claimant.into()],
     )?;
     for row in rows {
-        let size: i32 = needed(&row, 3)?;
-        let size = size.unsigned_abs() as usize;
+        let size: i64 = needed(&row, 3)?;
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
         if size > room && !claimed.letters.is_empty() {
             // Its contents were not read yet: what does not fit costs no memory.
             ids.push(needed(&row, 1)?);
