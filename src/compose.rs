@@ -2,9 +2,10 @@
 //!
 //! The engine lives in the session's memory and holds sources only: values come with each call and go with it.
 //!
-//! Text comes in as bytes, because it is UTF-8 only where the database is. In any other database what we read
-//! and what we write has to be ASCII, and whatever is not is refused as a problem of the message or the template.
+//! Text comes in and goes out as bytes, because it is UTF-8 only where the database is; [`crate::encoding`] knows how to
+//! read and write it. What has no form on the other side is a problem of the message or the template.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use minijinja::Value;
@@ -13,6 +14,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::address;
+use crate::encoding;
 use crate::settings;
 use crate::template::{self, Engine, Part};
 
@@ -23,62 +25,69 @@ thread_local! {
 /// Characters of an address that an error quotes.
 const QUOTE_MAX: usize = 80;
 
-/// What is said of text that this database cannot exchange with us.
-const NOT_ASCII: &str = "holds a character beyond ASCII, for which the database must be in UTF8";
+/// What is said of text that has no form in UTF-8.
+const NOT_READ: &str = "holds bytes that are no characters in the database's encoding";
 
-fn is_database_utf8() -> bool {
-    // SAFETY: reads a variable of this process that is set before any function can be called.
-    unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
-}
+/// What is said of characters that this database cannot hold.
+const NOT_WRITTEN: &str = "holds a character that the database's encoding does not have";
 
 /// Text of the database, if we can read it.
-fn readable(text: &[u8]) -> Option<&str> {
-    if is_database_utf8() || text.is_ascii() {
-        std::str::from_utf8(text).ok()
-    } else {
-        None
-    }
+fn readable(text: &[u8]) -> Option<Cow<'_, str>> {
+    encoding::to_utf8(text)
+}
+
+/// What is told, in the database's encoding as far as it goes.
+fn told(text: &str) -> Vec<u8> {
+    encoding::from_utf8_lossy(text).into_owned()
 }
 
 /// What is wrong with the first of these addresses that is none, as in `[2] "a@": …`, counting from 1.
 #[pg_extern(sql = false)]
-fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<String> {
-    addresses?.iter().enumerate().find_map(|(index, found)| {
+fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<Vec<u8>> {
+    let problem = addresses?.iter().enumerate().find_map(|(index, found)| {
         let place = index + 1;
         let Some(found) = found else {
             return Some(format!("[{place}] is null"));
         };
         let Some(found) = readable(found) else {
-            return Some(format!("[{place}] {NOT_ASCII}"));
+            return Some(format!("[{place}] {NOT_READ}"));
         };
-        let problem = address::check(found).err()?;
+        let problem = address::check(&found).err()?;
         let quote: String = found.chars().take(QUOTE_MAX).collect();
         Some(format!("[{place}] {quote:?} {problem}"))
-    })
+    });
+    problem.map(|problem| told(&problem))
 }
 
 /// Where to look for a template, best first.
 #[pg_extern(sql = false)]
 fn _locales(wanted: Option<&[u8]>) -> Vec<String> {
-    template::locales(wanted.and_then(readable), &settings::locale())
+    // A tag is ASCII; there is no template for another, nor a way to tell of it in every database.
+    let wanted = wanted.and_then(readable);
+    template::locales(
+        wanted.as_deref().filter(|tag| tag.is_ascii()),
+        &settings::locale(),
+    )
 }
 
 /// What is wrong with one part of a template; `None` when nothing is.
 #[pg_extern(sql = false)]
-fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<String>, ErrorReport> {
-    let part = readable(part).and_then(Part::named).ok_or_else(|| {
-        ErrorReport::new(
-            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-            "unknown part of a template",
-            function_name!(),
-        )
-        .set_hint("The parts are subject, body_text and body_html.")
-    })?;
+fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<Vec<u8>>, ErrorReport> {
+    let part = readable(part)
+        .and_then(|part| Part::named(&part))
+        .ok_or_else(|| {
+            ErrorReport::new(
+                PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                "unknown part of a template",
+                function_name!(),
+            )
+            .set_hint("The parts are subject, body_text and body_html.")
+        })?;
     let Some(source) = readable(source) else {
-        return Ok(Some(format!("{}: {NOT_ASCII}", part.column())));
+        return Ok(Some(told(&format!("{}: {NOT_READ}", part.column()))));
     };
-    let checked = with_engine(|engine| engine.check(part, source));
-    Ok(checked.err().map(|problem| problem.to_string()))
+    let checked = with_engine(|engine| engine.check(part, &source));
+    Ok(checked.err().map(|problem| told(&problem.to_string())))
 }
 
 /// The rendered parts, or what is wrong. A part without a source stays null, as do all without variables. These are the text of a
@@ -93,15 +102,15 @@ fn _render(
 ) -> TableIterator<
     'static,
     (
-        name!(subject, Option<String>),
-        name!(body_text, Option<String>),
-        name!(body_html, Option<String>),
-        name!(error, Option<String>),
+        name!(subject, Option<Vec<u8>>),
+        name!(body_text, Option<Vec<u8>>),
+        name!(body_html, Option<Vec<u8>>),
+        name!(error, Option<Vec<u8>>),
     ),
 > {
     let row = match render([subject, body_text, body_html], variables) {
         Ok([subject, body_text, body_html]) => (subject, body_text, body_html, None),
-        Err(error) => (None, None, None, Some(error)),
+        Err(error) => (None, None, None, Some(told(&error))),
     };
     TableIterator::once(row)
 }
@@ -109,11 +118,11 @@ fn _render(
 fn render(
     sources: [Option<&[u8]>; 3],
     variables: Option<&[u8]>,
-) -> Result<[Option<String>; 3], String> {
+) -> Result<[Option<Vec<u8>>; 3], String> {
     let Some(variables) = variables else {
         return Ok([None, None, None]);
     };
-    let variables = readable(variables).ok_or_else(|| format!("data {NOT_ASCII}"))?;
+    let variables = readable(variables).ok_or_else(|| format!("data {NOT_READ}"))?;
     if variables.len() > template::VARIABLES_MAX {
         let most = template::VARIABLES_MAX;
         return Err(format!(
@@ -121,7 +130,7 @@ fn render(
             variables.len()
         ));
     }
-    let variables: serde_json::Value = serde_json::from_str(variables)
+    let variables: serde_json::Value = serde_json::from_str(&variables)
         .map_err(|_| "data is nested too deeply or holds a number too large".to_owned())?;
     let variables = Value::from(Serde(variables));
     let mut rendered = [None, None, None];
@@ -130,13 +139,12 @@ fn render(
         let Some(source) = source else {
             continue;
         };
-        let source = readable(source).ok_or_else(|| format!("{}: {NOT_ASCII}", part.column()))?;
-        let made = with_engine(|engine| engine.render(part, source, &variables))
+        let source = readable(source).ok_or_else(|| format!("{}: {NOT_READ}", part.column()))?;
+        let made = with_engine(|engine| engine.render(part, &source, &variables))
             .map_err(|problem| problem.to_string())?;
-        if readable(made.as_bytes()).is_none() {
-            return Err(format!("{}: {NOT_ASCII}", part.column()));
-        }
-        *into = Some(made);
+        let made = encoding::from_utf8(&made)
+            .ok_or_else(|| format!("{}: {NOT_WRITTEN}", part.column()))?;
+        *into = Some(made.into_owned());
     }
     Ok(rendered)
 }

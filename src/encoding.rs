@@ -48,6 +48,77 @@ pub fn from_utf8(text: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
+/// As [`from_utf8`], with a question mark in the place of each character that the database has not.
+pub fn from_utf8_lossy(text: &str) -> Cow<'_, [u8]> {
+    from_utf8(text).unwrap_or_else(|| {
+        let mut known = Vec::with_capacity(text.len());
+        for character in text.chars() {
+            let mut bytes = [0; 4];
+            match from_utf8(character.encode_utf8(&mut bytes)) {
+                Some(converted) => known.extend_from_slice(&converted),
+                None => known.push(b'?'),
+            }
+        }
+        Cow::Owned(known)
+    })
+}
+
+/// A value of type text. As a result it is `None` when it has no form in UTF-8; as an argument, what the database
+/// cannot say is a question mark.
+pub struct Text(pub Option<String>);
+
+/// A value of type text[] without nulls, read as [`Text`] is.
+pub struct Texts(pub Option<Vec<String>>);
+
+impl FromDatum for Text {
+    unsafe fn from_polymorphic_datum(
+        datum: pg_sys::Datum,
+        is_null: bool,
+        of_type: pg_sys::Oid,
+    ) -> Option<Self> {
+        // SAFETY: by the caller's word; text is read like bytea.
+        let text = unsafe { <&[u8]>::from_polymorphic_datum(datum, is_null, of_type) }?;
+        Some(Self(to_utf8(text).map(Cow::into_owned)))
+    }
+}
+
+impl IntoDatum for Text {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        from_utf8_lossy(&self.0?).into_owned().into_datum()
+    }
+
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::TEXTOID
+    }
+}
+
+impl FromDatum for Texts {
+    unsafe fn from_polymorphic_datum(
+        datum: pg_sys::Datum,
+        is_null: bool,
+        of_type: pg_sys::Oid,
+    ) -> Option<Self> {
+        // SAFETY: by the caller's word.
+        let texts = unsafe { Array::<&[u8]>::from_polymorphic_datum(datum, is_null, of_type) }?;
+        let read = |text: Option<&[u8]>| Some(to_utf8(text?)?.into_owned());
+        Some(Self(texts.iter().map(read).collect()))
+    }
+}
+
+impl IntoDatum for Texts {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        let texts = self.0?.into_iter();
+        texts
+            .map(|text| Text(Some(text)))
+            .collect::<Vec<_>>()
+            .into_datum()
+    }
+
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::TEXTARRAYOID
+    }
+}
+
 /// The whole of `text`, without a NUL, in another encoding.
 fn convert(text: &[u8], from: c_int, to: c_int) -> Option<Vec<u8>> {
     // SAFETY: looks in the catalog, in a transaction, as whoever reads text is.

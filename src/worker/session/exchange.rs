@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use super::{Failure, Session, integer, required, stop_requested, transaction};
 use crate::delivery::engine::Letter;
 use crate::delivery::message::Message;
-use crate::delivery::settlements::{Claim, Settlements};
+use crate::delivery::settlements::{Claim, Fault, Settlements};
+use crate::encoding::{Text, Texts};
 
 /// How much is to be claimed.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub enum Budget {
 pub struct Claimed {
     /// In the order of claims.
     pub letters: Vec<Letter>,
-    /// Mails for which there was no room were given back.
+    /// Mails for which there was no room were given back, and mails that cannot be read have ended.
     pub surplus: usize,
     /// What the budgets say, if they may be why there was no more.
     pub budget: Option<Budget>,
@@ -140,7 +141,7 @@ fn settle(
             Some(1),
             &[
                 sent.ids.clone().into(),
-                sent.provider_ids.clone().into(),
+                texts(sent.provider_ids.iter().cloned()).into(),
                 claimant.into(),
                 sent.attempts.clone().into(),
             ],
@@ -153,7 +154,7 @@ fn settle(
             Some(1),
             &[
                 failed.ids.clone().into(),
-                failed.errors.clone().into(),
+                texts(failed.errors.iter().cloned().map(Some)).into(),
                 failed.after.clone().into(),
                 failed.permanent.clone().into(),
                 failed.statuses.clone().into(),
@@ -197,6 +198,7 @@ fn claim(
     let mut claimed = Claimed::default();
     let mut room = appetite.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
+    let mut unreadable = Settlements::default();
     let statement = if appetite.budgeted {
         include_str!("../../../sql/queries/claim_mail_within_budget.sql")
     } else {
@@ -218,12 +220,25 @@ fn claim(
             continue;
         }
         room = room.saturating_sub(size);
-        claimed.letters.push(read(&row, size)?);
+        match read(&row, size)? {
+            Ok(letter) => claimed.letters.push(letter),
+            Err(column) => {
+                let claim = Claim {
+                    id: needed(&row, 1)?,
+                    attempts: needed(&row, 2)?,
+                };
+                unreadable.failed(claim, not_in_encoding(column));
+            }
+        }
     }
     if !ids.is_empty() {
-        claimed.surplus = ids.len();
         release(client, claimant, &ids, &attempts)?;
     }
+    if !unreadable.is_empty() {
+        settle(client, claimant, &unreadable)?;
+    }
+    // There may be more behind those that ended here, too.
+    claimed.surplus = ids.len() + unreadable.len();
     if appetite.budgeted && claimed.letters.len() + claimed.surplus < appetite.mails as usize {
         claimed.budget = Some(ask_budgets(client)?);
     }
@@ -246,28 +261,89 @@ fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
     })
 }
 
-fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Letter, Failure> {
+/// Arguments of type text[].
+fn texts(texts: impl Iterator<Item = Option<String>>) -> Vec<Option<Text>> {
+    texts
+        .map(|text| text.map(|text| Text(Some(text))))
+        .collect()
+}
+
+/// Such a mail ends: what it says cannot be put into a request, now or ever.
+fn not_in_encoding(column: &str) -> Fault {
+    Fault {
+        reason: format!("{column} holds bytes that are no characters in the database's encoding"),
+        after: None,
+        permanent: true,
+        status: None,
+    }
+}
+
+/// The mail, or the column that holds what is no text.
+fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Letter, &'static str>, Failure> {
+    let contents = match Contents::read(row)? {
+        Ok(contents) => contents,
+        Err(column) => return Ok(Err(column)),
+    };
     let expires_at: Option<f64> = row.get(14)?;
-    Ok(Letter {
+    Ok(Ok(Letter {
         message: Message {
             id: needed(row, 1)?,
             attempts: needed(row, 2)?,
             message_id: needed(row, 4)?,
-            kind: needed(row, 5)?,
-            recipients: needed(row, 6)?,
-            cc: needed(row, 7)?,
-            bcc: needed(row, 8)?,
-            subject: needed(row, 9)?,
-            body_text: row.get(10)?,
-            body_html: row.get(11)?,
-            data: variables(needed(row, 12)?)?,
+            kind: contents.kind,
+            recipients: contents.recipients,
+            cc: contents.cc,
+            bcc: contents.bcc,
+            subject: contents.subject,
+            body_text: contents.body_text,
+            body_html: contents.body_html,
+            data: variables(contents.data)?,
             created_at: needed(row, 13)?,
         },
         expires_at: expires_at
             .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
         size,
         may_have_arrived: needed(row, 15)?,
-    })
+    }))
+}
+
+/// What people wrote, in whatever encoding they keep.
+struct Contents {
+    kind: String,
+    recipients: Vec<String>,
+    cc: Vec<String>,
+    bcc: Vec<String>,
+    subject: String,
+    body_text: Option<String>,
+    body_html: Option<String>,
+    data: String,
+}
+
+impl Contents {
+    fn read(row: &SpiHeapTupleData<'_>) -> Result<Result<Self, &'static str>, Failure> {
+        let kind: Text = needed(row, 5)?;
+        let recipients: Texts = needed(row, 6)?;
+        let cc: Texts = needed(row, 7)?;
+        let bcc: Texts = needed(row, 8)?;
+        let subject: Text = needed(row, 9)?;
+        let body_text: Option<Text> = row.get(10)?;
+        let body_html: Option<Text> = row.get(11)?;
+        let data: Text = needed(row, 12)?;
+        let body = |body: Option<Text>, name| body.map(|text| text.0.ok_or(name)).transpose();
+        let read = || {
+            Ok(Self {
+                kind: kind.0.ok_or("kind")?,
+                recipients: recipients.0.ok_or("recipients")?,
+                cc: cc.0.ok_or("cc")?,
+                bcc: bcc.0.ok_or("bcc")?,
+                subject: subject.0.ok_or("subject")?,
+                body_text: body(body_text, "body_text")?,
+                body_html: body(body_html, "body_html")?,
+                data: data.0.ok_or("data")?,
+            })
+        };
+        Ok(read())
+    }
 }
 
 /// Text of jsonb, as it goes on to the provider.
