@@ -75,7 +75,8 @@ fn redeem(
 #[test]
 fn a_crash_takes_back_no_committed_guess() {
     for library in ["mailroom", ""] {
-        let cluster = Cluster::start(&[&format!("shared_preload_libraries = '{library}'")]);
+        let library = format!("shared_preload_libraries = '{library}'");
+        let cluster = Cluster::start(&[&library, "wal_consistency_checking = all"]);
         let mut client = cluster.create_database("app");
         let link = Link::recovery(&mut client, "a");
         client.batch_execute("CHECKPOINT").unwrap();
@@ -91,12 +92,13 @@ fn a_crash_takes_back_no_committed_guess() {
             redeem(&mut client, &link.token, Some(&link.code)).unwrap(),
             "locked"
         );
+        cluster.verify();
     }
 }
 
 #[test]
 fn a_standby_knows_the_guesses() {
-    let primary = Cluster::start(&[]);
+    let primary = Cluster::start(&["wal_consistency_checking = all"]);
     let mut client = primary.create_database("app");
     let link = Link::recovery(&mut client, "a");
     let standby = Cluster::follow(&primary);
@@ -111,6 +113,7 @@ fn a_standby_knows_the_guesses() {
         .unwrap()
         .get(0);
     assert_eq!(outcome, "code_required");
+    primary.verify();
 }
 
 /// Guesses of many sessions at once, all with the same wrong code: of those that commit five are judged, whatever their
@@ -230,9 +233,10 @@ fn of_32_sessions_that_redeem_one_link_one_wins() {
     for (round, wins) in wins.iter().enumerate() {
         assert_eq!(wins.load(Ordering::Relaxed), 1, "round {round}");
     }
+    cluster.verify();
 }
 
-/// A session may have its own plans printed, constants and all: there are none in them that it did not bring.
+/// I7: a session may have its own plans printed, constants and all: there are none in them that it did not bring.
 #[test]
 fn what_a_session_makes_the_server_print_holds_no_code() {
     let cluster = Cluster::start(&[]);
@@ -530,4 +534,5 @@ fn everything_at_once_ends_in_no_deadlock() {
             "SELECT count(*) FROM tokens WHERE consumed_at IS NOT NULL"
         ) > 0
     );
+    cluster.verify();
 }

@@ -17,6 +17,8 @@ use postgres::Client;
 
 /// Accounts offered in a second.
 const RATE: u32 = 2_000;
+/// Recovery compares each page that it replays a record on with the page as it was, and ends where they differ.
+const CHECKED: &str = "wal_consistency_checking = all";
 
 /// Registers people, one in a commit, through every crash, until told to stop. Returns the logins whose commit
 /// was acknowledged.
@@ -89,9 +91,10 @@ fn recovered(cluster: &Cluster) -> (Client, i32) {
     })
 }
 
+/// I1, I2: whatever the worker's end.
 #[test]
 fn fifty_times_the_worker_is_killed() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 20"]);
+    let cluster = Cluster::start(&["mailroom.batch_limit = 20", CHECKED]);
     drop(cluster.create_database("app"));
     let stop = AtomicBool::new(false);
     let acknowledged = std::thread::scope(|scope| {
@@ -118,11 +121,13 @@ fn fifty_times_the_worker_is_killed() {
         .matches("all server processes terminated; reinitializing")
         .count();
     assert_eq!(restarts, 50);
+    cluster.verify();
 }
 
+/// I1, I2: whatever the server's end.
 #[test]
 fn twenty_times_the_server_is_stopped_immediately() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 20", "fsync = on"]);
+    let cluster = Cluster::start(&["mailroom.batch_limit = 20", "fsync = on", CHECKED]);
     drop(cluster.create_database("app"));
     let stop = AtomicBool::new(false);
     let acknowledged = std::thread::scope(|scope| {
@@ -141,8 +146,10 @@ fn twenty_times_the_server_is_stopped_immediately() {
     });
     let (mut client, _) = recovered(&cluster);
     audit(&mut client, &acknowledged);
+    cluster.verify();
 }
 
+/// I2: a crash does not forget a claim, so nobody is handed the same mail again.
 #[test]
 fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
     // The worker commits its batch without waiting, and so does the claimer; nothing else is written.
@@ -151,6 +158,7 @@ fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
         "wal_writer_delay = '10s'",
         "autovacuum = off",
         "fsync = on",
+        CHECKED,
     ]);
     let mut client = cluster.create_database("app");
     cluster.worker("app");
@@ -186,4 +194,29 @@ fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
     assert_eq!(row, claimed);
     assert_eq!(rows[0].get::<_, &str>(2), "claimed");
     assert_eq!(rows[0].get::<_, &str>(3), "me");
+    cluster.verify();
+}
+
+/// What the checks at the end of these tests are worth: they find an index that lacks a row.
+#[test]
+fn an_index_that_lacks_a_row_is_found() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.connect("postgres");
+    client
+        .batch_execute(
+            "CREATE FUNCTION key(bigint) RETURNS bigint IMMUTABLE LANGUAGE SQL AS 'SELECT $1'; \
+             CREATE TABLE things AS SELECT generate_series(1, 100) AS thing; \
+             CREATE INDEX ON things (key(thing))",
+        )
+        .unwrap();
+    if !cluster.has_contrib("amcheck") {
+        return;
+    }
+    assert_eq!(cluster.damage(), None);
+    // From now on the index has other keys than the rows.
+    client
+        .batch_execute("CREATE OR REPLACE FUNCTION key(bigint) RETURNS bigint IMMUTABLE LANGUAGE SQL AS 'SELECT -$1'")
+        .unwrap();
+    let damage = cluster.damage().unwrap_or_default();
+    assert!(damage.contains("lacks matching index tuple"), "{damage}");
 }

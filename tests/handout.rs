@@ -178,6 +178,7 @@ fn batches_are_taken_while_the_tables_change() {
         assert_eq!(number(&mut client, count), accounts, "{count}");
     }
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+    cluster.verify();
 }
 
 /// An error from the depths of the server: a sequence that is locked, while tables and indexes are open.
@@ -225,8 +226,10 @@ fn a_batch_that_gets_no_id_fails_and_nothing_else() {
         ),
         1
     );
+    cluster.verify();
 }
 
+/// I1, I2: nothing is lost with a consumer, and nothing is handed out twice.
 #[test]
 fn eight_consumers_one_of_them_terminated() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -263,8 +266,10 @@ fn eight_consumers_one_of_them_terminated() {
         assert!(ends.contains(&End::QueueEmpty), "nobody was left");
     });
     audit(&mut client);
+    cluster.verify();
 }
 
+/// I1, I2: the same, with the whole server going down.
 #[test]
 fn eight_consumers_one_of_them_killed() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -299,8 +304,10 @@ fn eight_consumers_one_of_them_killed() {
         client.simple_query("SELECT 1").ok().map(|_| client)
     });
     audit(&mut client);
+    cluster.verify();
 }
 
+/// I3: consumers never wait for each other.
 #[test]
 fn a_consumer_in_an_open_transaction_delays_nobody() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -333,4 +340,5 @@ fn a_consumer_in_an_open_transaction_delays_nobody() {
     assert!(gone > 0 && skipped > 0);
     assert_eq!(again + skipped + gone, 5_000);
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+    cluster.verify();
 }

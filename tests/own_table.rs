@@ -161,6 +161,7 @@ fn accounts_follow_rows() {
     web.batch_execute("TRUNCATE shop.users").unwrap();
     assert_eq!(accounts(&mut client), [""; 0]);
     assert_eq!(number(&mut client, "SELECT count(*) FROM attached"), 0);
+    cluster.verify();
 }
 
 #[test]
@@ -199,6 +200,7 @@ fn bulk_rows_get_accounts_and_mail() {
         .unwrap();
     assert_eq!(number(&mut client, "SELECT count(*) FROM accounts"), 18_000);
     assert_eq!(number(&mut client, "SELECT count(*) FROM attached"), 18_000);
+    cluster.verify();
 }
 
 #[test]
@@ -266,6 +268,7 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
             "\"a@example.com\" has an account already, which belongs to another table.".to_owned()
         )
     );
+    cluster.verify();
 }
 
 #[test]
@@ -345,6 +348,7 @@ fn it_follows_renames_and_survives_a_drop() {
     assert_eq!(number(&mut client, "SELECT count(*) FROM attached"), 1);
     client.batch_execute("DELETE FROM people").unwrap();
     assert_eq!(accounts(&mut client), ["c@example.com c provisioned"]);
+    cluster.verify();
 }
 
 #[test]

@@ -338,6 +338,7 @@ impl Sender<'_> {
     }
 }
 
+/// I1, I2: no mail is lost, and no two hold one.
 #[test]
 fn random_operations_and_cut_connections() {
     let (cluster, mut client) = prepare();
@@ -383,6 +384,7 @@ fn random_operations_and_cut_connections() {
     assert!(cuts > 0, "no connection was cut");
     drain(&mut client, &world);
     audit(&mut client, &world);
+    cluster.verify();
 }
 
 /// Sends what is left, once the last leases have ended.
@@ -484,6 +486,7 @@ fn start_sender(cluster: &Cluster, number: usize) -> Child {
         .unwrap()
 }
 
+/// I1, I2: what goes out again is what somebody held who was killed.
 #[test]
 fn senders_are_killed_at_random() {
     let (cluster, mut client) = prepare();
@@ -537,6 +540,7 @@ fn senders_are_killed_at_random() {
         twice <= lapsed && lapsed <= bound,
         "{lapsed} claims lapsed, {twice} mails went out again"
     );
+    cluster.verify();
 }
 
 /// Claims as one session does and returns what it got, with how many pages it looked at.
@@ -628,6 +632,7 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     assert_eq!(sent.len(), usize::try_from(HELD).unwrap() + 2);
 }
 
+/// I4: what was claimed and given up costs no later claim anything.
 #[test]
 fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
     const ROUNDS: i64 = 60;

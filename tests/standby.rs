@@ -19,9 +19,14 @@ fn mailroom_processes(client: &mut Client) -> i64 {
     )
 }
 
+/// I1: nothing is lost in a failover. The standby compares each page that it replays with the primary's.
 #[test]
 fn a_standby_waits_and_delivers_what_the_old_primary_left_once_promoted() {
-    let primary = Cluster::start(&["mailroom.batch_timeout = '1h'", "wal_level = replica"]);
+    let primary = Cluster::start(&[
+        "mailroom.batch_timeout = '1h'",
+        "wal_level = replica",
+        "wal_consistency_checking = all",
+    ]);
     let mut client = primary.create_database("app");
     primary.worker("app");
     let standby = Cluster::follow(&primary);
@@ -57,6 +62,7 @@ fn a_standby_waits_and_delivers_what_the_old_primary_left_once_promoted() {
         "SELECT count(*) FROM outbox WHERE mailroom_verify(secrets->>'token', 'activation')",
     );
     assert_eq!(genuine, 5);
+    standby.verify();
 }
 
 #[test]

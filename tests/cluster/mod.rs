@@ -13,8 +13,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use postgres::{Client, Config, NoTls};
@@ -28,6 +28,44 @@ pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Notes for how long the machine kept a thread from running that wanted to.
+///
+/// A test whose claim holds on a machine that runs its threads only (a worker that waits two seconds for an answer,
+/// say) begins again when the machine did not, instead of asking less.
+pub struct Halts {
+    longest: Arc<AtomicU64>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Halts {
+    /// Looks from now on.
+    pub fn watch() -> Self {
+        let longest = Arc::new(AtomicU64::new(0));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (theirs, end) = (Arc::clone(&longest), Arc::clone(&stopped));
+        std::thread::spawn(move || {
+            while !end.load(Ordering::Relaxed) {
+                let before = Instant::now();
+                std::thread::sleep(Duration::from_millis(10));
+                let gap = before.elapsed().as_millis().try_into().unwrap();
+                theirs.fetch_max(gap, Ordering::Relaxed);
+            }
+        });
+        Self { longest, stopped }
+    }
+
+    /// The longest halt so far; some milliseconds of it are no halt at all.
+    pub fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Halts {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 }
 
@@ -304,6 +342,34 @@ impl Cluster {
                 .map(|row| row.get(0))
         })
     }
+
+    /// Whether this server has that extension of PostgreSQL's contrib; says which part of the test is skipped if not.
+    pub fn has_contrib(&self, extension: &str) -> bool {
+        has_contrib(&self.bin, extension)
+    }
+
+    /// Fails if PostgreSQL's own checks find a damaged table or index in any database, or an index that lacks a row of
+    /// its table. Writers wait meanwhile, so it belongs at a test's end. Needs a server that is not a standby.
+    pub fn verify(&self) {
+        if let Some(complaint) = self.damage() {
+            panic!("pg_amcheck: {complaint}");
+        }
+    }
+
+    /// What [`Self::verify`] complains of, if anything.
+    pub fn damage(&self) -> Option<String> {
+        if !self.has_contrib("amcheck") {
+            return None;
+        }
+        let output = self
+            .program("pg_amcheck")
+            .args(["--all", "--install-missing", "--no-strict-names"])
+            .args(["--heapallindexed", "--parent-check", "--rootdescend"])
+            .output()
+            .unwrap();
+        let told = [output.stdout, output.stderr].concat();
+        (!output.status.success()).then(|| String::from_utf8_lossy(&told).into_owned())
+    }
 }
 
 /// The process id of the worker of the client's database, if there is one.
@@ -337,14 +403,49 @@ impl Drop for Cluster {
 
 /// Waits until `condition` returns something, looking again and again; fails the test after [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    eventually_or_tell(what, || condition().ok_or("nothing of it"))
+}
+
+/// As [`eventually`], for a condition that says what it found instead; the last of it is told when the test fails.
+pub fn eventually_or_tell<T, E: std::fmt::Display>(
+    what: &str,
+    mut condition: impl FnMut() -> Result<T, E>,
+) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(value) = condition() {
-            return value;
+        match condition() {
+            Ok(value) => return value,
+            Err(seen) if Instant::now() >= deadline => {
+                panic!("gave up waiting for {what}: {seen}")
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
-        assert!(Instant::now() < deadline, "gave up waiting for {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// As [`Cluster::has_contrib`], for the server whose programs are in this directory, before it is started.
+pub fn has_contrib(bin: &Path, extension: &str) -> bool {
+    let control = format!("extension/{extension}.control");
+    let has = ask_program(&bin.join("pg_config"), "--sharedir")
+        .join(control)
+        .exists();
+    if !has {
+        skip(&format!("this server has no {extension}"));
+    }
+    has
+}
+
+/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's name.
+///
+/// What a passing test prints is kept from the terminal; this goes around that.
+pub fn skip(why: &str) {
+    use std::io::Write;
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let program = std::env::current_exe().unwrap();
+    let program = program.file_stem().unwrap().to_string_lossy();
+    let program = program.split('-').next().unwrap();
+    let _ = writeln!(std::io::stderr(), "skipped: {program}: {test}: {why}");
 }
 
 /// Sends a signal, by its name, to a process of the server.
@@ -385,7 +486,11 @@ pub fn ask_pg_config(variable: &str, option: &str) -> PathBuf {
     let program = std::env::var(variable).unwrap_or_else(|_| {
         panic!("{variable} is not set: run the tests with `make test`, which prepares a server for them")
     });
-    let output = Command::new(program).arg(option).output().unwrap();
+    ask_program(Path::new(&program), option)
+}
+
+fn ask_program(pg_config: &Path, option: &str) -> PathBuf {
+    let output = Command::new(pg_config).arg(option).output().unwrap();
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 

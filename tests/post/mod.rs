@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use crate::cluster::{Cluster, Stop, eventually, number};
+use crate::cluster::{Cluster, Stop, eventually_or_tell, number};
 use crate::receiver::Receiver;
 
 /// A secret as Standard Webhooks has them.
@@ -80,9 +80,20 @@ impl Post {
 
     /// Waits for so many rows of the outbox.
     pub fn wait_for(&mut self, which: &str, count: i64) {
-        eventually(&format!("{count} mails with {which}"), || {
-            (self.count(which) >= count).then_some(())
+        eventually_or_tell(&format!("{count} mails with {which}"), || {
+            if self.count(which) >= count {
+                return Ok(());
+            }
+            Err(self.states())
         });
+    }
+
+    /// How many mails are in each state, and the latest errors: for whom a test fails.
+    fn states(&mut self) -> String {
+        let query = "SELECT coalesce(string_agg(format('%s %s %s', n, state, errors), ', '), 'no mail') FROM ( \
+             SELECT state, count(*) AS n, left(string_agg(DISTINCT last_error, '; '), 300) AS errors \
+             FROM outbox GROUP BY state) s";
+        self.client.query_one(query, &[]).unwrap().get(0)
     }
 
     /// Waits until so many mails have reached a final state.
@@ -92,7 +103,7 @@ impl Post {
 
     /// As above, without waiting for the pauses between attempts to pass.
     pub fn hurry_until_ended(&mut self, count: i64) {
-        eventually(&format!("{count} mails to end"), || {
+        eventually_or_tell(&format!("{count} mails to end"), || {
             self.client
                 .batch_execute(
                     "UPDATE outbox SET send_at = now() WHERE state = 'scheduled' AND send_at > now(); \
@@ -100,7 +111,10 @@ impl Post {
                 )
                 .unwrap();
             std::thread::sleep(Duration::from_millis(50));
-            (self.count("ended_at IS NOT NULL") >= count).then_some(())
+            if self.count("ended_at IS NOT NULL") >= count {
+                return Ok(());
+            }
+            Err(self.states())
         });
     }
 
@@ -112,14 +126,31 @@ impl Post {
 
     /// Waits until a column of mailroom_status() has this in it.
     pub fn wait_for_status(&mut self, column: &str, text: &str) {
-        eventually(&format!("{column} to tell of {text}"), || {
-            self.status(column).contains(text).then_some(())
+        eventually_or_tell(&format!("{column} to tell of {text}"), || {
+            let told = self.status(column);
+            if told.contains(text) {
+                Ok(())
+            } else {
+                Err(told)
+            }
         });
     }
 
     /// The worker's process.
     pub fn worker(&self) -> i32 {
         self.cluster.worker("app")
+    }
+
+    /// Transactions in the database so far: the worker's, as its statistics tell, and those of this connection.
+    pub fn transactions(&mut self) -> i64 {
+        // Nothing is told of a session that has read no table.
+        self.client
+            .batch_execute("SELECT pg_stat_force_next_flush() FROM jobs")
+            .unwrap();
+        number(
+            &mut self.cluster.connect("postgres"),
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'app'",
+        )
     }
 
     /// A figure of the worker's process, in kB.
