@@ -76,6 +76,7 @@ fn it_is_visible_and_reports_its_work() {
     });
 }
 
+/// I9: idle is free.
 #[test]
 fn idle_it_runs_nothing_and_says_nothing() {
     let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "autovacuum = off"]);

@@ -48,6 +48,10 @@ pub enum Reaction {
     Raw(Vec<u8>),
     /// Nothing for as long as the client waits.
     Hang,
+    /// These very bytes, and then nothing for as long as the client waits.
+    Stall(Vec<u8>),
+    /// A status of 200, and a body that goes on for as long as the client takes it.
+    Endless,
     /// The end of the connection.
     Close,
 }
@@ -74,6 +78,8 @@ struct Shared {
     open: AtomicUsize,
     peak: AtomicUsize,
     connections: AtomicUsize,
+    /// Octets of endless bodies that went out.
+    endless: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -90,6 +96,7 @@ impl Receiver {
             open: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            endless: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&shared);
@@ -145,6 +152,11 @@ impl Receiver {
         self.shared.peak.load(Ordering::Relaxed)
     }
 
+    /// How many octets of endless answers clients have taken, or their kernel for them.
+    pub fn endless(&self) -> usize {
+        self.shared.endless.load(Ordering::Relaxed)
+    }
+
     /// How many connections were made.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
@@ -157,6 +169,19 @@ impl Drop for Receiver {
         // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
+}
+
+/// The most by which the number of these moments, in seconds and in order, is beyond what a rate allows in a stretch of
+/// time, its ends included: a rate with a burst lets no stretch of time have more than the burst.
+pub fn beyond(times: &[f64], rate: f64) -> f64 {
+    let mut lowest = f64::INFINITY;
+    let mut most = 0.0_f64;
+    for (index, time) in times.iter().enumerate() {
+        let level = index as f64 - rate * time;
+        lowest = lowest.min(level);
+        most = most.max(level - lowest + 1.0);
+    }
+    most
 }
 
 fn serve(stream: TcpStream, shared: &Shared) {
@@ -205,13 +230,35 @@ fn answer(
             return false;
         }
         Reaction::Hang => {
-            // Until the client closes. There may be many that hang, and each look costs.
-            let _ = writer.set_read_timeout(Some(Duration::from_secs(1)));
-            let mut byte = [0];
+            outwait(writer, reader, shared);
+            return false;
+        }
+        Reaction::Stall(bytes) => {
+            if writer.write_all(&bytes).is_ok() {
+                outwait(writer, reader, shared);
+            }
+            return false;
+        }
+        Reaction::Endless => {
+            shared.accepted.lock().unwrap().push(id.to_owned());
+            let head = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n";
+            let chunk = [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat();
+            let _ = writer.set_write_timeout(Some(Duration::from_millis(200)));
+            if writer.write_all(head).is_err() {
+                return false;
+            }
+            let mut rest: &[u8] = &chunk;
             while !shared.stopped.load(Ordering::Acquire) {
-                match reader.read(&mut byte) {
+                match writer.write(rest) {
                     Ok(0) => break,
-                    Ok(_) => {}
+                    Ok(written) => {
+                        shared.endless.fetch_add(written, Ordering::Relaxed);
+                        rest = &rest[written..];
+                        if rest.is_empty() {
+                            rest = &chunk;
+                        }
+                    }
+                    // The client does not read for now.
                     Err(error) if is_timeout(&error) => {}
                     Err(_) => break,
                 }
@@ -228,6 +275,20 @@ fn answer(
         body.len()
     );
     writer.write_all(answer.as_bytes()).is_ok()
+}
+
+/// Says nothing until the client closes. There may be many that hang, and each look costs.
+fn outwait(writer: &TcpStream, reader: &mut BufReader<TcpStream>, shared: &Shared) {
+    let _ = writer.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut byte = [0];
+    while !shared.stopped.load(Ordering::Acquire) {
+        match reader.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) => {}
+            Err(_) => break,
+        }
+    }
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {
