@@ -39,7 +39,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The tests that a text names: a program of `tests/`, or `lib` and a module of `src/`, and a name.
+/// The tests that a text names: a program of `tests/`, or `lib` and a module of `src/`, and a name. In `pg_test` they are
+/// the functions that it calls.
 fn named_tests(text: &str) -> BTreeSet<String> {
     quoted(text)
         .filter(|name| {
@@ -55,11 +56,16 @@ fn named_tests(text: &str) -> BTreeSet<String> {
 
 /// Whether a source has a test of this name, in a block of `proptest!` or as a function.
 fn has_test(source: &Path, name: &str) -> bool {
+    has_marked(source, "#[test]", name)
+}
+
+/// Whether a source has a function of this name that an attribute marks.
+fn has_marked(source: &Path, attribute: &str, name: &str) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
     let mut is_test = false;
     text.lines().any(|line| {
         let line = line.trim();
-        if line.starts_with("#[test]") {
+        if line.starts_with(attribute) {
             is_test = true;
         } else if is_test && !line.starts_with('#') {
             is_test = false;
@@ -77,6 +83,7 @@ fn exists(test: &str) -> bool {
     match parts[..] {
         ["regress", name] => tests.join(format!("pg_regress/sql/{name}.sql")).is_file(),
         ["isolation", name] => tests.join(format!("isolation/specs/{name}.spec")).is_file(),
+        ["pg_test", name] => has_marked(&root().join("src/pg_test.rs"), "#[pg_extern]", name),
         ["lib", module, name] => has_test(&root().join(format!("src/{module}.rs")), name),
         [program, name] => has_test(&tests.join(format!("{program}.rs")), name),
         _ => false,
@@ -98,6 +105,9 @@ fn every_named_test_exists() {
         "nowhere::rolling_back_is_no_way_to_guess_on",
         "lib::token::no_such_test",
         "regress::nothing",
+        "pg_test::no_such_function",
+        // A function beside them.
+        "pg_test::chi_square",
         // A function, but no test.
         "accounts::redeem",
     ] {
@@ -152,4 +162,42 @@ fn every_link_to_a_file_leads_to_one() {
         }
     }
     assert!(links >= 4, "only {links} links were found");
+}
+
+/// Tests carry the numbers of the design's invariants: as in `i5_no_transaction_is_open`, or in the comment above a test.
+#[test]
+fn every_invariant_is_named_by_a_test() {
+    let mut named = BTreeSet::new();
+    for entry in fs::read_dir(root().join("tests")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let mut comment = String::new();
+        for line in text.lines().map(str::trim) {
+            if let Some(rest) = line.strip_prefix("///") {
+                comment.push_str(rest);
+            } else if let Some(test) = line.strip_prefix("fn ") {
+                let words = test.split('_').take(1).map(str::to_uppercase);
+                named.extend(words.filter(|word| is_invariant(word)));
+            } else if line == "#[test]" {
+                let words = comment.split(|c: char| !c.is_ascii_alphanumeric());
+                named.extend(words.filter(|word| is_invariant(word)).map(str::to_owned));
+            } else {
+                comment.clear();
+            }
+        }
+    }
+    let missing: Vec<String> = (1..=9)
+        .map(|number| format!("I{number}"))
+        .filter(|name| !named.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "no test names {missing:?}");
+}
+
+/// Whether a word is `I` and a number.
+fn is_invariant(word: &str) -> bool {
+    word.strip_prefix('I')
+        .is_some_and(|number| number.parse::<u8>().is_ok())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::cluster::eventually;
 use crate::plan::Effort;
 use crate::post::Post;
-use crate::receiver::{Receiver, status};
+use crate::receiver::{Receiver, beyond, status};
 use crate::table::{Row, Target, Unit};
 
 const RATE: u32 = 100;
@@ -61,19 +61,6 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         .collect();
     times.sort_by(f64::total_cmp);
     amount.add_one(times.len() as f64);
-    excess.add_one(beyond(&times));
+    excess.add_one(beyond(&times, RATE.into()));
     vec![amount, excess]
-}
-
-/// The most by which the number of arrivals in a stretch of time, its ends included, is beyond the rate.
-fn beyond(times: &[f64]) -> f64 {
-    let rate = f64::from(RATE);
-    let mut lowest = f64::INFINITY;
-    let mut most = 0.0_f64;
-    for (index, time) in times.iter().enumerate() {
-        let level = index as f64 - rate * time;
-        lowest = lowest.min(level);
-        most = most.max(level - lowest + 1.0);
-    }
-    most
 }

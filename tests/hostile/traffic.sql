@@ -230,3 +230,5 @@ DO $$ BEGIN WHILE EXISTS (SELECT FROM @s@.pending) LOOP PERFORM @s@.mailroom_col
 TRUNCATE @s@.accounts, @s@.tokens;
 
 TRUNCATE @s@.templates, @s@.outbox, @s@.pending, @s@.requests, @s@.attempts;
+
+SELECT @s@.mailroom_rotate_key();
