@@ -109,7 +109,11 @@ fn stop_with_requests_under_way() -> bool {
     let halts = Halts::watch();
     signal("TERM", worker);
     eventually("the signal to be taken", || {
-        let status = std::fs::read_to_string(format!("/proc/{worker}/status")).ok()?;
+        // Where there is no such process any more, the signal was taken, too.
+        let path = format!("/proc/{worker}/status");
+        let Ok(status) = std::fs::read_to_string(path) else {
+            return Some(());
+        };
         let pending = status.lines().find(|line| line.starts_with("ShdPnd:"))?;
         pending.ends_with("0000000000000000").then_some(())
     });

@@ -457,7 +457,6 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
             "{calls} times in {looked} looks: {query}"
         );
     }
-    eprintln!("{slept} sleeps in {looked} looks");
     // Neither does the thread that sends wake up in between.
     assert!(
         slept <= 4 * looked.unsigned_abs(),
