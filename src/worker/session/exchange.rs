@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{Failure, Session, integer, required, stop_requested, transaction};
 use crate::delivery::engine::Letter;
 use crate::delivery::message::Message;
-use crate::delivery::settlements::{Claim, Fault, Settlements};
+use crate::delivery::settlements::{Arrival, Claim, Fault, Settlements};
 use crate::encoding::{Text, Texts};
 
 /// How much is to be claimed.
@@ -275,6 +275,7 @@ fn not_in_encoding(column: &str) -> Fault {
         after: None,
         permanent: true,
         status: None,
+        arrival: Arrival::No,
     }
 }
 
