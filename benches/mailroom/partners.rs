@@ -1,8 +1,8 @@
 //! The programs of others that mailroom is measured against: pgmq, graphile-worker, and wrk, and the server in Node.js
 //! that the delivery benches post to. `tests/run` installs them.
 //!
-//! pg_net, which posts from within the server as mailroom does, is not among them: it is neither in Debian nor on
-//! crates.io, npm or PyPI.
+//! pg_net, which posts from within the server as mailroom does, is not among them: it comes as source alone, and neither
+//! Debian nor npm or PyPI has it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -156,7 +156,15 @@ impl Row {
             Target::RatioAtMost(most) => (times("<=", most), ratio <= most),
             Target::RatioBelow(limit) => (times("<", limit), ratio < limit),
             Target::RatioWithin(most) => {
-                (format!("A/B = 1 +- {most}"), (ratio - 1.0).abs() <= most)
+                let goal = match self.constant {
+                    Some(constant) => format!(
+                        "A = {} +- {}",
+                        self.unit.show(constant),
+                        self.unit.show(most * constant)
+                    ),
+                    None => format!("A/B = 1 +- {most}"),
+                };
+                (goal, (ratio - 1.0).abs() <= most)
             }
             Target::AtLeast(least) => (format!("A >= {}", self.unit.show(least)), amount >= least),
             Target::NeverAbove(most) => (
