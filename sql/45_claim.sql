@@ -162,8 +162,8 @@ BEGIN
             o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
             o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
             coalesce(o.subject, c.subject::@extschema@._one_line) AS subject,
-            coalesce(o.body_text, c.body_text) AS body_text,
-            coalesce(o.body_html, c.body_html) AS body_html,
+            coalesce(o.body_text, c.body_text::@extschema@._body) AS body_text,
+            coalesce(o.body_html, c.body_html::@extschema@._body) AS body_html,
             (o.data || coalesce(o.secrets, '{}'))::@extschema@._variables AS data, NULL::jsonb AS secrets,
             o.last_error, o.claimed_by, o.enqueued_by, o.provider_id
     )

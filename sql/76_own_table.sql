@@ -214,7 +214,7 @@ DECLARE
 BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'DELETE FROM @extschema@.accounts a USING @extschema@.attached t WHERE t.account = a.id AND t.relation = $1'
-        || format(' AND a.email IN (SELECT @extschema@._fold(o.%I::text COLLATE "default") FROM old_rows o)', names.email)
+        || ' AND a.email IN (SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") FROM old_rows o)', names.email)
     USING TG_RELID::regclass;
     RETURN NULL;
 END;
@@ -332,7 +332,7 @@ BEGIN
         || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
 
     EXECUTE 'SELECT a.email FROM @extschema@.accounts a JOIN ' || relation
-        || format(' r ON a.email = @extschema@._fold(r.%I::text COLLATE "default")', email)
+        || ' r ON a.email = @extschema@._fold(' || format('r.%I::text COLLATE "default")', email)
         || ' JOIN @extschema@.attached t ON t.account = a.id LIMIT 1'
     INTO address;
     IF address IS NOT NULL THEN
@@ -344,10 +344,10 @@ BEGIN
     EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status) SELECT '
         || format('r.%1$I::text, coalesce(r.%2$I::text, r.%1$I::text), $1 FROM %3$s r WHERE r.%1$I IS NOT NULL', email, login_column, relation)
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
-        || format('@extschema@._fold(r.%I::text COLLATE "default"))', email)
+        || '@extschema@._fold(' || format('r.%I::text COLLATE "default"))', email)
     USING coalesce(existing, 'active'::@extschema@.account_status);
     EXECUTE 'INSERT INTO @extschema@.attached (account, relation) SELECT a.id, $1 FROM @extschema@.accounts a WHERE a.email IN '
-        || format('(SELECT @extschema@._fold(r.%I::text COLLATE "default") FROM %s r)', email, relation)
+        || '(SELECT @extschema@._fold(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
     RETURN accounts;
