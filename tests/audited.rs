@@ -36,7 +36,6 @@ const TALKATIVE: &[&str] = &[
     "auto_explain.log_analyze = on",
     "auto_explain.log_triggers = on",
     "log_min_messages = debug5",
-    "log_parameter_max_length_on_error = -1",
     // A mark by which one record of the log is told from the next, and whose it is.
     "log_line_prefix = '@@%u@@ '",
     "mailroom.batch_timeout = 0",

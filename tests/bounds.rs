@@ -178,7 +178,7 @@ fn i8_the_largest_messages_stop_nothing() {
     assert_eq!(
         number(
             &mut post.client,
-            "SELECT count(*) FROM attempts WHERE outcome = 'lapsed'"
+            "SELECT count(*) FROM attempts WHERE outcome = 'lease_expired'"
         ),
         0
     );
