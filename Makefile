@@ -2,6 +2,7 @@
 #
 #   make test T=worker                     one test program only
 #   make install PG_CONFIG=/path/pg_config into another server
+#   make matrix V="15.1 16.2" T=regress    some of its servers, one test program
 
 .PHONY: help demo test lint bench matrix install clean
 
@@ -10,7 +11,7 @@ help:
 	@echo 'make test     run every test (T=name: one test program)'
 	@echo 'make lint     rustfmt, clippy and pgspot'
 	@echo 'make bench    measure it (B="latency --quick": some of it, shortened)'
-	@echo 'make matrix   run every test on PostgreSQL 17 and 18, built here once'
+	@echo 'make matrix   run every test on PostgreSQL 15.1, 16.2, 17 and 18 (V=16.2: one)'
 	@echo 'make install  into the server of PG_CONFIG (default: Debian'\''s PostgreSQL 15)'
 	@echo 'make clean    remove all that was built'
 
@@ -20,5 +21,8 @@ test:
 bench:
 	@tests/run bench $(B)
 
-demo lint matrix install clean:
+matrix:
+	@T='$(T)' tests/run matrix $(V)
+
+demo lint install clean:
 	@tests/run $@

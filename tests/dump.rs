@@ -855,6 +855,7 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
     }
 }
 
+// needs: pg_upgrade
 #[test]
 fn pg_upgrade_takes_everything_but_the_key() {
     let old = Cluster::start(BUSY);

@@ -57,6 +57,7 @@ fn texts(client: &mut Client, query: &str) -> Vec<String> {
         .collect()
 }
 
+// wants: icu
 #[test]
 fn an_address_is_one_account_in_any_locale() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -136,6 +137,7 @@ fn an_address_is_one_account_in_any_locale() {
     }
 }
 
+// wants: icu
 #[test]
 fn a_table_of_ones_own_is_attached_in_any_locale() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);

@@ -351,6 +351,7 @@ fn it_follows_renames_and_survives_a_drop() {
     cluster.verify();
 }
 
+// needs: citext file_fdw
 #[test]
 fn what_cannot_be_attached_is_refused_with_the_reason() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);

@@ -5,6 +5,8 @@
 //! made that begin with 9, which no SQLSTATE does, and are searched for where a value would stand: between quotes,
 //! brackets or commas.
 
+// needs: pg_stat_statements test_decoding
+
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
