@@ -9,7 +9,7 @@
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster'
 	@echo 'make test     run every test (T=name: one test program)'
-	@echo 'make lint     rustfmt, clippy and pgspot'
+	@echo 'make lint     rustfmt, clippy, pgspot and plpgsql_check'
 	@echo 'make bench    measure it (B="latency --quick": some of it, shortened)'
 	@echo 'make matrix   run every test on PostgreSQL 15.1, 16.2, 17 and 18 (V=16.2: one)'
 	@echo 'make install  into the server of PG_CONFIG (default: Debian'\''s PostgreSQL 15)'

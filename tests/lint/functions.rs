@@ -1,0 +1,85 @@
+//! The part of `make lint` that reads the functions in PL/pgSQL: plpgsql_check, over every one of the extension, in a
+//! throw-away cluster.
+//!
+//! Errors and warnings of any kind fail. A trigger function is read once for each table that it has a trigger on; one
+//! that no trigger calls would be left out, so that fails as well.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a program for the terminal that gives up on the first surprise"
+)]
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+
+use std::process::ExitCode;
+
+use cluster::{Cluster, number};
+
+/// The triggers of attached tables are made when the first one is attached.
+const ATTACHED: &str = "CREATE TABLE people (address text, name text); \
+     SELECT mailroom_attach('people', 'address', 'name')";
+
+/// The functions of the extension, each with the tables that it is called for as a trigger. A table of one trigger may
+/// have transition tables that another one's of the same function lacks: the function tells by `TG_OP`.
+const SUBJECTS: &str = "CREATE TEMP VIEW subjects AS \
+     SELECT p.oid AS function, coalesce(t.tgrelid, 0) AS relation, max(t.tgoldtable) AS old, max(t.tgnewtable) AS new \
+     FROM pg_proc p \
+     JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'plpgsql' \
+     JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' \
+     JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND e.extname = 'mailroom' \
+     LEFT JOIN pg_trigger t ON t.tgfoid = p.oid \
+     GROUP BY 1, 2";
+
+const UNCALLED: &str = "SELECT function::regprocedure::text FROM subjects JOIN pg_proc p ON p.oid = function \
+     WHERE p.prorettype = 'trigger'::regtype AND relation = 0";
+
+/// Left out are findings of the kinds `performance`, which ask for STABLE where rows are locked, and `extra`, which take
+/// a constant that is never read for a mistake: its value is computed for the locks that this takes.
+const FINDINGS: &str = "SELECT concat_ws(' ', f.level || ':', s.function::regprocedure, \
+         'on ' || nullif(s.relation, 0)::regclass, 'line ' || f.lineno, f.sqlstate, f.message, \
+         f.detail, f.hint, 'in: ' || f.query) \
+     FROM subjects s \
+     JOIN pg_proc p ON p.oid = s.function AND (s.relation <> 0 OR p.prorettype <> 'trigger'::regtype), \
+         plpgsql_check_function_tb(s.function, s.relation, fatal_errors => false, other_warnings => true, \
+             extra_warnings => false, performance_warnings => false, security_warnings => true, \
+             oldtable => s.old, newtable => s.new) f \
+     ORDER BY s.function::regprocedure::text, s.relation, f.lineno";
+
+fn main() -> ExitCode {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = cluster.create_database("app");
+    client.batch_execute(ATTACHED).unwrap();
+    client
+        .batch_execute(
+            "CREATE SCHEMA check_tools; CREATE EXTENSION plpgsql_check SCHEMA check_tools",
+        )
+        .unwrap();
+    client
+        .batch_execute("SET search_path = public, check_tools")
+        .unwrap();
+    client.batch_execute(SUBJECTS).unwrap();
+    let count = number(&mut client, "SELECT count(DISTINCT function) FROM subjects");
+    assert!(count > 0, "no function was found");
+
+    let mut clean = true;
+    for row in client.query(UNCALLED, &[]).unwrap() {
+        let function: String = row.get(0);
+        println!("error: no trigger calls {function}");
+        clean = false;
+    }
+    for row in client.query(FINDINGS, &[]).unwrap() {
+        let finding: String = row.get(0);
+        println!("{finding}");
+        clean = false;
+    }
+    if clean {
+        println!("{count} functions, nothing found");
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
