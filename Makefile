@@ -2,6 +2,7 @@
 #
 #   make test T=worker                     one test program only
 #   make install PG_CONFIG=/path/pg_config into another server
+#   make install DESTDIR=/path             below that directory
 #   make matrix V="15.1 16.2" T=regress    some of its servers, one test program
 
 .PHONY: help demo test lint bench matrix install clean
@@ -24,5 +25,8 @@ bench:
 matrix:
 	@T='$(T)' tests/run matrix $(V)
 
-demo lint install clean:
+install:
+	@DESTDIR='$(DESTDIR)' tests/run install
+
+demo lint clean:
 	@tests/run $@
