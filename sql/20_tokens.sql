@@ -51,7 +51,7 @@ DECLARE
     -- constraint would quote. A null is for NOT NULL to refuse. Scans of pending start above 0.
     problem CONSTANT text[] := CASE
         WHEN octet_length(NEW.code) <> 5 OR translate(NEW.code, '0123456789', '') <> ''
-            THEN '{tokens_code_must_be_five_digits,Leave the code out: it is drawn at random.}'
+            THEN '{tokens_code_must_be_five_digits,Leave the code out: it is drawn at random.}'::text[]
         WHEN NEW.expires_at <= NEW.created_at
             THEN '{tokens_expiry_must_follow_creation,"To end a token, set consumed_at or delete it."}'
         WHEN NEW.id <= 0 THEN '{tokens_id_must_be_positive,Leave the id out: it comes from a sequence.}'

@@ -213,8 +213,8 @@ DECLARE
     replaced bigint[];
     chosen @extschema@._message[];
     violated text;
-    done integer[] := '{}';
-    ids bigint[] := '{}';
+    done integer[] := ARRAY[]::integer[];
+    ids bigint[] := ARRAY[]::bigint[];
     rounds integer := 0;
 BEGIN
     SELECT m.ordinal, r.reason, r.remedy
@@ -469,7 +469,7 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
 AS $$
 #variable_conflict use_variable
 DECLARE
-    names CONSTANT text[] := '{recipient,recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict}';
+    names CONSTANT text[] := '{recipient,recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict}'::text[];
     bad record;
     parsed @extschema@._message[];
     reason text;

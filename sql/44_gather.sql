@@ -298,7 +298,7 @@ DECLARE
     groups integer := 256;
     -- Groups that were found not to be free; NULL for all. The lock on a group is of use only to those who then
     -- see what was committed meanwhile.
-    held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}' END;
+    held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
     sweep boolean := @extschema@._due_begin(of_groups);
     -- Where the scan of each known priority starts, and the one that is being scanned.
     known record;

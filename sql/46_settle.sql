@@ -86,7 +86,7 @@ DECLARE
     lost CONSTANT bigint[] := ARRAY(SELECT ids[u.item] FROM unnest(items) u (item) ORDER BY u.item);
 BEGIN
     IF items = '{}' THEN
-        RETURN '{}';
+        RETURN ARRAY[]::bigint[];
     END IF;
     INSERT INTO @extschema@.attempts (outbox, attempt, outcome, ended_at, claimant, status, error)
     SELECT
@@ -173,7 +173,7 @@ BEGIN
         PERFORM @extschema@._mail_due(moment);
     END IF;
     IF settled = cardinality(ids) THEN
-        RETURN '{}';
+        RETURN ARRAY[]::bigint[];
     END IF;
     -- The lease has ended, and nobody has taken the claim back yet: then nobody else will send it.
     WITH held AS MATERIALIZED (

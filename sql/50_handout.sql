@@ -119,7 +119,7 @@ AS $$
 DECLARE
     sweep boolean := @extschema@._scan_begin();
     part bigint[];
-    picked bigint[] := '{}';
+    picked bigint[] := ARRAY[]::bigint[];
     urgent_high bigint;
     normal_high bigint;
 BEGIN
@@ -408,9 +408,9 @@ DECLARE
     asked integer;
     picked bigint[];
     part record;
-    failed bigint[] := '{}';
-    states text[] := '{}';
-    reasons text[] := '{}';
+    failed bigint[] := ARRAY[]::bigint[];
+    states text[] := ARRAY[]::text[];
+    reasons text[] := ARRAY[]::text[];
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);

@@ -113,9 +113,9 @@ DECLARE
     -- Most of a flood is for strangers, or for one account: those cost next to nothing.
     looked CONSTANT integer := greatest(wanted, 1000);
     picked bigint[];
-    busy bigint[] := '{}';
+    busy bigint[] := ARRAY[]::bigint[];
     -- Of accounts beyond the limit.
-    left_over bigint[] := '{}';
+    left_over bigint[] := ARRAY[]::bigint[];
     asked record;
     answered integer := 0;
     made integer := 0;
