@@ -9,7 +9,7 @@
 
 mod cluster;
 
-use cluster::{Cluster, number};
+use cluster::{Cluster, number, skip};
 use postgres::Client;
 use postgres::error::SqlState;
 
@@ -29,7 +29,7 @@ fn locales(client: &mut Client) -> impl Iterator<Item = (&'static str, &'static 
         "SELECT count(*) FROM pg_collation WHERE collprovider = 'i'",
     );
     if icu == 0 {
-        eprintln!("skipped: the locales of ICU, with which this server was not built");
+        skip("the locales of ICU, with which this server was not built");
     }
     LOCALES
         .into_iter()
@@ -57,7 +57,6 @@ fn texts(client: &mut Client, query: &str) -> Vec<String> {
         .collect()
 }
 
-// wants: icu
 #[test]
 fn an_address_is_one_account_in_any_locale() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -137,7 +136,6 @@ fn an_address_is_one_account_in_any_locale() {
     }
 }
 
-// wants: icu
 #[test]
 fn a_table_of_ones_own_is_attached_in_any_locale() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
