@@ -354,8 +354,12 @@ BEGIN
     WITH held AS MATERIALIZED (
         SELECT
             h.place, h.claimed_until,
-            until IS NULL OR o.group_key IS NULL
-                OR pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(o.group_key)) AS is_ours
+            CASE
+                WHEN until IS NULL OR o.group_key IS NULL THEN true
+                WHEN o.claimed_until > moment
+                THEN pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(o.group_key))
+                ELSE false
+            END AS is_ours
         FROM (
             SELECT u.place, min(u.claimed_until) AS claimed_until
             FROM @extschema@._held(ids, who, tries) u
