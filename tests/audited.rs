@@ -42,6 +42,9 @@ const TALKATIVE: &[&str] = &[
     "mailroom.link_base_url = 'https://example.com'",
 ];
 
+/// The beginning of auto_explain's record of the application's own call of a link, whose plan may have its arguments.
+const OWN_PLAN: &str = "Query Text: SELECT outcome FROM mailroom_";
+
 /// The log, without the statements that the application itself sent.
 fn nested(log: &str) -> String {
     let mut kept = String::new();
@@ -50,7 +53,7 @@ fn nested(log: &str) -> String {
         // Prefixes and records take turns: text, user, record, user, record …
         if index % 2 == 1 {
             user = part;
-        } else if !(user == "web" && is_top_level(part)) {
+        } else if !(user == "web" && (is_top_level(part) || part.contains(OWN_PLAN))) {
             kept.push_str(part);
         }
     }
