@@ -197,7 +197,7 @@ BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
-    LOOP
+    FOR round IN 1 .. 100 LOOP
         SELECT g.* INTO found FROM @extschema@._gather(false, 32767, wanted, moment) g;
         EXIT WHEN found.places = '{}';
         PERFORM @extschema@._claimed(moment + term);
@@ -223,6 +223,10 @@ BEGIN
         -- For rows that could not be rendered there are others.
         EXIT WHEN claimed = cardinality(found.places);
         wanted := wanted - claimed;
+        IF round = 100 THEN
+            -- More of them, or rows that a trigger of the application's own keeps as they are: have senders look again.
+            PERFORM @extschema@._announce_due(moment + interval '1 s');
+        END IF;
     END LOOP;
 END;
 $$;

@@ -104,6 +104,14 @@ SELECT c.subject, c.body_text, left(c.body_html, 80) FROM mailroom_claim(100, '1
 RESET ROLE;
 SELECT kind, state, last_error FROM outbox WHERE state = 'error' ORDER BY id;
 SELECT count(*) FROM outbox WHERE subject LIKE 'Hello%' OR body_text LIKE 'Dear%';
+RESET ROLE;
+-- A row that a trigger of the application's own keeps as it is stops no claim.
+INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('kept', '{k@example.com}', 'Kept', 'Text'), ('own', '{k@example.com}', 'After', 'Text');
+CREATE FUNCTION pg_temp.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.kind = 'kept') EXECUTE FUNCTION pg_temp.keep();
+SELECT c.subject FROM mailroom_claim(10, '1 h', 'me') c;
+DROP TRIGGER keep ON outbox;
+DELETE FROM outbox WHERE kind IN ('kept', 'own');
 -- And those who schedule.
 SET ROLE mailroom_sender;
 SELECT subject FROM mailroom_preview('w', '{"name": "Ann", "count": 2}');
