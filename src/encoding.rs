@@ -1,8 +1,8 @@
 //! The encoding of the database: the one place where text of the server becomes UTF-8, and UTF-8 such text.
 //!
 //! pgrx takes any text for UTF-8. Here the server's own conversions do it, asked not to raise an error: what cannot be
-//! said in the other encoding is for the caller to refuse. In a database in SQL_ASCII nobody knows what bytes mean;
-//! those that are UTF-8 are taken for it.
+//! said in the other encoding is for the caller to refuse. A database in SQL_ASCII does not say what its bytes
+//! mean; those that are UTF-8 are taken for it.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_int};

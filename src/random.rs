@@ -82,21 +82,6 @@ fn take<const N: usize>() -> Result<Zeroizing<[u8; N]>, ErrorReport> {
     SUPPLY.with_borrow_mut(|supply| supply.take(process, fill))
 }
 
-#[pg_extern(sql = false)]
-fn _random_secret() -> Result<Vec<u8>, ErrorReport> {
-    Ok(secret()?.to_vec())
-}
-
-#[pg_extern(sql = false)]
-fn _random_code() -> Result<String, ErrorReport> {
-    code()
-}
-
-#[pg_extern(sql = false)]
-fn _random_uuid() -> Result<pgrx::Uuid, ErrorReport> {
-    uuid()
-}
-
 /// Random bytes as a UUID of version 4, RFC 9562 section 5.4.
 fn as_uuid(mut bytes: [u8; UUID_LEN]) -> [u8; UUID_LEN] {
     bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -108,7 +93,8 @@ fn as_uuid(mut bytes: [u8; UUID_LEN]) -> [u8; UUID_LEN] {
 ///
 /// # Errors
 /// As [`fill`].
-pub fn uuid() -> Result<pgrx::Uuid, ErrorReport> {
+#[pg_extern(sql = false)]
+fn _random_uuid() -> Result<pgrx::Uuid, ErrorReport> {
     Ok(pgrx::Uuid::from_bytes(as_uuid(*take()?)))
 }
 
@@ -116,15 +102,17 @@ pub fn uuid() -> Result<pgrx::Uuid, ErrorReport> {
 ///
 /// # Errors
 /// As [`fill`].
-pub fn secret() -> Result<Zeroizing<[u8; SECRET_LEN]>, ErrorReport> {
-    take()
+#[pg_extern(sql = false)]
+fn _random_secret() -> Result<Vec<u8>, ErrorReport> {
+    Ok(take::<SECRET_LEN>()?.to_vec())
 }
 
 /// A token's code: five decimal digits, uniform over 00000 to 99999.
 ///
 /// # Errors
 /// As [`fill`].
-pub fn code() -> Result<String, ErrorReport> {
+#[pg_extern(sql = false)]
+fn _random_code() -> Result<String, ErrorReport> {
     loop {
         if let Some(code) = uniform_code(u32::from_ne_bytes(*take()?)) {
             return Ok(code);

@@ -7,7 +7,7 @@
 //!
 //! That position is a hint. Rows can appear below it: ids commit out of order, and a rollback returns what
 //! it took. Two rules keep the hint honest. A scan that finds fewer rows than asked looks below the position
-//! before it says that the queue is empty (`_take` and `_pick` do). And a full scan, a *sweep*, is due as soon as its
+//! before it says that the queue is empty (`_pick` does). And a full scan, a *sweep*, is due as soon as its
 //! budget allows ([`crate::sweep`]).
 //!
 //! The state belongs to this process alone; losing it costs one sweep.
@@ -53,27 +53,19 @@ thread_local! {
     static SCAN: RefCell<Scan> = RefCell::new(Scan::default());
 }
 
-#[pg_extern(sql = false)]
-fn _scan_begin() -> Result<bool, ErrorReport> {
-    begin()
-}
-
 /// Begins a scan; true when it must start at the very beginning.
 ///
 /// # Errors
-/// 55000 while somebody restores a dump.
-pub fn begin() -> Result<bool, ErrorReport> {
+/// 55000 while a session restores a dump.
+#[pg_extern(sql = false)]
+fn _scan_begin() -> Result<bool, ErrorReport> {
     restore::pass_or_refuse()?;
     Ok(SCAN.with_borrow_mut(|scan| scan.begin(Instant::now())))
 }
 
+/// The token id after which a scan of this lane starts, unless it must start at the very beginning.
 #[pg_extern(sql = false)]
 fn _scan_position(lane: i16) -> i64 {
-    position(lane)
-}
-
-/// The token id after which a scan of this lane starts, unless it must start at the very beginning.
-pub fn position(lane: i16) -> i64 {
     SCAN.with_borrow(|scan| {
         usize::try_from(lane)
             .ok()
@@ -82,13 +74,10 @@ pub fn position(lane: i16) -> i64 {
     .unwrap_or(0)
 }
 
+/// Ends a scan with the highest token id taken in each lane.
 #[pg_extern(sql = false)]
 fn _scan_end(swept: bool, urgent_high: Option<i64>, normal_high: Option<i64>) {
-    end(swept, [urgent_high, normal_high]);
-}
-
-/// Ends a scan with the highest token id taken in each lane.
-pub fn end(swept: bool, high: [Option<i64>; 2]) {
+    let high = [urgent_high, normal_high];
     if high.iter().any(Option::is_some) {
         wake::took();
     }

@@ -507,11 +507,6 @@ thread_local! {
 /// Announces queued tokens, to be told to the worker at commit. Returns whether the caller must NOTIFY.
 #[pg_extern(sql = false)]
 fn _announce(tokens: i64, urgent: bool) -> bool {
-    announce(tokens, urgent)
-}
-
-/// As above, for the library itself.
-pub fn announce(tokens: i64, urgent: bool) -> bool {
     let mode = settings::notify();
     if BELLS.of_this_database().is_none() {
         return mode != Notify::Off;
@@ -531,7 +526,7 @@ fn _announce_due(due: TimestampWithTimeZone) -> bool {
 }
 
 /// As above, for the library itself; the time in microseconds since 2000-01-01.
-pub fn announce_due(due: i64) -> bool {
+fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
     if is_worker() && sending::sender() == Sender::Outbox {
         // It learns of later times when it looks, and tells of mail in its transaction.
