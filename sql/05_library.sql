@@ -6,6 +6,23 @@
 -- somebody put into the schema we are installed in, and every name of ours is written out.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
+-- As servers from August 2023 on do themselves (CVE-2023-39417): such a name could end the quotes that it stands in below.
+DO $$
+BEGIN
+    IF EXISTS (
+        SELECT
+        FROM pg_extension e
+        JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'mailroom'
+          AND n.nspname ~ '["$''\\]'
+    ) THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'invalid character in extension "mailroom" schema: must not contain any of ""$''\"',
+            HINT = 'Install into a schema whose name is without these characters.';
+    END IF;
+END;
+$$;
+
 CREATE FUNCTION @extschema@._fold(value text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_fold_wrapper';
@@ -81,22 +98,6 @@ CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
     AS 'MODULE_PATHNAME', '_is_row_at_fault_wrapper';
 COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
     'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
-
-CREATE FUNCTION @extschema@._channel() RETURNS text
-    LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_channel_wrapper';
-COMMENT ON FUNCTION @extschema@._channel() IS 'Internal. mailroom.channel.';
-
-CREATE FUNCTION @extschema@._outbox_channel() RETURNS text
-    LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_outbox_channel_wrapper';
-COMMENT ON FUNCTION @extschema@._outbox_channel() IS 'Internal. mailroom.outbox_channel.';
-
-CREATE FUNCTION @extschema@._link_base_url() RETURNS text
-    LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_link_base_url_wrapper';
-COMMENT ON FUNCTION @extschema@._link_base_url() IS
-    'Internal. mailroom.link_base_url without a trailing slash; NULL when it is not set.';
 
 CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
     LANGUAGE c IMMUTABLE PARALLEL SAFE
@@ -197,6 +198,14 @@ CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS tex
 COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
     'Internal. The first rule that an email or a login in lower case breaks: the column, the name of the rule and the remedy; NULL when both may be stored, or one is NULL.';
 
+CREATE FUNCTION @extschema@._token_problem(
+    id bigint, secret bytea, code text, created_at bigint, expires_at bigint, wrong_codes smallint
+) RETURNS text[]
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_token_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._token_problem(bigint, bytea, text, bigint, bigint, smallint) IS
+    'Internal. The first rule that a row of tokens breaks: the name of the rule and the remedy; NULL when it may be stored, or a value is NULL.';
+
 CREATE FUNCTION @extschema@._create_key_file() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_create_key_file_wrapper';
@@ -215,17 +224,23 @@ CREATE FUNCTION @extschema@._request_worker() RETURNS void
 COMMENT ON FUNCTION @extschema@._request_worker() IS
     'Internal. Asks the launcher, once this transaction commits, for a worker in this database.';
 
-CREATE FUNCTION @extschema@._announce(tokens bigint, urgent boolean) RETURNS boolean
-    LANGUAGE c VOLATILE
+CREATE FUNCTION @extschema@._announce(lane smallint) RETURNS smallint
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_announce_wrapper';
-COMMENT ON FUNCTION @extschema@._announce(bigint, boolean) IS
-    'Internal. Wakes the worker of this database once the transaction commits. True when the caller is to NOTIFY: there is no worker, or mailroom.notify = commit.';
+COMMENT ON FUNCTION @extschema@._announce(smallint) IS
+    'Internal. Has the worker of this database, or the sessions that listen on mailroom.channel, told at COMMIT of a row that was queued in this lane. Returns the lane.';
 
-CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS boolean
+CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_mail_due_wrapper';
+COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
+    'Internal. Has the worker of this database, or the sessions that listen on mailroom.outbox_channel, told at COMMIT that a message becomes due, or a claim lapses, at this time. NULL for nothing.';
+
+CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_announce_due_wrapper';
 COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS
-    'Internal. Tells the worker of this database, once the transaction commits, that a message becomes due or a claim lapses at this time. True when the caller is to NOTIFY.';
+    'Internal. As _mail_due, but tells the worker alone.';
 
 CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT

@@ -39,60 +39,104 @@ COMMENT ON COLUMN @extschema@.accounts.suspended_at IS 'Epoch seconds; NULL unle
 COMMENT ON COLUMN @extschema@.accounts.unsuspended_at IS
     'Epoch seconds of the latest unsuspension; NULL while suspended.';
 
-CREATE FUNCTION @extschema@._accounts_normalise() RETURNS trigger
+CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    stamp bigint;
     problem text[];
     shown text;
 BEGIN
-    -- Almost every row, by one expression: each is prepared again in each transaction.
-    IF @extschema@._account_is_plain(NEW.email, NEW.login) AND NEW.status = 'provisioned' AND TG_OP = 'INSERT' THEN
-        RETURN NEW;
-    END IF;
-    NEW.email := @extschema@._fold(NEW.email);
-    NEW.login := @extschema@._fold(NEW.login);
-    problem := @extschema@._account_problem(NEW.email, NEW.login);
+    account.email := @extschema@._fold(account.email);
+    account.login := @extschema@._fold(account.login);
+    problem := @extschema@._account_problem(account.email, account.login);
     IF problem IS NOT NULL THEN
         -- As CHECK constraints with these names would; but those are compiled by each statement again.
-        shown := regexp_replace(CASE problem[1] WHEN 'email' THEN NEW.email ELSE NEW.login END, E'[\\u0001-\\u001F\\u007F]', '?', 'g');
+        shown := regexp_replace(
+            CASE problem[1] WHEN 'email' THEN account.email ELSE account.login END, E'[\\u0001-\\u001F\\u007F]', '?', 'g'
+        );
         RAISE check_violation USING
             MESSAGE = format('new row for relation "accounts" violates check constraint "%s"', problem[2]),
             DETAIL = format('The %s is "%s".', problem[1], CASE WHEN length(shown) > 64 THEN left(shown, 64) || '...' ELSE shown END),
             HINT = problem[3],
-            SCHEMA = TG_TABLE_SCHEMA,
-            TABLE = TG_TABLE_NAME,
+            SCHEMA = (parse_ident('@extschema@'))[1],
+            TABLE = 'accounts',
             CONSTRAINT = problem[2];
     END IF;
-    stamp := floor(extract(epoch FROM now()));
+    RETURN account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._normalised(@extschema@.accounts) IS
+    'Internal. The row with email and login in lower case. Error: 23514 with the name of the rule for what is no email or no login.';
+
+CREATE FUNCTION @extschema@._new_account(account @extschema@.accounts) RETURNS @extschema@.accounts
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+BEGIN
+    account := @extschema@._normalised(account);
     -- An account that comes with a status, from another system for instance, keeps the times it brings; one that comes
     -- from a dump is stored as it was.
-    IF TG_OP = 'INSERT' THEN
-        IF NEW.status = 'active' AND NEW.activated_at IS NULL AND NOT @extschema@._restores() THEN
-            NEW.activated_at := stamp;
-        ELSIF NEW.status = 'suspended' AND NOT @extschema@._restores() THEN
-            NEW.suspended_at := coalesce(NEW.suspended_at, stamp);
-            NEW.unsuspended_at := NULL;
-        END IF;
-    ELSIF NEW.status <> OLD.status THEN
-        NEW.status_changed_at := stamp;
-        IF OLD.status = 'suspended' THEN
-            NEW.suspended_at := NULL;
-            NEW.unsuspended_at := stamp;
+    IF account.status = 'active' AND account.activated_at IS NULL AND NOT @extschema@._restores() THEN
+        account.activated_at := stamp;
+    ELSIF account.status = 'suspended' AND NOT @extschema@._restores() THEN
+        account.suspended_at := coalesce(account.suspended_at, stamp);
+        account.unsuspended_at := NULL;
+    END IF;
+    RETURN account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._new_account(@extschema@.accounts) IS
+    'Internal. A new account as it is stored: normalised, with the time of its status. Error: as _normalised.';
+
+CREATE FUNCTION @extschema@._changed_account(account @extschema@.accounts, before @extschema@.accounts)
+RETURNS @extschema@.accounts
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+BEGIN
+    account := @extschema@._normalised(account);
+    IF account.status <> before.status THEN
+        account.status_changed_at := stamp;
+        IF before.status = 'suspended' THEN
+            account.suspended_at := NULL;
+            account.unsuspended_at := stamp;
             -- An application lifts a suspension with 'active'; an account whose mailbox was never proved is not.
-            IF NEW.activated_at IS NULL THEN
-                NEW.status := 'provisioned';
+            IF account.activated_at IS NULL THEN
+                account.status := 'provisioned';
             END IF;
-        ELSIF NEW.status = 'active' THEN
-            NEW.activated_at := stamp;
-        ELSIF NEW.status = 'suspended' THEN
-            NEW.suspended_at := stamp;
-            NEW.unsuspended_at := NULL;
+        ELSIF account.status = 'active' THEN
+            account.activated_at := stamp;
+        ELSIF account.status = 'suspended' THEN
+            account.suspended_at := stamp;
+            account.unsuspended_at := NULL;
         END IF;
     END IF;
-    RETURN NEW;
+    RETURN account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts) IS
+    'Internal. A changed account as it is stored: normalised, with the times of its status. Error: as _normalised.';
+
+-- Almost every new row can be stored as it is, and one expression says so. It names all by their schemas: to pin the
+-- path would cost more than the rest of the trigger.
+CREATE FUNCTION @extschema@._accounts_normalise() RETURNS trigger
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF TG_OP OPERATOR(pg_catalog.=) 'INSERT'
+        AND @extschema@._account_is_plain(NEW.email, NEW.login)
+        AND NEW.status OPERATOR(pg_catalog.=) 'provisioned'
+    THEN
+        RETURN NEW;
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+        RETURN @extschema@._new_account(NEW);
+    END IF;
+    RETURN @extschema@._changed_account(NEW, OLD);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_normalise() IS

@@ -42,53 +42,53 @@ COMMENT ON COLUMN @extschema@.tokens.wrong_codes IS
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);
 
+-- All is named by its schema: to pin the path would cost more than the rest of the trigger.
 CREATE FUNCTION @extschema@._tokens_check() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- The first rule that the row breaks, and the remedy. No value is shown: most of them are secrets, which a CHECK
-    -- constraint would quote. A null is for NOT NULL to refuse. Scans of pending start above 0.
-    problem CONSTANT text[] := CASE
-        WHEN octet_length(NEW.code) <> 5 OR translate(NEW.code, '0123456789', '') <> ''
-            THEN '{tokens_code_must_be_five_digits,Leave the code out: it is drawn at random.}'::text[]
-        WHEN NEW.expires_at <= NEW.created_at
-            THEN '{tokens_expiry_must_follow_creation,"To end a token, set consumed_at or delete it."}'
-        WHEN NEW.id <= 0 THEN '{tokens_id_must_be_positive,Leave the id out: it comes from a sequence.}'
-        WHEN octet_length(NEW.secret) <> 32
-            THEN '{tokens_secret_must_be_32_bytes,Leave the secret out: it is drawn at random.}'
-        WHEN NEW.wrong_codes < 0
-            THEN '{tokens_wrong_codes_must_not_be_negative,Set it to 0 to let the token be tried again.}'
-    END;
+    problem CONSTANT text[] := @extschema@._token_problem(
+        NEW.id, NEW.secret, NEW.code, NEW.created_at, NEW.expires_at, NEW.wrong_codes
+    );
 BEGIN
-    -- Almost every row, by one expression more.
-    IF problem IS NULL AND TG_OP = 'INSERT' THEN
+    IF problem IS NULL THEN
         RETURN NEW;
     END IF;
-    IF TG_OP = 'UPDATE' AND NEW.id <> OLD.id THEN
-        RAISE feature_not_supported USING
-            MESSAGE = 'the id of a token cannot be changed',
-            DETAIL = 'It is in the queue and in the outbox under its id.',
-            HINT = 'Insert a new token instead.';
-    END IF;
-    IF problem IS NOT NULL THEN
-        RAISE check_violation USING
-            MESSAGE = format('new row for relation "tokens" violates check constraint "%s"', problem[1]),
-            HINT = problem[2],
-            SCHEMA = TG_TABLE_SCHEMA,
-            TABLE = TG_TABLE_NAME,
-            CONSTRAINT = problem[1];
-    END IF;
-    RETURN NEW;
+    -- No value is shown: most of them are secrets, which a CHECK constraint would quote.
+    RAISE check_violation USING
+        MESSAGE = pg_catalog.format('new row for relation "tokens" violates check constraint "%s"', problem[1]),
+        HINT = problem[2],
+        SCHEMA = TG_TABLE_SCHEMA,
+        TABLE = TG_TABLE_NAME,
+        CONSTRAINT = problem[1];
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._tokens_check() IS
-    'Internal. Refuses what is no token, and a new id for one. Errors: 23514 with the name of the rule; 0A000 for a new id.';
+    'Internal. Refuses what is no token. Error: 23514 with the name of the rule.';
 
 CREATE TRIGGER tokens_check
     BEFORE INSERT OR UPDATE ON @extschema@.tokens
     FOR EACH ROW
     EXECUTE FUNCTION @extschema@._tokens_check();
+
+CREATE FUNCTION @extschema@._tokens_keep_id() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE feature_not_supported USING
+        MESSAGE = 'the id of a token cannot be changed',
+        DETAIL = 'It is in the queue and in the outbox under its id.',
+        HINT = 'Insert a new token instead.';
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tokens_keep_id() IS 'Internal. Refuses a new id for a token. Error: 0A000.';
+
+CREATE TRIGGER tokens_keep_id
+    BEFORE UPDATE OF id ON @extschema@.tokens
+    FOR EACH ROW
+    WHEN (NEW.id <> OLD.id)
+    EXECUTE FUNCTION @extschema@._tokens_keep_id();
 
 CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER

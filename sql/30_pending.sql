@@ -27,26 +27,22 @@ COMMENT ON TABLE @extschema@.pending IS 'Internal. Tokens that wait to be handed
 COMMENT ON COLUMN @extschema@.pending.lane IS '0: urgent (password recovery); 1: normal.';
 COMMENT ON COLUMN @extschema@.pending.token IS 'tokens.id';
 
+CREATE FUNCTION @extschema@._lane(action @extschema@.token_action) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE action WHEN 'password_recovery' THEN 0::smallint ELSE 1::smallint END;
+COMMENT ON FUNCTION @extschema@._lane(@extschema@.token_action) IS 'Internal. The lane of tokens for this action.';
+
 CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    notify boolean;
 BEGIN
     -- Of tokens that come from a dump the queue does, too.
-    WITH queued AS (
-        INSERT INTO @extschema@.pending (lane, token)
-        SELECT CASE n.action WHEN 'password_recovery' THEN 0 ELSE 1 END, n.id
-        FROM new_tokens n
-        WHERE n.consumed_at IS NULL
-          AND NOT @extschema@._restores()
-        RETURNING lane
-    )
-    SELECT @extschema@._announce(count(*), bool_or(q.lane = 0)) INTO notify FROM queued q HAVING count(*) > 0;
-    IF notify THEN
-        PERFORM pg_notify(@extschema@._channel(), '');
-    END IF;
+    INSERT INTO @extschema@.pending (lane, token)
+    SELECT @extschema@._announce(@extschema@._lane(n.action)), n.id
+    FROM new_tokens n
+    WHERE n.consumed_at IS NULL
+      AND NOT @extschema@._restores();
     RETURN NULL;
 END;
 $$;

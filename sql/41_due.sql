@@ -5,19 +5,6 @@
 -- sleeps until the earliest of these times, and tells outside senders on the writers' behalf. Without one the
 -- transaction NOTIFYs, and a sender asks mailroom_next_due how long to wait.
 
-CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF @extschema@._announce_due(due) THEN
-        PERFORM pg_notify(@extschema@._outbox_channel(), '');
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
-    'Internal. Has the worker, or whoever listens on mailroom.outbox_channel, told at COMMIT that a message becomes due, or a claim lapses, at this time. NULL for nothing.';
-
 -- Rows that were made for later, or put off. Mail that is due when it is made, which is most, never enters
 -- this index, and a search from now on steps over nothing that was taken.
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;

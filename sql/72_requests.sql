@@ -34,9 +34,7 @@ AS $$
 BEGIN
     INSERT INTO @extschema@.requests (action, email)
     VALUES (action, CASE WHEN char_length(email) <= 254 THEN @extschema@._fold(email) ELSE '' END);
-    IF @extschema@._announce(1::bigint, action = 'password_recovery') THEN
-        PERFORM pg_notify(@extschema@._channel(), '');
-    END IF;
+    PERFORM @extschema@._announce(@extschema@._lane(action));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._request(text, @extschema@.token_action) IS
@@ -170,10 +168,8 @@ BEGIN
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
     -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
     -- become none. Not while all of them are busy: that would be asked for ever.
-    IF (left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked))
-        AND @extschema@._announce(1::bigint, true)
-    THEN
-        PERFORM pg_notify(@extschema@._channel(), '');
+    IF left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked) THEN
+        PERFORM @extschema@._announce(0::smallint);
     END IF;
     RETURN made;
 END;

@@ -44,10 +44,10 @@ $$);
 SELECT pg_extension_config_dump('@extschema@.attempts_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pending', $$
     UNION
-    SELECT CASE o.kind WHEN 'password_recovery' THEN 0 ELSE 1 END, o.token
+    SELECT @extschema@._lane(t.action), t.id
     FROM @extschema@.outbox o
-    WHERE o.token IS NOT NULL
-      AND o.state IN ('scheduled', 'claimed')
+    JOIN @extschema@.tokens t ON t.id = o.token
+    WHERE o.state IN ('scheduled', 'claimed')
 $$);
 
 -- Whoever hands out starts with one of these three; the rows of other tables do nothing by themselves.

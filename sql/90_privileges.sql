@@ -1,4 +1,4 @@
--- Who may do what: PUBLIC nothing, then one matrix in which each line has its reason.
+-- Who may do what: PUBLIC next to nothing, then one matrix in which each line has its reason.
 --
 -- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Four of them are
 -- for people and programs. The fifth, mailroom_definer, is nobody: it owns the functions that lend rights, has the
@@ -81,6 +81,14 @@ BEGIN
 END;
 $$;
 
+-- What the triggers ask that run with the rights of whoever writes the table. These look at their arguments alone.
+GRANT EXECUTE ON FUNCTION
+    @extschema@._account_is_plain(text, text),
+    @extschema@._new_account(@extschema@.accounts),
+    @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
+    @extschema@._token_problem(bigint, bytea, text, bigint, bigint, smallint)
+TO PUBLIC;
+
 -- Names resolve for whoever has a role.
 GRANT USAGE ON SCHEMA @extschema@ TO
     mailroom_app, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer;
@@ -153,8 +161,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer),
     @extschema@._max_message_size(),
     @extschema@._mail_due(timestamptz),
-    @extschema@._announce_due(timestamptz),
-    @extschema@._outbox_channel(),
     @extschema@._max_attempts()
 TO mailroom_app;
 -- It sees the templates, which are no secret, and what they make of its data; what mail says is for those who may
@@ -216,7 +222,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._tend(boolean, boolean),
     @extschema@._mail_due(timestamptz),
     @extschema@._announce_due(timestamptz),
-    @extschema@._outbox_channel(),
     @extschema@._next_wake(),
     @extschema@._first_due(smallint, timestamptz, bigint, timestamptz),
     @extschema@.mailroom_next_due(),
@@ -343,16 +348,16 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._restores(),
-    @extschema@._account_is_plain(text, text),
     @extschema@._account_problem(text, text),
+    @extschema@._normalised(@extschema@.accounts),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._pass_gate(),
     @extschema@._lock_sources(boolean),
     @extschema@._random_secret(),
     @extschema@._random_code(),
     @extschema@._token_ttl(),
-    @extschema@._announce(bigint, boolean),
-    @extschema@._channel(),
+    @extschema@._announce(smallint),
+    @extschema@._lane(@extschema@.token_action),
     @extschema@._took(),
     @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._withdraw_mail(bigint[], text),

@@ -1,6 +1,6 @@
-//! LISTEN and NOTIFY from a background worker: the one place that declares functions pgrx has no bindings for.
+//! LISTEN and NOTIFY by what the SQL commands call: the one place that declares functions pgrx has no bindings for.
 //!
-//! The SQL command is refused in a background worker, but what it calls works there: `Async_Listen` inside
+//! The command LISTEN is refused in a background worker, but what it calls works there: `Async_Listen` inside
 //! a transaction registers the interest, and `ProcessNotifyInterrupt` outside one takes delivery. A listener
 //! must always take delivery: one that does not holds the whole cluster's notification queue.
 

@@ -1,4 +1,4 @@
-//! What an email and a login may be in `accounts`. Pure: bytes in any encoding in which ASCII is ASCII, as the
+//! What a row of `accounts` or `tokens` may hold. Pure: bytes in any encoding in which ASCII is ASCII, as the
 //! server's all are.
 //!
 //! Less is asked of an address here than when one sends to it ([`crate::address`]): who may have an account is the
@@ -63,6 +63,59 @@ pub fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
     } else {
         None
     }
+}
+
+/// The first rule that a token breaks. Its values are secrets, so neither the rule nor the remedy shows them.
+pub fn token_problem(
+    id: i64,
+    secret: &[u8],
+    code: &[u8],
+    lifetime: [i64; 2],
+    wrong_codes: i16,
+) -> Option<Rule> {
+    let [created_at, expires_at] = lifetime;
+    if code.len() != 5 || !code.iter().all(u8::is_ascii_digit) {
+        Some((
+            "tokens_code_must_be_five_digits",
+            "Leave the code out: it is drawn at random.",
+        ))
+    } else if expires_at <= created_at {
+        Some((
+            "tokens_expiry_must_follow_creation",
+            "To end a token, set consumed_at or delete it.",
+        ))
+    } else if id <= 0 {
+        // Scans of pending start above 0.
+        Some((
+            "tokens_id_must_be_positive",
+            "Leave the id out: it comes from a sequence.",
+        ))
+    } else if secret.len() != 32 {
+        Some((
+            "tokens_secret_must_be_32_bytes",
+            "Leave the secret out: it is drawn at random.",
+        ))
+    } else if wrong_codes < 0 {
+        Some((
+            "tokens_wrong_codes_must_not_be_negative",
+            "Set it to 0 to let the token be tried again.",
+        ))
+    } else {
+        None
+    }
+}
+
+#[pg_extern(sql = false)]
+fn _token_problem(
+    id: i64,
+    secret: &[u8],
+    code: &[u8],
+    created_at: i64,
+    expires_at: i64,
+    wrong_codes: i16,
+) -> Option<Vec<&'static str>> {
+    token_problem(id, secret, code, [created_at, expires_at], wrong_codes)
+        .map(|(name, remedy)| vec![name, remedy])
 }
 
 #[pg_extern(sql = false)]

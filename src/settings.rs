@@ -393,21 +393,6 @@ fn _retention() -> i32 {
     RETENTION.get()
 }
 
-#[pg_extern(sql = false)]
-fn _channel() -> String {
-    channel().to_string_lossy().into_owned()
-}
-
-#[pg_extern(sql = false)]
-fn _outbox_channel() -> String {
-    outbox_channel().to_string_lossy().into_owned()
-}
-
-#[pg_extern(sql = false)]
-fn _link_base_url() -> Option<String> {
-    link_base_url()
-}
-
 /// `mailroom.link_base_url` without a trailing slash; `None` when it is not set.
 pub fn link_base_url() -> Option<String> {
     let url = LINK_BASE_URL.get()?;

@@ -22,9 +22,9 @@ use pgrx::prelude::*;
 use pgrx::{PgSharedMemoryInitialization, pg_shmem_init};
 
 use crate::registry::{self, SLOTS, SlotIndex};
-use crate::server;
 use crate::settings::sending::{self, Sender};
 use crate::settings::{self, Notify};
+use crate::{notify, server};
 
 /// What writers and the worker of one database share.
 struct Bell {
@@ -504,28 +504,41 @@ thread_local! {
     static CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Announces queued tokens, to be told to the worker at commit. Returns whether the caller must NOTIFY.
+/// Announces a row of pending or requests, to be told to the worker at commit, or by NOTIFY where the worker does not
+/// tell on the writers' behalf. Returns the lane as it is, so that whoever queues rows need not read them again.
 #[pg_extern(sql = false)]
-fn _announce(tokens: i64, urgent: bool) -> bool {
+fn _announce(lane: i16) -> i16 {
     let mode = settings::notify();
-    if BELLS.of_this_database().is_none() {
-        return mode != Notify::Off;
+    let notifies = if BELLS.of_this_database().is_some() {
+        queue(|part| {
+            part.tokens = 1;
+            part.urgent = lane == 0;
+        });
+        mode == Notify::Commit
+    } else {
+        mode != Notify::Off
+    };
+    if notifies {
+        notify::notify(&settings::channel());
     }
-    queue(|part| {
-        part.tokens = u32::try_from(tokens).unwrap_or(u32::MAX / 2);
-        part.urgent = urgent;
-    });
-    mode == Notify::Commit
+    lane
 }
 
-/// Announces that the outbox wants attention at this time, to be told to the worker at commit: a message
-/// becomes due, or a claim lapses. Returns whether the caller must NOTIFY.
+/// Announces that a message becomes due at this time, or a claim lapses, as [`_announce`] does.
 #[pg_extern(sql = false)]
-fn _announce_due(due: TimestampWithTimeZone) -> bool {
-    announce_due(due.into_inner())
+fn _mail_due(due: TimestampWithTimeZone) {
+    if announce_due(due.into_inner()) {
+        notify::notify(&settings::outbox_channel());
+    }
 }
 
-/// As above, for the library itself; the time in microseconds since 2000-01-01.
+/// As above, but tells the worker alone.
+#[pg_extern(sql = false)]
+fn _announce_due(due: TimestampWithTimeZone) {
+    announce_due(due.into_inner());
+}
+
+/// Has the worker told of a time, in microseconds since 2000-01-01. Returns whether the caller must NOTIFY.
 fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
     if is_worker() && sending::sender() == Sender::Outbox {

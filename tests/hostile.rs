@@ -210,7 +210,7 @@ fn no_planted_overload_is_called() {
     let mut client = planted(&cluster);
     // They are in the way of whoever calls with other types or fewer arguments, which shows that they work.
     let error = client
-        .batch_execute("SELECT public._announce(1, true)")
+        .batch_execute("SELECT public._announce(1)")
         .unwrap_err();
     assert!(
         format!("{error:?}").contains("a planted _announce"),

@@ -26,7 +26,7 @@ const LOCALES: [(&str, &str); 5] = [
 fn locales(client: &mut Client) -> impl Iterator<Item = (&'static str, &'static str)> {
     let icu = number(
         client,
-        "SELECT count(*) FROM pg_collation WHERE collprovider = 'i'",
+        "SELECT count(*) FROM pg_collation WHERE collname LIKE '%-x-icu'",
     );
     if icu == 0 {
         skip("the locales of ICU, with which this server was not built");

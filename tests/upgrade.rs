@@ -15,7 +15,6 @@ mod cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -154,13 +153,9 @@ struct Scripts {
 impl Scripts {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let [bin, lib, share] = ["--bindir", "--pkglibdir", "--sharedir"]
-            .map(|option| ask_pg_config("MAILROOM_PG_CONFIG", option));
-        // The server finds its other directories from where its program is.
-        let above = bin
-            .ancestors()
-            .find(|path| lib.starts_with(path) && share.starts_with(path))
-            .unwrap();
+        let [bin, share] =
+            ["--bindir", "--sharedir"].map(|option| ask_pg_config("MAILROOM_PG_CONFIG", option));
+        let stage = PathBuf::from(std::env::var_os("MAILROOM_STAGE").unwrap());
         // A name that goes with this process, see `cluster`.
         let root = std::env::temp_dir().join(format!(
             "mailroom-{}-scripts{}",
@@ -168,22 +163,18 @@ impl Scripts {
             NEXT.fetch_add(1, Ordering::Relaxed)
         ));
         let _ = fs::remove_dir_all(&root);
-        let place = |path: &Path| root.join(path.strip_prefix(above).unwrap());
-        fs::create_dir_all(place(&bin).parent().unwrap()).unwrap();
+        // The server finds its other directories, and perhaps libraries of its own, from where its program is. The two
+        // share their files; what is written here has names of its own.
         let copied = Command::new("cp")
-            .arg("-a")
-            .args([&bin, &place(&bin)])
+            .arg("-al")
+            .args([&stage, &root])
             .status()
             .unwrap();
         assert!(copied.success());
-        link_each(&lib, &place(&lib));
-        link_each(&share, &place(&share));
-        let extension = place(&share).join("extension");
-        fs::remove_file(&extension).unwrap();
-        link_each(&share.join("extension"), &extension);
+        let place = |path: &Path| root.join(path.strip_prefix(&stage).unwrap());
         Self {
             bin: place(&bin),
-            extension,
+            extension: place(&share).join("extension"),
         }
     }
 
@@ -219,14 +210,6 @@ impl Scripts {
             &format!("mailroom--{OLDER}--{VERSION}.sql"),
             &statements(mend),
         );
-    }
-}
-
-fn link_each(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        symlink(entry.path(), to.join(entry.file_name())).unwrap();
     }
 }
 
