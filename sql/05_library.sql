@@ -14,10 +14,10 @@ BEGIN
         FROM pg_extension e
         JOIN pg_namespace n ON n.oid = e.extnamespace
         WHERE e.extname = 'mailroom'
-          AND n.nspname ~ '["$''\\]'
+          AND n.nspname ~ E'["$''\\\\]'
     ) THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'invalid character in extension "mailroom" schema: must not contain any of ""$''\"',
+            MESSAGE = E'invalid character in extension "mailroom" schema: must not contain any of ""$''\\"',
             HINT = 'Install into a schema whose name is without these characters.';
     END IF;
 END;
@@ -40,12 +40,6 @@ CREATE FUNCTION @extschema@._random_code() RETURNS text
     AS 'MODULE_PATHNAME', '_random_code_wrapper';
 COMMENT ON FUNCTION @extschema@._random_code() IS
     'Internal. Five decimal digits, uniform over 00000 to 99999, from the server''s strong random source.';
-
-CREATE FUNCTION @extschema@._random_uuid() RETURNS uuid
-    LANGUAGE c VOLATILE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_random_uuid_wrapper';
-COMMENT ON FUNCTION @extschema@._random_uuid() IS
-    'Internal. As gen_random_uuid(), from bytes that this session has drawn ahead.';
 
 CREATE FUNCTION @extschema@._token_ttl() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
@@ -86,12 +80,6 @@ CREATE FUNCTION @extschema@._requests_per_hour() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_requests_per_hour_wrapper';
 COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. mailroom.requests_per_hour.';
-
-CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
-    LANGUAGE c VOLATILE STRICT PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_backoff_wrapper';
-COMMENT ON FUNCTION @extschema@._backoff(integer) IS
-    'Internal. Seconds to wait after so many failed attempts: uniform between 0 and 5 s doubled with each attempt, 1 hour at most.';
 
 CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE

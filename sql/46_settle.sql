@@ -5,6 +5,14 @@
 -- mail may go out twice (I2); no settle waits for another session (I3). The number of attempts, as the claim
 -- returned it, tells two claims of one claimant apart.
 
+-- Exponential back-off with full jitter: uniform from 0 on rather than around a mean, because mails that failed together,
+-- as when a provider was away, would otherwise come back together.
+CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN random() * least(3600, 5 * 2 ^ (least(greatest(attempts, 1), 20) - 1));
+COMMENT ON FUNCTION @extschema@._backoff(integer) IS
+    'Internal. Seconds to wait after so many failed attempts: uniform between 0 and 5 s doubled with each attempt, 1 hour at most.';
+
 CREATE FUNCTION @extschema@._held(
     ids bigint[],
     claimant text,

@@ -291,7 +291,7 @@ BEGIN
         INSERT INTO @extschema@.outbox
             (message_id, kind, token, account, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
         SELECT
-            @extschema@._random_uuid(), v.action::text, v.token, v.account, ARRAY[v.email],
+            gen_random_uuid(), v.action::text, v.token, v.account, ARRAY[v.email],
             jsonb_build_object('login', v.login),
             -- Signed here, so that no signed token is a variable or a parameter of anything (I7).
             CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,

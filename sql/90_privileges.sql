@@ -199,7 +199,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_verify(text, @extschema@.token_action, text),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
-    @extschema@._random_uuid(),
     @extschema@._urgent_priority(),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._secrets(text, bytea, text),

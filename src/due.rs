@@ -149,7 +149,6 @@ fn pages() -> i64 {
     unsafe { pg_sys::pgBufferUsage.shared_blks_hit + pg_sys::pgBufferUsage.shared_blks_read }
 }
 
-/// Begins a claim, of mails or of a whole group; whether it is to start at the very beginning.
 /// Mail of this priority or less is urgent: password recoveries have it, budgets may reserve a share for it.
 const URGENT_PRIORITY: i16 = -10;
 
@@ -158,6 +157,7 @@ fn _urgent_priority() -> i16 {
     URGENT_PRIORITY
 }
 
+/// Begins a claim, of mails or of a whole group; whether it is to start at the very beginning.
 #[pg_extern(sql = false)]
 fn _due_begin(groups: bool) -> Result<bool, ErrorReport> {
     restore::pass_or_refuse()?;

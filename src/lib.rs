@@ -58,7 +58,6 @@ mod pg_test;
 mod random;
 mod registry;
 mod restore;
-mod retry;
 mod rules;
 mod scan;
 mod secret_file;

@@ -7,7 +7,7 @@ INSERT INTO @s@.accounts (email, login, status) VALUES ('active@example.com', 'a
 
 UPDATE @s@.accounts SET email = 'Three.new@example.com' WHERE login OPERATOR(pg_catalog.=) 'three';
 
-DO $$ BEGIN UPDATE @s@.tokens SET id = 0 WHERE id OPERATOR(pg_catalog.=) 1; EXCEPTION WHEN feature_not_supported THEN NULL; END $$;
+DO $$ BEGIN UPDATE @s@.tokens SET id = 1000000 WHERE id OPERATOR(pg_catalog.=) 1; EXCEPTION WHEN feature_not_supported THEN NULL; END $$;
 
 SELECT * FROM @s@.mailroom_dequeue(1::integer);
 

@@ -73,7 +73,8 @@ SELECT count(*) FROM mailroom_send_many((
     FROM generate_series(1, 6) i
 ));
 SELECT reason = 'due' AS due, count(*) FROM outbox_waits GROUP BY 1 ORDER BY 1;
-SELECT priority, count(*) FROM _claim_within_budget(10, '1 h', 'me') GROUP BY priority ORDER BY priority;
+-- In whichever order: a priority that this session meets for the first time may come behind one that it knows.
+SELECT count(*), bool_and(priority <= -10) AS urgent FROM _claim_within_budget(10, '1 h', 'me');
 SELECT spent, available, available_to_urgent FROM mailroom_budgets;
 SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
 SELECT bool_and(reason ~ '^the budget of 20 per month is spent until \d{4}-\d\d-01 00:00 UTC$') FROM outbox_waits;

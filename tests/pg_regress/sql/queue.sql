@@ -308,4 +308,13 @@ SELECT mailroom_mark_error(:quoted, 'refused: <quoted@example.com> 04711 ' || re
 SELECT left(last_error, 60), length(last_error), send_at < now() + interval '31 days' AS bounded FROM outbox WHERE id = :quoted;
 SELECT mailroom_claim(1, '400000 years');
 
+-- The wait before another try: anything between nothing and 5 s, doubled with each failure, and an hour at most.
+SELECT attempts, bool_and(wait BETWEEN 0 AND most) AS within, max(wait) > 0.9 * most AS up_to_it, min(wait) < 0.1 * most AS from_0
+FROM (
+    SELECT v.attempts, v.most, _backoff(v.attempts) AS wait
+    FROM (VALUES (0, 5), (1, 5), (2, 10), (10, 2560), (11, 3600), (2147483647, 3600)) v (attempts, most), generate_series(1, 500)
+) w
+GROUP BY attempts, most
+ORDER BY attempts;
+
 DROP EXTENSION mailroom CASCADE;
