@@ -100,11 +100,58 @@ $$;
 COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
     'Internal. Gives an account a new token in the place of its older ones, if it may have one; returns whether. Errors: 55P03 when another transaction holds the account or one of the tokens.';
 
+CREATE FUNCTION @extschema@._pick_requests(looked integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT r.id
+        FROM @extschema@.requests r
+        ORDER BY r.id
+        LIMIT looked
+        FOR UPDATE SKIP LOCKED
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._pick_requests(integer) IS
+    'Internal. Locks the oldest requests, up to so many, but for those that other transactions hold; returns their ids.';
+
+CREATE FUNCTION @extschema@._requested(picked bigint[])
+RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[])
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    -- One look at the key of accounts for each request, however many accounts there are: statistics of a queue say nothing.
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT r.id, r.action, r.email
+        FROM @extschema@.requests r
+        WHERE r.id = ANY (picked)
+    )
+    SELECT a.id, q.action, array_agg(q.id)
+    FROM asked q
+    JOIN @extschema@.accounts a ON a.email = q.email
+    GROUP BY a.id, q.action
+    -- One order for all, so that two who answer never wait for each other in a circle.
+    ORDER BY a.id, q.action;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._requested(bigint[]) IS
+    'Internal. The accounts that these requests are for, each with what was asked for and the requests that did.';
+
 CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT NULL) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_sort = off
 AS $$
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
@@ -124,21 +171,8 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     PERFORM @extschema@._pass_gate();
-    picked := ARRAY(
-        SELECT r.id
-        FROM @extschema@.requests r
-        ORDER BY r.id
-        LIMIT looked
-        FOR UPDATE SKIP LOCKED
-    );
-    FOR asked IN
-        SELECT a.id AS holder, r.action, array_agg(r.id) AS requests
-        FROM @extschema@.requests r
-        JOIN @extschema@.accounts a ON a.email = r.email
-        WHERE r.id = ANY (picked)
-        GROUP BY a.id, r.action
-        -- One order for all, so that two who answer never wait for each other in a circle.
-        ORDER BY a.id, r.action
+    picked := @extschema@._pick_requests(looked);
+    FOR asked IN SELECT r.* FROM @extschema@._requested(picked) r
     LOOP
         IF answered >= wanted THEN
             left_over := left_over || asked.requests;

@@ -139,6 +139,38 @@ fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
+/// The pages that it takes to answer requests for addresses of accounts, and for others.
+fn answers(client: &mut Client, round: usize) -> [u64; 2] {
+    ["holder", "stranger"].map(|of| {
+        client
+            .batch_execute(&format!(
+                "SELECT mailroom_request_activation('{of}{round}-' || i || '@example.com') FROM generate_series(1, 100) i"
+            ))
+            .unwrap();
+        pages(client, "SELECT mailroom_answer_requests(100)")
+    })
+}
+
+#[test]
+fn i4_requests_are_answered_by_as_many_pages_among_many_accounts() {
+    let (_cluster, mut client) = untidied();
+    let mut costs = Vec::new();
+    for (round, accounts) in [200, 200, 40_000].into_iter().enumerate() {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO accounts (email, login) \
+                 SELECT 'holder{round}-' || i || '@example.com', '{round}-' || i FROM generate_series(1, {accounts}) i; \
+                 DELETE FROM pending; UPDATE tokens SET created_at = 0, revoked_at = 0; ANALYZE"
+            ))
+            .unwrap();
+        costs.push(answers(&mut client, round));
+    }
+    // The first filled the session's caches; later the indexes have a level more.
+    for (few, many) in costs[1].into_iter().zip(costs[2]) {
+        assert!(many * 5 <= few * 6, "{costs:?}");
+    }
+}
+
 // ---------------------------------------------------------------- I5
 
 /// What mailroom's processes have open, as the server tells.
