@@ -40,7 +40,7 @@ COMMENT ON COLUMN @extschema@.accounts.unsuspended_at IS
     'Epoch seconds of the latest unsuspension; NULL while suspended.';
 
 CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -70,7 +70,7 @@ COMMENT ON FUNCTION @extschema@._normalised(@extschema@.accounts) IS
     'Internal. The row with email and login in lower case. Error: 23514 with the name of the rule for what is no email or no login.';
 
 CREATE FUNCTION @extschema@._new_account(account @extschema@.accounts) RETURNS @extschema@.accounts
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -93,7 +93,7 @@ COMMENT ON FUNCTION @extschema@._new_account(@extschema@.accounts) IS
 
 CREATE FUNCTION @extschema@._changed_account(account @extschema@.accounts, before @extschema@.accounts)
 RETURNS @extschema@.accounts
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -122,18 +122,15 @@ $$;
 COMMENT ON FUNCTION @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts) IS
     'Internal. A changed account as it is stored: normalised, with the times of its status. Error: as _normalised.';
 
--- Almost every new row can be stored as it is, and one expression says so. It names all by their schemas: to pin the
--- path would cost more than the rest of the trigger.
 CREATE FUNCTION @extschema@._accounts_normalise() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF TG_OP OPERATOR(pg_catalog.=) 'INSERT'
-        AND @extschema@._account_is_plain(NEW.email, NEW.login)
-        AND NEW.status OPERATOR(pg_catalog.=) 'provisioned'
-    THEN
+    -- Almost every new row can be stored as it is, and one expression says so: each is prepared again in each transaction.
+    IF TG_OP = 'INSERT' AND @extschema@._account_is_plain(NEW.email, NEW.login) AND NEW.status = 'provisioned' THEN
         RETURN NEW;
-    ELSIF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN
+    ELSIF TG_OP = 'INSERT' THEN
         RETURN @extschema@._new_account(NEW);
     END IF;
     RETURN @extschema@._changed_account(NEW, OLD);

@@ -42,9 +42,9 @@ COMMENT ON COLUMN @extschema@.tokens.wrong_codes IS
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);
 
--- All is named by its schema: to pin the path would cost more than the rest of the trigger.
 CREATE FUNCTION @extschema@._tokens_check() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     problem CONSTANT text[] := @extschema@._token_problem(
@@ -56,7 +56,7 @@ BEGIN
     END IF;
     -- No value is shown: most of them are secrets, which a CHECK constraint would quote.
     RAISE check_violation USING
-        MESSAGE = pg_catalog.format('new row for relation "tokens" violates check constraint "%s"', problem[1]),
+        MESSAGE = format('new row for relation "tokens" violates check constraint "%s"', problem[1]),
         HINT = problem[2],
         SCHEMA = TG_TABLE_SCHEMA,
         TABLE = TG_TABLE_NAME,
@@ -84,8 +84,9 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._tokens_keep_id() IS 'Internal. Refuses a new id for a token. Error: 0A000.';
 
+-- Whatever set it: a trigger of the application's own may have.
 CREATE TRIGGER tokens_keep_id
-    BEFORE UPDATE OF id ON @extschema@.tokens
+    BEFORE UPDATE ON @extschema@.tokens
     FOR EACH ROW
     WHEN (NEW.id <> OLD.id)
     EXECUTE FUNCTION @extschema@._tokens_keep_id();

@@ -200,6 +200,11 @@ WHERE o.state IN ('cancelled', 'expired')
 COMMENT ON VIEW @extschema@.outbox_history IS
     'What happened to a mail: one row an attempt to send it, and one for its end if it ended unsent. No addresses, no contents. SELECT * FROM outbox_history WHERE outbox = 42 ORDER BY ended_at';
 
+CREATE VIEW @extschema@._mail_secrets AS
+SELECT o.ctid AS place, o.secrets
+FROM @extschema@.outbox o;
+COMMENT ON VIEW @extschema@._mail_secrets IS 'Internal. The secrets of each mail, for those who claim and may not read the column.';
+
 CREATE FUNCTION @extschema@._outbox_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp

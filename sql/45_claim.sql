@@ -65,7 +65,6 @@ BEGIN
     WHERE o.ctid = ANY (places);
     UPDATE @extschema@.outbox o
     SET state = v.next,
-        secrets = CASE v.next WHEN 'scheduled' THEN o.secrets END,
         attempts = o.attempts + 1,
         last_error = 'claim lapsed',
         claimed_by = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
@@ -107,8 +106,11 @@ BEGIN
         SELECT
             o.ctid AS place, o.kind, coalesce(o.data ->> 'locale', '') AS locale,
             o.subject IS NULL AS lacks_subject,
-            o.body_text IS NULL AND o.body_html IS NULL AS lacks_body
+            o.body_text IS NULL AND o.body_html IS NULL AS lacks_body,
+            o.data || coalesce(s.secrets, '{}') AS variables,
+            o.expires_at, o.message_id, o.recipients
         FROM @extschema@.outbox o
+        LEFT JOIN @extschema@._mail_secrets s ON s.place = o.ctid
         WHERE o.ctid = ANY (places)
     ), template AS MATERIALIZED (
         SELECT d.kind, d.locale AS wanted, t.locale, t.subject, t.body_text, t.body_html
@@ -116,14 +118,14 @@ BEGIN
         CROSS JOIN LATERAL @extschema@._template(d.kind::text, nullif(d.locale, '')) t
     ), composed AS MATERIALIZED (
         SELECT
-            w.place, r.subject, r.body_text, r.body_html,
+            w.place, w.variables, r.subject, r.body_text, r.body_html,
             CASE
+                WHEN octet_length(w.variables::text) > 1048576 THEN 'data has more than 1 MB together with the secrets'
                 WHEN NOT (w.lacks_subject OR w.lacks_body) THEN NULL
                 WHEN t.locale IS NULL THEN format('there is no template for kind "%s"', w.kind)
                 WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', w.kind, t.locale, r.error)
             END AS error
         FROM wanted w
-        JOIN @extschema@.outbox o ON o.ctid = w.place
         LEFT JOIN template t ON t.kind = w.kind AND t.wanted = w.locale AND (w.lacks_subject OR w.lacks_body)
         CROSS JOIN LATERAL @extschema@._render(
             CASE WHEN w.lacks_subject THEN t.subject END,
@@ -133,7 +135,7 @@ BEGIN
             CASE
                 WHEN t.locale IS NOT NULL
                 THEN @extschema@._template_variables(
-                    o.data || coalesce(o.secrets, '{}'), o.expires_at, o.kind::text, t.locale, o.message_id, o.recipients::text[]
+                    w.variables, w.expires_at, w.kind::text, t.locale, w.message_id, w.recipients::text[]
                 )
             END
         ) r
@@ -164,7 +166,7 @@ BEGIN
             coalesce(o.subject, c.subject::@extschema@._one_line) AS subject,
             coalesce(o.body_text, c.body_text::@extschema@._body) AS body_text,
             coalesce(o.body_html, c.body_html::@extschema@._body) AS body_html,
-            (o.data || coalesce(o.secrets, '{}'))::@extschema@._variables AS data, NULL::jsonb AS secrets,
+            c.variables::@extschema@._variables AS data, NULL::jsonb AS secrets,
             o.last_error, o.claimed_by, o.enqueued_by, o.provider_id
     )
     SELECT c.*
@@ -214,7 +216,11 @@ BEGIN
                 claimed_until = moment + term,
                 updated_at = moment
             WHERE o.ctid = ANY (found.places)
-            RETURNING o.*;
+            RETURNING
+                o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
+                o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
+                o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+                o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id;
         ELSE
             RETURN QUERY
             SELECT c.* FROM @extschema@._lease_out(found.places, who, moment, term) c;

@@ -54,27 +54,22 @@ $$;
 COMMENT ON FUNCTION @extschema@._check_parallel(bigint[], integer[]) IS
     'Internal. Refuses arrays of another length than ids; NULLs pass. Errors: 2202E.';
 
-CREATE FUNCTION @extschema@._redact(error text, addresses text[], code text) RETURNS text
+CREATE FUNCTION @extschema@._redact(error text, addresses text[]) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- Before anything that takes time is done with it.
-    clean text := left(error, 4000);
+    clean text := error;
     address text;
 BEGIN
-    clean := regexp_replace(clean, '[A-Za-z0-9_-]{86}', '[token]', 'g');
     FOREACH address IN ARRAY addresses LOOP
         clean := replace(clean, address, '[address]');
     END LOOP;
-    IF code <> '' THEN
-        clean := replace(clean, code, '[code]');
-    END IF;
     RETURN left(clean, 1000);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._redact(text, text[], text) IS
-    'Internal. What a sender says went wrong, as far as others may read it: without signed tokens, these addresses and this code, and 1000 characters at most.';
+COMMENT ON FUNCTION @extschema@._redact(text, text[]) IS
+    'Internal. What a sender says went wrong, as far as others may read it: without these addresses, and 1000 characters at most.';
 
 CREATE FUNCTION @extschema@._note_late(
     ids bigint[],
@@ -100,16 +95,9 @@ BEGIN
     SELECT
         o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
         statuses[u.item],
-        -- A mail that has ended does not know its code any more: whatever could be one goes.
-        CASE
-            WHEN o.token IS NULL OR o.secrets IS NOT NULL THEN r.error
-            ELSE regexp_replace(r.error, E'\\m[0-9]{5}\\M', '[code]', 'g')
-        END
+        @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[])
     FROM unnest(items) u (item)
-    JOIN @extschema@.outbox o ON o.id = ids[u.item]
-    CROSS JOIN LATERAL @extschema@._redact(
-        errors[u.item], (o.recipients || o.cc || o.bcc)::text[], coalesce(o.secrets, o.data) ->> 'code'
-    ) r (error);
+    JOIN @extschema@.outbox o ON o.id = ids[u.item];
     RAISE LOG USING
         MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(lost), verb),
         DETAIL = format('The first has id %s. They may go out twice.', lost[1]);
@@ -250,6 +238,13 @@ DECLARE
     late integer[];
     earliest timestamptz;
 BEGIN
+    -- A sender may quote the mail. What could be a token or a code goes before any statement has it as a parameter (I7),
+    -- and what nobody reads to the end before anything that takes time is done with it.
+    FOR item IN coalesce(array_lower(errors, 1), 1) .. coalesce(array_upper(errors, 1), 0) LOOP
+        errors[item] := regexp_replace(
+            regexp_replace(left(errors[item], 4000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g'
+        );
+    END LOOP;
     PERFORM @extschema@._check_parallel(
         ids, VARIADIC ARRAY[
             cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(statuses),
@@ -265,9 +260,7 @@ BEGIN
             h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
             coalesce(ambiguous[h.item], false) AS is_ambiguous,
             coalesce(alone[h.item], true) AS was_alone,
-            coalesce(
-                @extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[], coalesce(o.secrets, o.data) ->> 'code'), 'no reason given'
-            ) AS error,
+            coalesce(@extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[]), 'no reason given') AS error,
             CASE
                 WHEN permanent[h.item] OR o.attempts + 1 >= o.max_attempts THEN 'error'
                 WHEN w.again >= o.expires_at THEN 'expired'
@@ -291,7 +284,6 @@ BEGIN
     ), settled AS (
         UPDATE @extschema@.outbox o
         SET state = j.next,
-            secrets = CASE j.next WHEN 'scheduled' THEN o.secrets END,
             send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
             attempts = j.attempt,
             ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
@@ -334,13 +326,16 @@ CREATE FUNCTION @extschema@.mailroom_mark_error(
     alone boolean DEFAULT true
 )
     RETURNS boolean
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT @extschema@.mailroom_mark_error(
+BEGIN
+    -- Not in SQL, which would have the error as a parameter of a statement (I7).
+    RETURN @extschema@.mailroom_mark_error(
         ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[status], claimant, ARRAY[attempt],
         ARRAY[ambiguous], ARRAY[alone]
-    ) = '{}'
+    ) = '{}';
+END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean) IS
     'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As the form for arrays.';

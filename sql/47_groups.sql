@@ -82,7 +82,7 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE feature_not_supported USING
             MESSAGE = 'groups can be claimed only in a READ COMMITTED transaction',
-            DETAIL = format('This one is %s and cannot see who claimed a group since it began.', upper(current_setting('transaction_isolation'))),
+            DETAIL = format('This one is %s and cannot see who claimed a group since it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
             HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     IF wanted IS NULL THEN

@@ -182,6 +182,9 @@ BEGIN
     WHERE t.id = judged.token
       AND a.id = judged.account
     FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
     SELECT v.locked
     INTO now_judged
     FROM @extschema@._token_verdicts v

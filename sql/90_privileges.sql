@@ -1,4 +1,4 @@
--- Who may do what: PUBLIC next to nothing, then one matrix in which each line has its reason.
+-- Who may do what: PUBLIC nothing, then one matrix in which each line has its reason.
 --
 -- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Four of them are
 -- for people and programs. The fifth, mailroom_definer, is nobody: it owns the functions that lend rights, has the
@@ -81,14 +81,6 @@ BEGIN
 END;
 $$;
 
--- What the triggers ask that run with the rights of whoever writes the table. These look at their arguments alone.
-GRANT EXECUTE ON FUNCTION
-    @extschema@._account_is_plain(text, text),
-    @extschema@._new_account(@extschema@.accounts),
-    @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
-    @extschema@._token_problem(bigint, bytea, text, bigint, bigint, smallint)
-TO PUBLIC;
-
 -- Names resolve for whoever has a role.
 GRANT USAGE ON SCHEMA @extschema@ TO
     mailroom_app, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer;
@@ -99,7 +91,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
-GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ages,
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._mail_secrets, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
 -- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
@@ -179,7 +171,15 @@ TO mailroom_app;
 -- a function that lent its owner's rights would lend them to any trigger on these tables too.
 GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_sender;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@.pauses TO mailroom_sender;
-GRANT SELECT, INSERT ON @extschema@.outbox TO mailroom_sender;
+-- All but the secrets: of a column that a role may not read, no error of the server's quotes the value. A claim reads them
+-- through the view.
+GRANT SELECT (
+    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, attempts, max_attempts,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token, account, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
+    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
+) ON @extschema@.outbox TO mailroom_sender;
+GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
+GRANT INSERT ON @extschema@.outbox TO mailroom_sender;
 -- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
@@ -264,7 +264,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._held(bigint[], text, integer[]),
     @extschema@._hold_until(bigint[], text, integer[], timestamptz),
     @extschema@._refuse_batch_limit(integer, text),
-    @extschema@._redact(text, text[], text),
+    @extschema@._redact(text, text[]),
     @extschema@._check_parallel(bigint[], integer[]),
     @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text),
     @extschema@._purge(integer)
@@ -333,11 +333,16 @@ TO mailroom_monitor;
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
-GRANT SELECT, INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes)
+-- Secrets and codes through _token_verdicts alone, so that no error of the server's quotes them.
+GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes),
+    INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes)
     ON @extschema@.tokens TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
-GRANT SELECT, UPDATE (secrets, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox
-    TO mailroom_definer;
+GRANT SELECT (
+    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, attempts, max_attempts,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token, account, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
+    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
+), UPDATE (secrets, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
@@ -347,8 +352,12 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._restores(),
+    @extschema@._account_is_plain(text, text),
     @extschema@._account_problem(text, text),
     @extschema@._normalised(@extschema@.accounts),
+    @extschema@._new_account(@extschema@.accounts),
+    @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
+    @extschema@._token_problem(bigint, bytea, text, bigint, bigint, smallint),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._pass_gate(),
     @extschema@._lock_sources(boolean),

@@ -6,6 +6,8 @@
 
 use pgrx::prelude::*;
 
+use crate::token::{CODE_LEN, SECRET_LEN};
+
 /// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
 const LENGTH_MAX: usize = 254;
 
@@ -74,7 +76,7 @@ pub fn token_problem(
     wrong_codes: i16,
 ) -> Option<Rule> {
     let [created_at, expires_at] = lifetime;
-    if code.len() != 5 || !code.iter().all(u8::is_ascii_digit) {
+    if code.len() != CODE_LEN || !code.iter().all(u8::is_ascii_digit) {
         Some((
             "tokens_code_must_be_five_digits",
             "Leave the code out: it is drawn at random.",
@@ -90,7 +92,7 @@ pub fn token_problem(
             "tokens_id_must_be_positive",
             "Leave the id out: it comes from a sequence.",
         ))
-    } else if secret.len() != 32 {
+    } else if secret.len() != SECRET_LEN {
         Some((
             "tokens_secret_must_be_32_bytes",
             "Leave the secret out: it is drawn at random.",

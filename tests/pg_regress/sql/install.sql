@@ -76,7 +76,7 @@ WHERE c.relnamespace = 'public'::regnamespace
 ORDER BY tgrelid::regclass::text, tgname;
 
 -- How each function is called, and that its search_path is pinned with pg_temp last. Functions in C are
--- exempt: they look up no name. So are two triggers, which name all by its schema: each new row passes them.
+-- exempt: they look up no name.
 SELECT
     p.proname AS name,
     pg_get_function_arguments(p.oid) AS arguments,
