@@ -186,13 +186,11 @@ CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS tex
 COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
     'Internal. The first rule that an email or a login in lower case breaks: the column, the name of the rule and the remedy; NULL when both may be stored, or one is NULL.';
 
-CREATE FUNCTION @extschema@._token_problem(
-    id bigint, secret bytea, code text, created_at bigint, expires_at bigint, wrong_codes smallint
-) RETURNS text[]
-    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_token_problem_wrapper';
-COMMENT ON FUNCTION @extschema@._token_problem(bigint, bytea, text, bigint, bigint, smallint) IS
-    'Internal. The first rule that a row of tokens breaks: the name of the rule and the remedy; NULL when it may be stored, or a value is NULL.';
+CREATE FUNCTION @extschema@._tokens_check() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_check_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_check() IS
+    'Internal. Refuses what is no token. Error: 23514 with the name of the rule.';
 
 CREATE FUNCTION @extschema@._create_key_file() RETURNS void
     LANGUAGE c VOLATILE

@@ -42,30 +42,6 @@ COMMENT ON COLUMN @extschema@.tokens.wrong_codes IS
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);
 
-CREATE FUNCTION @extschema@._tokens_check() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    problem CONSTANT text[] := @extschema@._token_problem(
-        NEW.id, NEW.secret, NEW.code, NEW.created_at, NEW.expires_at, NEW.wrong_codes
-    );
-BEGIN
-    IF problem IS NULL THEN
-        RETURN NEW;
-    END IF;
-    -- No value is shown: most of them are secrets, which a CHECK constraint would quote.
-    RAISE check_violation USING
-        MESSAGE = format('new row for relation "tokens" violates check constraint "%s"', problem[1]),
-        HINT = problem[2],
-        SCHEMA = TG_TABLE_SCHEMA,
-        TABLE = TG_TABLE_NAME,
-        CONSTRAINT = problem[1];
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._tokens_check() IS
-    'Internal. Refuses what is no token. Error: 23514 with the name of the rule.';
-
 CREATE TRIGGER tokens_check
     BEFORE INSERT OR UPDATE ON @extschema@.tokens
     FOR EACH ROW

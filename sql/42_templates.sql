@@ -128,10 +128,12 @@ RETURN (
     data
     || CASE
         WHEN isfinite(expires_at)
-        THEN jsonb_build_object('expires_at', to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"'))
-        ELSE '{}'
+        THEN jsonb_build_object(
+            'kind', kind, 'locale', locale, 'message_id', message_id, 'recipients', recipients,
+            'expires_at', to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
+        )
+        ELSE jsonb_build_object('kind', kind, 'locale', locale, 'message_id', message_id, 'recipients', recipients)
     END
-    || jsonb_build_object('kind', kind, 'locale', locale, 'message_id', message_id, 'recipients', recipients)
 )::text;
 COMMENT ON FUNCTION @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]) IS
     'Internal. What a template is rendered with: the message''s own variables, and what we add to them.';

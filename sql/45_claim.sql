@@ -112,33 +112,39 @@ BEGIN
         FROM @extschema@.outbox o
         LEFT JOIN @extschema@._mail_secrets s ON s.place = o.ctid
         WHERE o.ctid = ANY (places)
+        ORDER BY o.priority, o.send_at, o.id
     ), template AS MATERIALIZED (
         SELECT d.kind, d.locale AS wanted, t.locale, t.subject, t.body_text, t.body_html
         FROM (SELECT DISTINCT w.kind, w.locale FROM wanted w WHERE w.lacks_subject OR w.lacks_body) d
         CROSS JOIN LATERAL @extschema@._template(d.kind::text, nullif(d.locale, '')) t
     ), composed AS MATERIALIZED (
         SELECT
-            w.place, w.variables, r.subject, r.body_text, r.body_html,
+            m.place, m.variables, (m.rendered).subject, (m.rendered).body_text, (m.rendered).body_html,
             CASE
-                WHEN octet_length(w.variables::text) > 1048576 THEN 'data has more than 1 MB together with the secrets'
-                WHEN NOT (w.lacks_subject OR w.lacks_body) THEN NULL
-                WHEN t.locale IS NULL THEN format('there is no template for kind "%s"', w.kind)
-                WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', w.kind, t.locale, r.error)
+                WHEN octet_length(m.variables::text) > 1048576 THEN 'data has more than 1 MB together with the secrets'
+                WHEN NOT m.incomplete THEN NULL
+                WHEN m.locale IS NULL THEN format('there is no template for kind "%s"', m.kind)
+                WHEN (m.rendered).error IS NOT NULL THEN format('template %s/%s, %s', m.kind, m.locale, (m.rendered).error)
             END AS error
-        FROM wanted w
-        LEFT JOIN template t ON t.kind = w.kind AND t.wanted = w.locale AND (w.lacks_subject OR w.lacks_body)
-        CROSS JOIN LATERAL @extschema@._render(
-            CASE WHEN w.lacks_subject THEN t.subject END,
-            -- The two bodies say the same thing, so a message brings both of its own or neither.
-            CASE WHEN w.lacks_body THEN t.body_text END,
-            CASE WHEN w.lacks_body THEN t.body_html END,
-            CASE
-                WHEN t.locale IS NOT NULL
-                THEN @extschema@._template_variables(
-                    w.variables, w.expires_at, w.kind::text, t.locale, w.message_id, w.recipients::text[]
-                )
-            END
-        ) r
+        FROM (
+            SELECT
+                w.place, w.kind, w.variables, w.lacks_subject OR w.lacks_body AS incomplete, t.locale,
+                -- Not in FROM, where each call would fill a table of its own.
+                @extschema@._render(
+                    CASE WHEN w.lacks_subject THEN t.subject END,
+                    -- The two bodies say the same thing, so a message brings both of its own or neither.
+                    CASE WHEN w.lacks_body THEN t.body_text END,
+                    CASE WHEN w.lacks_body THEN t.body_html END,
+                    CASE
+                        WHEN t.locale IS NOT NULL
+                        THEN @extschema@._template_variables(
+                            w.variables, w.expires_at, w.kind::text, t.locale, w.message_id, w.recipients::text[]
+                        )
+                    END
+                ) AS rendered
+            FROM wanted w
+            LEFT JOIN template t ON t.kind = w.kind AND t.wanted = w.locale AND (w.lacks_subject OR w.lacks_body)
+        ) m
     ), failed AS (
         UPDATE @extschema@.outbox o
         SET state = 'error',
@@ -149,29 +155,25 @@ BEGIN
         FROM composed c
         WHERE o.ctid = c.place
           AND c.error IS NOT NULL
-    ), claimed AS (
-        UPDATE @extschema@.outbox o
-        SET state = 'claimed',
-            claimed_by = claimant,
-            claimed_at = moment,
-            claimed_until = moment + term,
-            updated_at = moment
-        FROM composed c
-        WHERE o.ctid = c.place
-          AND c.error IS NULL
-        RETURNING
-            o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
-            o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
-            o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
-            coalesce(o.subject, c.subject::@extschema@._one_line) AS subject,
-            coalesce(o.body_text, c.body_text::@extschema@._body) AS body_text,
-            coalesce(o.body_html, c.body_html::@extschema@._body) AS body_html,
-            c.variables::@extschema@._variables AS data, NULL::jsonb AS secrets,
-            o.last_error, o.claimed_by, o.enqueued_by, o.provider_id
     )
-    SELECT c.*
-    FROM claimed c
-    ORDER BY c.priority, c.send_at, c.id;
+    UPDATE @extschema@.outbox o
+    SET state = 'claimed',
+        claimed_by = claimant,
+        claimed_at = moment,
+        claimed_until = moment + term,
+        updated_at = moment
+    FROM composed c
+    WHERE o.ctid = c.place
+      AND c.error IS NULL
+    RETURNING
+        o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
+        o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
+        o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+        coalesce(o.subject, c.subject::@extschema@._one_line),
+        coalesce(o.body_text, c.body_text::@extschema@._body),
+        coalesce(o.body_html, c.body_html::@extschema@._body),
+        c.variables::@extschema@._variables, NULL::jsonb,
+        o.last_error, o.claimed_by, o.enqueued_by, o.provider_id;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._lease_out(tid[], text, timestamptz, interval) IS

@@ -38,6 +38,38 @@ BEGIN
                 HINT = 'Rename it, or take away what it should not have; mailroom makes the role itself when there is none.';
         END IF;
     END LOOP;
+    -- What the default privileges of whoever installs gave away goes, so that each object has the grants below and no
+    -- others. Types are PUBLIC's anyway.
+    FOR held IN
+        SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
+        FROM pg_depend d
+        JOIN pg_extension e ON e.oid = d.refobjid
+        CROSS JOIN LATERAL (
+            SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relacl, c.relowner
+            FROM pg_class c
+            WHERE d.classid = 'pg_class'::regclass
+              AND c.oid = d.objid
+            UNION ALL
+            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proacl, p.proowner
+            FROM pg_proc p
+            WHERE d.classid = 'pg_proc'::regclass
+              AND p.oid = d.objid
+            UNION ALL
+            SELECT 'TYPE', t.oid::regtype::text, t.typacl, t.typowner
+            FROM pg_type t
+            WHERE d.classid = 'pg_type'::regclass
+              AND t.oid = d.objid
+        ) o (kind, name, acl, owner)
+        CROSS JOIN LATERAL aclexplode(o.acl) a
+        WHERE d.refclassid = 'pg_extension'::regclass
+          AND d.deptype = 'e'
+          AND e.extname = 'mailroom'
+          AND a.grantee <> o.owner
+          AND (a.grantee <> 0 OR o.kind <> 'TYPE')
+        GROUP BY 1, 2, 3
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', held.kind, held.name, held.grantee);
+    END LOOP;
     -- Functions are the one kind of object that PUBLIC may use unless told otherwise. Every function of this
     -- extension is taken from it here, and every one that lends its owner's rights is given its owner, so that none
     -- can be forgotten.
@@ -357,7 +389,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._normalised(@extschema@.accounts),
     @extschema@._new_account(@extschema@.accounts),
     @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
-    @extschema@._token_problem(bigint, bytea, text, bigint, bigint, smallint),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._pass_gate(),
     @extschema@._lock_sources(boolean),
@@ -395,3 +426,30 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._attachment(oid),
     @extschema@._is_text(oid)
 TO mailroom_definer;
+
+-- Row-level security that somebody switches on is for applications: for mailroom's own roles every table has a policy
+-- that shows all. Members of mailroom_app are applications, and see templates alone.
+DO $$
+DECLARE
+    own regclass;
+BEGIN
+    FOR own IN
+        SELECT c.oid
+        FROM pg_depend d
+        JOIN pg_extension e ON e.oid = d.refobjid
+        JOIN pg_class c ON c.oid = d.objid
+        WHERE d.classid = 'pg_class'::regclass
+          AND d.refclassid = 'pg_extension'::regclass
+          AND d.deptype = 'e'
+          AND e.extname = 'mailroom'
+          AND c.relkind = 'r'
+    LOOP
+        EXECUTE format(
+            'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer USING (true)',
+            own
+        );
+    END LOOP;
+END;
+$$;
+-- mailroom_send looks for a template with its caller's rights.
+CREATE POLICY mailroom_app ON @extschema@.templates FOR SELECT TO mailroom_app USING (true);

@@ -4,6 +4,9 @@
 //! Less is asked of an address here than when one sends to it ([`crate::address`]): who may have an account is the
 //! application's business, what would break out of a mail's header is ours.
 
+use pgrx::datum::TryFromDatumError;
+use pgrx::heap_tuple::PgHeapTuple;
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::token::{CODE_LEN, SECRET_LEN};
@@ -107,17 +110,42 @@ pub fn token_problem(
     }
 }
 
-#[pg_extern(sql = false)]
-fn _token_problem(
-    id: i64,
-    secret: &[u8],
-    code: &[u8],
-    created_at: i64,
-    expires_at: i64,
-    wrong_codes: i16,
-) -> Option<Vec<&'static str>> {
-    token_problem(id, secret, code, [created_at, expires_at], wrong_codes)
-        .map(|(name, remedy)| vec![name, remedy])
+/// Refuses what is no token, before it is stored: 23514 with the name of the rule, as a CHECK constraint would, but that
+/// is compiled by each statement again and quotes the row.
+#[pg_trigger(sql = false)]
+fn _tokens_check<'a>(
+    trigger: &'a PgTrigger<'a>,
+) -> Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, TryFromDatumError> {
+    let Some(row) = trigger.new() else {
+        return Ok(None);
+    };
+    let problem = {
+        // What is NULL is refused by the table.
+        let values = (
+            row.get_by_name::<i64>("id")?,
+            row.get_by_name::<&[u8]>("secret")?,
+            text(trigger, "code"),
+            row.get_by_name::<i64>("created_at")?,
+            row.get_by_name::<i64>("expires_at")?,
+            row.get_by_name::<i16>("wrong_codes")?,
+        );
+        match values {
+            (Some(id), Some(secret), Some(code), Some(created), Some(expires), Some(wrong)) => {
+                token_problem(id, secret, code, [created, expires], wrong)
+            }
+            _ => None,
+        }
+    };
+    if let Some((rule, remedy)) = problem {
+        ErrorReport::new(
+            PgSqlErrorCode::ERRCODE_CHECK_VIOLATION,
+            format!("new row for relation \"tokens\" violates check constraint \"{rule}\""),
+            function_name!(),
+        )
+        .set_hint(remedy)
+        .report(PgLogLevel::ERROR);
+    }
+    Ok(Some(row))
 }
 
 #[pg_extern(sql = false)]
@@ -139,6 +167,21 @@ fn _account_is_plain(email: &[u8], login: &[u8]) -> bool {
         && is_plain(login)
         && email_problem(email, characters).is_none()
         && login_problem(login, characters).is_none()
+}
+
+/// A column of a trigger's row that is text, in the server's encoding.
+fn text<'a>(trigger: &'a PgTrigger<'a>, column: &str) -> Option<&'a [u8]> {
+    let row = trigger.new()?;
+    let (number, column) = row.get_attribute_by_name(column)?;
+    if column.atttypid != pg_sys::TEXTOID {
+        return None;
+    }
+    // SAFETY: table and row are there for as long as the trigger runs; text is stored as bytea is.
+    unsafe {
+        let shape = (*trigger.trigger_data().tg_relation).rd_att;
+        let datum = pgrx::htup::heap_getattr_raw(row.into_pg(), number, shape)?;
+        <&[u8]>::from_polymorphic_datum(datum, false, pg_sys::BYTEAOID)
+    }
 }
 
 /// The characters in a text of the server's encoding.

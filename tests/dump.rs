@@ -341,6 +341,106 @@ fn a_schema_that_needs_quoting_is_dumped_too() {
     assert_eq!(contents(&mut restored), expected);
 }
 
+/// Who may do what with the extension's objects, all in all.
+fn grants(client: &mut Client) -> Vec<String> {
+    client
+        .query(
+            "SELECT concat_ws(' ', o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, a.privilege_type, a.is_grantable) \
+             FROM pg_depend d \
+             CROSS JOIN LATERAL ( \
+                 SELECT c.oid::regclass::text, coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::\"char\", c.relowner)) \
+                 FROM pg_class c WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid \
+                 UNION ALL \
+                 SELECT p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)) \
+                 FROM pg_proc p WHERE d.classid = 'pg_proc'::regclass AND p.oid = d.objid \
+                 UNION ALL \
+                 SELECT t.oid::regtype::text, coalesce(t.typacl, acldefault('T', t.typowner)) \
+                 FROM pg_type t WHERE d.classid = 'pg_type'::regclass AND t.oid = d.objid \
+             ) o (name, acl) \
+             CROSS JOIN LATERAL aclexplode(o.acl) a \
+             WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' \
+             AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'mailroom') \
+             ORDER BY 1",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+#[test]
+fn default_privileges_give_nothing_of_ours_away() {
+    let cluster = Cluster::start(QUIET);
+    let ours = grants(&mut cluster.create_database("plain"));
+    assert!(!ours.is_empty());
+    let mut postgres = cluster.connect("postgres");
+    postgres.batch_execute("CREATE ROLE reporting").unwrap();
+    for database in ["generous", "copy"] {
+        let create = format!("CREATE DATABASE {database}");
+        postgres.batch_execute(&create).unwrap();
+    }
+    // As a role that reads everything is usually given what is still to come.
+    let generous = |client: &mut Client| {
+        for where_to in ["", "IN SCHEMA public"] {
+            client
+                .batch_execute(&format!(
+                    "ALTER DEFAULT PRIVILEGES {where_to} GRANT ALL ON TABLES TO reporting WITH GRANT OPTION; \
+                     ALTER DEFAULT PRIVILEGES {where_to} GRANT SELECT ON TABLES TO PUBLIC; \
+                     ALTER DEFAULT PRIVILEGES {where_to} GRANT ALL ON SEQUENCES TO reporting; \
+                     ALTER DEFAULT PRIVILEGES {where_to} GRANT EXECUTE ON FUNCTIONS TO reporting; \
+                     ALTER DEFAULT PRIVILEGES {where_to} GRANT USAGE ON TYPES TO reporting"
+                ))
+                .unwrap();
+        }
+    };
+    let mut client = cluster.connect("generous");
+    generous(&mut client);
+    client
+        .batch_execute("CREATE TABLE theirs (x integer); CREATE EXTENSION mailroom")
+        .unwrap();
+    assert_eq!(grants(&mut client), ours);
+    // What is given on purpose stays, and comes back.
+    client
+        .batch_execute("GRANT SELECT ON outbox_history TO reporting")
+        .unwrap();
+    let given = grants(&mut client);
+    assert_eq!(given.len(), ours.len() + 1);
+
+    let mut copy = cluster.connect("copy");
+    generous(&mut copy);
+    read_in(&cluster, "copy", &dump(&cluster, "generous", &[]));
+    assert_eq!(grants(&mut copy), given);
+    let theirs = "SELECT count(*) FROM pg_class WHERE relname = 'theirs' AND has_table_privilege('reporting', oid, 'SELECT')";
+    assert_eq!(number(&mut copy, theirs), 1);
+}
+
+#[test]
+fn a_database_with_row_level_security_is_restored_with_our_policies() {
+    let policies = "SELECT string_agg(format('%s %s %s %s', tablename, policyname, roles, qual), E'\\n' ORDER BY tablename, policyname) FROM pg_policies";
+    let ask = |client: &mut Client| -> String { client.query_one(policies, &[]).unwrap().get(0) };
+    let cluster = Cluster::start(QUIET);
+    let mut client = cluster.create_database("app");
+    let ours = ask(&mut client);
+    populate(&mut client);
+    client
+        .batch_execute("CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE POLICY tenants ON accounts TO web USING (login LIKE 'acme/%')")
+        .unwrap();
+    for table in relations(&mut client, "r") {
+        assert!(ours.contains(&format!("{table} mailroom ")), "{table}");
+        client
+            .batch_execute(&format!(
+                "ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; ALTER TABLE {table} FORCE ROW LEVEL SECURITY"
+            ))
+            .unwrap();
+    }
+    let rows = contents(&mut client);
+    restore(&cluster, "restored", &dump(&cluster, "app", &[]));
+    let mut restored = cluster.connect("restored");
+    assert_eq!(contents(&mut restored), rows);
+    assert_eq!(ask(&mut restored), ours);
+}
+
 #[test]
 fn no_link_is_in_a_dump() {
     let link = "mailroom.link_base_url = 'https://example.com/account'";

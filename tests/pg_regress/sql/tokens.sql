@@ -13,8 +13,9 @@ BEGIN
     EXECUTE statement;
     RETURN 'accepted';
 EXCEPTION WHEN OTHERS THEN
+    -- A rule of tokens is named by the message alone.
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, name = CONSTRAINT_NAME, col = COLUMN_NAME;
-    RETURN concat_ws(' ', state, nullif(name, ''), nullif(col, ''));
+    RETURN concat_ws(' ', state, coalesce(nullif(name, ''), substring(SQLERRM FROM 'constraint "(.*)"')), nullif(col, ''));
 END;
 $$;
 
