@@ -325,29 +325,81 @@ CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean) RETURNS void
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
 COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean) IS 'Internal. Ends a scan for due mail.';
 
-CREATE FUNCTION @extschema@._due_leases(swept boolean, until timestamptz) RETURNS timestamptz
+CREATE FUNCTION @extschema@._leases_begin() RETURNS timestamptz
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_leases_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_begin() IS
+    'Internal. Begins a look for claims that lapsed: the end of lease from which on this session has to look, NULL for all.';
+
+CREATE FUNCTION @extschema@._leases_end(until timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_leases_wrapper';
-COMMENT ON FUNCTION @extschema@._due_leases(boolean, timestamptz) IS
-    'Internal. The end of lease from which on this session has to look for lapsed claims, NULL for all; the next look starts at until.';
+    AS 'MODULE_PATHNAME', '_leases_end_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_end(timestamptz) IS
+    'Internal. Ends a look for claims that lapsed: all whose lease ended until then were looked at.';
 
-CREATE FUNCTION @extschema@._due_leases_from() RETURNS timestamptz
+CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
     LANGUAGE c STABLE
-    AS 'MODULE_PATHNAME', '_due_leases_from_wrapper';
-COMMENT ON FUNCTION @extschema@._due_leases_from() IS
-    'Internal. The end of lease from which on this session looks for lapsed claims next, NULL for all.';
+    AS 'MODULE_PATHNAME', '_leases_from_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_from() IS
+    'Internal. The end of lease from which on this session looks for lapsed claims next.';
 
-CREATE FUNCTION @extschema@._purge_position() RETURNS bigint
+CREATE FUNCTION @extschema@._requests_begin() RETURNS bigint
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_requests_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._requests_begin() IS
+    'Internal. Begins to answer requests: the id behind which this session has to look for them.';
+
+CREATE FUNCTION @extschema@._requests_end(id bigint) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_requests_end_wrapper';
+COMMENT ON FUNCTION @extschema@._requests_end(bigint) IS
+    'Internal. Ends it: up to this id no request is left; NULL when there was none.';
+
+CREATE FUNCTION @extschema@._requests_from() RETURNS bigint
     LANGUAGE c STABLE
-    AS 'MODULE_PATHNAME', '_purge_position_wrapper';
-COMMENT ON FUNCTION @extschema@._purge_position() IS
-    'Internal. The row of outbox behind which this session''s next batch of a purge starts.';
+    AS 'MODULE_PATHNAME', '_requests_from_wrapper';
+COMMENT ON FUNCTION @extschema@._requests_from() IS
+    'Internal. The id behind which this session looks for requests next.';
 
-CREATE FUNCTION @extschema@._purge_note(id bigint) RETURNS void
+CREATE FUNCTION @extschema@._purge_begin(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_purge_note_wrapper';
-COMMENT ON FUNCTION @extschema@._purge_note(bigint) IS
-    'Internal. Notes the row of outbox up to which a purge came, 0 for all of them.';
+    AS 'MODULE_PATHNAME', '_purge_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._purge_begin(text) IS
+    'Internal. Begins a purge of that table: the key from which on this session has to look, NULL for the beginning.';
+
+CREATE FUNCTION @extschema@._purge_end(name text, key bigint) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_purge_end_wrapper';
+COMMENT ON FUNCTION @extschema@._purge_end(text, bigint) IS
+    'Internal. Ends a purge of that table, which came up to this key; NULL when there was nothing to delete.';
+
+CREATE FUNCTION @extschema@._try_lock_group(hash bigint) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_try_lock_group_wrapper';
+COMMENT ON FUNCTION @extschema@._try_lock_group(bigint) IS
+    'Internal. Locks a group, by hashtextextended(group_key, 0), until this transaction ends; false when somebody else holds it.';
+
+CREATE FUNCTION @extschema@._lock_budgets() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_lock_budgets_wrapper';
+COMMENT ON FUNCTION @extschema@._lock_budgets() IS
+    'Internal. Lets this session alone count until _unlock_budgets(); false when another one does not come to an end.';
+
+CREATE FUNCTION @extschema@._unlock_budgets() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_unlock_budgets_wrapper';
+COMMENT ON FUNCTION @extschema@._unlock_budgets() IS 'Internal. Ends what _lock_budgets() began.';
+
+CREATE FUNCTION @extschema@._epoch() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_epoch_wrapper';
+COMMENT ON FUNCTION @extschema@._epoch() IS 'Internal. floor(extract(epoch FROM now())).';
+
+CREATE FUNCTION @extschema@._session_id() RETURNS text
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_session_id_wrapper';
+COMMENT ON FUNCTION @extschema@._session_id() IS
+    'Internal. The session as %c of log_line_prefix names it: when its process began and its number, in hexadecimal digits; not used again after a restart.';
 
 CREATE FUNCTION @extschema@._worker_report(
     OUT pid integer,

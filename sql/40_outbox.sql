@@ -137,6 +137,10 @@ COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When a final state was reached
 CREATE INDEX outbox_due ON @extschema@.outbox (priority, send_at, id) WHERE state = 'scheduled';
 -- Claims that lapsed.
 CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'claimed';
+-- What a purge deletes, and what people look for.
+CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';
+CREATE INDEX outbox_provider_id ON @extschema@.outbox (provider_id) WHERE provider_id IS NOT NULL;
 -- What is seldom the case comes first in a predicate: each update asks for all of them.
 -- A token is live in one row at most (I2); also finds the mail of a token that goes.
 CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token)

@@ -10,18 +10,22 @@
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
 
 CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
-    SELECT nullif(
+DECLARE
+    -- Not in the statement: an index is not searched for what may be another time for each row.
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    RETURN nullif(
         least(
             (
                 SELECT o.send_at
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
                   AND o.send_at > o.created_at
-                  AND o.send_at > clock_timestamp()
+                  AND o.send_at > moment
                 ORDER BY o.send_at
                 LIMIT 1
             ),
@@ -29,13 +33,14 @@ AS $$
                 SELECT o.claimed_until
                 FROM @extschema@.outbox o
                 WHERE o.state = 'claimed'
-                  AND o.claimed_until > clock_timestamp()
+                  AND o.claimed_until > moment
                 ORDER BY o.claimed_until
                 LIMIT 1
             )
         ),
         'infinity'
-    )
+    );
+END;
 $$;
 COMMENT ON FUNCTION @extschema@._next_wake() IS
     'Internal. When the next message becomes due or the next claim lapses, from now on; NULL for never. What is due by now was told already.';
@@ -108,7 +113,7 @@ BEGIN
     INTO due
     FROM @extschema@.outbox o
     WHERE o.state = 'claimed'
-      AND o.claimed_until > coalesce(@extschema@._due_leases_from(), '-infinity')
+      AND o.claimed_until > @extschema@._leases_from()
       AND o.claimed_until <= moment
     ORDER BY o.claimed_until
     LIMIT 1;

@@ -49,7 +49,7 @@ BEGIN
                     ELSE v.reason
                 END AS reason
             FROM @extschema@.outbox o
-            LEFT JOIN @extschema@._token_verdicts v ON v.token = o.token
+            LEFT JOIN @extschema@._token_ends v ON v.token = o.token
             WHERE o.ctid = ANY (candidates)
               AND (o.expires_at <= moment OR (o.token IS NOT NULL AND v.eligible IS NOT TRUE))
         ), ended AS (
@@ -316,10 +316,7 @@ BEGIN
     places := '{}';
     in_order := true;
     IF last_priority >= 32767 THEN
-        -- From the first lease on as long as that is cheap: whoever was settling one that lapsed may have given up.
-        IF @extschema@._take_back(
-            @extschema@._due_leases(sweep OR @extschema@._due_may_sweep(of_groups), moment), moment, 1000
-        ) > 0 THEN
+        IF @extschema@._take_back(moment, 1000) > 0 THEN
             -- They are behind this session's position.
             sweep := true;
         END IF;

@@ -10,11 +10,11 @@ CREATE FUNCTION @extschema@._claimant(claimant text) RETURNS text
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN coalesce(claimant, session_user || '/' || pg_backend_pid());
+    RETURN coalesce(claimant, session_user || '/' || @extschema@._session_id());
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._claimant(text) IS
-    'Internal. The name given, or that of this session: its user and process id.';
+    'Internal. The name given, or that of this session: its user and what no other session has or had.';
 
 CREATE FUNCTION @extschema@._term(lease interval) RETURNS interval
     LANGUAGE plpgsql STABLE
@@ -34,7 +34,7 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._term(interval) IS 'Internal. The lease given, or mailroom.lease. Errors: 22023 unless it is positive.';
 
-CREATE FUNCTION @extschema@._take_back(from_lease timestamptz, moment timestamptz, row_limit integer) RETURNS integer
+CREATE FUNCTION @extschema@._take_back(moment timestamptz, row_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -42,20 +42,25 @@ CREATE FUNCTION @extschema@._take_back(from_lease timestamptz, moment timestampt
     SET enable_sort = off
 AS $$
 DECLARE
+    -- From the first lease on as often as the budget of this session allows: whoever was settling one that lapsed may
+    -- have given up.
+    from_lease CONSTANT timestamptz := coalesce(@extschema@._leases_begin(), '-infinity');
     places tid[];
+    last timestamptz;
 BEGIN
-    SELECT array_agg(s.place)
-    INTO places
+    SELECT array_agg(s.place), max(s.claimed_until)
+    INTO places, last
     FROM (
-        SELECT o.ctid AS place
+        SELECT o.ctid AS place, o.claimed_until
         FROM @extschema@.outbox o
         WHERE o.state = 'claimed'
-          AND o.claimed_until > coalesce(from_lease, '-infinity')
+          AND o.claimed_until > from_lease
           AND o.claimed_until <= moment
         ORDER BY o.claimed_until
         LIMIT row_limit
         FOR UPDATE SKIP LOCKED
     ) s;
+    PERFORM @extschema@._leases_end(CASE WHEN cardinality(places) = row_limit THEN last ELSE moment END);
     IF places IS NULL THEN
         RETURN 0;
     END IF;
@@ -86,8 +91,8 @@ BEGIN
     RETURN cardinality(places);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._take_back(timestamptz, timestamptz, integer) IS
-    'Internal. Takes back up to so many claims whose lease ended after from_lease (NULL: ever) and not after moment; each counts as an attempt. Returns how many.';
+COMMENT ON FUNCTION @extschema@._take_back(timestamptz, integer) IS
+    'Internal. Takes back up to so many claims whose lease has ended by that moment, from where this session''s last look ended; each counts as an attempt. Returns how many.';
 
 CREATE FUNCTION @extschema@._lease_out(places tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.outbox

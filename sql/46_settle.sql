@@ -360,7 +360,7 @@ BEGIN
             CASE
                 WHEN until IS NULL OR o.group_key IS NULL THEN true
                 WHEN o.claimed_until > moment
-                THEN pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(o.group_key))
+                THEN @extschema@._try_lock_group(hashtextextended(o.group_key, 0))
                 ELSE false
             END AS is_ours
         FROM (

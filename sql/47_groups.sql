@@ -12,6 +12,7 @@ CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer) R
 AS $$
 DECLARE
     locked text[];
+    moment timestamptz;
 BEGIN
     -- Whoever claims of a group holds this lock until its claim is committed or gone. Whoever gets it looks
     -- again, in a new statement and hence with a snapshot that has what the holder before committed: one
@@ -20,7 +21,9 @@ BEGIN
     SELECT array_agg(c.group_key)
     INTO locked
     FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) LIMIT row_limit) c
-    WHERE pg_try_advisory_xact_lock('@extschema@.outbox'::regclass::oid::integer, hashtext(c.group_key));
+    WHERE @extschema@._try_lock_group(hashtextextended(c.group_key, 0));
+    -- After the locks, and not in the statement: an index is not searched for what may be another time for each row.
+    moment := clock_timestamp();
     RETURN ARRAY(
         SELECT l.group_key
         FROM unnest(locked) l (group_key)
@@ -29,7 +32,7 @@ BEGIN
             FROM @extschema@.outbox o
             WHERE o.state = 'claimed'
               AND o.group_key = l.group_key
-              AND o.claimed_until > clock_timestamp()
+              AND o.claimed_until > moment
         )
     );
 END;
@@ -93,23 +96,29 @@ BEGIN
         END IF;
     ELSE
         PERFORM @extschema@._pass_gate();
-        PERFORM @extschema@._take_back(@extschema@._due_leases(false, moment), moment, 1000);
+        PERFORM @extschema@._take_back(moment, 1000);
         -- Before its rows are locked: they may be any number, and somebody else's to claim next.
         IF @extschema@._free_groups(ARRAY[wanted], 1) = '{}' THEN
             RETURN;
         END IF;
     END IF;
-    SELECT j.*
-    INTO judged
-    FROM @extschema@._judge(@extschema@._pick_group(wanted, moment, batch_limit), moment, 1) j;
-    IF judged.later THEN
-        PERFORM @extschema@._announce_due(moment + interval '1 s');
-    END IF;
-    IF judged.places <> '{}' THEN
+    FOR round IN 1 .. 100 LOOP
+        first := @extschema@._pick_group(wanted, moment, batch_limit);
+        EXIT WHEN first IS NULL;
+        SELECT j.* INTO judged FROM @extschema@._judge(first, moment, 1) j;
+        IF judged.later THEN
+            PERFORM @extschema@._announce_due(moment + interval '1 s');
+        ELSIF cardinality(judged.places) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
+            -- Some ended instead, and there may be others behind them.
+            CONTINUE;
+        END IF;
+        EXIT WHEN judged.places = '{}';
         PERFORM @extschema@._claimed(moment + term);
-    END IF;
-    RETURN QUERY
-    SELECT c.* FROM @extschema@._lease_out(judged.places, @extschema@._claimant(claimant), moment, term) c;
+        RETURN QUERY
+        SELECT c.* FROM @extschema@._lease_out(judged.places, @extschema@._claimant(claimant), moment, term) c;
+        -- Unless none of them could be rendered.
+        EXIT WHEN FOUND OR judged.later;
+    END LOOP;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text) IS

@@ -1,9 +1,9 @@
 -- Delivery by the worker itself: nothing that a client could not do with mailroom_claim and the settles.
 --
--- The worker claims as 'mailroom worker/PID'. There is one a database, so whatever another one of that name
--- still holds was left by a process that is gone.
+-- The worker claims as 'mailroom worker/' and its session. There is one a database, so whatever one of that name still
+-- holds when it begins was left by a process that is gone.
 
-CREATE FUNCTION @extschema@._take_over(claimant text) RETURNS integer
+CREATE FUNCTION @extschema@._take_over() RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -19,12 +19,11 @@ BEGIN
         WHERE c.state = 'claimed'
           AND c.claimed_until > clock_timestamp()
           AND starts_with(c.claimed_by, 'mailroom worker/')
-          AND c.claimed_by <> claimant
         FOR UPDATE SKIP LOCKED
     ));
     GET DIAGNOSTICS orphans = ROW_COUNT;
     RETURN orphans;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._take_over(text) IS
+COMMENT ON FUNCTION @extschema@._take_over() IS
     'Internal. Lets the claims of earlier workers of this database lapse at once; returns how many there were.';

@@ -80,17 +80,24 @@ CROSS JOIN LATERAL (
 COMMENT ON VIEW @extschema@._token_verdicts IS
     'Internal. Tokens with what a mail needs, whether they may be handed out and redeemed, and if not, how their mail ends and why.';
 
+-- For those who send what was signed, and see no secret of other tokens.
+CREATE VIEW @extschema@._token_ends AS
+SELECT v.token, v.eligible, v.final, v.reason
+FROM @extschema@._token_verdicts v;
+COMMENT ON VIEW @extschema@._token_ends IS
+    'Internal. Whether the mail of a token may be sent, and if not, how it ends and why.';
+
 CREATE FUNCTION @extschema@._lock_sources(waiting boolean) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF waiting THEN
-        LOCK TABLE @extschema@._token_verdicts IN ACCESS SHARE MODE;
+        LOCK TABLE @extschema@._token_ends IN ACCESS SHARE MODE;
         RETURN true;
     END IF;
     BEGIN
-        LOCK TABLE @extschema@._token_verdicts IN ACCESS SHARE MODE NOWAIT;
+        LOCK TABLE @extschema@._token_ends IN ACCESS SHARE MODE NOWAIT;
         RETURN true;
     EXCEPTION
         WHEN lock_not_available THEN

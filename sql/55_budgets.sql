@@ -5,9 +5,8 @@
 -- count while somebody holds an old snapshot; they are logged, so that a count survives a crash and a failover;
 -- and they know no ROLLBACK: a claim that is rolled back has used its share, which errs on the safe side. The
 -- number of the period is in the count itself: the first count of a new period begins anew. Calendar periods,
--- UTC. Whoever counts holds a lock for that moment alone, and who does not get it takes nothing. It is a lock of the
--- transaction, so that no error and no cancelled statement leaves it behind, taken in a subtransaction which is then
--- rolled back: that ends the lock at once, and undoes nothing of a count.
+-- UTC. Whoever counts holds a lock for that moment alone, and who does not get it takes nothing. An error and a
+-- cancelled statement end it, too.
 
 CREATE TYPE @extschema@.budget_period AS ENUM ('minute', 'hour', 'day', 'month');
 COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods, in UTC.';
@@ -104,62 +103,29 @@ $$;
 COMMENT ON FUNCTION @extschema@._budget_use(timestamptz) IS
     'Internal. One row a budget: what may be taken in the period of this moment, how much of that is kept for urgent mail, what was taken, and where that is counted.';
 
-CREATE FUNCTION @extschema@._lock_budgets() RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    -- It is held for less than a millisecond.
-    FOR try IN 1 .. 50 LOOP
-        IF pg_try_advisory_xact_lock('@extschema@.budgets'::regclass::oid::integer, 0) THEN
-            RETURN true;
-        END IF;
-        PERFORM pg_sleep(0.001);
-    END LOOP;
-    RETURN false;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._lock_budgets() IS
-    'Internal. Lets this session alone count, until _unlock_budgets() rolls the subtransaction back; false when another one does not come to an end.';
-
-CREATE FUNCTION @extschema@._unlock_budgets() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RAISE SQLSTATE 'MRULB' USING MESSAGE = 'the lock on the budgets was to end here';
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._unlock_budgets() IS
-    'Internal. Ends what _lock_budgets() began. Errors: MRULB always, which is for the block that called _lock_budgets() to catch.';
-
 CREATE FUNCTION @extschema@._take_shares(wanted integer, urgent boolean) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    granted integer := 0;
+    granted integer;
     moment timestamptz;
 BEGIN
     IF NOT EXISTS (SELECT FROM @extschema@.budgets) THEN
         RETURN wanted;
     END IF;
-    BEGIN
-        IF @extschema@._lock_budgets() THEN
-            moment := clock_timestamp();
-            SELECT greatest(0, least(wanted, min(u.amount - CASE WHEN urgent THEN 0 ELSE u.reserve END - u.spent)))
-            INTO granted
-            FROM @extschema@._budget_use(moment) u;
-            IF granted > 0 THEN
-                PERFORM setval(u.counter, u.number << 32 | u.spent + granted)
-                FROM @extschema@._budget_use(moment) u;
-            END IF;
-        END IF;
-        PERFORM @extschema@._unlock_budgets();
-    EXCEPTION
-        WHEN SQLSTATE 'MRULB' THEN
-            NULL;
-    END;
+    IF NOT @extschema@._lock_budgets() THEN
+        RETURN 0;
+    END IF;
+    moment := clock_timestamp();
+    SELECT greatest(0, least(wanted, min(u.amount - CASE WHEN urgent THEN 0 ELSE u.reserve END - u.spent)))
+    INTO granted
+    FROM @extschema@._budget_use(moment) u;
+    IF granted > 0 THEN
+        PERFORM setval(u.counter, u.number << 32 | u.spent + granted)
+        FROM @extschema@._budget_use(moment) u;
+    END IF;
+    PERFORM @extschema@._unlock_budgets();
     RETURN granted;
 END;
 $$;
@@ -176,25 +142,20 @@ BEGIN
     IF taken = '{}' OR NOT EXISTS (SELECT FROM @extschema@.budgets) THEN
         RETURN;
     END IF;
-    BEGIN
-        IF @extschema@._lock_budgets() THEN
-            moment := clock_timestamp();
-            -- What was taken in a period's first second may have been counted in the one before.
-            PERFORM setval(u.counter, u.number << 32 | greatest(0, u.spent - r.returned))
-            FROM @extschema@._budget_use(moment) u
-            CROSS JOIN LATERAL (
-                SELECT count(*) AS returned
-                FROM unnest(taken) t (moment)
-                WHERE t.moment >= @extschema@._period_start(u.period, u.number) + interval '1 s'
-            ) r
-            WHERE u.spent > 0
-              AND r.returned > 0;
-        END IF;
+    IF @extschema@._lock_budgets() THEN
+        moment := clock_timestamp();
+        -- What was taken in a period's first second may have been counted in the one before.
+        PERFORM setval(u.counter, u.number << 32 | greatest(0, u.spent - r.returned))
+        FROM @extschema@._budget_use(moment) u
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS returned
+            FROM unnest(taken) t (moment)
+            WHERE t.moment >= @extschema@._period_start(u.period, u.number) + interval '1 s'
+        ) r
+        WHERE u.spent > 0
+          AND r.returned > 0;
         PERFORM @extschema@._unlock_budgets();
-    EXCEPTION
-        WHEN SQLSTATE 'MRULB' THEN
-            NULL;
-    END;
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[]) IS

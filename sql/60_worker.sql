@@ -1,6 +1,6 @@
 -- The worker's side: what it looks at, how it takes a batch, and its diary.
 --
--- Nothing here is reserved for the worker: any member of mailroom_sender may call it, and a server without
+-- Nothing here is reserved for the worker: any member of mailroom_collector may call it, and a server without
 -- the worker runs on mailroom_collect alone.
 
 CREATE TYPE @extschema@.job_trigger AS ENUM ('limit', 'timeout', 'urgent', 'poll');
@@ -37,7 +37,7 @@ CREATE TABLE @extschema@.pauses (
 );
 COMMENT ON TABLE @extschema@.pauses IS 'A row while the worker is paused, see mailroom_pause().';
 COMMENT ON COLUMN @extschema@.pauses.paused_by IS
-    'The user who paused it; mailroom_sender where the worker did so itself, since the database is a copy of another.';
+    'The user who paused it; mailroom_collector where the worker did so itself, since the database is a copy of another.';
 
 CREATE FUNCTION @extschema@.mailroom_pause() RETURNS boolean
     LANGUAGE plpgsql
@@ -165,7 +165,7 @@ BEGIN
         sweep := true;
     END LOOP;
     -- Requests that were not announced, or were not to be had when their turn came.
-    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+    IF EXISTS (SELECT FROM @extschema@.requests r WHERE r.id > @extschema@._requests_from()) THEN
         waiting := waiting + 1;
         urgent := true;
     END IF;
@@ -175,24 +175,21 @@ $$;
 COMMENT ON FUNCTION @extschema@._waiting(integer) IS
     'Internal. How many tokens wait, counted no further than the limit in each lane, whether one is urgent, and whether the worker is paused.';
 
-CREATE FUNCTION @extschema@._tend(tell boolean, purge boolean, OUT next_due timestamptz, OUT more boolean)
+CREATE FUNCTION @extschema@._tend(tell boolean, OUT next_due timestamptz, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- Which tells senders by itself that there is mail for them again.
-    more := @extschema@._take_back(NULL::timestamptz, clock_timestamp(), 1000) = 1000;
+    more := @extschema@._take_back(clock_timestamp(), 1000) = 1000;
     IF tell THEN
         PERFORM @extschema@._mail_due(now());
-    END IF;
-    IF purge THEN
-        more := more OR (SELECT p.more FROM @extschema@._purge(1000) p);
     END IF;
     next_due := @extschema@._next_wake();
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._tend(boolean, boolean) IS
-    'Internal. Looks after the outbox for the worker: takes lapsed claims back, tells senders that mail is due, and purges a batch; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
+COMMENT ON FUNCTION @extschema@._tend(boolean) IS
+    'Internal. Looks after the outbox for the worker: takes lapsed claims back and tells senders that mail is due; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
 
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
     LANGUAGE plpgsql
@@ -200,20 +197,14 @@ CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT co
 AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
-    first record;
-    -- Before requests are read: TRUNCATE locks in this order.
+    -- Before rows of the queue are: TRUNCATE locks in this order.
     locked CONSTANT boolean := @extschema@._lock_sources(true);
 BEGIN
     collected := 0;
     skipped := 0;
     -- Whoever calls looked for a pause some time ago.
-    SELECT EXISTS (SELECT FROM @extschema@.pauses) AS is_pause, EXISTS (SELECT FROM @extschema@.requests) AS is_request
-    INTO first;
-    IF first.is_pause THEN
+    IF EXISTS (SELECT FROM @extschema@.pauses) THEN
         RETURN;
-    END IF;
-    IF first.is_request THEN
-        PERFORM @extschema@.mailroom_answer_requests(NULL::integer);
     END IF;
     SELECT c.collected, c.skipped, c.highest
     INTO collected, skipped, highest

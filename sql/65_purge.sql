@@ -1,81 +1,185 @@
--- Retention: finished mails, their attempts and the diary go when nobody needs them any more.
+-- Retention: what has ended goes when nobody needs it any more.
 --
--- In small batches, each a short transaction, by whoever calls mailroom_purge: the worker, pg_cron, a
--- person. There is no index for it, which every settle would pay for: the primary key is walked from the
--- oldest row to the first ones that are too young, from where the session's last batch ended.
+-- In small batches, each a short transaction, by whoever calls mailroom_purge: the worker, pg_cron, a person. Mails are
+-- found by an index, from the one that ended first; the others in the order of their ids, which is that of time, up to
+-- the first one that is too young. So a batch that has nothing to do costs a look at each. Where what was deleted cannot
+-- be cleared away yet, because somebody holds an old snapshot, a session goes on from where its last batch ended
+-- (src/due.rs).
 
-CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
 AS $$
 DECLARE
-    horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
-    seen record;
-    runs integer;
-    stale integer;
+    after CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._purge_begin('outbox'::text) / 1000.0), '-infinity');
+    last timestamptz;
+    passed timestamptz;
 BEGIN
-    PERFORM @extschema@._pass_gate();
-    -- Those that nobody answers: the worker is paused, or there is none. First, for TRUNCATE locks in this order.
-    DELETE FROM @extschema@.requests r
-    WHERE r.id = ANY (ARRAY(
-        SELECT q.id
-        FROM (SELECT i.id, i.requested_at FROM @extschema@.requests i ORDER BY i.id LIMIT batch_limit FOR UPDATE SKIP LOCKED) q
-        WHERE q.requested_at < horizon
-    ));
-    GET DIAGNOSTICS stale = ROW_COUNT;
-    SELECT count(*) AS rows, max(w.id) AS last, coalesce(bool_and(w.created_at >= horizon), true) AS young,
-        array_agg(w.id) FILTER (WHERE w.ended_at < horizon) AS old
-    INTO seen
-    FROM (
-        SELECT o.id, o.created_at, o.ended_at
+    WITH looked AS MATERIALIZED (
+        SELECT o.ctid AS place, o.id, o.ended_at
         FROM @extschema@.outbox o
-        WHERE o.id > @extschema@._purge_position()
-        ORDER BY o.id
-        LIMIT batch_limit
-    ) w;
-    -- A row that somebody is at may be on its way back to scheduled.
-    WITH gone AS (
+        WHERE o.ended_at >= after
+          AND o.ended_at < horizon
+          -- Whoever may say when a mail ended cannot say that it is old.
+          AND o.created_at < horizon
+        ORDER BY o.ended_at
+        LIMIT row_limit
+    ), old AS MATERIALIZED (
+        -- A row that somebody is at may be on its way back to scheduled.
+        SELECT o.ctid AS place, o.id
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l))
+          AND o.ended_at < horizon
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
         DELETE FROM @extschema@.outbox o
-        WHERE o.id IN (
-            SELECT f.id
-            FROM @extschema@.outbox f
-            WHERE f.id = ANY (seen.old)
-              AND f.ended_at < horizon
-            FOR UPDATE SKIP LOCKED
-        )
-        RETURNING o.id
+        WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM old d))
     ), forgotten AS (
         DELETE FROM @extschema@.attempts a
-        WHERE a.outbox IN (SELECT g.id FROM gone g)
+        WHERE a.outbox IN (SELECT d.id FROM old d)
     )
-    SELECT count(*) INTO purged FROM gone;
-    -- Those whose mail was deleted otherwise, or settled late after it was purged.
-    DELETE FROM @extschema@.attempts a
-    WHERE a.id = ANY (ARRAY(
+    SELECT
+        count(d.id), count(*) = row_limit AND count(d.id) > 0, CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END,
+        min(l.ended_at) FILTER (WHERE d.id IS NULL)
+    INTO purged, more, last, passed
+    FROM looked l
+    LEFT JOIN old d ON d.id = l.id;
+    -- In whole milliseconds, so that what ended in the same one is looked at again.
+    PERFORM @extschema@._purge_end('outbox'::text, floor(extract(epoch FROM coalesce(passed, last)) * 1000)::bigint);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
+    'Internal. Deletes up to so many mails that ended before then, those that ended first, with their attempts. Returns how many, and whether there may be more.';
+
+-- Where purges of tokens are, for all sessions: those that remember nothing get past tokens that last for years.
+CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_tokens IS 'Internal. tokens.id up to which the present round of purges came.';
+
+CREATE FUNCTION @extschema@._purge_tokens(horizon bigint, row_limit integer, OUT purged integer, OUT more boolean)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    round CONSTANT bigint := (SELECT s.last_value FROM @extschema@._purged_tokens s);
+    after CONSTANT bigint := greatest(@extschema@._purge_begin('tokens'::text), round);
+    last bigint;
+BEGIN
+    WITH looked AS MATERIALIZED (
+        SELECT t.id, t.created_at, t.expires_at
+        FROM @extschema@.tokens t
+        WHERE t.id > after
+        ORDER BY t.id
+        LIMIT row_limit
+    ), gone AS (
+        DELETE FROM @extschema@.tokens t
+        WHERE t.id = ANY (ARRAY(
+            SELECT o.id
+            FROM @extschema@.tokens o
+            WHERE o.id = ANY (ARRAY(SELECT l.id FROM looked l WHERE l.expires_at < horizon))
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING t.id
+    )
+    SELECT
+        (SELECT count(*) FROM gone),
+        -- What was made later cannot have expired before.
+        max(l.id) FILTER (WHERE l.created_at < horizon),
+        count(*) FILTER (WHERE l.created_at < horizon) = row_limit
+    INTO purged, last, more
+    FROM looked l;
+    IF more THEN
+        PERFORM setval('@extschema@._purged_tokens'::regclass, last);
+    ELSIF round <> 0 THEN
+        PERFORM setval('@extschema@._purged_tokens'::regclass, 0);
+    END IF;
+    PERFORM @extschema@._purge_end('tokens'::text, last);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._purge_tokens(bigint, integer) IS
+    'Internal. Looks at up to so many tokens and deletes those that expired before then, in epoch seconds. Returns how many, and whether there are more to look at.';
+
+CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
+    -- How many links an account was sent within the hour is counted by its tokens.
+    hour_ago CONSTANT timestamptz := clock_timestamp() - interval '1 hour';
+    mails record;
+    tokens record;
+    after bigint;
+    ids bigint[];
+BEGIN
+    PERFORM @extschema@._pass_gate();
+    -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
+    PERFORM @extschema@._lock_sources(true);
+    -- Those that nobody answers: the worker is paused, or there is none.
+    after := coalesce(@extschema@._purge_begin('requests'::text), 0);
+    ids := ARRAY(
         SELECT w.id
-        FROM (SELECT i.id, i.outbox, i.ended_at FROM @extschema@.attempts i ORDER BY i.id LIMIT batch_limit) w
+        FROM (
+            SELECT r.id, r.requested_at
+            FROM @extschema@.requests r
+            WHERE r.id > after
+            ORDER BY r.id
+            LIMIT batch_limit
+        ) w
+        WHERE w.requested_at < horizon
+    );
+    DELETE FROM @extschema@.requests r
+    WHERE r.id = ANY (ARRAY(SELECT q.id FROM @extschema@.requests q WHERE q.id = ANY (ids) FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS purged = ROW_COUNT;
+    PERFORM @extschema@._purge_end('requests'::text, ids[cardinality(ids)]);
+    more := cardinality(ids) = batch_limit;
+
+    SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
+    SELECT p.*
+    INTO tokens
+    FROM @extschema@._purge_tokens(floor(extract(epoch FROM least(horizon, hour_ago)))::bigint, batch_limit) p;
+    purged := purged + mails.purged + tokens.purged;
+    more := more OR mails.more OR tokens.more;
+
+    -- Of mails that are still to be sent, and of those that were deleted otherwise or settled after they were purged.
+    after := coalesce(@extschema@._purge_begin('attempts'::text), 0);
+    ids := ARRAY(
+        SELECT w.id
+        FROM (
+            SELECT a.id, a.ended_at
+            FROM @extschema@.attempts a
+            WHERE a.id > after
+            ORDER BY a.id
+            LIMIT batch_limit
+        ) w
         WHERE w.ended_at < horizon
-          AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = w.outbox)
-    ));
-    DELETE FROM @extschema@.job_runs r
-    WHERE r.id = ANY (ARRAY(
-        SELECT j.id
-        FROM (SELECT i.id, i.started_at FROM @extschema@.job_runs i ORDER BY i.id LIMIT batch_limit) j
-        WHERE j.started_at < horizon
-    ));
-    GET DIAGNOSTICS runs = ROW_COUNT;
-    purged := purged + runs + stale;
-    -- What was made after the horizon cannot have ended before it.
-    more := NOT seen.young AND seen.rows = batch_limit;
-    PERFORM @extschema@._purge_note(CASE WHEN more THEN seen.last ELSE 0 END);
-    more := more OR runs = batch_limit OR stale = batch_limit;
+    );
+    DELETE FROM @extschema@.attempts a WHERE a.id = ANY (ids);
+    PERFORM @extschema@._purge_end('attempts'::text, ids[cardinality(ids)]);
+    more := more OR cardinality(ids) = batch_limit;
+
+    after := coalesce(@extschema@._purge_begin('job_runs'::text), 0);
+    ids := ARRAY(
+        SELECT w.id
+        FROM (
+            SELECT j.id, j.started_at
+            FROM @extschema@.job_runs j
+            WHERE j.id > after
+            ORDER BY j.id
+            LIMIT batch_limit
+        ) w
+        WHERE w.started_at < horizon
+    );
+    DELETE FROM @extschema@.job_runs j WHERE j.id = ANY (ids);
+    PERFORM @extschema@._purge_end('job_runs'::text, ids[cardinality(ids)]);
+    purged := purged + cardinality(ids);
+    more := more OR cardinality(ids) = batch_limit;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge(integer) IS
-    'Internal. Looks at up to so many rows of outbox, of job_runs and of requests, from where the session''s last call ended, and deletes those that ended longer ago than mailroom.retention. Returns how many it deleted and whether there are more to look at; if not, the next call starts over.';
+    'Internal. Deletes up to so many rows of each table that ended longer ago than mailroom.retention. Returns how many, and whether there are more.';
 
 CREATE FUNCTION @extschema@.mailroom_purge(batch_limit integer DEFAULT 1000, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -89,4 +193,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS
-    'Deletes mails, with their attempts, and rows of job_runs that ended longer ago than mailroom.retention, and requests that nobody answered for as long, looking at batch_limit of each. Returns how many it deleted, and whether to call it again for the rest, each call in a transaction of its own. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';
+    'Deletes what ended longer ago than mailroom.retention, up to batch_limit rows of each table: mails with their attempts, tokens that expired (an hour ago at least), attempts, rows of job_runs, and requests that nobody answered. Returns how many rows went, not counting attempts, and whether to call it again for the rest, in a transaction of its own. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';

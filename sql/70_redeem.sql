@@ -68,12 +68,21 @@ AS $$
 DECLARE
     holders bigint[];
 BEGIN
-    SELECT array_agg(n.id)
+    -- No join: its plan would be that of the session's first call, be it for one account, and for many take the square of
+    -- their number.
+    SELECT array_agg(c.id)
     INTO holders
-    FROM new_accounts n
-    JOIN old_accounts o ON o.id = n.id
-    WHERE n.email <> o.email
-       OR (n.status = 'suspended' AND o.status <> 'suspended');
+    FROM (
+        SELECT u.id
+        FROM (
+            SELECT o.id, o.email, o.status = 'suspended' AS was, NULL::boolean AS is FROM old_accounts o
+            UNION ALL
+            SELECT n.id, n.email, NULL, n.status = 'suspended' FROM new_accounts n
+        ) u
+        GROUP BY u.id
+        HAVING min(u.email) <> max(u.email)
+            OR (bool_or(u.is) AND NOT bool_or(u.was))
+    ) c;
     IF holders IS NOT NULL THEN
         PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
     END IF;

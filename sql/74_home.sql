@@ -33,7 +33,7 @@ BEGIN
     END IF;
     -- A pause may have come along, for another reason.
     INSERT INTO @extschema@.pauses (paused_by)
-    VALUES ('mailroom_sender')
+    VALUES ('mailroom_collector')
     ON CONFLICT (job_type) DO UPDATE
         SET since = EXCLUDED.since,
             paused_by = EXCLUDED.paused_by;

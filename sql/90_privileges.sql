@@ -1,7 +1,7 @@
 -- Who may do what: PUBLIC nothing, then one matrix in which each line has its reason.
 --
--- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Four of them are
--- for people and programs. The fifth, mailroom_definer, is nobody: it owns the functions that lend rights, has the
+-- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Five of them are
+-- for people and programs. The last, mailroom_definer, is nobody: it owns the functions that lend rights, has the
 -- rights that these need, and no member. A superuser's functions would lend everything to any trigger they fire, and
 -- those of mailroom_admin could be altered by its members, for a superuser to run.
 
@@ -16,7 +16,9 @@ DECLARE
     routine record;
 BEGIN
     FOREACH role_name IN ARRAY
-        ARRAY['mailroom_app', 'mailroom_sender', 'mailroom_monitor', 'mailroom_admin', 'mailroom_definer']
+        ARRAY[
+            'mailroom_app', 'mailroom_sender', 'mailroom_collector', 'mailroom_monitor', 'mailroom_admin', 'mailroom_definer'
+        ]
     LOOP
         IF to_regrole(role_name) IS NULL THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
@@ -115,7 +117,7 @@ $$;
 
 -- Names resolve for whoever has a role.
 GRANT USAGE ON SCHEMA @extschema@ TO
-    mailroom_app, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer;
+    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_admin, mailroom_definer;
 
 -- mailroom_admin: all data and all functions. Neither TRIGGER nor REFERENCES: whoever may put a trigger or a foreign
 -- key on a table acts with the rights of everybody who writes it, a superuser's among them.
@@ -123,7 +125,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens
     @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
     @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
-GRANT SELECT ON @extschema@._token_verdicts, @extschema@._mail_secrets, @extschema@._token_ages,
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
 -- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
@@ -197,12 +199,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._builtin_templates()
 TO mailroom_app;
 
--- mailroom_sender: takes tokens out of pending, signs them, writes the outbox and the diary, claims mails and
--- settles them. The worker runs as this role. The hand-out functions run with the caller's rights, hence the
--- grants on the tables:
--- a function that lent its owner's rights would lend them to any trigger on these tables too.
-GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_sender;
-GRANT SELECT ON @extschema@._token_verdicts, @extschema@.pauses TO mailroom_sender;
+-- mailroom_sender: claims mails and settles them. These functions run with the caller's rights, hence the grants on the
+-- tables: a function that lent its owner's rights would lend them to any trigger on these tables too. It sees of a token
+-- whether it is still good, and of its mail, once it has claimed it, the link.
+GRANT SELECT ON @extschema@._token_ends TO mailroom_sender;
+GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 -- All but the secrets: of a column that a role may not read, no error of the server's quotes the value. A claim reads them
 -- through the view.
 GRANT SELECT (
@@ -211,7 +212,6 @@ GRANT SELECT (
     cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
-GRANT INSERT ON @extschema@.outbox TO mailroom_sender;
 -- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
@@ -220,44 +220,20 @@ GRANT UPDATE (
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
-GRANT SELECT, UPDATE ON @extschema@.jobs TO mailroom_sender;
-GRANT SELECT, INSERT ON @extschema@.job_runs TO mailroom_sender;
-GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq
-    TO mailroom_sender;
+GRANT USAGE ON SEQUENCE @extschema@.attempts_id_seq TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
-    @extschema@.mailroom_dequeue(integer),
-    @extschema@.mailroom_dequeue_line(integer),
-    @extschema@.mailroom_collect(integer),
-    @extschema@.mailroom_verify(text, @extschema@.token_action, text),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
     @extschema@._urgent_priority(),
     @extschema@._status_for(@extschema@.token_action),
-    @extschema@._secrets(text, bytea, text),
-    @extschema@._sign(text, bytea, text),
-    @extschema@._verify(text, text, text),
     @extschema@._pass_gate(),
-    @extschema@._scan_begin(),
-    @extschema@._scan_position(smallint),
-    @extschema@._scan_end(boolean, bigint, bigint),
-    @extschema@._pick(integer),
-    @extschema@._note_progress(bigint),
-    @extschema@._dequeue(integer, text),
-    @extschema@._enqueue(bigint[]),
-    @extschema@._enqueue_singly(bigint[]),
-    @extschema@._give_up(bigint, text, text),
-    @extschema@._printable(text),
     @extschema@._is_row_at_fault(text),
-    @extschema@._collect(integer, integer),
-    @extschema@._waiting(integer),
-    @extschema@._tend(boolean, boolean),
     @extschema@._mail_due(timestamptz),
     @extschema@._announce_due(timestamptz),
     @extschema@._next_wake(),
     @extschema@._first_due(smallint, timestamptz, bigint, timestamptz),
     @extschema@.mailroom_next_due(),
     @extschema@._claimed(timestamptz),
-    @extschema@._run_batch(integer, text),
     @extschema@.mailroom_claim(integer, interval, text),
     @extschema@.mailroom_claim_group(integer, interval, text, text),
     @extschema@.mailroom_mark_sent(bigint, text, text, integer),
@@ -268,9 +244,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_release(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
     @extschema@.mailroom_extend(bigint[], interval, text, integer[]),
-    @extschema@._move_in(oid, xid),
-    @extschema@._take_over(text),
-    @extschema@.mailroom_purge(integer),
     @extschema@._lease(),
     @extschema@._backoff(integer),
     @extschema@._lock_sources(boolean),
@@ -280,11 +253,14 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._due_note(boolean, boolean, smallint, timestamptz, bigint),
     @extschema@._due_pause(boolean, smallint, timestamptz, bigint),
     @extschema@._due_end(boolean, boolean),
-    @extschema@._due_leases(boolean, timestamptz),
-    @extschema@._due_leases_from(),
+    @extschema@._leases_begin(),
+    @extschema@._leases_end(timestamptz),
+    @extschema@._leases_from(),
+    @extschema@._session_id(),
+    @extschema@._try_lock_group(bigint),
     @extschema@._claimant(text),
     @extschema@._term(interval),
-    @extschema@._take_back(timestamptz, timestamptz, integer),
+    @extschema@._take_back(timestamptz, integer),
     @extschema@._free_groups(text[], integer),
     @extschema@._judge(tid[], timestamptz, integer),
     @extschema@._next_due(boolean, integer),
@@ -298,10 +274,48 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._redact(text, text[]),
     @extschema@._check_parallel(bigint[], integer[]),
-    @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text),
-    @extschema@._purge(integer)
+    @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;
--- It keeps to the budgets, and counts what it takes out of them.
+
+-- mailroom_collector: all that, and takes tokens out of pending, signs them, writes the outbox and the diary, answers
+-- requests and purges. The worker runs as this role.
+GRANT mailroom_sender TO mailroom_collector;
+GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_collector;
+GRANT SELECT ON @extschema@._token_verdicts TO mailroom_collector;
+GRANT INSERT ON @extschema@.outbox TO mailroom_collector;
+GRANT SELECT, UPDATE ON @extschema@.jobs TO mailroom_collector;
+GRANT SELECT, INSERT ON @extschema@.job_runs TO mailroom_collector;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.job_runs_id_seq TO mailroom_collector;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_dequeue(integer),
+    @extschema@.mailroom_dequeue_line(integer),
+    @extschema@.mailroom_collect(integer),
+    @extschema@.mailroom_verify(text, @extschema@.token_action, text),
+    @extschema@._secrets(text, bytea, text),
+    @extschema@._sign(text, bytea, text),
+    @extschema@._verify(text, text, text),
+    @extschema@._scan_begin(),
+    @extschema@._scan_position(smallint),
+    @extschema@._scan_end(boolean, bigint, bigint),
+    @extschema@._pick(integer),
+    @extschema@._note_progress(bigint),
+    @extschema@._dequeue(integer, text),
+    @extschema@._enqueue(bigint[]),
+    @extschema@._enqueue_singly(bigint[]),
+    @extschema@._give_up(bigint, text, text),
+    @extschema@._printable(text),
+    @extschema@._collect(integer, integer),
+    @extschema@._waiting(integer),
+    @extschema@._tend(boolean),
+    @extschema@._run_batch(integer, text),
+    @extschema@._move_in(oid, xid),
+    @extschema@._take_over(),
+    @extschema@.mailroom_purge(integer),
+    @extschema@._requests_from(),
+    @extschema@._purge(integer)
+TO mailroom_collector;
+
+-- Who claims keeps to the budgets, and counts what it takes out of them.
 GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets TO mailroom_sender;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
     @extschema@._spent_month TO mailroom_sender;
@@ -331,8 +345,8 @@ TO mailroom_sender;
 
 -- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends
 -- rights. Whether there is anything to answer is asked before.
-GRANT SELECT (id) ON @extschema@.requests TO mailroom_sender;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_sender;
+GRANT SELECT (id) ON @extschema@.requests TO mailroom_collector;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_collector;
 
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
@@ -366,8 +380,8 @@ GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @e
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
 -- Secrets and codes through _token_verdicts alone, so that no error of the server's quotes them.
-GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes),
-    INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes)
+GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes),
+    INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes), DELETE
     ON @extschema@.tokens TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
 GRANT SELECT (
@@ -378,9 +392,11 @@ GRANT SELECT (
 GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
-GRANT SELECT ON @extschema@._token_verdicts, @extschema@.templates, @extschema@.mailroom_templates TO mailroom_definer;
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@.templates,
+    @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
     TO mailroom_definer;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._restores(),
@@ -394,6 +410,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._lock_sources(boolean),
     @extschema@._random_secret(),
     @extschema@._random_code(),
+    @extschema@._epoch(),
     @extschema@._token_ttl(),
     @extschema@._announce(smallint),
     @extschema@._lane(@extschema@.token_action),
@@ -421,8 +438,12 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._render(text, text, text, text),
     @extschema@._builtin_templates(),
     @extschema@._retention(),
-    @extschema@._purge_position(),
-    @extschema@._purge_note(bigint),
+    @extschema@._requests_begin(),
+    @extschema@._requests_end(bigint),
+    @extschema@._purge_begin(text),
+    @extschema@._purge_end(text, bigint),
+    @extschema@._purge_mails(timestamptz, integer),
+    @extschema@._purge_tokens(bigint, integer),
     @extschema@._attachment(oid),
     @extschema@._is_text(oid)
 TO mailroom_definer;
@@ -445,7 +466,7 @@ BEGIN
           AND c.relkind = 'r'
     LOOP
         EXECUTE format(
-            'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer USING (true)',
+            'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_admin, mailroom_definer USING (true)',
             own
         );
     END LOOP;

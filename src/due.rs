@@ -16,9 +16,9 @@
 //! and leaves the position of the scan, which may be further, as it is. Else what lies behind a large group would
 //! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
 //!
-//! Leases that lapsed are looked for in the same way: from where the last look ended. The state belongs to
-//! this process alone; losing it costs one sweep. A `timestamptz` is handled as what it is, an `i64` of
-//! microseconds.
+//! Leases that lapsed are looked for in the same way: from where the last look ended, and from the first one as often
+//! as the budget allows. So are requests, and what a purge may delete. The state belongs to this process alone; losing it
+//! costs one sweep. A `timestamptz` is handled as what it is, an `i64` of microseconds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,6 +29,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::restore;
+use crate::server;
 use crate::sweep::Sweeps;
 
 /// Microseconds that a position stays behind the present.
@@ -114,15 +115,87 @@ impl Due {
     }
 }
 
+/// Leases that lapsed.
+#[derive(Default)]
+struct Leases {
+    /// Those that ended before this were taken back, in microseconds.
+    position: i64,
+    sweeps: Sweeps,
+    sweeping: bool,
+}
+
+impl Leases {
+    fn begin(&mut self, now: Instant) -> Option<i64> {
+        self.sweeps.begin(now);
+        self.sweeping = self.sweeps.is_due(now);
+        (!self.sweeping).then_some(self.position)
+    }
+
+    fn end(&mut self, now: Instant, until: i64) {
+        self.position = until.saturating_sub(SLACK);
+        self.sweeps.end(now, self.sweeping);
+    }
+}
+
+/// Requests for links that were answered.
+#[derive(Default)]
+struct Requests {
+    /// The highest id of those.
+    position: i64,
+    sweeps: Sweeps,
+    sweeping: bool,
+}
+
+impl Requests {
+    fn begin(&mut self, now: Instant) -> i64 {
+        self.sweeps.begin(now);
+        self.sweeping = self.sweeps.is_due(now);
+        self.from(now)
+    }
+
+    fn from(&self, now: Instant) -> i64 {
+        if self.sweeps.is_due(now) {
+            0
+        } else {
+            self.position
+        }
+    }
+
+    fn end(&mut self, now: Instant, position: Option<i64>) {
+        self.position = position.unwrap_or(self.position);
+        self.sweeps.end(now, self.sweeping);
+    }
+}
+
+/// What a purge of one table deleted.
+#[derive(Default)]
+struct Purge {
+    position: i64,
+    sweeps: Sweeps,
+    sweeping: bool,
+}
+
+impl Purge {
+    fn begin(&mut self, now: Instant) -> Option<i64> {
+        self.sweeps.begin(now);
+        self.sweeping = self.sweeps.is_due(now);
+        (!self.sweeping).then_some(self.position)
+    }
+
+    fn end(&mut self, now: Instant, position: Option<i64>) {
+        self.position = position.unwrap_or(self.position);
+        self.sweeps.end(now, self.sweeping);
+    }
+}
+
 /// What this session remembers.
 #[derive(Default)]
 struct Memory {
     of_mails: Due,
     of_groups: Due,
-    /// Leases that ended before this were taken back, in microseconds.
-    leases: Option<i64>,
-    /// The outbox row up to which this session's purge came.
-    purged: i64,
+    leases: Leases,
+    requests: Requests,
+    purges: BTreeMap<String, Purge>,
 }
 
 impl Memory {
@@ -223,30 +296,64 @@ fn _due_end(groups: bool, swept: bool) {
     with_due(groups, |due| due.end(Instant::now(), pages(), swept));
 }
 
-/// The end of lease from which on to look for lapsed ones; NULL for all. The next look starts at `until`.
+/// Begins a look for leases that lapsed: the end of lease from which on to look; NULL for all.
 #[pg_extern(sql = false)]
-fn _due_leases(swept: bool, until: i64) -> Option<i64> {
-    let until = until.saturating_sub(SLACK);
-    let from = MEMORY.with_borrow_mut(|memory| memory.leases.replace(until));
-    from.filter(|_| !swept)
+fn _leases_begin() -> Option<i64> {
+    MEMORY.with_borrow_mut(|memory| memory.leases.begin(Instant::now()))
 }
 
-/// The end of lease from which on the next look for lapsed ones starts.
+/// Ends it: all that lapsed before `until` were looked at.
 #[pg_extern(sql = false)]
-fn _due_leases_from() -> Option<i64> {
-    MEMORY.with_borrow(|memory| memory.leases)
+fn _leases_end(until: i64) {
+    MEMORY.with_borrow_mut(|memory| memory.leases.end(Instant::now(), until));
 }
 
-/// The outbox row behind which the next batch of a purge starts.
+/// The end of lease from which on the next look for lapsed ones starts, unless it is for all.
 #[pg_extern(sql = false)]
-fn _purge_position() -> i64 {
-    MEMORY.with_borrow(|memory| memory.purged)
+fn _leases_from() -> i64 {
+    MEMORY.with_borrow(|memory| memory.leases.position)
 }
 
-/// Notes how far a purge came; 0 for all the way.
+/// Begins to answer requests: the id behind which they are looked for.
 #[pg_extern(sql = false)]
-fn _purge_note(id: i64) {
-    MEMORY.with_borrow_mut(|memory| memory.purged = id);
+fn _requests_begin() -> i64 {
+    MEMORY.with_borrow_mut(|memory| memory.requests.begin(Instant::now()))
+}
+
+/// Ends it: up to this id none is left, as far as one can see; NULL when there was none.
+#[pg_extern(sql = false)]
+fn _requests_end(position: Option<i64>) {
+    MEMORY.with_borrow_mut(|memory| memory.requests.end(Instant::now(), position));
+}
+
+/// The id behind which requests are looked for next.
+#[pg_extern(sql = false)]
+fn _requests_from() -> i64 {
+    MEMORY.with_borrow(|memory| memory.requests.from(Instant::now()))
+}
+
+/// Begins a purge of this table: the key from which on to look; NULL for the beginning.
+#[pg_extern(sql = false)]
+fn _purge_begin(name: &str) -> Option<i64> {
+    MEMORY.with_borrow_mut(|memory| {
+        let purge = memory.purges.entry(name.to_owned()).or_default();
+        purge.begin(Instant::now())
+    })
+}
+
+/// Ends it, having come so far; NULL when there was nothing to delete.
+#[pg_extern(sql = false)]
+fn _purge_end(name: &str, position: Option<i64>) {
+    MEMORY.with_borrow_mut(|memory| {
+        let purge = memory.purges.entry(name.to_owned()).or_default();
+        purge.end(Instant::now(), position);
+    });
+}
+
+/// By which a claimant is told from all others.
+#[pg_extern(sql = false)]
+fn _session_id() -> String {
+    server::session_id()
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ mod fold;
 mod keys;
 mod launcher;
 mod links;
+mod locks;
 mod notify;
 #[cfg(feature = "pg_test")]
 mod pg_test;

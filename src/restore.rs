@@ -16,20 +16,11 @@ use std::cell::Cell;
 use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
-use crate::{server, wake};
+use crate::{locks, server, wake};
 
 /// The gate of this database: an advisory lock, with a key that SQL cannot ask for (`objsubid` 3 in `pg_locks`).
 fn gate() -> pg_sys::LOCKTAG {
-    pg_sys::LOCKTAG {
-        // SAFETY: a plain variable of this process.
-        locktag_field1: unsafe { pg_sys::MyDatabaseId }.to_u32(),
-        locktag_field2: u32::from_be_bytes(*b"mail"),
-        locktag_field3: u32::from_be_bytes(*b"room"),
-        locktag_field4: 3,
-        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
-        // Unlike the locks of tables, those of users outlast the ROLLBACK of a transaction.
-        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-    }
+    locks::tag(locks::Kind::Gate, u64::from_be_bytes(*b"mailroom"))
 }
 
 /// The mode of those who restore.

@@ -19,6 +19,13 @@ pub fn own_proc_number() -> i32 {
     }
 }
 
+/// This process among all that the server ever had, as `%c` in log_line_prefix names it.
+pub fn session_id() -> String {
+    // SAFETY: plain variables of this process, set at its start.
+    let (began, pid) = unsafe { (pg_sys::MyStartTime, pg_sys::MyProcPid) };
+    format!("{began:x}.{pid:x}")
+}
+
 /// Sets the latch of the process at this index of the server's array; does nothing for a negative one.
 pub fn wake(proc_number: i32) {
     if proc_number >= 0 {

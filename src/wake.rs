@@ -44,7 +44,9 @@ struct Bell {
     recheck: AtomicBool,
     /// Somebody who had taken tokens gave them back.
     given_back: AtomicBool,
-    /// The earliest time at which the outbox wants the worker, as announced and not taken note of yet:
+    /// Mail was announced that is due.
+    due_now: AtomicBool,
+    /// The earliest time to come at which the outbox wants the worker, as announced and not taken note of yet:
     /// microseconds since 2000-01-01, [`NEVER`] for none.
     due: AtomicI64,
     /// What the worker is about, for people.
@@ -188,6 +190,13 @@ impl Bell {
         }
     }
 
+    /// Tells of mail that is due, and wakes the worker if it has not been told yet.
+    fn tell_of_due(&self) {
+        if !self.due_now.load(Ordering::Relaxed) && !self.due_now.swap(true, Ordering::AcqRel) {
+            server::wake(self.worker.load(Ordering::Acquire));
+        }
+    }
+
     /// Tells of a time at which the outbox wants the worker, and wakes it if none so early was told before.
     fn remind(&self, due: i64) {
         if due < self.due.fetch_min(due, Ordering::AcqRel) {
@@ -235,6 +244,7 @@ impl Post {
         bell.limit.store(limit, Ordering::Relaxed);
         bell.recheck.store(false, Ordering::Relaxed);
         bell.given_back.store(false, Ordering::Relaxed);
+        bell.due_now.store(false, Ordering::Relaxed);
         bell.due.store(NEVER, Ordering::Relaxed);
         bell.report.last_batch.store(0, Ordering::Relaxed);
         bell.report.next_wake.store(0, Ordering::Relaxed);
@@ -261,7 +271,12 @@ impl Post {
         self.bell.given_back.swap(false, Ordering::AcqRel)
     }
 
-    /// The earliest time at which the outbox wants the worker, of those told since the last call.
+    /// Whether mail is due that was not at the last call.
+    pub fn take_due_now(&self) -> bool {
+        self.bell.due_now.swap(false, Ordering::AcqRel)
+    }
+
+    /// The earliest time to come at which the outbox wants the worker, of those told since the last call.
     pub fn take_due(&self) -> Option<i64> {
         Some(self.bell.due.swap(NEVER, Ordering::AcqRel)).filter(|&due| due != NEVER)
     }
@@ -430,7 +445,7 @@ fn give_back(parts: impl Iterator<Item = Queued>) {
         }
         if all.claimed {
             // Due it was, and senders who looked meanwhile found it taken.
-            bell.remind(server::now());
+            bell.tell_of_due();
         }
     }
 }
@@ -442,7 +457,8 @@ struct Queued {
     level: i32,
     tokens: u32,
     urgent: bool,
-    /// As [`Bell::due`].
+    /// As in [`Bell`].
+    due_now: bool,
     due: i64,
     /// It took rows of pending, which an abort gives back.
     took: bool,
@@ -457,6 +473,7 @@ impl Queued {
             level,
             tokens: 0,
             urgent: false,
+            due_now: false,
             due: NEVER,
             took: false,
             claimed: false,
@@ -466,6 +483,7 @@ impl Queued {
     fn add(&mut self, other: &Self) {
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.urgent |= other.urgent;
+        self.due_now |= other.due_now;
         self.due = self.due.min(other.due);
         self.took |= other.took;
         self.claimed |= other.claimed;
@@ -541,20 +559,20 @@ fn _announce_due(due: TimestampWithTimeZone) {
 /// Has the worker told of a time, in microseconds since 2000-01-01. Returns whether the caller must NOTIFY.
 fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
+    let is_due = due <= server::now();
     if is_worker() && sending::sender() == Sender::Outbox {
         // It learns of later times when it looks, and tells of mail in its transaction.
-        return mode != Notify::Off && due <= server::now();
+        return mode != Notify::Off && is_due;
     }
-    if is_worker() {
-        // It delivers by itself: nobody else waits to be told.
-        queue(|part| part.due = due);
-        return false;
-    }
-    if BELLS.of_this_database().is_none() {
+    if !is_worker() && BELLS.of_this_database().is_none() {
         return mode != Notify::Off;
     }
-    queue(|part| part.due = due);
-    mode == Notify::Commit
+    queue(|part| {
+        part.due_now = is_due;
+        part.due = if is_due { NEVER } else { due };
+    });
+    // Where the worker delivers by itself nobody else waits to be told.
+    !is_worker() && mode == Notify::Commit
 }
 
 /// Announces the end of a lease, and brings the claim to disk when it commits, whatever the session's
@@ -595,6 +613,9 @@ unsafe extern "C-unwind" fn at_transaction_event(
                 Some(bell) => {
                     if all.tokens > 0 {
                         bell.ring(all.tokens, all.urgent);
+                    }
+                    if all.due_now {
+                        bell.tell_of_due();
                     }
                     if all.due != NEVER {
                         bell.remind(all.due);

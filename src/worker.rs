@@ -1,7 +1,7 @@
 //! The worker of one database: waits, looks, and takes a batch when the rule says so.
 //!
-//! Every step is a SQL function that any member of mailroom_sender may call, in a transaction of its own
-//! and with the rights of mailroom_sender. A failure ends that transaction, is logged once, and delays the
+//! Every step is a SQL function that any member of mailroom_collector may call, in a transaction of its own
+//! and with the rights of mailroom_collector. A failure ends that transaction, is logged once, and delays the
 //! next try; it never ends the worker, and never loses what the transaction had taken.
 
 mod courier;
@@ -27,8 +27,13 @@ use crate::{notify, server};
 const DUE_SPACING: Duration = Duration::from_millis(10);
 /// How long listeners are left alone between two notifications of tokens that are left to them: as above.
 const TELL_SPACING: Duration = Duration::from_millis(10);
-/// The pause between two batches of a purge, so that it leaves the server to others.
+/// The pause between two polls while there are more lapsed claims than one takes back.
 const POLL_PAUSE: Duration = Duration::from_millis(100);
+/// The pause between two batches of a purge, so that it leaves the server to others, and after one that failed.
+const PURGE_PAUSE: Duration = Duration::from_millis(100);
+const PURGE_RETRY: Duration = Duration::from_secs(60);
+/// How long tokens are collected without answering requests, after that has failed.
+const ANSWER_RETRY: Duration = Duration::from_secs(30);
 /// How soon to look after a notification that is no news, as far as one can tell.
 const ECHO: Duration = Duration::from_secs(1);
 /// How often to see whether a restore has ended, should nobody say so.
@@ -141,7 +146,9 @@ enum Cause {
     Notified,
     /// Somebody said that something besides the queue changed.
     Rechecked,
-    /// A message has become due, or a claim has lapsed.
+    /// Mail was announced that is due.
+    DueNow,
+    /// A message that was scheduled for later has become due, or a claim has lapsed.
     Due,
     /// The poll floor, or the next try after a failure.
     Polled,
@@ -177,8 +184,15 @@ struct Worker {
     poll_pause: Duration,
     /// When the outbox wants attention, in microseconds since 2000-01-01.
     next_due: Option<i64>,
-    /// When it last got some.
+    /// Mail is due of which senders have not been told.
+    due_now: bool,
+    /// When it last got some, or they were told.
     tended_at: Time,
+    /// When to purge next, and when the log was last told that it failed.
+    purge_at: Time,
+    purge_failed_at: Option<Time>,
+    /// When to answer requests next, after that has failed.
+    answer_at: Time,
     /// Something was announced of which outside listeners have not heard yet.
     owes_outside: bool,
     /// When they were last told of tokens that are left to them.
@@ -218,7 +232,11 @@ impl Worker {
             polled_at: Time::ZERO,
             poll_pause: POLL_PAUSE,
             next_due: None,
+            due_now: false,
             tended_at: Time::ZERO,
+            purge_at: Time::ZERO,
+            purge_failed_at: None,
+            answer_at: Time::ZERO,
             owes_outside: false,
             told_at: Time::ZERO,
             echo: false,
@@ -294,6 +312,10 @@ impl Worker {
             Cause::Rechecked => (Look::Woken, self.poll(rule, Tell::Senders)?),
             Cause::Polled => (Look::Polled, self.poll(rule, Tell::Nobody)?),
             Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
+            Cause::DueNow => {
+                self.tell_of_due()?;
+                (Look::Woken, self.announced())
+            }
             Cause::Due => {
                 self.tend(Tell::Senders)?;
                 (Look::Woken, self.announced())
@@ -413,9 +435,12 @@ impl Worker {
         // Asking for just as many as are known to wait spares the search for more, which has to step over
         // all that was taken while an old snapshot is held.
         let size = backlog.count.clamp(1, rule.limit);
+        let urgent = self.post.acknowledge_urgent();
+        if (urgent || self.asked) && self.now() >= self.answer_at {
+            self.answer_requests();
+        }
         // Read before the queue is: what is announced later may or may not be in the batch, and stays.
         let announced = self.announced();
-        let urgent = self.post.acknowledge_urgent();
         let batch = self.session.run_batch(size, trigger, outside)?;
         self.owes_outside &= outside == Outside::Told;
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
@@ -443,6 +468,8 @@ impl Worker {
         let now = self.now();
         if self.tend_at(now).is_some_and(|at| at <= now) {
             self.tend(Tell::Senders)?;
+        } else if self.tell_at().is_some_and(|at| at <= now) {
+            self.tell_of_due()?;
         }
         if self.is_poll_due() {
             self.poll(rule, Tell::Nobody)
@@ -451,6 +478,23 @@ impl Worker {
             self.look(rule)
         } else {
             Ok(announced)
+        }
+    }
+
+    /// Answers requests, which become tokens. Those that are there already do not wait for it: it may fail.
+    fn answer_requests(&mut self) {
+        match self.session.answer_requests() {
+            Ok(()) => self.asked = false,
+            // What comes next meets the same.
+            Err(Failure::Restoring | Failure::ExtensionGone) => {}
+            Err(_) if session::stop_requested() => {}
+            Err(failure) => {
+                self.asked = true;
+                self.answer_at = self.now().saturating_add(ANSWER_RETRY);
+                failure.warn(
+                    "mailroom worker could not answer requests, and tries again in half a minute",
+                );
+            }
         }
     }
 
@@ -485,7 +529,8 @@ impl Worker {
     /// Looks at the queue and after the outbox, in one statement.
     fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
         // What has become due by now is not among what will.
-        let due = self.next_due.is_some_and(|due| due <= server::now());
+        let due = self.due_now || self.next_due.is_some_and(|due| due <= server::now());
+        self.due_now = false;
         let tell = self.whom_to_tell(if due { Tell::Senders } else { tell });
         self.mind_clock()?;
         self.polled_at = self.now();
@@ -530,8 +575,20 @@ impl Worker {
         })
     }
 
+    /// Tells senders of mail that was announced.
+    fn tell_of_due(&mut self) -> Result<(), Failure> {
+        self.due_now = false;
+        self.tended_at = self.now();
+        if self.whom_to_tell(Tell::Senders) == Tell::Senders {
+            self.session.tell_of_due()?;
+            self.echo |= settings::notify() != Notify::Off;
+        }
+        Ok(())
+    }
+
     /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
     fn tend(&mut self, tell: Tell) -> Result<(), Failure> {
+        self.due_now = false;
         self.mind_clock()?;
         self.tended_at = self.now();
         let tell = self.whom_to_tell(tell);
@@ -588,6 +645,7 @@ impl Worker {
 
     /// Takes note of what commits said of the outbox.
     fn hear_of_due(&mut self) {
+        self.due_now |= self.post.take_due_now();
         if let Some(due) = self.post.take_due() {
             self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
         }
@@ -618,6 +676,35 @@ impl Worker {
         Some(at.max(self.tended_at.saturating_add(DUE_SPACING)))
     }
 
+    /// When senders are to be told of mail that is due.
+    fn tell_at(&self) -> Option<Time> {
+        self.due_now
+            .then(|| self.tended_at.saturating_add(DUE_SPACING))
+    }
+
+    /// Deletes a batch of what nobody needs any more, when it is time. Nothing waits for it, so it may fail.
+    fn purge(&mut self) {
+        let now = self.now();
+        if now < self.purge_at || self.standing_by {
+            return;
+        }
+        let pause = match self.session.purge() {
+            Ok(true) => PURGE_PAUSE,
+            // With the next poll, which wakes this process anyway.
+            Ok(false) => self.poll_at().saturating_sub(self.now()),
+            Err(failure) => {
+                let spaced = |told: Time| now >= told.saturating_add(PURGE_RETRY);
+                let tells = !session::stop_requested() && !matches!(failure, Failure::Restoring);
+                if tells && self.purge_failed_at.is_none_or(spaced) {
+                    self.purge_failed_at = Some(now);
+                    failure.warn("mailroom worker could not purge, and tries again in a minute");
+                }
+                PURGE_RETRY
+            }
+        };
+        self.purge_at = self.now().saturating_add(pause);
+    }
+
     /// Waits until it is time, or until something else is a reason to look; `None` for a stop.
     fn wait(&mut self, wait: &Wait) -> Option<Cause> {
         loop {
@@ -635,6 +722,7 @@ impl Worker {
             }
             self.hear_of_due();
             if self.post.take_recheck() {
+                self.purge_at = now;
                 if let Some(courier) = &mut self.courier {
                     courier.hurry(now);
                 }
@@ -651,6 +739,11 @@ impl Worker {
                 if tend_at.is_some_and(|at| at <= now) {
                     return Some(Cause::Due);
                 }
+                let tell_at = self.tell_at();
+                if tell_at.is_some_and(|at| at <= now) {
+                    return Some(Cause::DueNow);
+                }
+                let tend_at = [tend_at, tell_at].into_iter().flatten().min();
                 let rung_at = self.rung_at(now, wait.idle);
                 if rung_at.is_some_and(|at| at <= now) {
                     return Some(Cause::Rung);
@@ -658,7 +751,8 @@ impl Worker {
                 if self.is_poll_due() {
                     return Some(Cause::Polled);
                 }
-                next = next.min(self.poll_at());
+                self.purge();
+                next = next.min(self.poll_at()).min(self.purge_at);
                 next = rung_at.map_or(next, |at| next.min(at));
                 if let Some(at) = tend_at.filter(|&at| at < next) {
                     reason = Next::Due;

@@ -77,7 +77,7 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
     let mut post = Post::start(&receiver, TALKATIVE);
     post.client
         .batch_execute(
-            "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_sender; \
+            "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_collector; \
              INSERT INTO templates (kind, locale, subject, body_text) VALUES ('note', 'en', 'Note', 'Rendered for {{ who }}')",
         )
         .unwrap();

@@ -39,7 +39,19 @@ fn prepare() -> (Cluster, Client) {
         "mailroom.batch_timeout = 0",
         "mailroom.link_base_url = 'https://links.example.com'",
     ]);
-    let mut client = cluster.create_database("app");
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE app")
+        .unwrap();
+    // As the README does it first.
+    cluster
+        .connect("app")
+        .batch_execute(
+            "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom; \
+             ALTER DATABASE app SET search_path = \"$user\", public, mailroom",
+        )
+        .unwrap();
+    let mut client = cluster.connect("app");
     client.batch_execute(&block("sql cdc")).unwrap();
     (cluster, client)
 }
@@ -329,7 +341,7 @@ fn without_its_snapshot_mode_the_recipe_emits_old_mail_or_is_refused() {
     eventually("the snapshot to be refused", || {
         stream
             .log()
-            .contains("permission denied for table outbox")
+            .contains("permission denied for schema mailroom")
             .then_some(())
     });
     assert_eq!(stream.text(), "");

@@ -311,7 +311,7 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
         (count("tenant", "_home WHERE database > 0") == 1).then_some(())
     });
     assert_eq!(
-        count("tenant", "pauses WHERE paused_by <> 'mailroom_sender'"),
+        count("tenant", "pauses WHERE paused_by <> 'mailroom_collector'"),
         1
     );
 
@@ -320,7 +320,7 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
         copy(name);
         run("app", clear);
         eventually(&format!("a pause in {name}"), || {
-            (count(name, "pauses WHERE paused_by = 'mailroom_sender'") == 1).then_some(())
+            (count(name, "pauses WHERE paused_by = 'mailroom_collector'") == 1).then_some(())
         });
         assert_eq!(told(name), 1);
     }

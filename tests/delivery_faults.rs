@@ -130,7 +130,7 @@ fn stop_with_requests_under_way() -> bool {
     quota.store(usize::MAX, Ordering::Release);
     post.wait_until_ended(200);
     assert_eq!(post.count("state = 'sent' AND attempts = 0"), 200);
-    let heard = format!("claimed_by LIKE 'mailroom worker/{worker}%'");
+    let heard = format!("claimed_by LIKE 'mailroom worker/%.{worker:x}'");
     assert_eq!(
         post.count(&heard),
         under_way as i64,

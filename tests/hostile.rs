@@ -288,9 +288,13 @@ fn the_workers_statements_call_nothing_planted() {
         let (types, values) = match name.as_str() {
             // Those of triggers are run by the traffic.
             "issue_all.sql" | "enqueue_all.sql" => continue,
-            "answer_requests.sql" | "attach.sql" | "budget.sql" | "database_settings.sql" => {
-                ("", "")
-            }
+            "answer_requests.sql"
+            | "attach.sql"
+            | "budget.sql"
+            | "database_settings.sql"
+            | "purge.sql"
+            | "take_over.sql"
+            | "tell_due.sql" => ("", ""),
             "move_in.sql" => ("(oid, text)", "(1, '3')"),
             "claim_mail.sql" | "claim_mail_within_budget.sql" => ("(integer, text)", "(10, 'me')"),
             "extend_claims.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{1}')"),
@@ -303,7 +307,6 @@ fn the_workers_statements_call_nothing_planted() {
                 "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}')",
             ),
             "settle_released.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{0}')"),
-            "take_over.sql" => ("(text)", "('me')"),
             "note_progress.sql" => ("(bigint)", "(1)"),
             "poll.sql" => ("(integer, boolean)", "(10, true)"),
             "record_failure.sql" => ("(timestamptz, text, text)", "(NULL, 'poll', 'x')"),
@@ -320,7 +323,7 @@ fn the_workers_statements_call_nothing_planted() {
             .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         seen += 1;
     }
-    assert_eq!(seen, 18);
+    assert_eq!(seen, 20);
 }
 
 #[test]
@@ -702,13 +705,47 @@ fn rename_and_back(new_worker: bool) {
 }
 
 #[test]
+fn a_lock_that_any_role_can_take_stops_nobody() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute(
+            "CREATE ROLE passer_by LOGIN; INSERT INTO budgets (period, amount) VALUES ('month', 100); \
+             SELECT mailroom_send('a@example.com', 'S', 'T', group_key => 'g')",
+        )
+        .unwrap();
+    let mut passer_by = cluster.connect_as("app", "passer_by");
+    // All that one could think of: tables by their numbers, groups by any hash.
+    let locks: i64 = passer_by
+        .query_one(
+            "SELECT count(pg_advisory_lock(c.oid::integer, k.hash)) FROM pg_class c \
+             CROSS JOIN (VALUES (0), (hashtext('g')), (hashtextextended('g', 0)::bit(32)::integer)) k (hash) \
+             WHERE c.relname IN ('outbox', 'budgets', 'pending', 'tokens', 'accounts')",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(locks, 15);
+    passer_by
+        .batch_execute("SELECT pg_advisory_lock(hashtextextended('g', 0)), pg_advisory_lock(0), pg_advisory_lock(hashtext('g'))")
+        .unwrap();
+    let take = "SELECT _take_shares(10, false)::bigint";
+    assert_eq!(number(&mut client, take), 10);
+    let claim = "SELECT count(*) FROM mailroom_claim_group(group_key => 'g')";
+    assert_eq!(number(&mut client, claim), 1);
+    let extend =
+        "SELECT count(*) FROM outbox WHERE state = 'claimed' AND mailroom_extend(id, '1 h')";
+    assert_eq!(number(&mut client, extend), 1);
+}
+
+#[test]
 fn a_placeholder_of_a_plain_role_is_no_setting() {
     // Without preloading the library comes with the first call, and finds what the session wrote before.
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
     let mut client = cluster.create_database("app");
     client
         .batch_execute(
-            "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE sender LOGIN IN ROLE mailroom_sender; \
+            "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE sender LOGIN IN ROLE mailroom_collector; \
              INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')",
         )
         .unwrap();
@@ -938,13 +975,16 @@ fn rights_on_a_table_are_no_way_to_more() {
         .collect();
     for (who, which) in &seen {
         assert!(
-            ["mailroom_definer", "mailroom_sender", "web"].contains(&who.as_str()),
+            ["mailroom_definer", "mailroom_collector", "web"].contains(&who.as_str()),
             "{which} was written as {who}"
         );
-        // The sender signs, that is what it is for; nothing the application reaches does.
-        assert!(which != "signed" || who == "mailroom_sender", "{who} signs");
+        // The collector signs, that is what it is for; nothing the application reaches does.
+        assert!(
+            which != "signed" || who == "mailroom_collector",
+            "{who} signs"
+        );
     }
-    for expected in ["mailroom_definer", "mailroom_sender", "web"] {
+    for expected in ["mailroom_definer", "mailroom_collector", "web"] {
         assert!(
             seen.iter().any(|(who, _)| who == expected),
             "{expected}: {seen:?}"
@@ -1061,7 +1101,7 @@ fn databases_share_the_roles_even_when_installed_at_once() {
                 &mut client,
                 "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom\\_%'"
             ),
-            5
+            6
         );
         // Each database has its own grants: the roles can go when the last one has gone.
         for (index, name) in databases.iter().enumerate() {
@@ -1075,7 +1115,7 @@ fn databases_share_the_roles_even_when_installed_at_once() {
         }
         client
             .batch_execute(
-                "DROP ROLE mailroom_app, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer",
+                "DROP ROLE mailroom_app, mailroom_collector, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer",
             )
             .unwrap();
     }
@@ -1136,6 +1176,7 @@ fn a_superuser_of_our_name_is_not_taken_for_ours() {
     for role in [
         "mailroom_app",
         "mailroom_sender",
+        "mailroom_collector",
         "mailroom_monitor",
         "mailroom_admin",
     ] {

@@ -48,7 +48,7 @@ impl People {
         // Policies of the application's own are what switches row-level security on for it.
         post.client
             .batch_execute(
-                "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_sender; \
+                "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_collector; \
                  CREATE ROLE administrator LOGIN IN ROLE mailroom_admin; CREATE ROLE onlooker LOGIN IN ROLE mailroom_monitor; \
                  CREATE POLICY application ON accounts TO mailroom_app USING (true); \
                  INSERT INTO templates (kind, locale, subject, body_text) VALUES ('note', 'en', 'Note', 'Rendered for {{ who }}'); \

@@ -175,7 +175,7 @@ fn prepare() -> (Cluster, Client) {
     client
         .batch_execute(
             "CREATE EXTENSION pg_stat_statements; \
-             CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_sender; \
+             CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_collector; \
              CREATE ROLE watcher LOGIN IN ROLE mailroom_monitor, pg_read_all_stats; \
              CREATE ROLE chief LOGIN IN ROLE mailroom_admin; \
              CREATE PUBLICATION outbox_cdc FOR TABLE outbox (id, message_id, kind, recipients, subject, data, item_key, created_at) \

@@ -44,7 +44,7 @@ const CHANGES: &[Change] = &[
         age: "ALTER TABLE @extschema@.pauses DROP COLUMN paused_by",
         mend: &[
             "ALTER TABLE @extschema@.pauses ADD COLUMN paused_by name NOT NULL DEFAULT session_user",
-            "COMMENT ON COLUMN @extschema@.pauses.paused_by IS 'The user who paused it; mailroom_sender where the worker did so itself, since the database is a copy of another.'",
+            "COMMENT ON COLUMN @extschema@.pauses.paused_by IS 'The user who paused it; mailroom_collector where the worker did so itself, since the database is a copy of another.'",
         ],
     },
     Change {
@@ -105,7 +105,7 @@ const CHANGES: &[Change] = &[
             "COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS {comment mailroom_dequeue_line(integer)}",
             "REVOKE ALL ON FUNCTION @extschema@.mailroom_dequeue_line(integer) FROM PUBLIC",
             "GRANT EXECUTE ON FUNCTION @extschema@.mailroom_dequeue_line(integer) TO mailroom_admin",
-            "GRANT EXECUTE ON FUNCTION @extschema@.mailroom_dequeue_line(integer) TO mailroom_sender",
+            "GRANT EXECUTE ON FUNCTION @extschema@.mailroom_dequeue_line(integer) TO mailroom_collector",
         ],
     },
     Change {

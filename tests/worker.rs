@@ -853,7 +853,7 @@ fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
     client
-        .batch_execute("REVOKE SELECT ON pending FROM mailroom_sender")
+        .batch_execute("REVOKE SELECT ON pending FROM mailroom_collector")
         .unwrap();
     insert_accounts(&mut client, "a", 1);
     eventually("a failure", || {
@@ -874,7 +874,7 @@ fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
     }
     // With the queue taken away, it is the outbox alone that there is something to tell of.
     client
-        .batch_execute("DELETE FROM pending; GRANT SELECT ON pending TO mailroom_sender")
+        .batch_execute("DELETE FROM pending; GRANT SELECT ON pending TO mailroom_collector")
         .unwrap();
     hear_on(&mut listener, "outbox_due");
 }
@@ -1362,7 +1362,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
     client
         .batch_execute(
             "SELECT mailroom_cancel(id) FROM outbox; \
-             UPDATE outbox SET ended_at = now() - interval '1 year'",
+             UPDATE outbox SET created_at = now() - interval '1 year', ended_at = now() - interval '1 year'",
         )
         .unwrap();
     // A statement of its own: it wakes at once, and what is not committed yet is not seen.
@@ -1434,4 +1434,44 @@ fn listeners_hear_of_tokens_while_batches_fail() {
     insert_accounts(&mut client, "a", 1);
     hear(&mut listener);
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
+}
+
+/// What a purge or an answer meets costs them their transaction and nobody else's.
+#[test]
+fn a_purge_and_answers_that_fail_hold_up_no_token() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_timeout = 0",
+        "mailroom.poll_interval = '200ms'",
+        "mailroom.retention = 0",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql AS $$ \
+             BEGIN PERFORM pg_sleep(600); RETURN OLD; END $$; \
+             CREATE TRIGGER stuck BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION stuck(); \
+             CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ \
+             BEGIN RAISE insufficient_resources; END $$; \
+             CREATE TRIGGER no BEFORE DELETE ON requests FOR EACH STATEMENT EXECUTE FUNCTION no(); \
+             INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+             VALUES ('own', '{a@example.com}', 'sent', '2000-01-01', '2000-01-01'); \
+             SELECT mailroom_request_recovery('nobody@example.com')",
+        )
+        .unwrap();
+    for told in ["could not purge", "could not answer requests"] {
+        eventually(told, || cluster.log().contains(told).then_some(()));
+    }
+    for batch in 1..=5 {
+        insert_accounts(&mut client, &format!("b{batch}-"), 1);
+        wait_for_outbox(&mut client, batch + 1);
+    }
+    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 1);
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM job_runs WHERE error IS NOT NULL"
+        ),
+        0
+    );
 }

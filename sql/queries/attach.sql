@@ -8,5 +8,5 @@ SELECT
 FROM pg_catalog.pg_extension e
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
 JOIN pg_catalog.pg_database d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-LEFT JOIN pg_catalog.pg_roles r ON r.rolname OPERATOR(pg_catalog.=) 'mailroom_sender'
+LEFT JOIN pg_catalog.pg_roles r ON r.rolname OPERATOR(pg_catalog.=) 'mailroom_collector'
 WHERE e.extname OPERATOR(pg_catalog.=) 'mailroom'

@@ -1,1 +1,1 @@
-SELECT next_due, more FROM _tend($1, false)
+SELECT next_due, more FROM _tend($1)

@@ -112,8 +112,7 @@ impl Courier {
         if sender == Sender::Outbox {
             return None;
         }
-        // SAFETY: a plain variable of this process.
-        let claimant = format!("mailroom worker/{}", unsafe { pg_sys::MyProcPid });
+        let claimant = format!("mailroom worker/{}", server::session_id());
         let concurrency = sending::http_concurrency();
         let mut courier = Self {
             claimant,
@@ -149,7 +148,7 @@ impl Courier {
             reported: None,
             failures: Failures::default(),
         };
-        if let Err(failure) = session.take_over(&courier.claimant) {
+        if let Err(failure) = session.take_over() {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
         courier.set_up(now);

@@ -1,6 +1,6 @@
 //! The worker's dealings with its database: one transaction a call, bounded rights, errors as values.
 //!
-//! The statements are in `sql/queries/`. They run as mailroom_sender inside a security-restricted
+//! The statements are in `sql/queries/`. They run as mailroom_collector inside a security-restricted
 //! operation, so that nothing they reach, a trigger somebody put on a table for instance, can get at the
 //! rights the process was started with.
 
@@ -13,6 +13,7 @@ pub use transaction::{install_signal_handlers, stop_requested};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::time::Duration;
 
 use pgrx::datum::{DatumWithOid, TimestampWithTimeZone};
 use pgrx::pg_sys::panic::CaughtError;
@@ -21,12 +22,16 @@ use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
 use crate::batch::Trigger;
 use crate::{notify, restore, server, settings, sqlstate};
-use transaction::transaction;
+use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 
 /// The version whose SQL this library was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a statement may wait for a lock, say behind an ALTER TABLE, before it gives way and tries again.
 const LOCK_TIMEOUT: &str = "5s";
+/// How long a purge may take. It can wait, and nothing is to wait for it.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long answering a batch of requests may take. Tokens wait for it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a transaction of the worker came to nothing.
 pub enum Failure {
@@ -199,7 +204,7 @@ pub enum Tell {
 pub struct Session {
     database: String,
     extension: pg_sys::Oid,
-    sender: pg_sys::Oid,
+    collector: pg_sys::Oid,
 }
 
 /// One row of `attach.sql`.
@@ -207,7 +212,7 @@ struct Installed {
     version: String,
     schema: String,
     database: String,
-    sender: Option<pg_sys::Oid>,
+    collector: Option<pg_sys::Oid>,
     extension: pg_sys::Oid,
     /// The transaction that made the database, or changed its row since.
     since: String,
@@ -228,7 +233,7 @@ impl Installed {
                     version: required(&row, 1)?,
                     schema: required(&row, 2)?,
                     database: required(&row, 3)?,
-                    sender: row.get(4)?,
+                    collector: row.get(4)?,
                     extension: required(&row, 5)?,
                     since: required(&row, 6)?,
                 }))
@@ -262,10 +267,10 @@ impl Session {
                 ),
             ));
         }
-        let Some(sender) = found.sender else {
+        let Some(collector) = found.collector else {
             return Err(Failure::refused(
                 PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
-                "role mailroom_sender does not exist",
+                "role mailroom_collector does not exist",
                 Some("Create the role and grant it what the extension's script does."),
             ));
         };
@@ -283,7 +288,7 @@ impl Session {
         let session = Self {
             database: found.database,
             extension: found.extension,
-            sender,
+            collector,
         };
         session.move_in(&found.since)?;
         // Last: whoever listens has to take delivery, or holds up the whole server's notifications.
@@ -357,7 +362,7 @@ impl Session {
         )
     }
 
-    /// Looks at the queue and after the outbox, and purges some of it.
+    /// Looks at the queue and after the outbox.
     pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, Tended), Failure> {
         let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
         self.call_at_gate(
@@ -374,6 +379,19 @@ impl Session {
             &[(tell == Tell::Senders).into()],
             |row| Tended::read(row, 1),
         )
+    }
+
+    /// Tells senders that mail is due, and does nothing else.
+    pub fn tell_of_due(&self) -> Result<(), Failure> {
+        self.call(include_str!("../../sql/queries/tell_due.sql"), &[], |_| {
+            Ok(())
+        })
+    }
+
+    /// Deletes some of what nobody needs any more; whether there is more of it.
+    pub fn purge(&self) -> Result<bool, Failure> {
+        let purge = include_str!("../../sql/queries/purge.sql");
+        self.call_within(PURGE_TIMEOUT, purge, |row| required(row, 1))
     }
 
     /// Takes one batch and records it; tells outside listeners in the same transaction if they are owed it.
@@ -401,7 +419,7 @@ impl Session {
     /// Answers requests for links, without taking the tokens that they become.
     pub fn answer_requests(&self) -> Result<(), Failure> {
         let answer = include_str!("../../sql/queries/answer_requests.sql");
-        self.call_at_gate(answer, &[], |_| Ok(()))
+        self.call_within(ANSWER_TIMEOUT, answer, |_| Ok(()))
     }
 
     /// Tells outside listeners in a transaction of its own.
@@ -434,7 +452,7 @@ impl Session {
         };
         let error = format!("{message} [{sqlstate}]");
         let began = began.and_then(|began| TimestampWithTimeZone::try_from(began).ok());
-        transaction(Some(self.sender), || {
+        transaction(Some(self.collector), || {
             Spi::connect_mut(|client| {
                 let arguments = [began.into(), trigger.as_str().into(), error.as_str().into()];
                 client.update(
@@ -479,23 +497,41 @@ impl Session {
         arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        transaction(Some(self.sender), || {
+        self.at_gate(STATEMENT_TIMEOUT, || call(statement, arguments, read))
+    }
+
+    /// As above, for what is not to take long.
+    fn call_within<R>(
+        &self,
+        timeout: Duration,
+        statement: &'static str,
+        read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.at_gate(timeout, || call(statement, &[], read))
+    }
+
+    fn at_gate<R>(
+        &self,
+        timeout: Duration,
+        body: impl FnOnce() -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        transaction_within(timeout, Some(self.collector), || {
             self.check_extension()?;
             if !restore::pass() {
                 return Err(Failure::Restoring);
             }
-            call(statement, arguments, read)
+            body()
         })
     }
 
-    /// Runs one statement that returns one row, as mailroom_sender, in a transaction of its own.
+    /// Runs one statement that returns one row, as mailroom_collector, in a transaction of its own.
     fn call<R>(
         &self,
         statement: &'static str,
         arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        transaction(Some(self.sender), || {
+        transaction(Some(self.collector), || {
             self.check_extension()?;
             call(statement, arguments, read)
         })

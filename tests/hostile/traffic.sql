@@ -134,7 +134,7 @@ SELECT @s@.mailroom_retry(NULL::pg_catalog.text, 'failed'::@s@.attempt_outcome, 
 
 SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text);
 
-SELECT * FROM @s@._tend(true, true);
+SELECT * FROM @s@._tend(true);
 
 SELECT * FROM @s@._waiting(10::integer);
 
@@ -156,7 +156,7 @@ SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget();
 
 SELECT @s@._release_within_budget(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
 
-SELECT @s@._take_over('you'::pg_catalog.text);
+SELECT @s@._take_over();
 
 -- As in a copy of a database.
 DELETE FROM @s@._home;

@@ -55,7 +55,7 @@ impl Session {
         settlements: &Settlements,
         appetite: Option<Appetite>,
     ) -> Result<Claimed, Failure> {
-        transaction(Some(self.sender), || {
+        transaction(Some(self.collector), || {
             self.check_extension()?;
             // Nor must a failover forget what is sent and was sent, if the server waits for standbys: mail would go
             // out twice, and out of a budget that is spent.
@@ -83,7 +83,7 @@ impl Session {
     pub fn extend(&self, claimant: &str, claims: &[Claim]) -> Result<Vec<i64>, Failure> {
         let ids: Vec<i64> = claims.iter().map(|claim| claim.id).collect();
         let attempts: Vec<i32> = claims.iter().map(|claim| claim.attempts).collect();
-        transaction(Some(self.sender), || {
+        transaction(Some(self.collector), || {
             self.check_extension()?;
             Spi::connect_mut(|client| {
                 // Made here, because looking up the type of an array takes a transaction.
@@ -98,10 +98,10 @@ impl Session {
     }
 
     /// Has the claims lapse that earlier workers of this database left.
-    pub fn take_over(&self, claimant: &str) -> Result<(), Failure> {
+    pub fn take_over(&self) -> Result<(), Failure> {
         self.call(
             include_str!("../../../sql/queries/take_over.sql"),
-            &[claimant.into()],
+            &[],
             |_| Ok(()),
         )
     }

@@ -10,8 +10,9 @@ use pgrx::prelude::*;
 use super::Failure;
 use crate::server;
 
-/// How long a statement of the worker may run. A batch takes milliseconds; what takes this long is stuck.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the statements of a transaction of the worker may run. A batch takes milliseconds; what takes this long is
+/// stuck.
+pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 thread_local! {
     /// Memory for what the server allocates between transactions; null until the first use.
@@ -85,10 +86,19 @@ pub fn transaction<R>(
     role: Option<pg_sys::Oid>,
     body: impl FnOnce() -> Result<R, Failure>,
 ) -> Result<R, Failure> {
+    transaction_within(STATEMENT_TIMEOUT, role, body)
+}
+
+/// As [`transaction`], with other bounds.
+pub fn transaction_within<R>(
+    timeout: Duration,
+    role: Option<pg_sys::Oid>,
+    body: impl FnOnce() -> Result<R, Failure>,
+) -> Result<R, Failure> {
     let began = server::now();
     IN_TRANSACTION.store(true, Ordering::Relaxed);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
-        begin(role);
+        begin(timeout, role);
         let value = body()?;
         // SAFETY: the transaction and the snapshot that `begin` opened.
         unsafe {
@@ -125,7 +135,7 @@ pub fn transaction<R>(
     })
 }
 
-fn begin(role: Option<pg_sys::Oid>) {
+fn begin(timeout: Duration, role: Option<pg_sys::Oid>) {
     // SAFETY: main thread of a connected worker, no transaction open. The user is changed inside the
     // transaction, so an abort restores it; `end` restores it after a commit.
     unsafe {
@@ -142,7 +152,7 @@ fn begin(role: Option<pg_sys::Oid>) {
         }
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
     }
-    server::arm_statement_timeout(STATEMENT_TIMEOUT);
+    server::arm_statement_timeout(timeout);
 }
 
 fn end() {

@@ -20,8 +20,8 @@ CREATE EXTENSION mailroom;
 -- Somebody with no right but to connect stands for PUBLIC.
 CREATE ROLE mail_nobody;
 CREATE TEMPORARY TABLE who (place, name) AS VALUES
-    (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_monitor'), (5, 'mailroom_admin'),
-    (6, 'mailroom_definer');
+    (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_collector'), (5, 'mailroom_monitor'),
+    (6, 'mailroom_admin'), (7, 'mailroom_definer');
 CREATE TEMPORARY VIEW members AS
 SELECT d.classid, d.objid
 FROM pg_depend d
@@ -305,8 +305,18 @@ DELETE FROM outbox;
 -- Their tokens came all the same, by the rights of mailroom_admin.
 SELECT a.login, t.action FROM accounts a LEFT JOIN tokens t ON t.account = a.id ORDER BY a.id;
 
--- The sender takes what waits, and writes nothing but the outbox, the diary and the figure.
+-- The sender takes no token, and purges nothing, pauses nothing, not even by saying that a mail ended long ago.
 SET ROLE mailroom_sender;
+SELECT login FROM mailroom_dequeue(1);
+SELECT mailroom_collect(1);
+SELECT secret FROM _token_verdicts;
+SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
+INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('message', '{anybody@example.com}', 'S', 'T');
+SELECT * FROM mailroom_purge();
+SELECT mailroom_pause();
+SELECT _move_in(0::oid, (txid_current() + 1000)::text::xid);
+-- The collector takes what waits, and writes nothing but the outbox, the diary and the figure.
+SET ROLE mailroom_collector;
 SELECT login FROM mailroom_dequeue(1);
 SELECT mailroom_dequeue_line(1) IS NOT NULL AS line;
 SELECT mailroom_collect(1);

@@ -19,10 +19,10 @@ CREATE PROCEDURE pg_temp.lapse(ids bigint[]) LANGUAGE sql AS $$
     WHERE id = ANY (ids) AND state = 'claimed';
 $$;
 CREATE TEMPORARY VIEW story AS
-SELECT id, state, attempts, regexp_replace(claimed_by, '[0-9]+$', '<pid>') AS claimed_by, claimed_at IS NOT NULL AS claimed, claimed_until IS NOT NULL AS leased, last_error, provider_id, ended_at IS NOT NULL AS ended
+SELECT id, state, attempts, regexp_replace(claimed_by, '[0-9a-f]+[.][0-9a-f]+$', '<session>') AS claimed_by, claimed_at IS NOT NULL AS claimed, claimed_until IS NOT NULL AS leased, last_error, provider_id, ended_at IS NOT NULL AS ended
 FROM outbox ORDER BY id;
 CREATE TEMPORARY VIEW history AS
-SELECT outbox, attempt, outcome, started_at IS NOT NULL AS started, ended_at IS NOT NULL AS ended, duration >= '0' AS took, regexp_replace(claimant, '[0-9]+$', '<pid>') AS claimant, status, error, provider_id
+SELECT outbox, attempt, outcome, started_at IS NOT NULL AS started, ended_at IS NOT NULL AS ended, duration >= '0' AS took, regexp_replace(claimant, '[0-9a-f]+[.][0-9a-f]+$', '<session>') AS claimant, status, error, provider_id
 FROM outbox_history h ORDER BY outbox, h.ended_at, outcome;
 
 -- Nothing to claim.
@@ -36,7 +36,7 @@ SELECT pg_temp.put(1, (-10)::smallint);
 SELECT pg_temp.put(1, 0::smallint, NULL, now() - interval '1 h');
 SELECT pg_temp.put(1, (-32768)::smallint, NULL, now() + interval '1 h');
 SELECT id, state, claimed_by, claimed_until - claimed_at AS lease, attempts FROM mailroom_claim(3, '5 s', 'me');
-SELECT id, claimed_by = session_user || '/' || pg_backend_pid() AS by_session, claimed_until - claimed_at AS lease FROM mailroom_claim(10);
+SELECT id, claimed_by LIKE session_user || '/%.' || to_hex(pg_backend_pid()) AS by_session, claimed_until - claimed_at AS lease FROM mailroom_claim(10);
 SELECT count(*) FROM mailroom_claim(10);
 SET mailroom.batch_limit = 1;
 SET mailroom.lease = '90s';
@@ -263,7 +263,7 @@ SELECT id FROM mailroom_claim_group(9);
 -- A claim of a group that lapsed is not to be had again, and holds the group no more.
 SELECT pg_temp.put(1, 0::smallint, 'g');
 CALL pg_temp.lapse('{6}');
-SELECT mailroom_extend(6, '1 h', session_user || '/' || pg_backend_pid());
+SELECT mailroom_extend(6, '1 h', session_user || '/' || _session_id());
 SELECT id, attempts FROM mailroom_claim_group(group_key => 'g');
 
 -- What is refused.
@@ -316,5 +316,18 @@ FROM (
 ) w
 GROUP BY attempts, most
 ORDER BY attempts;
+
+-- A claim of a group takes what comes after rows that end instead.
+TRUNCATE outbox, attempts;
+INSERT INTO outbox (kind, recipients, subject, body_text, group_key, expires_at)
+SELECT 'own', '{g@example.com}', 'S', 'T', 'late', CASE WHEN i < 4 THEN now() - interval '1 s' END FROM generate_series(1, 6) i;
+SELECT count(*) FROM mailroom_claim_group(2, group_key => 'late', claimant => 'me');
+SELECT state, count(*) FROM outbox GROUP BY state ORDER BY state;
+
+-- Whatever a worker of this database left is taken over, also under the name of the one that asks.
+UPDATE outbox SET claimed_by = 'mailroom worker/1.1' WHERE state = 'claimed';
+SELECT _take_over();
+SELECT _take_over();
+SELECT count(*) FROM mailroom_claim(10, claimant => 'me');
 
 DROP EXTENSION mailroom CASCADE;

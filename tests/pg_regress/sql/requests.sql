@@ -27,7 +27,7 @@ SELECT _request('active@example.com', 'password_recovery');
 RESET ROLE;
 SELECT id, action, email FROM requests ORDER BY id;
 -- Only eligible accounts get a link: 2 a recovery. 1 had its activation a moment ago.
-SET ROLE mailroom_sender;
+SET ROLE mailroom_collector;
 SELECT mailroom_answer_requests();
 SELECT mailroom_answer_requests();
 RESET ROLE;
@@ -93,6 +93,7 @@ SELECT pass(3600);
 SELECT mailroom_request_recovery('active@example.com');
 SELECT waiting, urgent FROM _waiting(10);
 SELECT count(*) AS stale FROM pending;
+SELECT mailroom_answer_requests();
 SELECT collected > 0 AS collected FROM _run_batch(100, 'urgent');
 SELECT count(*) FROM requests;
 SELECT count(*) FROM outbox WHERE state = 'scheduled' AND account = 2;

@@ -146,7 +146,7 @@ SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app',
 SELECT count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w"}]');
 SELECT "Mail Room".mailroom_reschedule('app', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel('app');
 SELECT subject FROM "Mail Room".mailroom_preview('activation');
-SET ROLE mailroom_sender;
+SET ROLE mailroom_collector;
 SELECT action, email, login FROM "Mail Room".mailroom_dequeue();
 RESET ROLE;
 

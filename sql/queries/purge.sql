@@ -1,0 +1,1 @@
+SELECT more FROM mailroom_purge(1000)

@@ -1,0 +1,1 @@
+SELECT _mail_due(now())
