@@ -115,75 +115,41 @@ impl Due {
     }
 }
 
-/// Leases that lapsed.
+/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, requests, what a purge may delete.
 #[derive(Default)]
-struct Leases {
-    /// Those that ended before this were taken back, in microseconds.
+struct Walk {
+    /// The key up to which the last one came.
     position: i64,
     sweeps: Sweeps,
+    /// This one starts at the beginning.
     sweeping: bool,
+    /// Pages that this process had looked at when it began, and that the last one from the beginning looked at.
+    began: i64,
+    pages: i64,
 }
 
-impl Leases {
-    fn begin(&mut self, now: Instant) -> Option<i64> {
+/// A walk starts at the beginning whatever the budget says if the last one that did looked at no more pages.
+const CHEAP_WALK: i64 = 100;
+
+impl Walk {
+    fn is_to_sweep(&self, now: Instant) -> bool {
+        self.pages <= CHEAP_WALK || self.sweeps.is_due(now)
+    }
+
+    /// Where it starts; `None` for the beginning.
+    fn begin(&mut self, now: Instant, pages: i64) -> Option<i64> {
+        self.sweeping = self.is_to_sweep(now);
         self.sweeps.begin(now);
-        self.sweeping = self.sweeps.is_due(now);
+        self.began = pages;
         (!self.sweeping).then_some(self.position)
     }
 
-    fn end(&mut self, now: Instant, until: i64) {
-        self.position = until.saturating_sub(SLACK);
-        self.sweeps.end(now, self.sweeping);
-    }
-}
-
-/// Requests for links that were answered.
-#[derive(Default)]
-struct Requests {
-    /// The highest id of those.
-    position: i64,
-    sweeps: Sweeps,
-    sweeping: bool,
-}
-
-impl Requests {
-    fn begin(&mut self, now: Instant) -> i64 {
-        self.sweeps.begin(now);
-        self.sweeping = self.sweeps.is_due(now);
-        self.from(now)
-    }
-
-    fn from(&self, now: Instant) -> i64 {
-        if self.sweeps.is_due(now) {
-            0
-        } else {
-            self.position
+    /// Ends it, having come so far; `None` when there was nothing.
+    fn end(&mut self, now: Instant, pages: i64, position: Option<i64>) {
+        self.position = position.unwrap_or(self.position);
+        if self.sweeping {
+            self.pages = pages.saturating_sub(self.began);
         }
-    }
-
-    fn end(&mut self, now: Instant, position: Option<i64>) {
-        self.position = position.unwrap_or(self.position);
-        self.sweeps.end(now, self.sweeping);
-    }
-}
-
-/// What a purge of one table deleted.
-#[derive(Default)]
-struct Purge {
-    position: i64,
-    sweeps: Sweeps,
-    sweeping: bool,
-}
-
-impl Purge {
-    fn begin(&mut self, now: Instant) -> Option<i64> {
-        self.sweeps.begin(now);
-        self.sweeping = self.sweeps.is_due(now);
-        (!self.sweeping).then_some(self.position)
-    }
-
-    fn end(&mut self, now: Instant, position: Option<i64>) {
-        self.position = position.unwrap_or(self.position);
         self.sweeps.end(now, self.sweeping);
     }
 }
@@ -193,9 +159,9 @@ impl Purge {
 struct Memory {
     of_mails: Due,
     of_groups: Due,
-    leases: Leases,
-    requests: Requests,
-    purges: BTreeMap<String, Purge>,
+    leases: Walk,
+    requests: Walk,
+    purges: BTreeMap<String, Walk>,
 }
 
 impl Memory {
@@ -299,13 +265,14 @@ fn _due_end(groups: bool, swept: bool) {
 /// Begins a look for leases that lapsed: the end of lease from which on to look; NULL for all.
 #[pg_extern(sql = false)]
 fn _leases_begin() -> Option<i64> {
-    MEMORY.with_borrow_mut(|memory| memory.leases.begin(Instant::now()))
+    MEMORY.with_borrow_mut(|memory| memory.leases.begin(Instant::now(), pages()))
 }
 
 /// Ends it: all that lapsed before `until` were looked at.
 #[pg_extern(sql = false)]
 fn _leases_end(until: i64) {
-    MEMORY.with_borrow_mut(|memory| memory.leases.end(Instant::now(), until));
+    let until = until.saturating_sub(SLACK);
+    MEMORY.with_borrow_mut(|memory| memory.leases.end(Instant::now(), pages(), Some(until)));
 }
 
 /// The end of lease from which on the next look for lapsed ones starts, unless it is for all.
@@ -317,19 +284,27 @@ fn _leases_from() -> i64 {
 /// Begins to answer requests: the id behind which they are looked for.
 #[pg_extern(sql = false)]
 fn _requests_begin() -> i64 {
-    MEMORY.with_borrow_mut(|memory| memory.requests.begin(Instant::now()))
+    MEMORY
+        .with_borrow_mut(|memory| memory.requests.begin(Instant::now(), pages()))
+        .unwrap_or(0)
 }
 
 /// Ends it: up to this id none is left, as far as one can see; NULL when there was none.
 #[pg_extern(sql = false)]
 fn _requests_end(position: Option<i64>) {
-    MEMORY.with_borrow_mut(|memory| memory.requests.end(Instant::now(), position));
+    MEMORY.with_borrow_mut(|memory| memory.requests.end(Instant::now(), pages(), position));
 }
 
 /// The id behind which requests are looked for next.
 #[pg_extern(sql = false)]
 fn _requests_from() -> i64 {
-    MEMORY.with_borrow(|memory| memory.requests.from(Instant::now()))
+    MEMORY.with_borrow(|memory| {
+        if memory.requests.is_to_sweep(Instant::now()) {
+            0
+        } else {
+            memory.requests.position
+        }
+    })
 }
 
 /// Begins a purge of this table: the key from which on to look; NULL for the beginning.
@@ -337,7 +312,7 @@ fn _requests_from() -> i64 {
 fn _purge_begin(name: &str) -> Option<i64> {
     MEMORY.with_borrow_mut(|memory| {
         let purge = memory.purges.entry(name.to_owned()).or_default();
-        purge.begin(Instant::now())
+        purge.begin(Instant::now(), pages())
     })
 }
 
@@ -346,7 +321,7 @@ fn _purge_begin(name: &str) -> Option<i64> {
 fn _purge_end(name: &str, position: Option<i64>) {
     MEMORY.with_borrow_mut(|memory| {
         let purge = memory.purges.entry(name.to_owned()).or_default();
-        purge.end(Instant::now(), position);
+        purge.end(Instant::now(), pages(), position);
     });
 }
 
