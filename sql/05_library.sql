@@ -343,24 +343,6 @@ CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
 COMMENT ON FUNCTION @extschema@._leases_from() IS
     'Internal. The end of lease from which on this session looks for lapsed claims next.';
 
-CREATE FUNCTION @extschema@._requests_begin() RETURNS bigint
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_requests_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._requests_begin() IS
-    'Internal. Begins to answer requests: the id behind which this session has to look for them.';
-
-CREATE FUNCTION @extschema@._requests_end(id bigint) RETURNS void
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_requests_end_wrapper';
-COMMENT ON FUNCTION @extschema@._requests_end(bigint) IS
-    'Internal. Ends it: up to this id no request is left; NULL when there was none.';
-
-CREATE FUNCTION @extschema@._requests_from() RETURNS bigint
-    LANGUAGE c STABLE
-    AS 'MODULE_PATHNAME', '_requests_from_wrapper';
-COMMENT ON FUNCTION @extschema@._requests_from() IS
-    'Internal. The id behind which this session looks for requests next.';
-
 CREATE FUNCTION @extschema@._purge_begin(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_purge_begin_wrapper';

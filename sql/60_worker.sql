@@ -165,7 +165,7 @@ BEGIN
         sweep := true;
     END LOOP;
     -- Requests that were not announced, or were not to be had when their turn came.
-    IF EXISTS (SELECT FROM @extschema@.requests r WHERE r.id > @extschema@._requests_from()) THEN
+    IF EXISTS (SELECT FROM @extschema@.requests) THEN
         waiting := waiting + 1;
         urgent := true;
     END IF;

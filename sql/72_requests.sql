@@ -107,13 +107,10 @@ CREATE FUNCTION @extschema@._pick_requests(looked integer) RETURNS bigint[]
     SET enable_bitmapscan = off
     SET enable_sort = off
 AS $$
-DECLARE
-    after CONSTANT bigint := @extschema@._requests_begin();
 BEGIN
     RETURN ARRAY(
         SELECT r.id
         FROM @extschema@.requests r
-        WHERE r.id > after
         ORDER BY r.id
         LIMIT looked
         FOR UPDATE SKIP LOCKED
@@ -121,7 +118,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._pick_requests(integer) IS
-    'Internal. Locks the oldest requests, from where this session''s last answers ended, up to so many, but for those that other transactions hold; returns their ids.';
+    'Internal. Locks the oldest requests, up to so many, but for those that other transactions hold; returns their ids.';
 
 CREATE FUNCTION @extschema@._requested(picked bigint[])
 RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[])
@@ -203,9 +200,6 @@ BEGIN
     END LOOP;
     DELETE FROM @extschema@.requests r
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
-    PERFORM @extschema@._requests_end(
-        coalesce((SELECT min(k) - 1 FROM unnest(busy || left_over) k), picked[cardinality(picked)])
-    );
     -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
     -- become none. Not while all of them are busy: that would be asked for ever.
     IF left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked) THEN

@@ -311,7 +311,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._move_in(oid, xid),
     @extschema@._take_over(),
     @extschema@.mailroom_purge(integer),
-    @extschema@._requests_from(),
     @extschema@._purge(integer)
 TO mailroom_collector;
 
@@ -438,8 +437,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._render(text, text, text, text),
     @extschema@._builtin_templates(),
     @extschema@._retention(),
-    @extschema@._requests_begin(),
-    @extschema@._requests_end(bigint),
     @extschema@._purge_begin(text),
     @extschema@._purge_end(text, bigint),
     @extschema@._purge_mails(timestamptz, integer),

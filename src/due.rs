@@ -17,7 +17,7 @@
 //! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
 //!
 //! Leases that lapsed are looked for in the same way: from where the last look ended, and from the first one as often
-//! as the budget allows. So are requests, and what a purge may delete. The state belongs to this process alone; losing it
+//! as the budget allows. So is what a purge may delete. The state belongs to this process alone; losing it
 //! costs one sweep. A `timestamptz` is handled as what it is, an `i64` of microseconds.
 
 use std::cell::RefCell;
@@ -115,7 +115,7 @@ impl Due {
     }
 }
 
-/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, requests, what a purge may delete.
+/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, what a purge may delete.
 #[derive(Default)]
 struct Walk {
     /// The key up to which the last one came.
@@ -160,8 +160,9 @@ struct Memory {
     of_mails: Due,
     of_groups: Due,
     leases: Walk,
-    requests: Walk,
     purges: BTreeMap<String, Walk>,
+    /// The extension that these are of: one that is made anew begins to count anew.
+    extension: pg_sys::Oid,
 }
 
 impl Memory {
@@ -281,36 +282,16 @@ fn _leases_from() -> i64 {
     MEMORY.with_borrow(|memory| memory.leases.position)
 }
 
-/// Begins to answer requests: the id behind which they are looked for.
-#[pg_extern(sql = false)]
-fn _requests_begin() -> i64 {
-    MEMORY
-        .with_borrow_mut(|memory| memory.requests.begin(Instant::now(), pages()))
-        .unwrap_or(0)
-}
-
-/// Ends it: up to this id none is left, as far as one can see; NULL when there was none.
-#[pg_extern(sql = false)]
-fn _requests_end(position: Option<i64>) {
-    MEMORY.with_borrow_mut(|memory| memory.requests.end(Instant::now(), pages(), position));
-}
-
-/// The id behind which requests are looked for next.
-#[pg_extern(sql = false)]
-fn _requests_from() -> i64 {
-    MEMORY.with_borrow(|memory| {
-        if memory.requests.is_to_sweep(Instant::now()) {
-            0
-        } else {
-            memory.requests.position
-        }
-    })
-}
-
 /// Begins a purge of this table: the key from which on to look; NULL for the beginning.
 #[pg_extern(sql = false)]
 fn _purge_begin(name: &str) -> Option<i64> {
+    // SAFETY: in a transaction; the name ends with a zero; none is the invalid number.
+    let extension = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
     MEMORY.with_borrow_mut(|memory| {
+        if memory.extension != extension {
+            memory.extension = extension;
+            memory.purges.clear();
+        }
         let purge = memory.purges.entry(name.to_owned()).or_default();
         purge.begin(Instant::now(), pages())
     })
