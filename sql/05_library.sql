@@ -41,10 +41,21 @@ CREATE FUNCTION @extschema@._random_code() RETURNS text
 COMMENT ON FUNCTION @extschema@._random_code() IS
     'Internal. Five decimal digits, uniform over 00000 to 99999, from the server''s strong random source.';
 
-CREATE FUNCTION @extschema@._token_ttl() RETURNS bigint
+CREATE FUNCTION @extschema@._message_id() RETURNS uuid
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_message_id_wrapper';
+COMMENT ON FUNCTION @extschema@._message_id() IS
+    'Internal. A UUID of version 7 (RFC 9562): the time in milliseconds and 74 bits from the server''s strong random source.';
+
+CREATE FUNCTION @extschema@._activation_ttl() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_token_ttl_wrapper';
-COMMENT ON FUNCTION @extschema@._token_ttl() IS 'Internal. mailroom.token_ttl in seconds.';
+    AS 'MODULE_PATHNAME', '_activation_ttl_wrapper';
+COMMENT ON FUNCTION @extschema@._activation_ttl() IS 'Internal. mailroom.activation_ttl in seconds.';
+
+CREATE FUNCTION @extschema@._recovery_ttl() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_recovery_ttl_wrapper';
+COMMENT ON FUNCTION @extschema@._recovery_ttl() IS 'Internal. mailroom.recovery_ttl in seconds.';
 
 CREATE FUNCTION @extschema@._batch_limit() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
@@ -127,7 +138,7 @@ CREATE FUNCTION @extschema@._builtin_templates(
     OUT body_text text,
     OUT body_html text
 ) RETURNS SETOF record
-    LANGUAGE c STABLE PARALLEL SAFE ROWS 2
+    LANGUAGE c STABLE PARALLEL SAFE ROWS 3
     AS 'MODULE_PATHNAME', '_builtin_templates_wrapper';
 COMMENT ON FUNCTION @extschema@._builtin_templates() IS
     'Internal. The templates that come with the library.';
@@ -166,7 +177,7 @@ CREATE FUNCTION @extschema@._secrets(action text, secret bytea, code text) RETUR
     LANGUAGE c STABLE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', '_secrets_wrapper';
 COMMENT ON FUNCTION @extschema@._secrets(text, bytea, text) IS
-    'Internal. outbox.secrets of a token''s mail: token (signed), code and, when mailroom.link_base_url is set, link. Errors as mailroom_sign.';
+    'Internal. outbox.secrets of a token''s mail: token (signed), for a password_recovery code, and, when mailroom.link_base_url is set, link. Errors as mailroom_sign.';
 
 CREATE FUNCTION @extschema@._sample_secrets(kind text) RETURNS jsonb
     LANGUAGE c STABLE PARALLEL RESTRICTED
@@ -415,8 +426,14 @@ CREATE FUNCTION @extschema@._recheck_at_commit() RETURNS void
 COMMENT ON FUNCTION @extschema@._recheck_at_commit() IS
     'Internal. Has the worker look at everything once this transaction commits.';
 
-CREATE FUNCTION @extschema@.mailroom_worker_wake() RETURNS boolean
+CREATE FUNCTION @extschema@._log_abuse(what text, account bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_log_abuse_wrapper';
+COMMENT ON FUNCTION @extschema@._log_abuse(text, bigint) IS
+    'Internal. Writes a LOG line of what somebody tried with the links of an account, locked or limited, once a minute at most for each of both.';
+
+CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', 'mailroom_worker_wake_wrapper';
-COMMENT ON FUNCTION @extschema@.mailroom_worker_wake() IS
+    AS 'MODULE_PATHNAME', 'mailroom_wake_worker_wrapper';
+COMMENT ON FUNCTION @extschema@.mailroom_wake_worker() IS
     'Has the worker of this database look at the queue now; for tests and people, it is never needed. Returns whether there is a worker.';

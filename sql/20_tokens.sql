@@ -14,11 +14,12 @@ CREATE TABLE @extschema@.tokens (
     secret bytea NOT NULL DEFAULT @extschema@._random_secret(),
     code text NOT NULL DEFAULT @extschema@._random_code(),
     account bigint NOT NULL,
-    expires_at bigint NOT NULL DEFAULT @extschema@._epoch() + @extschema@._token_ttl(),
+    expires_at bigint NOT NULL,
     consumed_at bigint,
     created_at bigint NOT NULL DEFAULT @extschema@._epoch(),
     revoked_at bigint,
     wrong_codes smallint NOT NULL DEFAULT 0,
+    sent_again_at bigint[] NOT NULL DEFAULT '{}',
     CONSTRAINT tokens_pkey PRIMARY KEY (id),
     CONSTRAINT tokens_secret_key UNIQUE (secret),
     CONSTRAINT tokens_account_fkey FOREIGN KEY (account) REFERENCES @extschema@.accounts (id) ON DELETE CASCADE
@@ -31,16 +32,45 @@ COMMENT ON COLUMN @extschema@.tokens.secret IS
     '32 random bytes; no use to a reader without the signing key, see mailroom_sign.';
 COMMENT ON COLUMN @extschema@.tokens.code IS
     'Five decimal digits that must accompany a password_recovery token.';
-COMMENT ON COLUMN @extschema@.tokens.expires_at IS 'Epoch seconds; mailroom.token_ttl after creation by default.';
+COMMENT ON COLUMN @extschema@.tokens.expires_at IS 'Epoch seconds; unless given, mailroom.activation_ttl or mailroom.recovery_ttl from now.';
 COMMENT ON COLUMN @extschema@.tokens.consumed_at IS 'Epoch seconds; NULL while the token is unused.';
 COMMENT ON COLUMN @extschema@.tokens.created_at IS 'Epoch seconds.';
 COMMENT ON COLUMN @extschema@.tokens.revoked_at IS
-    'Epoch seconds; NULL unless a newer request, a redeemed sibling, a suspension or a change of the address ended it unused.';
+    'Epoch seconds; NULL unless a redeemed sibling, a suspension, a change of the address or mailroom_revoke ended it unused.';
 COMMENT ON COLUMN @extschema@.tokens.wrong_codes IS
     'Wrong codes given with this token; five lock it. Counted by the transaction that gave them.';
+COMMENT ON COLUMN @extschema@.tokens.sent_again_at IS
+    'When its link was sent again on request within the latest hour of requests. Epoch seconds.';
 
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);
+
+CREATE FUNCTION @extschema@._ttl(action @extschema@.token_action) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE action WHEN 'activation' THEN @extschema@._activation_ttl() ELSE @extschema@._recovery_ttl() END;
+COMMENT ON FUNCTION @extschema@._ttl(@extschema@.token_action) IS
+    'Internal. For how many seconds a new token for this action is good.';
+
+CREATE FUNCTION @extschema@._tokens_add_expiry() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    NEW.expires_at := @extschema@._epoch() + @extschema@._ttl(NEW.action);
+    RETURN NEW;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tokens_add_expiry() IS
+    'Internal. When a token ends for which that is not said: a default cannot depend on another column.';
+
+-- Before tokens_check, in the order of names.
+CREATE TRIGGER tokens_add_expiry
+    BEFORE INSERT ON @extschema@.tokens
+    FOR EACH ROW
+    WHEN (NEW.expires_at IS NULL)
+    EXECUTE FUNCTION @extschema@._tokens_add_expiry();
+-- As a default would.
+ALTER TABLE @extschema@.tokens ENABLE ALWAYS TRIGGER tokens_add_expiry;
 
 CREATE TRIGGER tokens_check
     BEFORE INSERT OR UPDATE ON @extschema@.tokens
@@ -73,8 +103,8 @@ CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
 AS $$
 BEGIN
     -- Of accounts that come from a dump the tokens do, too.
-    INSERT INTO @extschema@.tokens (account, action)
-    SELECT n.id, 'activation'
+    INSERT INTO @extschema@.tokens (account, action, expires_at)
+    SELECT n.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
     FROM new_accounts n
     WHERE n.status = 'provisioned'
       AND NOT @extschema@._restores();

@@ -11,9 +11,9 @@ COMMENT ON DOMAIN @extschema@._lane IS 'Internal. 0: urgent; 1: normal.';
 
 CREATE TABLE @extschema@.pending (
     lane @extschema@._lane NOT NULL,
-    token bigint NOT NULL,
+    token_id bigint NOT NULL,
     -- The order of hand-out is the order of this index: one lane after the other, each by token id.
-    CONSTRAINT pending_pkey PRIMARY KEY (lane, token)
+    CONSTRAINT pending_pkey PRIMARY KEY (lane, token_id)
 ) WITH (
     -- Rows live for seconds. Vacuum by number, whatever the table's size was when it was last analysed.
     autovacuum_vacuum_scale_factor = 0,
@@ -25,7 +25,7 @@ CREATE TABLE @extschema@.pending (
 );
 COMMENT ON TABLE @extschema@.pending IS 'Internal. Tokens that wait to be handed out; rows go when they are.';
 COMMENT ON COLUMN @extschema@.pending.lane IS '0: urgent (password recovery); 1: normal.';
-COMMENT ON COLUMN @extschema@.pending.token IS 'tokens.id';
+COMMENT ON COLUMN @extschema@.pending.token_id IS 'tokens.id';
 
 CREATE FUNCTION @extschema@._lane(action @extschema@.token_action) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -38,7 +38,7 @@ CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
 AS $$
 BEGIN
     -- Of tokens that come from a dump the queue does, too.
-    INSERT INTO @extschema@.pending (lane, token)
+    INSERT INTO @extschema@.pending (lane, token_id)
     SELECT @extschema@._announce(@extschema@._lane(n.action)), n.id
     FROM new_tokens n
     WHERE n.consumed_at IS NULL
@@ -58,16 +58,16 @@ CREATE TRIGGER tokens_enqueue
 CREATE TYPE @extschema@.job_type AS ENUM ('mailroom');
 COMMENT ON TYPE @extschema@.job_type IS 'The one job there is.';
 
-CREATE TABLE @extschema@.jobs (
-    job_type @extschema@.job_type,
-    last_seq bigint NOT NULL,
-    CONSTRAINT jobs_pkey PRIMARY KEY (job_type)
-) WITH (fillfactor = 10);
-COMMENT ON TABLE @extschema@.jobs IS 'How far each job got, for people to look at.';
-COMMENT ON COLUMN @extschema@.jobs.last_seq IS
-    'The highest token id handed out, as far as noted: consumers that meet here pass by rather than wait. A figure only: what is left is what is in pending.';
+-- A sequence, so that no hand-out waits for another or leaves a dead row behind; it knows no ROLLBACK.
+CREATE SEQUENCE @extschema@._last_seq MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._last_seq IS 'Internal. jobs.last_seq.';
 
-INSERT INTO @extschema@.jobs (job_type, last_seq) VALUES ('mailroom', 0);
+CREATE VIEW @extschema@.jobs AS
+SELECT 'mailroom'::@extschema@.job_type AS job_type, s.last_value AS last_seq
+FROM @extschema@._last_seq s;
+COMMENT ON VIEW @extschema@.jobs IS 'How far each job got, for people to look at.';
+COMMENT ON COLUMN @extschema@.jobs.last_seq IS
+    'The highest token id that was taken to be handed out, be it by a transaction that was rolled back. A figure only: what is left is what is in pending.';
 
 CREATE FUNCTION @extschema@._refuse_batch_limit(batch_limit integer, hint text)
     RETURNS void

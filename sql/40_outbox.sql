@@ -3,7 +3,7 @@
 -- mailroom_collect fills it; senders claim and settle its rows. Invariants: a token is live in at most one
 -- row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or a link
 -- is only in the column secrets, and only in rows that are still to be sent (I7); what became of each attempt to send is told by the row
--- itself or, unless it went out, by a row of attempts. Each row is updated twice in its life, so whatever
+-- itself or, unless it went out, by a row of outbox_attempts. Each row is updated twice in its life, so whatever
 -- an update would pay for (constraints, triggers, indexes) is kept out of its way.
 
 CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');
@@ -20,6 +20,11 @@ COMMENT ON DOMAIN @extschema@._addresses IS 'Internal. Mail addresses, none of t
 CREATE DOMAIN @extschema@._recipients AS @extschema@._addresses
     CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(VALUE) > 0);
 COMMENT ON DOMAIN @extschema@._recipients IS 'Internal. At least one mail address.';
+
+-- Few enough that a claim can look at each.
+CREATE DOMAIN @extschema@._priority AS smallint
+    CONSTRAINT outbox_priority_must_be_from_minus_100_to_100 CHECK (VALUE BETWEEN -100 AND 100);
+COMMENT ON DOMAIN @extschema@._priority IS 'Internal. How urgent a mail is, from -100 to 100; smaller goes first.';
 
 CREATE DOMAIN @extschema@._kind AS text
     CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '');
@@ -48,19 +53,19 @@ COMMENT ON DOMAIN @extschema@._body IS 'Internal. Text of bounded size.';
 -- these columns, and finds those behind a text or a null only by going through all that is before them.
 CREATE TABLE @extschema@.outbox (
     id bigserial,
-    message_id uuid NOT NULL DEFAULT gen_random_uuid(),
+    message_id uuid NOT NULL DEFAULT @extschema@._message_id(),
     state @extschema@.outbox_state NOT NULL DEFAULT 'scheduled',
-    priority smallint NOT NULL DEFAULT 0,
+    priority @extschema@._priority NOT NULL DEFAULT 0,
     send_at timestamptz NOT NULL DEFAULT now(),
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    attempts integer NOT NULL DEFAULT 0,
+    failed_attempts integer NOT NULL DEFAULT 0,
     max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
     ambiguous_attempts integer NOT NULL DEFAULT 0,
     ambiguous_alone boolean NOT NULL DEFAULT false,
     claimed_until timestamptz,
-    token bigint,
-    account bigint,
+    token_id bigint,
+    account_id bigint,
     expires_at timestamptz,
     claimed_at timestamptz,
     ended_at timestamptz,
@@ -81,7 +86,8 @@ CREATE TABLE @extschema@.outbox (
     provider_id text,
     -- Room for the entries of a mail's three versions: a page that is full looks for what it can throw out first.
     CONSTRAINT outbox_pkey PRIMARY KEY (id) WITH (fillfactor = 33),
-    CONSTRAINT outbox_attempts_must_not_be_negative CHECK (attempts >= 0),
+    CONSTRAINT outbox_message_id_key UNIQUE (message_id) WITH (fillfactor = 33),
+    CONSTRAINT outbox_failed_attempts_must_not_be_negative CHECK (failed_attempts >= 0),
     CONSTRAINT outbox_max_attempts_must_be_positive CHECK (max_attempts > 0),
     CONSTRAINT outbox_claim_must_have_claimant_and_end CHECK (
         CASE state
@@ -93,7 +99,7 @@ CREATE TABLE @extschema@.outbox (
     CONSTRAINT outbox_live_row_must_not_have_ended
         CHECK (ended_at IS NULL OR (state <> 'scheduled' AND state <> 'claimed')),
     CONSTRAINT outbox_error_must_have_a_reason
-        CHECK (last_error IS NOT NULL OR state <> 'error' OR token IS NOT NULL)
+        CHECK (last_error IS NOT NULL OR state <> 'error' OR token_id IS NOT NULL)
 ) WITH (
     -- A page has room for the new versions of its rows: they stay where they are, and less of them is logged.
     fillfactor = 50,
@@ -103,19 +109,19 @@ CREATE TABLE @extschema@.outbox (
 );
 COMMENT ON TABLE @extschema@.outbox IS 'One row a mail: what to send, to whom, when, and what became of it.';
 COMMENT ON COLUMN @extschema@.outbox.message_id IS
-    'Stays the same over all attempts: the idempotency key for providers and receivers.';
+    'Stays the same over all attempts: the idempotency key for providers and receivers. Unless the application gave one, a UUID of version 7 (RFC 9562).';
 COMMENT ON COLUMN @extschema@.outbox.kind IS 'activation, password_recovery, or a name of the application''s own.';
-COMMENT ON COLUMN @extschema@.outbox.token IS 'tokens.id of token mail; the token may be gone meanwhile.';
-COMMENT ON COLUMN @extschema@.outbox.account IS 'accounts.id of token mail; the account may be gone meanwhile.';
+COMMENT ON COLUMN @extschema@.outbox.token_id IS 'tokens.id of token mail; the token may be gone meanwhile.';
+COMMENT ON COLUMN @extschema@.outbox.account_id IS 'accounts.id of token mail; the account may be gone meanwhile.';
 COMMENT ON COLUMN @extschema@.outbox.recipients IS 'Addresses of the To header, at least one.';
 COMMENT ON COLUMN @extschema@.outbox.data IS
     'Variables for the template. mailroom_claim returns them together with those in secrets.';
 COMMENT ON COLUMN @extschema@.outbox.secrets IS
     'Token mail that is still to be sent: token (signed, 86 characters), code, and link when mailroom.link_base_url is set. NULL in all other rows, and from the moment that a row ends.';
-COMMENT ON COLUMN @extschema@.outbox.priority IS 'Smaller goes first; 0 is normal, recovery mail is -10.';
+COMMENT ON COLUMN @extschema@.outbox.priority IS 'From -100 to 100, smaller goes first; 0 is normal, recovery mail is -10.';
 COMMENT ON COLUMN @extschema@.outbox.send_at IS 'Not before this time.';
 COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'Of no use after this time; NULL for never.';
-COMMENT ON COLUMN @extschema@.outbox.attempts IS 'Sends that were tried and did not succeed, or may not have.';
+COMMENT ON COLUMN @extschema@.outbox.failed_attempts IS 'Sends that were tried and did not succeed, or may not have.';
 COMMENT ON COLUMN @extschema@.outbox.max_attempts IS 'After this many attempts the row ends as error.';
 COMMENT ON COLUMN @extschema@.outbox.ambiguous_attempts IS
     'Attempts of which their sender does not know whether the provider took the mail.';
@@ -143,8 +149,8 @@ CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error
 CREATE INDEX outbox_provider_id ON @extschema@.outbox (provider_id) WHERE provider_id IS NOT NULL;
 -- What is seldom the case comes first in a predicate: each update asks for all of them.
 -- A token is live in one row at most (I2); also finds the mail of a token that goes.
-CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token)
-    WHERE token IS NOT NULL AND state IN ('scheduled', 'claimed');
+CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token_id)
+    WHERE token_id IS NOT NULL AND state IN ('scheduled', 'claimed');
 CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
     WHERE item_key IS NOT NULL AND state IN ('scheduled', 'claimed');
 -- Groups: the order in which they are claimed, their rows, and whether somebody holds one, whatever waits in it.
@@ -159,39 +165,39 @@ CREATE TYPE @extschema@.attempt_outcome AS ENUM ('failed', 'ambiguous', 'lease_e
 COMMENT ON TYPE @extschema@.attempt_outcome IS
     'failed: the mail was not sent; ambiguous: its sender does not know; lease_expired: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
 
-CREATE TABLE @extschema@.attempts (
+CREATE TABLE @extschema@.outbox_attempts (
     id bigserial,
-    outbox bigint NOT NULL,
+    outbox_id bigint NOT NULL,
     attempt integer,
     outcome @extschema@.attempt_outcome NOT NULL,
     started_at timestamptz,
     ended_at timestamptz NOT NULL,
     claimant text,
-    status integer,
+    response_code integer,
     error text,
-    CONSTRAINT attempts_pkey PRIMARY KEY (id)
+    CONSTRAINT outbox_attempts_pkey PRIMARY KEY (id)
 );
-COMMENT ON TABLE @extschema@.attempts IS
+COMMENT ON TABLE @extschema@.outbox_attempts IS
     'One row an attempt to send that did not succeed or may not have; purged with its mail. See outbox_history.';
-COMMENT ON COLUMN @extschema@.attempts.outbox IS 'outbox.id';
-COMMENT ON COLUMN @extschema@.attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
-COMMENT ON COLUMN @extschema@.attempts.outcome IS 'What is known of the attempt.';
-COMMENT ON COLUMN @extschema@.attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';
-COMMENT ON COLUMN @extschema@.attempts.ended_at IS 'When it was settled or taken back.';
-COMMENT ON COLUMN @extschema@.attempts.claimant IS 'Who tried.';
-COMMENT ON COLUMN @extschema@.attempts.status IS 'The status the provider answered with, if there was one.';
-COMMENT ON COLUMN @extschema@.attempts.error IS 'What went wrong, for people; NULL for a late success.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.outbox_id IS 'outbox.id';
+COMMENT ON COLUMN @extschema@.outbox_attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.outcome IS 'What is known of the attempt.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.ended_at IS 'When it was settled or taken back.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.claimant IS 'Who tried.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.response_code IS 'The status the provider answered with, if there was one.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.error IS 'What went wrong, for people; NULL for a late success.';
 
-CREATE INDEX attempts_outbox ON @extschema@.attempts (outbox);
+CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
 
 CREATE VIEW @extschema@.outbox_history AS
 SELECT
-    a.outbox, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
-    a.claimant, a.status, a.error, NULL::text AS provider_id
-FROM @extschema@.attempts a
+    a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
+    a.claimant, a.response_code, a.error, NULL::text AS provider_id
+FROM @extschema@.outbox_attempts a
 UNION ALL
 SELECT
-    o.id, o.attempts + 1, CASE o.state WHEN 'sent' THEN 'sent' ELSE 'sending' END, o.claimed_at, o.ended_at,
+    o.id AS outbox_id, o.failed_attempts + 1, CASE o.state WHEN 'sent' THEN 'sent' ELSE 'sending' END, o.claimed_at, o.ended_at,
     o.ended_at - o.claimed_at, o.claimed_by, NULL, NULL, o.provider_id
 FROM @extschema@.outbox o
 WHERE o.state IN ('claimed', 'sent')
@@ -202,7 +208,7 @@ FROM @extschema@.outbox o
 WHERE o.state IN ('cancelled', 'expired')
    OR (o.state = 'error' AND o.claimed_at IS NULL);
 COMMENT ON VIEW @extschema@.outbox_history IS
-    'What happened to a mail: one row an attempt to send it, and one for its end if it ended unsent. No addresses, no contents. SELECT * FROM outbox_history WHERE outbox = 42 ORDER BY ended_at';
+    'What happened to a mail: one row an attempt to send it, and one for its end if it ended unsent. No addresses, no contents. SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';
 
 CREATE VIEW @extschema@._mail_secrets AS
 SELECT o.ctid AS place, o.secrets
@@ -255,11 +261,11 @@ BEGIN
     -- SKIP LOCKED throughout: a row that a consumer holds is judged again by that consumer or by the next
     -- one, and deleting an account must not wait for either.
     DELETE FROM @extschema@.pending
-    WHERE (lane, token) IN (
-        SELECT p.lane, p.token
+    WHERE (lane, token_id) IN (
+        SELECT p.lane, p.token_id
         FROM @extschema@.pending p
         WHERE p.lane IN (0, 1)
-          AND p.token = ANY (ARRAY(SELECT id FROM old_tokens))
+          AND p.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
         FOR UPDATE SKIP LOCKED
     );
     IF FOUND THEN
@@ -275,7 +281,7 @@ BEGIN
         SELECT o.id
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
-          AND o.token = ANY (ARRAY(SELECT id FROM old_tokens))
+          AND o.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
         FOR UPDATE SKIP LOCKED
     );
     RETURN NULL;
@@ -307,7 +313,7 @@ BEGIN
         updated_at = now(),
         ended_at = now()
     WHERE state IN ('scheduled', 'claimed')
-      AND token IS NOT NULL;
+      AND token_id IS NOT NULL;
     RETURN NULL;
 END;
 $$;

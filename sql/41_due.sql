@@ -1,13 +1,36 @@
 -- When the outbox wants attention: messages that become due, and who hears of it.
 --
--- Whoever makes a message that is to be sent, or puts one back, calls _mail_due with its time; whoever claims
--- one calls it with the end of the lease. With a worker that costs no lock: the worker hears of it at COMMIT,
+-- A trigger calls _mail_due with the time of whatever comes into the outbox, whoever puts a message back with that, and
+-- whoever claims one with the end of the lease. With a worker that costs no lock: the worker hears of it at COMMIT,
 -- sleeps until the earliest of these times, and tells outside senders on the writers' behalf. Without one the
 -- transaction NOTIFYs, and a sender asks mailroom_next_due how long to wait.
 
 -- Rows that were made for later, or put off. Mail that is due when it is made, which is most, never enters
 -- this index, and a search from now on steps over nothing that was taken.
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
+
+CREATE FUNCTION @extschema@._outbox_announce() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM @extschema@._mail_due(m.earliest)
+    FROM (SELECT min(n.send_at) AS earliest FROM new_mail n WHERE n.state = 'scheduled') m
+    WHERE m.earliest IS NOT NULL
+      AND NOT @extschema@._restores();
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._outbox_announce() IS
+    'Internal. Announces new mail, whoever puts it into the outbox.';
+
+CREATE TRIGGER outbox_announce
+    AFTER INSERT ON @extschema@.outbox
+    REFERENCING NEW TABLE AS new_mail
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._outbox_announce();
+-- Mail that a trigger makes in an apply worker is mail like any other.
+ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_announce;
 
 CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     LANGUAGE plpgsql

@@ -92,7 +92,7 @@ DECLARE
     candidates CONSTANT text[] := @extschema@._locales(wanted_locale);
 BEGIN
     -- The kinds that the library knows end at its own templates, or at what replaces them.
-    IF wanted_kind IN ('activation', 'password_recovery') THEN
+    IF wanted_kind IN ('activation', 'password_recovery', 'password_changed') THEN
         SELECT t.locale, t.subject, t.body_text, t.body_html
         INTO locale, subject, body_text, body_html
         FROM @extschema@.mailroom_templates t
@@ -186,4 +186,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_preview(text, jsonb, text) IS
-    'What mail of this kind would say with these variables, in the locale nearest to the wanted one; sends nothing. activation and password_recovery come with sample values, which data replaces. Errors: 22023 when there is no template or when it fails, with part, line and column in DETAIL.';
+    'What mail of this kind would say with these variables, in the locale nearest to the wanted one; sends nothing. activation and password_recovery come with sample values, which data replaces; password_changed takes login. Errors: 22023 when there is no template or when it fails, with part, line and column in DETAIL.';

@@ -7,6 +7,7 @@
 CREATE TYPE @extschema@._message AS (
     ordinal integer,
     message_id uuid,
+    is_repeatable boolean,
     recipients text[],
     cc text[],
     bcc text[],
@@ -24,7 +25,7 @@ CREATE TYPE @extschema@._message AS (
     on_conflict text
 );
 COMMENT ON TYPE @extschema@._message IS
-    'Internal. The arguments of mailroom_send, and its place in a bulk from 0, -1 for a single one.';
+    'Internal. The arguments of mailroom_send, whether message_id is one of them, and its place in a bulk from 0, -1 for a single one.';
 
 CREATE FUNCTION @extschema@._is_own(enqueued_by name) RETURNS boolean
     LANGUAGE sql STABLE
@@ -32,10 +33,31 @@ CREATE FUNCTION @extschema@._is_own(enqueued_by name) RETURNS boolean
 AS $$
     -- As for ownership anywhere in PostgreSQL. A role that is gone is nobody's.
     SELECT coalesce(pg_has_role(to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
+        OR pg_has_role('mailroom_support', 'USAGE')
         OR pg_has_role('mailroom_admin', 'USAGE')
 $$;
 COMMENT ON FUNCTION @extschema@._is_own(name) IS
-    'Internal. Whether the current user has the rights of the role that enqueued a mail, or those of mailroom_admin.';
+    'Internal. Whether the current user has the rights of the role that enqueued a mail, or those of mailroom_support or mailroom_admin.';
+
+CREATE FUNCTION @extschema@._address_list(list text) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN btrim(list, E' \t') = '' THEN ARRAY[]::text[]
+    ELSE ARRAY(
+        SELECT btrim(u.address, E' \t') FROM unnest(string_to_array(list, ',')) WITH ORDINALITY u (address, place) ORDER BY u.place
+    )
+END;
+COMMENT ON FUNCTION @extschema@._address_list(text) IS
+    'Internal. The addresses of a list as in a mail header (RFC 5322, 3.4), separated by commas, which no address of ours holds; empty for NULL.';
+
+CREATE FUNCTION @extschema@._json_address_list(list jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE jsonb_typeof(list)
+    WHEN 'array' THEN ARRAY(SELECT u.address FROM jsonb_array_elements_text(list) WITH ORDINALITY u (address, place) ORDER BY u.place)
+    ELSE @extschema@._address_list(list #>> '{}')
+END;
+COMMENT ON FUNCTION @extschema@._json_address_list(jsonb) IS
+    'Internal. The addresses of a JSON array, or of a list in a JSON string; empty for null.';
 
 -- What a message may be, for the functions, which give the reason, and for the view, which only refuses. Bodies in
 -- SQL's own form, so that they are part of the statement that asks.
@@ -96,8 +118,8 @@ RETURN CASE
     WHEN NOT isfinite(send_at) THEN 'send_at is infinite'
     WHEN NOT isfinite(expires_at) THEN 'expires_at is infinite'
     WHEN expires_at <= send_at THEN 'expires_at is not after send_at'
-    WHEN priority NOT BETWEEN -32768 AND 32767
-        THEN format('priority is %s, not between -32768 and 32767', priority)
+    WHEN priority NOT BETWEEN -100 AND 100
+        THEN format('priority is %s, not between -100 and 100', priority)
     WHEN item_key = '' THEN 'item_key is empty'
     WHEN char_length(item_key) > 255
         THEN format('item_key has %s characters, at most 255 are allowed', char_length(item_key))
@@ -110,6 +132,19 @@ END;
 COMMENT ON FUNCTION @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer) IS
     'Internal. Why such a message cannot be scheduled, whoever gets it; NULL when it can.';
 
+CREATE FUNCTION @extschema@._words_problem(subject text, body_text text, body_html text, kind text, data jsonb) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE
+    WHEN subject IS NOT NULL AND (body_text IS NOT NULL OR body_html IS NOT NULL) THEN NULL
+    WHEN (SELECT t.locale FROM @extschema@._template(kind, data ->> 'locale') t) IS NULL THEN format(
+        '%s is missing, and there is no template for kind "%s" in locale %s',
+        CASE WHEN subject IS NULL THEN 'subject' ELSE 'the body' END,
+        kind, array_to_string(@extschema@._locales(data ->> 'locale'), ' or ')
+    )
+END;
+COMMENT ON FUNCTION @extschema@._words_problem(text, text, text, text, jsonb) IS
+    'Internal. Why there is nothing to say in such a message; NULL when there is.';
+
 -- What an application may do to the outbox, whatever it runs: columns by grants, rows by these two. One is for INSERT
 -- and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one relation, and would reach and lock
 -- rows that the condition hides. A row cannot come back from cancelled, because ended_at is not among the columns.
@@ -119,13 +154,14 @@ SELECT
     o.send_at, o.expires_at, o.max_attempts, o.item_key, o.group_key
 FROM @extschema@.outbox o
 WHERE o.state = 'scheduled'
-  AND o.token IS NULL
+  AND o.token_id IS NULL
   AND @extschema@._is_own(o.enqueued_by)
   AND @extschema@._recipients_problem(o.recipients::text[], o.cc::text[], o.bcc::text[]) IS NULL
   AND @extschema@._message_problem(
       o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb, o.send_at, o.expires_at,
       o.priority::integer, o.item_key, o.group_key, o.max_attempts
   ) IS NULL
+  AND @extschema@._words_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._new_mail IS
     'Internal. Where mail of the current user''s making comes into the outbox.';
@@ -134,7 +170,7 @@ CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
 SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at
 FROM @extschema@.outbox o
 WHERE o.state IN ('scheduled', 'cancelled')
-  AND (o.token IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+  AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
   AND @extschema@._is_own(o.enqueued_by)
   AND isfinite(o.send_at)
   AND (o.expires_at > o.send_at) IS NOT FALSE
@@ -155,6 +191,19 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._live(text[]) IS
     'Internal. Who holds these keys. Keys are shared by all, so this looks beyond the caller''s own mail.';
+
+CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
+RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+    SELECT o.message_id, o.id, o.enqueued_by
+    FROM @extschema@.outbox o
+    WHERE o.message_id = ANY (message_ids)
+$$;
+COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS
+    'Internal. Which mails have these message_ids, whoever scheduled them.';
 
 CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
     LANGUAGE plpgsql
@@ -208,6 +257,7 @@ AS $$
 DECLARE
     todo @extschema@._message[] := messages;
     bad record;
+    repeatable uuid[];
     keys text[];
     holders jsonb;
     replaced bigint[];
@@ -226,7 +276,7 @@ BEGIN
             @extschema@._recipients_problem(m.recipients, m.cc, m.bcc),
             CASE
                 WHEN cardinality(m.recipients) > 0 AND cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) <= 50
-                    THEN 'An address is local@domain, without a name; several are an array.'
+                    THEN 'An address is local@domain, without a name; several are separated by commas.'
             END
         UNION ALL
         SELECT
@@ -245,14 +295,8 @@ BEGIN
         UNION ALL
         SELECT
             3,
-            format(
-                '%s is missing, and there is no template for kind "%s" in locale %s',
-                CASE WHEN m.subject IS NULL THEN 'subject' ELSE 'the body' END,
-                m.kind, array_to_string(@extschema@._locales(m.data ->> 'locale'), ' or ')
-            ),
+            @extschema@._words_problem(m.subject, m.body_text, m.body_html, m.kind, m.data),
             'Pass subject and body_text or body_html, or insert a row into templates.'
-        WHERE (m.subject IS NULL OR (m.body_text IS NULL AND m.body_html IS NULL))
-          AND (SELECT t.locale FROM @extschema@._template(m.kind, m.data ->> 'locale') t) IS NULL
     ) r (place, reason, remedy)
     WHERE r.reason IS NOT NULL
     ORDER BY m.ordinal, r.place
@@ -262,6 +306,28 @@ BEGIN
     END IF;
 
     LOOP
+        repeatable := ARRAY(SELECT m.message_id FROM unnest(todo) m WHERE m.is_repeatable);
+        IF cardinality(repeatable) > 0 THEN
+            SELECT m.ordinal, m.message_id, s.id
+            INTO bad
+            FROM unnest(todo) m
+            JOIN @extschema@._scheduled(repeatable) s USING (message_id)
+            WHERE NOT @extschema@._is_own(s.enqueued_by)
+            ORDER BY m.ordinal
+            LIMIT 1;
+            IF FOUND THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
+                    format('It is that of mail %s.', bad.id),
+                    'Use another message_id.'::text
+                );
+            END IF;
+            SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(s.id), '{}')
+            INTO done, ids
+            FROM unnest(todo) m
+            JOIN @extschema@._scheduled(repeatable) s USING (message_id);
+            todo := ARRAY(SELECT m FROM unnest(todo) m WHERE m.ordinal <> ALL (done));
+        END IF;
         keys := ARRAY(SELECT DISTINCT m.item_key FROM unnest(todo) m WHERE m.item_key IS NOT NULL);
         IF cardinality(keys) > 0 THEN
             holders := (SELECT jsonb_agg(l) FROM @extschema@._live(keys) l);
@@ -324,20 +390,23 @@ BEGIN
             END IF;
         END IF;
 
-        IF cardinality(keys) = 0 THEN
+        IF cardinality(keys) = 0 AND cardinality(repeatable) = 0 THEN
             done := done || ARRAY(SELECT m.ordinal FROM unnest(todo) m ORDER BY m.ordinal);
             ids := ids || @extschema@._insert_mail(todo);
         ELSE
-            -- Of several with one key the first; the next round finds it there.
+            -- Of several with one key or one message_id the first; the next round finds it there.
             chosen := ARRAY(
                 SELECT c.message
                 FROM (
-                    SELECT m AS message, m.ordinal, m.item_key, row_number() OVER (PARTITION BY m.item_key ORDER BY m.ordinal) AS place
+                    SELECT
+                        m AS message, m.ordinal,
+                        m.item_key IS NULL OR row_number() OVER (PARTITION BY m.item_key ORDER BY m.ordinal) = 1 AS has_key,
+                        row_number() OVER (PARTITION BY m.message_id ORDER BY m.ordinal) = 1 AS has_message_id
                     FROM unnest(todo) m
                     WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
                 ) c
-                WHERE c.place = 1
-                   OR c.item_key IS NULL
+                WHERE c.has_key
+                  AND c.has_message_id
                 ORDER BY c.ordinal
             );
             BEGIN
@@ -348,13 +417,13 @@ BEGIN
             EXCEPTION
                 WHEN unique_violation THEN
                     GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
-                    IF violated <> 'outbox_live_item_key' THEN
+                    IF violated NOT IN ('outbox_live_item_key', 'outbox_message_id_key') THEN
                         RAISE;
                     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
                         -- Each key that this transaction can see taken was seen to above.
                         RAISE serialization_failure USING
                             MESSAGE = 'could not serialize access due to concurrent update',
-                            DETAIL = 'An item_key was taken after this transaction began.',
+                            DETAIL = 'An item_key or a message_id was taken after this transaction began.',
                             HINT = 'Try the transaction again.';
                     END IF;
             END;
@@ -374,7 +443,6 @@ BEGIN
             WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
         );
     END LOOP;
-    PERFORM @extschema@._mail_due((SELECT min(m.send_at) FROM unnest(messages) m));
     RETURN ARRAY(SELECT i.id FROM unnest(done, ids) i (ordinal, id) ORDER BY i.ordinal);
 END;
 $$;
@@ -382,12 +450,12 @@ COMMENT ON FUNCTION @extschema@._submit(@extschema@._message[]) IS
     'Internal. Schedules these messages and returns their ids in the same order.';
 
 CREATE FUNCTION @extschema@.mailroom_send(
-    recipients text[],
+    recipients text,
     subject text DEFAULT NULL,
     body_text text DEFAULT NULL,
     body_html text DEFAULT NULL,
-    cc text[] DEFAULT NULL,
-    bcc text[] DEFAULT NULL,
+    cc text DEFAULT NULL,
+    bcc text DEFAULT NULL,
     kind text DEFAULT NULL,
     data jsonb DEFAULT NULL,
     send_at timestamptz DEFAULT NULL,
@@ -396,68 +464,41 @@ CREATE FUNCTION @extschema@.mailroom_send(
     item_key text DEFAULT NULL,
     group_key text DEFAULT NULL,
     max_attempts integer DEFAULT NULL,
-    on_conflict text DEFAULT NULL
+    on_conflict text DEFAULT NULL,
+    message_id uuid DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (@extschema@._submit(ARRAY[ROW(
-        -1, gen_random_uuid(), recipients, coalesce(cc, '{}'), coalesce(bcc, '{}'), subject, body_text, body_html,
+        -1, coalesce(message_id, @extschema@._message_id()), message_id IS NOT NULL,
+        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc),
+        subject, body_text, body_html,
         coalesce(kind, 'message'), coalesce(data, '{}'), coalesce(send_at, now()), expires_at, coalesce(priority, 0),
         item_key, group_key, coalesce(max_attempts, @extschema@._max_attempts()), coalesce(on_conflict, 'error')
     )::@extschema@._message]))[1];
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_send(text[], text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text) IS
-    'Schedules a mail in the caller''s transaction and returns outbox.id. recipients, cc, bcc: plain addresses local@domain, at most 50 in all. A subject, or both bodies, that are not given come from the template for kind when the mail is claimed, with the variables in data. kind: default message. send_at: default now. expires_at: of no use after this time. priority: default 0, smaller goes first. max_attempts: default mailroom.max_attempts. item_key: unique among mail still to be sent; on_conflict says what happens when it is taken: error (default), ignore (returns the id of the mail that has it) or replace (cancels that mail, then schedules this one with an id of its own). Errors: 22023 with the reason in DETAIL; 23505 when item_key is taken; for replace, 55006 when the mail that has it is claimed and 42501 when another role scheduled it. Waits for a transaction that is taking, replacing or (for replace) claiming the same item_key.';
-
-CREATE FUNCTION @extschema@.mailroom_send(
-    recipient text,
-    subject text DEFAULT NULL,
-    body_text text DEFAULT NULL,
-    body_html text DEFAULT NULL,
-    cc text[] DEFAULT NULL,
-    bcc text[] DEFAULT NULL,
-    kind text DEFAULT NULL,
-    data jsonb DEFAULT NULL,
-    send_at timestamptz DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL,
-    priority integer DEFAULT NULL,
-    item_key text DEFAULT NULL,
-    group_key text DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    on_conflict text DEFAULT NULL
-) RETURNS bigint
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN @extschema@.mailroom_send(
-        ARRAY[recipient], subject, body_text, body_html, cc, bcc, kind, data, send_at, expires_at, priority,
-        item_key, group_key, max_attempts, on_conflict
-    );
-END;
-$$;
-COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text) IS
-    'mailroom_send for one recipient.';
+COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid) IS
+    'Schedules a mail in the caller''s transaction and returns outbox.id. recipients, cc, bcc: lists as in a mail header of plain addresses local@domain, separated by commas, at most 50 in all. A subject, or both bodies, that are not given come from the template for kind when the mail is claimed, with the variables in data. kind: default message. send_at: default now. expires_at: of no use after this time. priority: from -100 to 100, default 0, smaller goes first. max_attempts: default mailroom.max_attempts. item_key: unique among mail still to be sent; on_conflict says what happens when it is taken: error (default), ignore (returns the id of the mail that has it) or replace (cancels that mail, then schedules this one with an id of its own). message_id: of your own makes the call repeatable, because a mail that was scheduled with it before is left as it is and its id returned, for as long as mailroom.retention keeps it. Errors: 22023 with the reason in DETAIL; 23505 when item_key is taken; for replace, 55006 when the mail that has it is claimed; 42501 when another role scheduled that mail, or one with this message_id. Waits for a transaction that is taking, replacing or (for replace) claiming the same item_key, or taking the same message_id.';
 
 CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT array_agg(ROW(
-        r.ordinality - 1, gen_random_uuid(),
-        CASE WHEN r.recipient IS NULL THEN r.recipients ELSE ARRAY[r.recipient] END,
-        coalesce(r.cc, '{}'), coalesce(r.bcc, '{}'), r.subject, r.body_text, r.body_html,
+        r.ordinality - 1, coalesce(r.message_id, @extschema@._message_id()), r.message_id IS NOT NULL,
+        @extschema@._json_address_list(r.recipients), @extschema@._json_address_list(r.cc), @extschema@._json_address_list(r.bcc),
+        r.subject, r.body_text, r.body_html,
         coalesce(r.kind, 'message'), coalesce(r.data, '{}'), coalesce(r.send_at, now()), r.expires_at,
         coalesce(r.priority, 0), r.item_key, r.group_key, coalesce(r.max_attempts, @extschema@._max_attempts()),
         coalesce(r.on_conflict, 'error')
     )::@extschema@._message ORDER BY r.ordinality)
     FROM ROWS FROM (jsonb_to_recordset(messages) AS (
-        recipient text, recipients text[], subject text, body_text text, body_html text, cc text[], bcc text[],
+        recipients jsonb, subject text, body_text text, body_html text, cc jsonb, bcc jsonb,
         kind text, data jsonb, send_at timestamptz, expires_at timestamptz, priority integer, item_key text,
-        group_key text, max_attempts integer, on_conflict text
+        group_key text, max_attempts integer, on_conflict text, message_id uuid
     )) WITH ORDINALITY r
 $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
@@ -469,7 +510,7 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
 AS $$
 #variable_conflict use_variable
 DECLARE
-    names CONSTANT text[] := '{recipient,recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict}'::text[];
+    names CONSTANT text[] := '{recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict,message_id}'::text[];
     bad record;
     parsed @extschema@._message[];
     reason text;
@@ -490,7 +531,12 @@ BEGIN
             WHEN jsonb_typeof(e.value) <> 'object' THEN format('it is a JSON %s, not an object', jsonb_typeof(e.value))
             WHEN e.value - names <> '{}'
                 THEN format('there is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
-            WHEN e.value ->> 'recipient' IS NOT NULL AND e.value ->> 'recipients' IS NOT NULL THEN 'recipient and recipients are both given'
+            ELSE (
+                SELECT min(format('%s is a JSON %s, not a string or an array of strings', f.name, jsonb_typeof(e.value -> f.name)))
+                FROM unnest('{recipients,cc,bcc}'::text[]) f (name)
+                WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'array', 'null')
+                   OR jsonb_path_exists(e.value -> f.name, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
+            )
         END
     ) p (reason)
     WHERE p.reason IS NOT NULL
@@ -519,7 +565,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_send_many(jsonb) IS
-    'Schedules many mails at once, all or none, and returns their ids in the order of the array: one object a mail, with the names of the arguments of mailroom_send. JSON null is as good as leaving it out. Errors: as mailroom_send, for the first bad element, which is named as in messages[3], counting from 0. Two calls that take the same item_keys in different order can end in a deadlock error, as with any unique key.';
+    'Schedules many mails at once, all or none, and returns their ids in the order of the array: one object a mail, with the names of the arguments of mailroom_send; address lists may be arrays of strings, too. JSON null is as good as leaving it out. Errors: as mailroom_send, for the first bad element, which is named as in messages[3], counting from 0. Two calls that take the same item_keys in different order can end in a deadlock error, as with any unique key.';
 
 CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
     LANGUAGE plpgsql
@@ -542,21 +588,21 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
-    'Cancels a mail that nobody has claimed. False, and nothing changes, when there is none with this id, when it is claimed, has ended or is in the hands of another transaction, or when another role scheduled it (mailroom_admin may cancel any). Does not wait.';
+    'Cancels a mail that nobody has claimed. False, and nothing changes, when there is none with this id, when it is claimed, has ended or is in the hands of another transaction, or when another role scheduled it (mailroom_support and mailroom_admin may cancel any). Does not wait.';
 
-CREATE FUNCTION @extschema@.mailroom_cancel(item_key text) RETURNS boolean
+CREATE FUNCTION @extschema@.mailroom_cancel_item(item_key text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN coalesce(
-        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live(ARRAY[mailroom_cancel.item_key]) l),
+        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live(ARRAY[mailroom_cancel_item.item_key]) l),
         false
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_cancel(text) IS
-    'mailroom_cancel by item_key. A quoted number is taken for a key: write mailroom_cancel(id => $1) for an id that comes as a string.';
+COMMENT ON FUNCTION @extschema@.mailroom_cancel_item(text) IS
+    'As mailroom_cancel, for the mail that is still to be sent and has this item_key.';
 
 CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
@@ -598,19 +644,19 @@ $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
     'Sets the time before which a mail is not sent, for mail that nobody has claimed. False as for mailroom_cancel. Does not wait. Error: 22023 when send_at is no time or not before the mail expires.';
 
-CREATE FUNCTION @extschema@.mailroom_reschedule(item_key text, send_at timestamptz) RETURNS boolean
+CREATE FUNCTION @extschema@.mailroom_reschedule_item(item_key text, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN coalesce(
         (
-            SELECT @extschema@.mailroom_reschedule(l.id, mailroom_reschedule.send_at)
-            FROM @extschema@._live(ARRAY[mailroom_reschedule.item_key]) l
+            SELECT @extschema@.mailroom_reschedule(l.id, mailroom_reschedule_item.send_at)
+            FROM @extschema@._live(ARRAY[mailroom_reschedule_item.item_key]) l
         ),
         false
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_reschedule(text, timestamptz) IS
-    'mailroom_reschedule by item_key. A quoted number is taken for a key, as by mailroom_cancel.';
+COMMENT ON FUNCTION @extschema@.mailroom_reschedule_item(text, timestamptz) IS
+    'As mailroom_reschedule, for the mail that is still to be sent and has this item_key.';

@@ -30,7 +30,7 @@ BEGIN
             SELECT o.ctid
             FROM @extschema@.outbox o
             WHERE o.ctid = ANY (candidates)
-              AND o.token IS NULL
+              AND o.token_id IS NULL
               AND (o.expires_at <= moment) IS NOT TRUE
         );
     ELSE
@@ -40,18 +40,18 @@ BEGIN
                 o.ctid AS place,
                 CASE
                     WHEN o.expires_at <= moment THEN 'expired'
-                    WHEN v.token IS NULL THEN 'cancelled'
+                    WHEN v.token_id IS NULL THEN 'cancelled'
                     ELSE v.final
                 END AS final,
                 CASE
                     WHEN o.expires_at <= moment THEN 'expired before it was sent'
-                    WHEN v.token IS NULL THEN 'token was deleted'
+                    WHEN v.token_id IS NULL THEN 'token was deleted'
                     ELSE v.reason
                 END AS reason
             FROM @extschema@.outbox o
-            LEFT JOIN @extschema@._token_ends v ON v.token = o.token
+            LEFT JOIN @extschema@._token_ends v ON v.token_id = o.token_id
             WHERE o.ctid = ANY (candidates)
-              AND (o.expires_at <= moment OR (o.token IS NOT NULL AND v.eligible IS NOT TRUE))
+              AND (o.expires_at <= moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
         ), ended AS (
             UPDATE @extschema@.outbox o
             SET state = d.final,
@@ -164,7 +164,7 @@ BEGIN
             o.ctid AS place,
             o.send_at,
             o.id,
-            o.token IS NOT NULL OR o.group_key IS NOT NULL OR o.expires_at <= moment
+            o.token_id IS NOT NULL OR o.group_key IS NOT NULL OR o.expires_at <= moment
                 OR o.subject IS NULL OR (o.body_text IS NULL AND o.body_html IS NULL) AS special
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
@@ -363,6 +363,7 @@ BEGIN
                 SELECT known.priorities[number] AS priority, known.send_ats[number] AS send_at, known.ids[number] AS id
                 INTO lane;
             END IF;
+            patience := patience - 1;
             share := greatest(patience / 2, 100);
             unfinished := false;
             WHILE (lane.send_at, lane.id) < (until_send_at, until_id) LOOP

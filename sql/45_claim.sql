@@ -64,13 +64,13 @@ BEGIN
     IF places IS NULL THEN
         RETURN 0;
     END IF;
-    INSERT INTO @extschema@.attempts (outbox, attempt, outcome, started_at, ended_at, claimant, error)
-    SELECT o.id, o.attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, 'claim lapsed'
+    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, error)
+    SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, 'claim lapsed'
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (places);
     UPDATE @extschema@.outbox o
     SET state = v.next,
-        attempts = o.attempts + 1,
+        failed_attempts = o.failed_attempts + 1,
         last_error = 'claim lapsed',
         claimed_by = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
         claimed_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
@@ -80,7 +80,7 @@ BEGIN
     FROM @extschema@.outbox b
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN b.attempts + 1 >= b.max_attempts THEN 'error'
+            WHEN b.failed_attempts + 1 >= b.max_attempts THEN 'error'
             WHEN b.expires_at <= moment THEN 'expired'
             ELSE 'scheduled'
         END::@extschema@.outbox_state AS next
@@ -171,8 +171,8 @@ BEGIN
     WHERE o.ctid = c.place
       AND c.error IS NULL
     RETURNING
-        o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
-        o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
+        o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
+        o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
         o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
         coalesce(o.subject, c.subject::@extschema@._one_line),
         coalesce(o.body_text, c.body_text::@extschema@._body),
@@ -200,15 +200,34 @@ DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     term CONSTANT interval := @extschema@._term(lease);
     moment CONSTANT timestamptz := clock_timestamp();
+    -- All mail, then urgent mail out of what the budgets reserve for it.
+    up_to integer := 32767;
+    budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
+    room record;
     found record;
+    gathered integer;
     claimed integer;
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
+    IF budgeted THEN
+        SELECT least(wanted, b.room) AS for_all, least(wanted, b.urgent_room) AS for_urgent INTO room FROM @extschema@._budget() b;
+        wanted := room.for_all;
+    END IF;
     FOR round IN 1 .. 100 LOOP
-        SELECT g.* INTO found FROM @extschema@._gather(false, 32767, wanted, moment) g;
+        IF wanted = 0 AND up_to = 32767 AND budgeted THEN
+            up_to := @extschema@._urgent_priority();
+            wanted := room.for_urgent - room.for_all;
+        END IF;
+        EXIT WHEN wanted <= 0;
+        SELECT g.* INTO found FROM @extschema@._gather(false, up_to, wanted, moment) g;
         EXIT WHEN found.places = '{}';
+        gathered := cardinality(found.places);
+        IF budgeted THEN
+            found.places := @extschema@._within_budgets(found.places);
+            EXIT WHEN found.places = '{}';
+        END IF;
         PERFORM @extschema@._claimed(moment + term);
         -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches lie
         -- in the table in their order, in which rows come that are named by their places.
@@ -224,8 +243,8 @@ BEGIN
                 updated_at = moment
             WHERE o.ctid = ANY (found.places)
             RETURNING
-                o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.attempts,
-                o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token, o.account, o.expires_at,
+                o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
+                o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
                 o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
                 o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id;
         ELSE
@@ -233,8 +252,11 @@ BEGIN
             SELECT c.* FROM @extschema@._lease_out(found.places, who, moment, term) c;
         END IF;
         GET DIAGNOSTICS claimed = ROW_COUNT;
-        -- For rows that could not be rendered there are others.
-        EXIT WHEN claimed = cardinality(found.places);
+        IF budgeted AND claimed < cardinality(found.places) THEN
+            PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[cardinality(found.places) - claimed]));
+        END IF;
+        -- For rows that could not be rendered there are others, and urgent ones beyond what is for all.
+        EXIT WHEN claimed = gathered AND NOT (budgeted AND claimed = wanted AND up_to = 32767);
         wanted := wanted - claimed;
         IF round = 100 THEN
             -- More of them, or rows that a trigger of the application's own keeps as they are: have senders look again.
@@ -244,4 +266,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text) IS
-    'Claims up to batch_limit (default mailroom.batch_limit) due mails for lease (default mailroom.lease) and returns them by priority, send_at and id. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: nothing else is due, but for what other transactions hold, mail of tokens while somebody has accounts or tokens to himself, or waits for that (ALTER TABLE, TRUNCATE), what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what lies behind 10,000 rows that cannot be claimed, half of them of one priority: the session''s next call goes on from there. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 55000 while a dump is being restored.';
+    'Claims up to batch_limit (default mailroom.batch_limit) due mails for lease (default mailroom.lease), as far as all budgets allow, and returns them by priority, send_at and id; when a budget is spent but for what it reserves, urgent ones. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: a budget is spent, or nothing else is due, but for what other transactions hold, mail of tokens while somebody has accounts or tokens to himself, or waits for that (ALTER TABLE, TRUNCATE), what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what lies behind 10,000 rows that cannot be claimed, half of them of one priority: the session''s next call goes on from there. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 55000 while a dump is being restored.';

@@ -31,7 +31,7 @@ BEGIN
     JOIN @extschema@.outbox o ON o.id = u.id
     WHERE o.claimed_until IS NOT NULL
       AND o.claimed_by = claimant
-      AND o.attempts = coalesce(tries[u.item], o.attempts)
+      AND o.failed_attempts = coalesce(tries[u.item], o.failed_attempts)
     FOR UPDATE OF o SKIP LOCKED;
 END;
 $$;
@@ -59,25 +59,35 @@ CREATE FUNCTION @extschema@._redact(error text, addresses text[]) RETURNS text
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    clean text := error;
     address text;
+    rest text := error;
+    clean text;
+    place integer;
 BEGIN
     FOREACH address IN ARRAY addresses LOOP
-        clean := replace(clean, address, '[address]');
+        clean := '';
+        LOOP
+            -- Whoever quotes an address may have changed the case of its letters: those of ASCII, whatever the locale.
+            place := position(lower(address COLLATE "C") IN lower(rest COLLATE "C"));
+            EXIT WHEN (place > 0 AND address <> '') IS NOT TRUE;
+            clean := clean || left(rest, place - 1) || '[address]';
+            rest := substr(rest, place + char_length(address));
+        END LOOP;
+        rest := clean || rest;
     END LOOP;
-    RETURN left(clean, 1000);
+    RETURN left(rest, 1000);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._redact(text, text[]) IS
     'Internal. What a sender says went wrong, as far as others may read it: without these addresses, and 1000 characters at most.';
 
-CREATE FUNCTION @extschema@._note_late(
+CREATE FUNCTION @extschema@._without_late(
     ids bigint[],
     items integer[],
     claimant text,
     tries integer[],
     errors text[],
-    statuses integer[],
+    response_codes integer[],
     verb text
 )
     RETURNS bigint[]
@@ -85,33 +95,36 @@ CREATE FUNCTION @extschema@._note_late(
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
-DECLARE
-    lost CONSTANT bigint[] := ARRAY(SELECT ids[u.item] FROM unnest(items) u (item) ORDER BY u.item);
 BEGIN
     IF items = '{}' THEN
-        RETURN ARRAY[]::bigint[];
+        RETURN coalesce(ids, '{}');
     END IF;
-    INSERT INTO @extschema@.attempts (outbox, attempt, outcome, ended_at, claimant, status, error)
+    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, ended_at, claimant, response_code, error)
     SELECT
         o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
-        statuses[u.item],
+        response_codes[u.item],
         @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[])
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item];
     RAISE LOG USING
-        MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(lost), verb),
-        DETAIL = format('The first has id %s. They may go out twice.', lost[1]);
-    RETURN lost;
+        MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(items), verb),
+        DETAIL = format('The first has id %s. They may go out twice.', ids[items[1]]);
+    RETURN ARRAY(
+        SELECT u.id
+        FROM unnest(ids) WITH ORDINALITY u (id, item)
+        WHERE u.item <> ALL (items)
+        ORDER BY u.item
+    );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
-    'Internal. Records and logs settles that came too late, given by their subscripts in ids; returns their ids.';
+COMMENT ON FUNCTION @extschema@._without_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
+    'Internal. Records and logs settles that came too late, given by their subscripts in ids; returns the other ids.';
 
-CREATE FUNCTION @extschema@.mailroom_mark_sent(
+CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
     ids bigint[],
     provider_ids text[] DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempts integer[] DEFAULT NULL
+    failed_attempts integer[] DEFAULT NULL
 )
     RETURNS bigint[]
     LANGUAGE plpgsql
@@ -126,11 +139,11 @@ DECLARE
     grouped boolean;
     late integer[];
 BEGIN
-    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(provider_ids), cardinality(attempts)]);
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(provider_ids), cardinality(failed_attempts)]);
     -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
     -- claimed; its state is not asked for, lest a partial index look better than the primary key.
     -- Most batches are all alike but for the ids, which is cheaper by far.
-    IF coalesce(num_nonnulls(VARIADIC provider_ids), 0) = 0 AND (attempts IS NULL OR attempts[1] = ALL (attempts)) THEN
+    IF coalesce(num_nonnulls(VARIADIC provider_ids), 0) = 0 AND (failed_attempts IS NULL OR failed_attempts[1] = ALL (failed_attempts)) THEN
         WITH done AS (
             UPDATE @extschema@.outbox o
             SET state = 'sent',
@@ -141,7 +154,7 @@ BEGIN
             WHERE o.id = ANY (ids)
               AND o.claimed_by = who
               AND o.claimed_until > moment
-              AND o.attempts = coalesce(mailroom_mark_sent.attempts[1], o.attempts)
+              AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[1], o.failed_attempts)
             RETURNING o.group_key
         )
         SELECT count(*), count(d.group_key) > 0 INTO settled, grouped FROM done d;
@@ -155,11 +168,11 @@ BEGIN
                 updated_at = moment,
                 ended_at = moment
             -- A subscript into an array of texts goes through all that is before it.
-            FROM unnest(ids, provider_ids, mailroom_mark_sent.attempts) u (id, provider_id, tries)
+            FROM unnest(ids, provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
             WHERE o.id = u.id
               AND o.claimed_by = who
               AND o.claimed_until > moment
-              AND o.attempts = coalesce(u.tries, o.attempts)
+              AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
             RETURNING o.group_key
         )
         SELECT count(*), count(d.group_key) > 0 INTO settled, grouped FROM done d;
@@ -169,11 +182,11 @@ BEGIN
         PERFORM @extschema@._mail_due(moment);
     END IF;
     IF settled = cardinality(ids) THEN
-        RETURN ARRAY[]::bigint[];
+        RETURN ids;
     END IF;
     -- The lease has ended, and nobody has taken the claim back yet: then nobody else will send it.
     WITH held AS MATERIALIZED (
-        SELECT h.place, h.item FROM @extschema@._held(ids, who, attempts) h
+        SELECT h.place, h.item FROM @extschema@._held(ids, who, failed_attempts) h
     )
     UPDATE @extschema@.outbox o
     SET state = 'sent',
@@ -194,36 +207,36 @@ BEGIN
             WHERE o.id = u.id
               AND o.state = 'sent'
               AND o.claimed_by = who
-              AND o.attempts = coalesce(mailroom_mark_sent.attempts[u.item], o.attempts)
+              AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[u.item], o.failed_attempts)
         )
     );
-    RETURN @extschema@._note_late(ids, late, who, attempts, NULL::text[], NULL::integer[], 'sent'::text);
+    RETURN @extschema@._without_late(ids, late, who, failed_attempts, NULL::text[], NULL::integer[], 'sent'::text);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint[], text[], text, integer[]) IS
-    'Ends claimed mails as sent, with the provider''s ids for them. claimant: as given to mailroom_claim. attempts: outbox.attempts as the claim returned it, for claimants whose name outlives a lease; NULL to leave it out. Returns the ids whose claim was lost, {} when all went well: those may go out twice; each is put on record in attempts and logged, and nothing else changes. Saying it twice does no harm. Errors: 2202E when the arrays differ in length.';
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[]) IS
+    'Ends claimed mails as sent, with the provider''s ids for them. claimant: as given to mailroom_claim. failed_attempts: of each as the claim returned it, for claimants whose name outlives a lease; NULL to leave it out. Returns the ids that are settled, in the order given. The claim of the others was lost, and they may go out twice: each is put on record in outbox_attempts and logged, and nothing else changes. Saying it twice does no harm. Errors: 2202E when the arrays differ in length.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_sent(
     id bigint,
     provider_id text DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempt integer DEFAULT NULL
+    failed_attempts integer DEFAULT NULL
 )
     RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@.mailroom_mark_sent(ARRAY[id], ARRAY[provider_id], claimant, ARRAY[attempt]) = '{}' $$;
+AS $$ SELECT @extschema@.mailroom_mark_sent_many(ARRAY[id], ARRAY[provider_id], claimant, ARRAY[failed_attempts]) <> '{}' $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint, text, text, integer) IS
-    'Ends one claimed mail as sent; false when the claim was lost. As the form for arrays.';
+    'Ends one claimed mail as sent; false when the claim was lost. As mailroom_mark_sent_many.';
 
-CREATE FUNCTION @extschema@.mailroom_mark_error(
+CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     ids bigint[],
     errors text[],
     retry_after interval[] DEFAULT NULL,
     permanent boolean[] DEFAULT NULL,
-    statuses integer[] DEFAULT NULL,
+    response_codes integer[] DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempts integer[] DEFAULT NULL,
+    failed_attempts integer[] DEFAULT NULL,
     ambiguous boolean[] DEFAULT NULL,
     alone boolean[] DEFAULT NULL
 )
@@ -247,22 +260,22 @@ BEGIN
     END LOOP;
     PERFORM @extschema@._check_parallel(
         ids, VARIADIC ARRAY[
-            cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(statuses),
-            cardinality(attempts), cardinality(ambiguous), cardinality(alone)
+            cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(response_codes),
+            cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone)
         ]
     );
     WITH held AS MATERIALIZED (
         SELECT h.place, min(h.item) AS item
-        FROM @extschema@._held(ids, who, attempts) h
+        FROM @extschema@._held(ids, who, failed_attempts) h
         GROUP BY h.place
     ), judged AS MATERIALIZED (
         SELECT
-            h.place, h.item, o.id, o.attempts + 1 AS attempt, o.claimed_at, w.again,
+            h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at, w.again,
             coalesce(ambiguous[h.item], false) AS is_ambiguous,
             coalesce(alone[h.item], true) AS was_alone,
             coalesce(@extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[]), 'no reason given') AS error,
             CASE
-                WHEN permanent[h.item] OR o.attempts + 1 >= o.max_attempts THEN 'error'
+                WHEN permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts THEN 'error'
                 WHEN w.again >= o.expires_at THEN 'expired'
                 ELSE 'scheduled'
             END::@extschema@.outbox_state AS next
@@ -270,22 +283,22 @@ BEGIN
         JOIN @extschema@.outbox o ON o.ctid = h.place
         CROSS JOIN LATERAL (
             SELECT moment + greatest(
-                make_interval(secs => @extschema@._backoff(o.attempts + 1)), CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
+                make_interval(secs => @extschema@._backoff(o.failed_attempts + 1)), CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
             ) AS again
             OFFSET 0
         ) w
     ), noted AS (
-        INSERT INTO @extschema@.attempts (outbox, attempt, outcome, started_at, ended_at, claimant, status, error)
+        INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, response_code, error)
         SELECT
             j.id, j.attempt,
             CASE WHEN j.is_ambiguous THEN 'ambiguous' ELSE 'failed' END::@extschema@.attempt_outcome,
-            j.claimed_at, moment, who, statuses[j.item], j.error
+            j.claimed_at, moment, who, response_codes[j.item], j.error
         FROM judged j
     ), settled AS (
         UPDATE @extschema@.outbox o
         SET state = j.next,
             send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
-            attempts = j.attempt,
+            failed_attempts = j.attempt,
             ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
             ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),
             last_error = j.error,
@@ -308,20 +321,20 @@ BEGIN
             WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
     INTO late, earliest;
     PERFORM @extschema@._mail_due(earliest);
-    RETURN @extschema@._note_late(ids, late, who, attempts, errors, statuses, 'failed'::text);
+    RETURN @extschema@._without_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]) IS
-    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after, of which 30 days count; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. errors: for people. statuses: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others. claimant, attempts, result and errors as for mailroom_mark_sent.';
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]) IS
+    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after, of which 30 days count; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. errors: for people. response_codes: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others. claimant, failed_attempts, result and errors as for mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,
     error text,
     retry_after interval DEFAULT NULL,
     permanent boolean DEFAULT false,
-    status integer DEFAULT NULL,
+    response_code integer DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempt integer DEFAULT NULL,
+    failed_attempts integer DEFAULT NULL,
     ambiguous boolean DEFAULT false,
     alone boolean DEFAULT true
 )
@@ -331,14 +344,14 @@ CREATE FUNCTION @extschema@.mailroom_mark_error(
 AS $$
 BEGIN
     -- Not in SQL, which would have the error as a parameter of a statement (I7).
-    RETURN @extschema@.mailroom_mark_error(
-        ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[status], claimant, ARRAY[attempt],
+    RETURN @extschema@.mailroom_mark_error_many(
+        ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[response_code], claimant, ARRAY[failed_attempts],
         ARRAY[ambiguous], ARRAY[alone]
-    ) = '{}';
+    ) <> '{}';
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean) IS
-    'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As the form for arrays.';
+    'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As mailroom_mark_error_many.';
 
 CREATE FUNCTION @extschema@._hold_until(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -348,7 +361,7 @@ AS $$
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     moment CONSTANT timestamptz := clock_timestamp();
-    lost bigint[];
+    held bigint[];
     earlier boolean;
 BEGIN
     PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(tries)]);
@@ -386,97 +399,160 @@ BEGIN
         ARRAY(
             SELECT u.id
             FROM unnest(ids) WITH ORDINALITY u (id, item)
-            WHERE NOT EXISTS (SELECT FROM changed c WHERE c.id = u.id)
+            WHERE EXISTS (SELECT FROM changed c WHERE c.id = u.id)
             ORDER BY u.item
         ),
         (SELECT bool_or(c.earlier) FROM changed c)
-    INTO lost, earlier;
+    INTO held, earlier;
     PERFORM @extschema@._mail_due(CASE WHEN until IS NULL THEN moment WHEN earlier THEN until END);
-    RETURN lost;
+    RETURN held;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._hold_until(bigint[], text, integer[], timestamptz) IS
-    'Internal. Has claims end at another time, or now and without an attempt if until is NULL. Returns the ids whose claim was lost.';
+    'Internal. Has claims end at another time, or now and without an attempt if until is NULL. Returns the ids of those that were held.';
 
-CREATE FUNCTION @extschema@.mailroom_release(
+CREATE FUNCTION @extschema@.mailroom_release_many(
     ids bigint[],
     claimant text DEFAULT NULL,
-    attempts integer[] DEFAULT NULL
+    failed_attempts integer[] DEFAULT NULL
 )
     RETURNS bigint[]
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@._hold_until(ids, claimant, attempts, NULL::timestamptz) $$;
-COMMENT ON FUNCTION @extschema@.mailroom_release(bigint[], text, integer[]) IS
-    'Gives claimed mails back that were not tried, to their place in the queue; it does not count as an attempt. claimant and attempts as for mailroom_mark_sent. Returns the ids whose claim was lost, {} when all went well. Errors: 2202E when the arrays differ in length.';
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @extschema@.budgets) THEN
+        PERFORM @extschema@._return_shares(ARRAY(
+            SELECT o.claimed_at
+            FROM @extschema@._held(ids, @extschema@._claimant(claimant), failed_attempts) h
+            JOIN @extschema@.outbox o ON o.ctid = h.place
+        ));
+    END IF;
+    RETURN @extschema@._hold_until(ids, claimant, failed_attempts, NULL::timestamptz);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_release_many(bigint[], text, integer[]) IS
+    'Gives claimed mails back that were not tried, to their place in the queue, and what they took out of the budgets; it does not count as an attempt. claimant and failed_attempts as for mailroom_mark_sent_many. Returns the ids that were given back, in the order given; the claim of the others was lost. Errors: 2202E when the arrays differ in length.';
 
-CREATE FUNCTION @extschema@.mailroom_release(id bigint, claimant text DEFAULT NULL, attempt integer DEFAULT NULL) RETURNS boolean
+CREATE FUNCTION @extschema@.mailroom_release(id bigint, claimant text DEFAULT NULL, failed_attempts integer DEFAULT NULL) RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@.mailroom_release(ARRAY[id], claimant, ARRAY[attempt]) = '{}' $$;
+AS $$ SELECT @extschema@.mailroom_release_many(ARRAY[id], claimant, ARRAY[failed_attempts]) <> '{}' $$;
 COMMENT ON FUNCTION @extschema@.mailroom_release(bigint, text, integer) IS
-    'Gives one claimed mail back; false when the claim was lost. As the form for arrays.';
+    'Gives one claimed mail back; false when the claim was lost. As mailroom_release_many.';
 
-CREATE FUNCTION @extschema@.mailroom_extend(
+CREATE FUNCTION @extschema@.mailroom_extend_many(
     ids bigint[],
     lease interval DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempts integer[] DEFAULT NULL
+    failed_attempts integer[] DEFAULT NULL
 )
     RETURNS bigint[]
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@._hold_until(ids, claimant, attempts, clock_timestamp() + @extschema@._term(lease)) $$;
-COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint[], interval, text, integer[]) IS
-    'Lets claims end lease (default mailroom.lease) from now, later or earlier than before. A claim of a row of a group must not have lapsed. claimant, attempts and result as for mailroom_release. Errors: 22023 for a lease that is not positive; 2202E when the arrays differ in length.';
+AS $$ SELECT @extschema@._hold_until(ids, claimant, failed_attempts, clock_timestamp() + @extschema@._term(lease)) $$;
+COMMENT ON FUNCTION @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]) IS
+    'Lets claims end lease (default mailroom.lease) from now, later or earlier than before. A claim of a row of a group must not have lapsed. claimant, failed_attempts and result as for mailroom_release_many. Errors: 22023 for a lease that is not positive; 2202E when the arrays differ in length.';
 
 CREATE FUNCTION @extschema@.mailroom_extend(
     id bigint,
     lease interval DEFAULT NULL,
     claimant text DEFAULT NULL,
-    attempt integer DEFAULT NULL
+    failed_attempts integer DEFAULT NULL
 )
     RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@.mailroom_extend(ARRAY[id], lease, claimant, ARRAY[attempt]) = '{}' $$;
+AS $$ SELECT @extschema@.mailroom_extend_many(ARRAY[id], lease, claimant, ARRAY[failed_attempts]) <> '{}' $$;
 COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint, interval, text, integer) IS
-    'Lets one claim end lease from now; false when it was lost. As the form for arrays.';
+    'Lets one claim end lease from now; false when it was lost. As mailroom_extend_many.';
 
-CREATE FUNCTION @extschema@._redrive(ids bigint[]) RETURNS integer
-    LANGUAGE plpgsql
+CREATE FUNCTION @extschema@._retry(ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
 DECLARE
-    redriven integer;
+    retried integer;
 BEGIN
-    -- The number of attempts never goes back, being what tells one claim from another; there are as many
-    -- again instead.
+    -- The number of failed attempts never goes back, being what tells one claim from another; there are as many again
+    -- instead.
     UPDATE @extschema@.outbox o
     SET state = 'scheduled',
         send_at = clock_timestamp(),
         max_attempts = CASE
-            WHEN o.attempts < o.max_attempts THEN o.max_attempts
-            ELSE o.attempts + least(o.max_attempts, 1000)
+            WHEN o.failed_attempts < o.max_attempts THEN o.max_attempts
+            ELSE o.failed_attempts + least(o.max_attempts, 1000)
         END,
         claimed_by = NULL,
         claimed_at = NULL,
         updated_at = clock_timestamp(),
         ended_at = NULL
-    WHERE o.id = ANY (ids)
-      AND o.state = 'error'
-      AND o.token IS NULL
+    WHERE o.id = ANY (ARRAY(SELECT e.id FROM @extschema@.outbox e WHERE e.id = ANY (ids) AND e.state = 'error' FOR UPDATE SKIP LOCKED))
+      AND o.token_id IS NULL
       AND (o.expires_at > clock_timestamp()) IS NOT FALSE;
-    GET DIAGNOSTICS redriven = ROW_COUNT;
-    IF redriven > 0 THEN
+    GET DIAGNOSTICS retried = ROW_COUNT;
+    IF retried > 0 THEN
         PERFORM @extschema@._mail_due(now());
     END IF;
-    RETURN redriven;
+    RETURN retried;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._redrive(bigint[]) IS
-    'Internal. Puts these rows back from error to scheduled, due now; returns how many could be.';
+COMMENT ON FUNCTION @extschema@._retry(bigint[]) IS
+    'Internal. Puts these rows back from error to scheduled, due now, but for token mail; returns how many could be.';
+
+CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    retried integer;
+BEGIN
+    -- Signed in the statement that stores it (I7). A token that is queued or in another mail is on its way already.
+    UPDATE @extschema@.outbox o
+    SET state = 'scheduled',
+        secrets = @extschema@._secrets(v.action::text, v.secret, v.code),
+        send_at = clock_timestamp(),
+        max_attempts = CASE
+            WHEN o.failed_attempts < o.max_attempts THEN o.max_attempts
+            ELSE o.failed_attempts + least(o.max_attempts, 1000)
+        END,
+        claimed_by = NULL,
+        claimed_at = NULL,
+        updated_at = clock_timestamp(),
+        ended_at = NULL
+    FROM @extschema@._token_verdicts v
+    WHERE o.id = ANY (ids)
+      AND o.state = 'error'
+      AND v.token_id = o.token_id
+      AND v.eligible
+      AND NOT EXISTS (
+          SELECT
+          FROM @extschema@.outbox l
+          WHERE l.token_id = o.token_id
+            AND l.state IN ('scheduled', 'claimed')
+      )
+      AND NOT EXISTS (
+          SELECT
+          FROM @extschema@.outbox l
+          WHERE l.token_id = o.token_id
+            AND l.id <> o.id
+            AND l.id = ANY (ids)
+            AND l.id > o.id
+      );
+    GET DIAGNOSTICS retried = ROW_COUNT;
+    IF retried > 0 THEN
+        PERFORM @extschema@._mail_due(now());
+    END IF;
+    RETURN retried;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._retry_tokens(bigint[]) IS
+    'Internal. Signs the token mail among these anew, as far as its token is open, and puts it back from error to scheduled; returns how many could be.';
 
 CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
     LANGUAGE plpgsql
@@ -488,49 +564,71 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.id = mailroom_retry.id
           AND o.state = 'error'
-          AND o.token IS NOT NULL
+          AND o.token_id IS NOT NULL
     ) THEN
-        RAISE object_not_in_prerequisite_state USING
-            MESSAGE = 'a token mail cannot be tried again',
-            DETAIL = 'Its signed token is gone since it ended.',
-            HINT = 'Insert a new token for the account.';
+        IF NOT has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE') THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = 'permission denied to sign token mail anew',
+                DETAIL = 'Its link ended with it.',
+                HINT = 'Ask a member of mailroom_admin, or have a new link sent: mailroom_request_activation, mailroom_request_recovery.';
+        END IF;
+        IF @extschema@._retry_tokens(ARRAY[id]) = 0 THEN
+            RAISE object_not_in_prerequisite_state USING
+                MESSAGE = 'token mail cannot be tried again',
+                DETAIL = 'Its token has ended, or is in another mail.',
+                HINT = 'Have a new link sent: mailroom_request_activation, mailroom_request_recovery.';
+        END IF;
+        RETURN true;
     END IF;
-    RETURN @extschema@._redrive(ARRAY[id]) = 1;
+    RETURN @extschema@._retry(ARRAY[id]) = 1;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
-    'Puts a mail that ended as error back to be sent now, with max_attempts more attempts if it had used up its own. False when it is not in state error or has expired. Errors: 55000 for token mail, whose token is gone; 23505 when another live row has its item_key.';
+    'Puts a mail that ended as error back to be sent now, with max_attempts more attempts if it had used up its own; token mail is signed anew. False when it is not in state error or has expired. Errors: 55000 for mail of a token that has ended, 42501 for token mail unless the caller may sign, 23505 when another live row has its item_key.';
 
-CREATE FUNCTION @extschema@.mailroom_retry(
+CREATE FUNCTION @extschema@.mailroom_retry_failed(
     kind text DEFAULT NULL,
     outcome @extschema@.attempt_outcome DEFAULT NULL,
-    status integer DEFAULT NULL,
+    response_code integer DEFAULT NULL,
     since timestamptz DEFAULT NULL,
-    row_limit integer DEFAULT 1000
+    batch_limit integer DEFAULT 1000
 )
     RETURNS integer
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT @extschema@._redrive(ARRAY(
+DECLARE
+    ids bigint[];
+BEGIN
+    IF num_nonnulls(kind, outcome, response_code, since) = 0 THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'mailroom_retry_failed needs a condition',
+            DETAIL = 'Without one it would send all that ever failed, for whatever reason.',
+            HINT = 'Pass kind, outcome, response_code or since.';
+    END IF;
+    IF (batch_limit < 1) IS NOT FALSE THEN
+        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
+    END IF;
+    ids := ARRAY(
         SELECT o.id
         FROM @extschema@.outbox o
         WHERE o.state = 'error'
-          AND o.token IS NULL
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
-          AND (mailroom_retry.kind IS NULL OR o.kind = mailroom_retry.kind)
+          AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
+          AND (since IS NULL OR o.ended_at >= since)
+          -- It may have gone out.
+          AND (o.ambiguous_attempts = 0 OR coalesce(mailroom_retry_failed.outcome = 'ambiguous', false))
           AND (
-              (mailroom_retry.outcome IS NULL AND mailroom_retry.status IS NULL)
+              num_nonnulls(mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
               OR EXISTS (
                   SELECT
-                  FROM @extschema@.attempts a
-                  WHERE a.outbox = o.id
-                    AND a.attempt = o.attempts
-                    AND (mailroom_retry.outcome IS NULL OR a.outcome = mailroom_retry.outcome)
-                    AND (mailroom_retry.status IS NULL OR a.status = mailroom_retry.status)
+                  FROM @extschema@.outbox_attempts a
+                  WHERE a.outbox_id = o.id
+                    AND a.attempt = o.failed_attempts
+                    AND (mailroom_retry_failed.outcome IS NULL OR a.outcome = mailroom_retry_failed.outcome)
+                    AND (mailroom_retry_failed.response_code IS NULL OR a.response_code = mailroom_retry_failed.response_code)
               )
           )
-          AND (since IS NULL OR o.ended_at >= since)
           AND (
               o.item_key IS NULL
               OR NOT EXISTS (
@@ -540,10 +638,29 @@ AS $$
                     AND (l.state IN ('scheduled', 'claimed') OR (l.state = 'error' AND l.id > o.id))
               )
           )
-        ORDER BY o.id
-        LIMIT row_limit
-        FOR UPDATE OF o SKIP LOCKED
-    ))
+          AND (
+              o.token_id IS NULL
+              OR (
+                  has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE')
+                  AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible)
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.token_id = o.token_id
+                        AND (l.state IN ('scheduled', 'claimed') OR (l.state = 'error' AND l.id > o.id))
+                  )
+              )
+          )
+        ORDER BY o.ended_at
+        LIMIT batch_limit
+    );
+    RETURN @extschema@._retry(ids)
+        + CASE
+            WHEN EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL)
+            THEN @extschema@._retry_tokens(ids)
+            ELSE 0
+        END;
+END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_retry(text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
-    'Puts up to row_limit mails that ended as error back to be sent now, oldest first: of one kind, whose last attempt had this outcome and this status of the provider''s, that ended since then; NULL for any. Leaves out token mail, what has expired, and what has a newer row of the same item_key. Returns how many. Reads all of outbox.';
+COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
+    'Puts up to batch_limit mails that ended as error back to be sent now, those that ended first: of one kind, whose last attempt had this outcome and this response_code of the provider''s, that ended since then; NULL for any, but one condition there must be. Leaves out what has expired, mail of tokens that have ended (all token mail, unless the caller may sign), what has a newer row of the same item_key or token, and, unless asked for the outcome ambiguous, what may have gone out. Returns how many. Errors: 22023 without a condition or for a batch_limit below 1.';

@@ -78,6 +78,9 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     first tid[];
     judged record;
+    -- Without budgets NULL.
+    gathered integer;
+    claimed integer;
 BEGIN
     IF batch_limit < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for all that is due of the group.'::text);
@@ -113,13 +116,22 @@ BEGIN
             CONTINUE;
         END IF;
         EXIT WHEN judged.places = '{}';
+        IF EXISTS (SELECT FROM @extschema@.budgets) THEN
+            gathered := cardinality(judged.places);
+            judged.places := @extschema@._within_budgets(judged.places);
+            EXIT WHEN judged.places = '{}';
+        END IF;
         PERFORM @extschema@._claimed(moment + term);
         RETURN QUERY
         SELECT c.* FROM @extschema@._lease_out(judged.places, @extschema@._claimant(claimant), moment, term) c;
+        GET DIAGNOSTICS claimed = ROW_COUNT;
+        IF gathered IS NOT NULL AND claimed < cardinality(judged.places) THEN
+            PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[cardinality(judged.places) - claimed]));
+        END IF;
         -- Unless none of them could be rendered.
-        EXIT WHEN FOUND OR judged.later;
+        EXIT WHEN claimed > 0 OR judged.later OR cardinality(judged.places) < gathered;
     END LOOP;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text) IS
-    'Claims the due mails of one group, up to batch_limit (default: all) for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them in that order. A group of which a claim is in force is passed over. Settle each as after mailroom_claim; the group is free again, for what is left of it too, when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, with the exceptions of mailroom_claim. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 0A000 in an isolation level above READ COMMITTED; 55000 while a dump is being restored.';
+    'Claims the due mails of one group, up to batch_limit (default: all) and as far as all budgets allow, for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them in that order. A group of which a claim is in force is passed over. Settle each as after mailroom_claim; the group is free again, for what is left of it too, when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, with the exceptions of mailroom_claim. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 0A000 in an isolation level above READ COMMITTED; 55000 while a dump is being restored.';

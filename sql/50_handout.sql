@@ -35,13 +35,13 @@ COMMENT ON TYPE @extschema@._verdict IS 'Internal. Whether a token may be handed
 -- on it (_lock_sources) are taken in the order of its tables.
 CREATE VIEW @extschema@._token_verdicts AS
 SELECT
-    t.id AS token,
+    t.id AS token_id,
     t.action,
     t.secret,
     t.code,
     -- Five guesses of 100,000 codes.
     t.wrong_codes >= 5 AS locked,
-    t.account,
+    t.account AS account_id,
     a.email,
     a.login,
     -- A token may be good for ever; the calendar ends here with the year 9999.
@@ -82,7 +82,7 @@ COMMENT ON VIEW @extschema@._token_verdicts IS
 
 -- For those who send what was signed, and see no secret of other tokens.
 CREATE VIEW @extschema@._token_ends AS
-SELECT v.token, v.eligible, v.final, v.reason
+SELECT v.token_id, v.eligible, v.final, v.reason
 FROM @extschema@._token_verdicts v;
 COMMENT ON VIEW @extschema@._token_ends IS
     'Internal. Whether the mail of a token may be sent, and if not, how it ends and why.';
@@ -135,27 +135,27 @@ BEGIN
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane = 0
-              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
-            ORDER BY p.lane, p.token
+              AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+            ORDER BY p.lane, p.token_id
             LIMIT wanted - cardinality(picked)
             FOR UPDATE SKIP LOCKED
         ), normal AS MATERIALIZED (
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane = 1
-              AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
-            ORDER BY p.lane, p.token
+              AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+            ORDER BY p.lane, p.token_id
             LIMIT wanted - cardinality(picked) - (SELECT count(*) FROM urgent)
             FOR UPDATE SKIP LOCKED
         ), taken AS (
             DELETE FROM @extschema@.pending p
             WHERE p.ctid = ANY (ARRAY(SELECT place FROM urgent UNION ALL SELECT place FROM normal))
-            RETURNING p.lane, p.token
+            RETURNING p.lane, p.token_id
         )
         SELECT
-            coalesce(array_agg(token ORDER BY lane, token), '{}'),
-            max(token) FILTER (WHERE lane = 0),
-            max(token) FILTER (WHERE lane = 1)
+            coalesce(array_agg(token_id ORDER BY lane, token_id), '{}'),
+            max(token_id) FILTER (WHERE lane = 0),
+            max(token_id) FILTER (WHERE lane = 1)
         INTO part, urgent_high, normal_high
         FROM taken;
 
@@ -177,25 +177,16 @@ CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- A mere figure must not make consumers wait for each other, nor fail a REPEATABLE READ one.
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        UPDATE @extschema@.jobs
-        SET last_seq = highest
-        WHERE ctid = ANY (ARRAY(
-            SELECT j.ctid
-            FROM @extschema@.jobs j
-            WHERE j.job_type = 'mailroom'
-              AND j.last_seq < highest
-            FOR UPDATE SKIP LOCKED
-        ));
-    END IF;
+    PERFORM setval('@extschema@._last_seq'::regclass, highest)
+    FROM @extschema@._last_seq s
+    WHERE s.last_value < highest;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._note_progress(bigint) IS
-    'Internal. Advances jobs.last_seq unless another transaction is at it.';
+    'Internal. Advances jobs.last_seq.';
 
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
-RETURNS TABLE (token bigint, action @extschema@.token_action, email text, login text, secret text, code text)
+RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -230,12 +221,12 @@ BEGIN
                 v.*,
                 forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
             FROM @extschema@._token_verdicts v
-            WHERE v.token = ANY (picked)
+            WHERE v.token_id = ANY (picked)
         ), recorded AS (
             INSERT INTO @extschema@.outbox
-                (kind, token, account, recipients, data, state, expires_at, last_error, ended_at)
+                (kind, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
             SELECT
-                j.action::text, j.token, j.account, ARRAY[@extschema@._printable(j.email::text)],
+                j.action::text, j.token_id, j.account_id, ARRAY[@extschema@._printable(j.email::text)],
                 jsonb_build_object('login', j.login),
                 coalesce(j.final, 'error'), j.expires_at,
                 coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
@@ -244,11 +235,11 @@ BEGIN
             WHERE NOT j.eligible OR j.unspeakable
         )
         SELECT
-            j.token, j.action, j.email, j.login,
+            j.token_id, j.action, j.email, j.login,
             @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
         FROM judged j
         WHERE j.eligible AND NOT j.unspeakable
-        ORDER BY j.action DESC, j.token;
+        ORDER BY j.action DESC, j.token_id;
         GET DIAGNOSTICS part = ROW_COUNT;
         got := got + part;
         EXIT WHEN got >= wanted OR cardinality(picked) < asked;
@@ -278,7 +269,7 @@ CREATE FUNCTION @extschema@.mailroom_dequeue_line(batch_limit integer DEFAULT NU
 AS $$
     SELECT string_agg(
         concat_ws(',', CASE d.action WHEN 'activation' THEN 1 ELSE 2 END, d.email, d.login, d.secret, d.code),
-        ',' ORDER BY d.action DESC, d.token
+        ',' ORDER BY d.action DESC, d.token_id
     )
     FROM @extschema@._dequeue(batch_limit, ','::text) d
 $$;
@@ -296,9 +287,9 @@ AS $$
 BEGIN
     WITH put AS (
         INSERT INTO @extschema@.outbox
-            (message_id, kind, token, account, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
+            (message_id, kind, token_id, account_id, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
         SELECT
-            gen_random_uuid(), v.action::text, v.token, v.account, ARRAY[v.email],
+            @extschema@._message_id(), v.action::text, v.token_id, v.account_id, ARRAY[v.email],
             jsonb_build_object('login', v.login),
             -- Signed here, so that no signed token is a variable or a parameter of anything (I7).
             CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,
@@ -306,14 +297,11 @@ BEGIN
             coalesce(v.final, 'scheduled'), v.expires_at, v.reason,
             CASE WHEN NOT v.eligible THEN now() END
         FROM @extschema@._token_verdicts v
-        WHERE v.token = ANY (tokens)
-        ORDER BY v.action DESC, v.token
+        WHERE v.token_id = ANY (tokens)
+        ORDER BY v.action DESC, v.token_id
         RETURNING state
     )
     SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
-    IF collected > 0 THEN
-        PERFORM @extschema@._mail_due(now());
-    END IF;
     -- Tokens that are gone altogether count as skipped too.
     skipped := cardinality(tokens) - collected;
 END;
@@ -351,7 +339,7 @@ BEGIN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                IF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token = one AND v.eligible) THEN
+                IF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token_id = one AND v.eligible) THEN
                     failed := failed || one;
                     states := states || SQLSTATE::text;
                     reasons := reasons || SQLERRM;
@@ -378,13 +366,13 @@ BEGIN
     FOREACH address IN ARRAY ARRAY[NULL, '?'] LOOP
         BEGIN
             INSERT INTO @extschema@.outbox
-                (kind, token, account, recipients, state, expires_at, last_error, ended_at)
+                (kind, token_id, account_id, recipients, state, expires_at, last_error, ended_at)
             SELECT
-                v.action::text, v.token, v.account,
+                v.action::text, v.token_id, v.account_id,
                 ARRAY[coalesce(address, @extschema@._printable(v.email::text))], 'error', v.expires_at,
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
             FROM @extschema@._token_verdicts v
-            WHERE v.token = failed;
+            WHERE v.token_id = failed;
             RETURN;
         EXCEPTION
             WHEN OTHERS THEN
@@ -402,8 +390,7 @@ CREATE FUNCTION @extschema@._collect(
     batch_limit integer,
     skip_limit integer,
     OUT collected integer,
-    OUT skipped integer,
-    OUT highest bigint
+    OUT skipped integer
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -414,6 +401,7 @@ DECLARE
     patience CONSTANT integer := 1000;
     asked integer;
     picked bigint[];
+    highest bigint;
     part record;
     failed bigint[] := ARRAY[]::bigint[];
     states text[] := ARRAY[]::text[];
@@ -463,6 +451,9 @@ BEGIN
         PERFORM @extschema@._give_up(failed[i], states[i], reasons[i]);
         skipped := skipped + 1;
     END LOOP;
+    IF highest IS NOT NULL THEN
+        PERFORM @extschema@._note_progress(highest);
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._collect(integer, integer) IS
@@ -472,16 +463,10 @@ CREATE FUNCTION @extschema@.mailroom_collect(batch_limit integer DEFAULT NULL) R
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    batch record;
 BEGIN
     -- Before rows of the queue are: TRUNCATE locks in this order.
     PERFORM @extschema@._lock_sources(true);
-    SELECT c.collected, c.highest INTO batch FROM @extschema@._collect(batch_limit, NULL::integer) c;
-    IF batch.highest IS NOT NULL THEN
-        PERFORM @extschema@._note_progress(batch.highest);
-    END IF;
-    RETURN batch.collected;
+    RETURN (SELECT c.collected FROM @extschema@._collect(batch_limit, NULL::integer) c);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_collect(integer) IS

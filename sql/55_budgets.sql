@@ -1,6 +1,6 @@
--- Budgets: how many mails the worker may take in a minute, an hour, a day and a month.
+-- Budgets: how many mails may be claimed in a minute, an hour, a day and a month, whoever claims them.
 --
--- mailroom_admin writes the table; the worker's claims keep to it, those of other senders do not. What was taken
+-- mailroom_admin writes the table; every claim keeps to it. What was taken
 -- is counted in sequences: they are written in place, so that no row of theirs is ever in the way of a
 -- count while somebody holds an old snapshot; they are logged, so that a count survives a crash and a failover;
 -- and they know no ROLLBACK: a claim that is rolled back has used its share, which errs on the safe side. The
@@ -20,7 +20,7 @@ CREATE TABLE @extschema@.budgets (
     CONSTRAINT budgets_reserved_share_must_be_a_share CHECK (reserved_share BETWEEN 0 AND 1)
 );
 COMMENT ON TABLE @extschema@.budgets IS
-    'How many mails the worker sends in each period at most; no row, no limit. What is beyond it waits. See mailroom_budgets for what is left.';
+    'How many mails may be claimed in each period at most, by all senders together; no row, no limit. What is beyond it waits. See mailroom_budgets for what is left.';
 COMMENT ON COLUMN @extschema@.budgets.amount IS 'Mails, each attempt counting as one. 0 stops sending.';
 COMMENT ON COLUMN @extschema@.budgets.reserved_share IS
     'The share of the amount, from 0 to 1, that is kept for urgent mail: priority -10 and less, as password recovery has.';
@@ -161,83 +161,31 @@ $$;
 COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[]) IS
     'Internal. Puts back what was taken at these times and not used, as far as its periods have not ended.';
 
-CREATE FUNCTION @extschema@._claim_urgent(batch_limit integer, lease interval, claimant text)
-    RETURNS SETOF @extschema@.outbox
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    term CONSTANT interval := @extschema@._term(lease);
-    moment CONSTANT timestamptz := clock_timestamp();
-    found record;
-BEGIN
-    SELECT g.* INTO found FROM @extschema@._gather(false, @extschema@._urgent_priority()::integer, batch_limit, moment) g;
-    IF found.places <> '{}' THEN
-        PERFORM @extschema@._claimed(moment + term);
-        RETURN QUERY
-        SELECT c.* FROM @extschema@._lease_out(found.places, @extschema@._claimant(claimant), moment, term) c;
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._claim_urgent(integer, interval, text) IS
-    'Internal. As mailroom_claim, of due mails with priority -10 and less alone; takes no lapsed claims back.';
-
-CREATE FUNCTION @extschema@._claim_within_budget(batch_limit integer, lease interval, claimant text)
-    RETURNS SETOF @extschema@.outbox
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    granted integer := @extschema@._take_shares(batch_limit, false);
-    -- After the shares were taken: what is given back is of this period if they were.
-    moment timestamptz := clock_timestamp();
-    claimed integer := 0;
-BEGIN
-    IF granted > 0 THEN
-        RETURN QUERY
-        SELECT c.* FROM @extschema@.mailroom_claim(granted, lease, claimant) c;
-        GET DIAGNOSTICS claimed = ROW_COUNT;
-        IF claimed < granted THEN
-            -- Nothing else is due.
-            PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[granted - claimed]));
-            RETURN;
-        END IF;
-    END IF;
-    IF granted < batch_limit THEN
-        granted := @extschema@._take_shares(batch_limit - granted, true);
-        moment := clock_timestamp();
-        IF granted > 0 THEN
-            RETURN QUERY
-            SELECT c.* FROM @extschema@._claim_urgent(granted, lease, claimant) c;
-            GET DIAGNOSTICS claimed = ROW_COUNT;
-            IF claimed < granted THEN
-                PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[granted - claimed]));
-            END IF;
-        END IF;
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._claim_within_budget(integer, interval, text) IS
-    'Internal. As mailroom_claim, as far as all budgets allow; when they do not, urgent mail goes out of what is reserved for it. What is claimed and then released is to be released with _release_within_budget.';
-
-CREATE FUNCTION @extschema@._release_within_budget(ids bigint[], claimant text, attempts integer[]) RETURNS bigint[]
+CREATE FUNCTION @extschema@._within_budgets(places tid[]) RETURNS tid[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
+DECLARE
+    ordered tid[];
+    urgent integer;
+    granted integer;
 BEGIN
-    IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-        PERFORM @extschema@._return_shares(ARRAY(
-            SELECT o.claimed_at
-            FROM @extschema@._held(ids, @extschema@._claimant(claimant), attempts) h
-            JOIN @extschema@.outbox o ON o.ctid = h.place
-        ));
+    SELECT
+        array_agg(o.ctid ORDER BY o.priority, o.send_at, o.id),
+        count(*) FILTER (WHERE o.priority <= @extschema@._urgent_priority())
+    INTO ordered, urgent
+    FROM @extschema@.outbox o
+    WHERE o.ctid = ANY (places);
+    granted := @extschema@._take_shares(cardinality(ordered), false);
+    IF granted < urgent THEN
+        granted := granted + @extschema@._take_shares(urgent - granted, true);
     END IF;
-    RETURN @extschema@.mailroom_release(ids, claimant, attempts);
+    RETURN ordered[1:granted];
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._release_within_budget(bigint[], text, integer[]) IS
-    'Internal. As mailroom_release, and puts back what the mails took out of the budgets.';
+COMMENT ON FUNCTION @extschema@._within_budgets(tid[]) IS
+    'Internal. Takes these locked mails out of all budgets; returns the places of those for which there was room, in the order of claims.';
 
 CREATE FUNCTION @extschema@._budget(
     OUT room bigint,
@@ -286,7 +234,7 @@ SELECT
     @extschema@._period_start(u.period, u.number + 1) AS until
 FROM @extschema@._budget_use(clock_timestamp()) u;
 COMMENT ON VIEW @extschema@.mailroom_budgets IS
-    'What the worker took out of each budget in the present period, and what is left, for all mail and for urgent mail.';
+    'What was claimed out of each budget in the present period, and what is left, for all mail and for urgent mail.';
 
 CREATE FUNCTION @extschema@._budgets_changed() RETURNS trigger
     LANGUAGE plpgsql

@@ -82,8 +82,13 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT since timestamptz,
     OUT paused boolean,
     OUT last_batch_at timestamptz,
-    OUT waiting bigint,
+    OUT waiting integer,
     OUT oldest_waiting interval,
+    OUT scheduled integer,
+    OUT oldest_due interval,
+    OUT claimed integer,
+    OUT failed_in_24_h integer,
+    OUT more boolean,
     OUT errors_in_a_row integer,
     OUT next_wake_at timestamptz,
     OUT next_wake_for text,
@@ -97,18 +102,37 @@ CREATE FUNCTION @extschema@.mailroom_status(
 )
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
     SELECT
         w.pid,
         w.since,
         EXISTS (SELECT FROM @extschema@.pauses),
         w.last_batch_at,
-        (SELECT count(*) FROM @extschema@.pending),
+        least(c.waiting, 10000),
         (
             SELECT now() - to_timestamp(min(t.created_at))
-            FROM (SELECT min(p.token) AS id FROM @extschema@.pending p GROUP BY p.lane) lowest
+            FROM (SELECT min(p.token_id) AS id FROM @extschema@.pending p GROUP BY p.lane) lowest
             JOIN @extschema@._token_ages t USING (id)
         ),
+        least(c.scheduled, 10000),
+        (
+            SELECT now() - min(first.send_at)
+            -- Each priority that there can be.
+            FROM generate_series(-100, 100) p (priority)
+            CROSS JOIN LATERAL (
+                SELECT o.send_at
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.priority = p.priority
+                  AND o.send_at <= now()
+                ORDER BY o.priority, o.send_at, o.id
+                LIMIT 1
+            ) first
+        ),
+        least(c.claimed, 10000),
+        least(c.failed, 10000),
+        greatest(c.waiting, c.scheduled, c.claimed, c.failed) > 10000,
         w.failures,
         w.next_wake_at,
         w.next_wake_for,
@@ -119,12 +143,28 @@ AS $$
         d.in_flight,
         d.unknown,
         (SELECT b.reason FROM @extschema@._budget() b)
-    FROM (VALUES (1)) one
+    FROM (
+        -- No count of a backlog, however long it is.
+        SELECT
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l) AS scheduled,
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' LIMIT 10001) l) AS claimed,
+            (
+                SELECT count(*)::integer
+                FROM (
+                    SELECT
+                    FROM @extschema@.outbox o
+                    WHERE o.state = 'error'
+                      AND o.ended_at > now() - interval '24 hours'
+                    LIMIT 10001
+                ) l
+            ) AS failed
+    ) c
     LEFT JOIN @extschema@._worker_report() w ON true
     LEFT JOIN @extschema@._delivery_report() d ON true
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest, failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is open, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started; and which budget is spent, if one is. Counting what waits reads all of pending.';
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is open, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started; and which budget is spent, if one is.';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql
@@ -145,8 +185,8 @@ BEGIN
                 SELECT p.lane
                 FROM @extschema@.pending p
                 WHERE p.lane = 0
-                  AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
-                ORDER BY p.lane, p.token
+                  AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+                ORDER BY p.lane, p.token_id
                 LIMIT batch_limit
             )
             UNION ALL
@@ -154,8 +194,8 @@ BEGIN
                 SELECT p.lane
                 FROM @extschema@.pending p
                 WHERE p.lane = 1
-                  AND p.token > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
-                ORDER BY p.lane, p.token
+                  AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+                ORDER BY p.lane, p.token_id
                 LIMIT batch_limit
             )
         ) w;
@@ -165,7 +205,7 @@ BEGIN
         sweep := true;
     END LOOP;
     -- Requests that were not announced, or were not to be had when their turn came.
-    IF EXISTS (SELECT FROM @extschema@.requests) THEN
+    IF EXISTS (SELECT FROM @extschema@.link_requests) THEN
         waiting := waiting + 1;
         urgent := true;
     END IF;
@@ -191,7 +231,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._tend(boolean) IS
     'Internal. Looks after the outbox for the worker: takes lapsed claims back and tells senders that mail is due; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
 
-CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer, OUT highest bigint)
+CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -206,8 +246,8 @@ BEGIN
     IF EXISTS (SELECT FROM @extschema@.pauses) THEN
         RETURN;
     END IF;
-    SELECT c.collected, c.skipped, c.highest
-    INTO collected, skipped, highest
+    SELECT c.collected, c.skipped
+    INTO collected, skipped
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;
     IF collected + skipped > 0 THEN
         INSERT INTO @extschema@.job_runs (started_at, duration, collected, skipped, trigger)

@@ -5,13 +5,13 @@
 
 CREATE VIEW @extschema@.outbox_waits AS
 SELECT
-    o.id AS outbox,
+    o.id AS outbox_id,
     o.kind,
     o.priority,
     o.send_at,
-    o.attempts,
+    o.failed_attempts,
     CASE
-        WHEN o.send_at > now() AND o.attempts > 0 THEN 'next try after a failure'
+        WHEN o.send_at > now() AND o.failed_attempts > 0 THEN 'next try after a failure'
         WHEN o.send_at > now() THEN 'not due yet'
         WHEN p.paused THEN 'the worker is paused'
         WHEN o.group_key IS NOT NULL AND EXISTS (
@@ -33,4 +33,4 @@ CROSS JOIN @extschema@._budget() b
 CROSS JOIN (SELECT EXISTS (SELECT FROM @extschema@.pauses) AS paused) p
 WHERE o.state = 'scheduled';
 COMMENT ON VIEW @extschema@.outbox_waits IS
-    'Why each scheduled mail has not been sent yet, and until when that holds at least; budgets and a pause bind the worker alone. No addresses, no contents.';
+    'Why each scheduled mail has not been sent yet, and until when that holds at least; a pause binds the worker alone. No addresses, no contents.';

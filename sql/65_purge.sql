@@ -38,8 +38,8 @@ BEGIN
         DELETE FROM @extschema@.outbox o
         WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM old d))
     ), forgotten AS (
-        DELETE FROM @extschema@.attempts a
-        WHERE a.outbox IN (SELECT d.id FROM old d)
+        DELETE FROM @extschema@.outbox_attempts a
+        WHERE a.outbox_id IN (SELECT d.id FROM old d)
     )
     SELECT
         count(d.id), count(*) = row_limit AND count(d.id) > 0, CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END,
@@ -118,22 +118,22 @@ BEGIN
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
     PERFORM @extschema@._lock_sources(true);
     -- Those that nobody answers: the worker is paused, or there is none.
-    after := coalesce(@extschema@._purge_begin('requests'::text), 0);
+    after := coalesce(@extschema@._purge_begin('link_requests'::text), 0);
     ids := ARRAY(
         SELECT w.id
         FROM (
             SELECT r.id, r.requested_at
-            FROM @extschema@.requests r
+            FROM @extschema@.link_requests r
             WHERE r.id > after
             ORDER BY r.id
             LIMIT batch_limit
         ) w
         WHERE w.requested_at < horizon
     );
-    DELETE FROM @extschema@.requests r
-    WHERE r.id = ANY (ARRAY(SELECT q.id FROM @extschema@.requests q WHERE q.id = ANY (ids) FOR UPDATE SKIP LOCKED));
+    DELETE FROM @extschema@.link_requests r
+    WHERE r.id = ANY (ARRAY(SELECT q.id FROM @extschema@.link_requests q WHERE q.id = ANY (ids) FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS purged = ROW_COUNT;
-    PERFORM @extschema@._purge_end('requests'::text, ids[cardinality(ids)]);
+    PERFORM @extschema@._purge_end('link_requests'::text, ids[cardinality(ids)]);
     more := cardinality(ids) = batch_limit;
 
     SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
@@ -144,20 +144,20 @@ BEGIN
     more := more OR mails.more OR tokens.more;
 
     -- Of mails that are still to be sent, and of those that were deleted otherwise or settled after they were purged.
-    after := coalesce(@extschema@._purge_begin('attempts'::text), 0);
+    after := coalesce(@extschema@._purge_begin('outbox_attempts'::text), 0);
     ids := ARRAY(
         SELECT w.id
         FROM (
             SELECT a.id, a.ended_at
-            FROM @extschema@.attempts a
+            FROM @extschema@.outbox_attempts a
             WHERE a.id > after
             ORDER BY a.id
             LIMIT batch_limit
         ) w
         WHERE w.ended_at < horizon
     );
-    DELETE FROM @extschema@.attempts a WHERE a.id = ANY (ids);
-    PERFORM @extschema@._purge_end('attempts'::text, ids[cardinality(ids)]);
+    DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (ids);
+    PERFORM @extschema@._purge_end('outbox_attempts'::text, ids[cardinality(ids)]);
     more := more OR cardinality(ids) = batch_limit;
 
     after := coalesce(@extschema@._purge_begin('job_runs'::text), 0);

@@ -26,7 +26,7 @@ BEGIN
         SELECT o.id
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
-          AND o.token = ANY (ended)
+          AND o.token_id = ANY (ended)
         FOR UPDATE SKIP LOCKED
     );
 END;
@@ -34,7 +34,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
     'Internal. Cancels the scheduled mail of these tokens and takes the secrets out of it, but for what a sender is taking.';
 
-CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS void
+CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -56,10 +56,26 @@ BEGIN
     IF ended IS NOT NULL THEN
         PERFORM @extschema@._withdraw_mail(ended, 'token was revoked'::text);
     END IF;
+    RETURN coalesce(cardinality(ended), 0);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
-    'Internal. Ends the open tokens of these accounts, and the mail that carries them. The caller holds the accounts locked.';
+    'Internal. Ends the open tokens of these accounts, and the mail that carries them; returns how many. The caller holds the accounts locked.';
+
+CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM @extschema@.accounts a WHERE a.id = mailroom_revoke.account FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    RETURN @extschema@._revoke_tokens(ARRAY[account], '{activation,password_recovery}'::@extschema@.token_action[]);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_revoke(bigint) IS
+    'Ends all open links of an account, for its password was changed otherwise or its owner did not ask for them, and cancels their scheduled mail; what a sender has claimed already may still go out. Returns how many there were.';
 
 CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -67,17 +83,18 @@ CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
 AS $$
 DECLARE
     holders bigint[];
+    moved bigint[];
 BEGIN
     -- No join: its plan would be that of the session's first call, be it for one account, and for many take the square of
     -- their number.
-    SELECT array_agg(c.id)
-    INTO holders
+    SELECT array_agg(c.id), array_agg(c.id) FILTER (WHERE c.has_moved AND c.is_provisioned)
+    INTO holders, moved
     FROM (
-        SELECT u.id
+        SELECT u.id, min(u.email) <> max(u.email) AS has_moved, bool_or(u.is_provisioned) AS is_provisioned
         FROM (
-            SELECT o.id, o.email, o.status = 'suspended' AS was, NULL::boolean AS is FROM old_accounts o
+            SELECT o.id, o.email, o.status = 'suspended' AS was, NULL::boolean AS is, NULL::boolean AS is_provisioned FROM old_accounts o
             UNION ALL
-            SELECT n.id, n.email, NULL, n.status = 'suspended' FROM new_accounts n
+            SELECT n.id, n.email, NULL, n.status = 'suspended', n.status = 'provisioned' FROM new_accounts n
         ) u
         GROUP BY u.id
         HAVING min(u.email) <> max(u.email)
@@ -86,11 +103,18 @@ BEGIN
     IF holders IS NOT NULL THEN
         PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
     END IF;
+    -- Whoever corrects an address before it was proved has not to ask for the link.
+    IF moved IS NOT NULL AND NOT @extschema@._restores() THEN
+        INSERT INTO @extschema@.tokens (account, action, expires_at)
+        SELECT m.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
+        FROM unnest(moved) m (id)
+        ORDER BY m.id;
+    END IF;
     RETURN NULL;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
-    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in another mailbox, or in the wrong hands.';
+    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in another mailbox, or in the wrong hands. A provisioned account gets an activation token for its new address.';
 
 CREATE TRIGGER accounts_revoke_tokens
     AFTER UPDATE ON @extschema@.accounts
@@ -142,7 +166,7 @@ DECLARE
 BEGIN
     action := judged.action;
     outcome := CASE
-        WHEN judged.token IS NULL THEN 'invalid'
+        WHEN judged.token_id IS NULL THEN 'invalid'
         WHEN judged.action = 'activation' THEN 'ok'
         WHEN judged.locked THEN 'locked'
         ELSE 'code_required'
@@ -174,7 +198,7 @@ DECLARE
     waiting bigint[];
 BEGIN
     outcome := 'invalid';
-    IF judged.token IS NULL THEN
+    IF judged.token_id IS NULL THEN
         RETURN;
     END IF;
     IF is_recovery AND (judged.locked OR coalesce(code, '') = '') THEN
@@ -188,8 +212,8 @@ BEGIN
     PERFORM
     FROM @extschema@.accounts a
     JOIN @extschema@.tokens t ON t.account = a.id
-    WHERE t.id = judged.token
-      AND a.id = judged.account
+    WHERE t.id = judged.token_id
+      AND a.id = judged.account_id
     FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN;
@@ -197,8 +221,8 @@ BEGIN
     SELECT v.locked
     INTO now_judged
     FROM @extschema@._token_verdicts v
-    WHERE v.token = judged.token
-      AND v.account = judged.account
+    WHERE v.token_id = judged.token_id
+      AND v.account_id = judged.account_id
       AND v.action = judged.action
       AND v.eligible;
     IF NOT FOUND THEN
@@ -212,7 +236,7 @@ BEGIN
     IF is_recovery AND NOT @extschema@._is_code(code, judged.code) THEN
         UPDATE @extschema@.tokens t
         SET wrong_codes = t.wrong_codes + 1
-        WHERE t.id = judged.token;
+        WHERE t.id = judged.token_id;
         IF NOT FOUND THEN
             -- A trigger of the application's own kept the count as it was: then no code is judged.
             outcome := 'invalid';
@@ -222,27 +246,30 @@ BEGIN
         SELECT CASE WHEN v.locked THEN 'locked' ELSE 'wrong_code' END
         INTO outcome
         FROM @extschema@._token_verdicts v
-        WHERE v.token = judged.token;
+        WHERE v.token_id = judged.token_id;
+        IF outcome = 'locked' THEN
+            PERFORM @extschema@._log_abuse('locked'::text, judged.account_id);
+        END IF;
         RETURN;
     END IF;
 
     -- A recovery ends everything that is open: whoever needed it cannot vouch for the rest.
     WITH closed AS (
         UPDATE @extschema@.tokens t
-        SET consumed_at = CASE WHEN t.id = judged.token THEN stamp END,
-            revoked_at = CASE WHEN t.id <> judged.token THEN stamp END
-        WHERE t.account = judged.account
+        SET consumed_at = CASE WHEN t.id = judged.token_id THEN stamp END,
+            revoked_at = CASE WHEN t.id <> judged.token_id THEN stamp END
+        WHERE t.account = judged.account_id
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
           AND (t.action = judged.action OR is_recovery)
-          AND (t.id = judged.token OR t.expires_at > stamp)
+          AND (t.id = judged.token_id OR t.expires_at > stamp)
         RETURNING t.id
     )
     -- Most mail has been sent when its link comes back.
-    SELECT bool_or(c.id = judged.token), array_agg(o.token) FILTER (WHERE o.token IS NOT NULL)
+    SELECT bool_or(c.id = judged.token_id), array_agg(o.token_id) FILTER (WHERE o.token_id IS NOT NULL)
     INTO used, waiting
     FROM closed c
-    LEFT JOIN @extschema@.outbox o ON o.token = c.id AND o.state = 'scheduled';
+    LEFT JOIN @extschema@.outbox o ON o.token_id = c.id AND o.state = 'scheduled';
     IF waiting IS NOT NULL THEN
         PERFORM @extschema@._withdraw_mail(waiting, 'token was used or revoked'::text);
     END IF;
@@ -253,7 +280,7 @@ BEGIN
         RETURN;
     END IF;
     outcome := 'ok';
-    account := judged.account;
+    account := judged.account_id;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_redeem(text, text) IS

@@ -7,12 +7,12 @@
 -- one address is allowed: to look for earlier ones would take longer for some addresses than for others. But they are
 -- worked off faster than they come, for a thousand of them cost hardly more than one.
 
-CREATE TABLE @extschema@.requests (
+CREATE TABLE @extschema@.link_requests (
     id bigserial,
     action @extschema@.token_action NOT NULL,
     email text NOT NULL,
     requested_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT requests_pkey PRIMARY KEY (id)
+    CONSTRAINT link_requests_pkey PRIMARY KEY (id)
 ) WITH (
     -- Rows live for milliseconds, as those of pending.
     autovacuum_vacuum_scale_factor = 0,
@@ -22,9 +22,9 @@ CREATE TABLE @extschema@.requests (
     autovacuum_analyze_scale_factor = 0,
     autovacuum_analyze_threshold = 100000
 );
-COMMENT ON TABLE @extschema@.requests IS
+COMMENT ON TABLE @extschema@.link_requests IS
     'Internal. Links that were asked for, until mailroom_answer_requests has looked at them.';
-COMMENT ON COLUMN @extschema@.requests.email IS
+COMMENT ON COLUMN @extschema@.link_requests.email IS
     'What was given, in lower case; empty when it cannot be an address.';
 
 CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action) RETURNS void
@@ -32,7 +32,7 @@ CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO @extschema@.requests (action, email)
+    INSERT INTO @extschema@.link_requests (action, email)
     VALUES (action, CASE WHEN char_length(email) <= 254 THEN @extschema@._fold(email) ELSE '' END);
     PERFORM @extschema@._announce(@extschema@._lane(action));
 END;
@@ -49,7 +49,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_activation(text) IS
-    'Asks for a new activation link. Returns the same, after the same work, for any address. A provisioned account gets its mail after COMMIT, unless it had one within mailroom.request_interval or mailroom.requests_per_hour of them within the hour; its older links end.';
+    'Asks for an activation link. Returns the same, after the same work, for any address. A provisioned account gets mail after COMMIT: its open link again, unless that was sent within mailroom.request_interval or links were mailroom.requests_per_hour times within the hour; a new one where none is open or the one that is has less than a third of its life left. No link ends by this.';
 
 CREATE FUNCTION @extschema@.mailroom_request_recovery(email text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -60,7 +60,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
-    'Asks for a password recovery. Returns the same, after the same work, for any address. An active account gets its mail after COMMIT, unless it had one within mailroom.request_interval or mailroom.requests_per_hour of them within the hour; its older recovery links end.';
+    'Asks for a password recovery. Returns the same, after the same work, for any address. An active account gets mail after COMMIT: its open link again, unless that was sent within mailroom.request_interval or links were mailroom.requests_per_hour times within the hour; a new one where none is open or the one that is has less than a third of its life left. No link ends by this.';
 
 CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
     LANGUAGE plpgsql
@@ -68,6 +68,7 @@ CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.tok
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+    sent record;
 BEGIN
     -- No waiting: the account may be in the hands of a transaction that stays open for long.
     PERFORM FROM @extschema@.accounts a
@@ -77,28 +78,45 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- What counts is the mail that was made, not how often somebody asked.
-    PERFORM FROM @extschema@.tokens t
+    -- What counts is the links that were sent, not how often somebody asked.
+    SELECT
+        (array_agg(t.id ORDER BY t.id DESC) FILTER (
+            WHERE v.eligible AND NOT v.locked AND t.expires_at - stamp >= (t.expires_at - t.created_at) / 3
+        ))[1] AS open,
+        bool_or(v.eligible AND v.locked) AS locked,
+        max(greatest(t.created_at, t.sent_again_at[cardinality(t.sent_again_at)])) AS latest,
+        sum((t.created_at > stamp - 3600)::integer + (SELECT count(*) FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600))
+            AS within_hour
+    INTO sent
+    FROM @extschema@.tokens t
+    JOIN @extschema@._token_verdicts v ON v.token_id = t.id
     WHERE t.account = holder
-      AND t.action = asked
-    HAVING max(t.created_at) > stamp - @extschema@._request_interval()
-        OR count(*) FILTER (WHERE t.created_at > stamp - 3600) >= @extschema@._requests_per_hour();
-    IF FOUND THEN
+      AND t.action = asked;
+    -- A new one goes whatever was sent, so that whoever knows an address denies nobody their mail; unless five guesses
+    -- were made with the one that is open.
+    IF (sent.open IS NOT NULL OR sent.locked) AND sent.within_hour >= @extschema@._requests_per_hour() THEN
+        PERFORM @extschema@._log_abuse('limited'::text, holder);
+        RETURN false;
+    ELSIF sent.open IS NULL THEN
+        INSERT INTO @extschema@.tokens (account, action) VALUES (holder, asked);
+        RETURN true;
+    ELSIF sent.latest > stamp - @extschema@._request_interval()
+        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(asked) AND p.token_id = sent.open)
+        OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.token_id = sent.open AND o.state IN ('scheduled', 'claimed'))
+    THEN
+        -- It is on its way, or just came.
         RETURN false;
     END IF;
-    PERFORM FROM @extschema@.tokens t
-    WHERE t.account = holder
-      AND t.action = asked
-      AND t.consumed_at IS NULL
-      AND t.revoked_at IS NULL
-    FOR NO KEY UPDATE NOWAIT;
-    PERFORM @extschema@._revoke_tokens(ARRAY[holder], ARRAY[asked]);
-    INSERT INTO @extschema@.tokens (account, action) VALUES (holder, asked);
+    PERFORM FROM @extschema@.tokens t WHERE t.id = sent.open FOR NO KEY UPDATE NOWAIT;
+    UPDATE @extschema@.tokens t
+    SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600) || stamp
+    WHERE t.id = sent.open;
+    INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(asked)), sent.open);
     RETURN true;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
-    'Internal. Gives an account a new token in the place of its older ones, if it may have one; returns whether. Errors: 55P03 when another transaction holds the account or one of the tokens.';
+    'Internal. Has the open link of an account sent again, or gives it a new token where none is open or the one that is has less than a third of its life left; returns whether anything is sent. Errors: 55P03 when another transaction holds the account or the token.';
 
 CREATE FUNCTION @extschema@._pick_requests(looked integer) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -110,7 +128,7 @@ AS $$
 BEGIN
     RETURN ARRAY(
         SELECT r.id
-        FROM @extschema@.requests r
+        FROM @extschema@.link_requests r
         ORDER BY r.id
         LIMIT looked
         FOR UPDATE SKIP LOCKED
@@ -135,7 +153,7 @@ BEGIN
     RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT r.id, r.action, r.email
-        FROM @extschema@.requests r
+        FROM @extschema@.link_requests r
         WHERE r.id = ANY (picked)
     )
     SELECT a.id, q.action, array_agg(q.id)
@@ -198,7 +216,7 @@ BEGIN
                     HINT = 'Look for triggers or constraints that were added to tokens.';
         END;
     END LOOP;
-    DELETE FROM @extschema@.requests r
+    DELETE FROM @extschema@.link_requests r
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
     -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
     -- become none. Not while all of them are busy: that would be asked for ever.
@@ -209,4 +227,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_answer_requests(integer) IS
-    'Answers the oldest requests, those for up to batch_limit (default mailroom.batch_limit) accounts, and returns how many tokens they became; the rest, for unknown addresses and accounts that are not eligible or had their share, came to nothing. Looks at 1000 requests, or batch_limit if that is more: several of an account are one, and strangers do not count. Requests for accounts that another transaction holds stay for the next time. The worker calls it; without a worker somebody else has to. It holds the accounts until COMMIT: commit at once. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';
+    'Answers the oldest requests, those for up to batch_limit (default mailroom.batch_limit) accounts, and returns for how many a link is sent; the rest, for unknown addresses and accounts that are not eligible or had their share, came to nothing. Looks at 1000 requests, or batch_limit if that is more: several of an account are one, and strangers do not count. Requests for accounts that another transaction holds stay for the next time. The worker calls it; without a worker somebody else has to. It holds the accounts until COMMIT: commit at once. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';

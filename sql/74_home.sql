@@ -25,7 +25,7 @@ BEGIN
     INSERT INTO @extschema@._home (database) VALUES (here);
     -- What is older than the copy is the original's, too; what came later is the copy's own.
     IF NOT EXISTS (SELECT FROM @extschema@.pending p WHERE age(p.xmin) > life)
-        AND NOT EXISTS (SELECT FROM @extschema@.requests r WHERE age(r.xmin) > life)
+        AND NOT EXISTS (SELECT FROM @extschema@.link_requests r WHERE age(r.xmin) > life)
         AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND age(o.xmin) > life)
         AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' AND age(o.xmin) > life)
     THEN

@@ -10,7 +10,7 @@ SELECT pg_extension_config_dump('@extschema@.accounts', '');
 SELECT pg_extension_config_dump('@extschema@.accounts_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.tokens', '');
 SELECT pg_extension_config_dump('@extschema@.tokens_id_seq', '');
-SELECT pg_extension_config_dump('@extschema@.jobs', '');
+SELECT pg_extension_config_dump('@extschema@._last_seq', '');
 SELECT pg_extension_config_dump('@extschema@.job_runs', '');
 SELECT pg_extension_config_dump('@extschema@.job_runs_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pauses', '');
@@ -20,8 +20,8 @@ SELECT pg_extension_config_dump('@extschema@._spent_minute', '');
 SELECT pg_extension_config_dump('@extschema@._spent_hour', '');
 SELECT pg_extension_config_dump('@extschema@._spent_day', '');
 SELECT pg_extension_config_dump('@extschema@._spent_month', '');
-SELECT pg_extension_config_dump('@extschema@.requests', '');
-SELECT pg_extension_config_dump('@extschema@.requests_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.link_requests', '');
+SELECT pg_extension_config_dump('@extschema@.link_requests_id_seq', '');
 
 -- pg_dump puts these words behind SELECT columns FROM table. A table that was dropped has left its number, which may
 -- be another table's where the dump is restored.
@@ -29,24 +29,24 @@ SELECT pg_extension_config_dump('@extschema@.attached', $$
     WHERE EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = attached.relation)
 $$);
 SELECT pg_extension_config_dump('@extschema@.outbox', $$
-    WHERE token IS NULL OR state NOT IN ('scheduled', 'claimed')
+    WHERE token_id IS NULL OR state NOT IN ('scheduled', 'claimed')
 $$);
 SELECT pg_extension_config_dump('@extschema@.outbox_id_seq', '');
-SELECT pg_extension_config_dump('@extschema@.attempts', $$
+SELECT pg_extension_config_dump('@extschema@.outbox_attempts', $$
     WHERE NOT EXISTS (
         SELECT
         FROM @extschema@.outbox o
-        WHERE o.id = attempts.outbox
-          AND o.token IS NOT NULL
+        WHERE o.id = outbox_attempts.outbox_id
+          AND o.token_id IS NOT NULL
           AND o.state IN ('scheduled', 'claimed')
     )
 $$);
-SELECT pg_extension_config_dump('@extschema@.attempts_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.outbox_attempts_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pending', $$
     UNION
     SELECT @extschema@._lane(t.action), t.id
     FROM @extschema@.outbox o
-    JOIN @extschema@.tokens t ON t.id = o.token
+    JOIN @extschema@.tokens t ON t.id = o.token_id
     WHERE o.state IN ('scheduled', 'claimed')
 $$);
 
@@ -61,8 +61,8 @@ CREATE TRIGGER outbox_mind_restore
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._mind_restore();
 
-CREATE TRIGGER requests_mind_restore
-    BEFORE INSERT ON @extschema@.requests
+CREATE TRIGGER link_requests_mind_restore
+    BEFORE INSERT ON @extschema@.link_requests
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._mind_restore();
 
@@ -70,27 +70,3 @@ CREATE TRIGGER tokens_before_accounts
     BEFORE INSERT ON @extschema@.tokens
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._tokens_before_accounts();
-
-CREATE FUNCTION @extschema@._jobs_restore() RETURNS trigger
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    IF @extschema@._restores() THEN
-        UPDATE @extschema@.jobs
-        SET last_seq = greatest(last_seq, NEW.last_seq)
-        WHERE job_type = NEW.job_type;
-        IF FOUND THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-    RETURN NEW;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._jobs_restore() IS
-    'Internal. Lets the row of a dump take the place of the one that came with CREATE EXTENSION.';
-
-CREATE TRIGGER jobs_restore
-    BEFORE INSERT ON @extschema@.jobs
-    FOR EACH ROW
-    EXECUTE FUNCTION @extschema@._jobs_restore();

@@ -1,8 +1,8 @@
 -- Who may do what: PUBLIC nothing, then one matrix in which each line has its reason.
 --
--- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Five of them are
--- for people and programs. The last, mailroom_definer, is nobody: it owns the functions that lend rights, has the
--- rights that these need, and no member. A superuser's functions would lend everything to any trigger they fire, and
+-- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Six of them are
+-- for people and programs. The last, mailroom_definer, is nobody: it owns the functions and views that lend rights, has
+-- the rights that these need, and no member. A superuser's functions would lend everything to any trigger they fire, and
 -- those of mailroom_admin could be altered by its members, for a superuser to run.
 
 -- Two databases may install at the same time: one waits here for the other, and then finds the roles.
@@ -17,7 +17,8 @@ DECLARE
 BEGIN
     FOREACH role_name IN ARRAY
         ARRAY[
-            'mailroom_app', 'mailroom_sender', 'mailroom_collector', 'mailroom_monitor', 'mailroom_admin', 'mailroom_definer'
+            'mailroom_app', 'mailroom_sender', 'mailroom_collector', 'mailroom_monitor', 'mailroom_support', 'mailroom_admin',
+            'mailroom_definer'
         ]
     LOOP
         IF to_regrole(role_name) IS NULL THEN
@@ -117,13 +118,40 @@ $$;
 
 -- Names resolve for whoever has a role.
 GRANT USAGE ON SCHEMA @extschema@ TO
-    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_admin, mailroom_definer;
+    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer;
+
+-- Views show with their owner's rights. Those that show secrets stay with whoever installs, for mailroom_definer has no
+-- right to read these: of a row whose columns a role may read, errors of the server's quote the values.
+DO $$
+DECLARE
+    lent regclass;
+BEGIN
+    FOR lent IN
+        SELECT c.oid
+        FROM pg_depend d
+        JOIN pg_extension e ON e.oid = d.refobjid
+        JOIN pg_class c ON c.oid = d.objid
+        WHERE d.classid = 'pg_class'::regclass
+          AND d.refclassid = 'pg_extension'::regclass
+          AND d.deptype = 'e'
+          AND e.extname = 'mailroom'
+          AND c.relkind = 'v'
+          AND c.relname NOT IN ('_mail_secrets', '_token_verdicts')
+    LOOP
+        EXECUTE format('ALTER VIEW %s OWNER TO mailroom_definer', lent);
+    END LOOP;
+END;
+$$;
 
 -- mailroom_admin: all data and all functions. Neither TRIGGER nor REFERENCES: whoever may put a trigger or a foreign
 -- key on a table acts with the rights of everybody who writes it, a superuser's among them.
-GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.pending,
-    @extschema@.jobs, @extschema@.outbox, @extschema@.attempts, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@.templates, @extschema@.requests, @extschema@.budgets TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.outbox, @extschema@.pauses,
+    @extschema@.templates, @extschema@.budgets TO mailroom_admin;
+-- What only the functions write, as far as they need it.
+GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
+GRANT SELECT ON @extschema@.jobs TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
@@ -137,21 +165,21 @@ GRANT EXECUTE ON FUNCTION
 TO mailroom_admin;
 GRANT SELECT, INSERT ON @extschema@._new_mail TO mailroom_admin;
 GRANT SELECT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
-GRANT ALL ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.requests_id_seq,
-    @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day, @extschema@._spent_month
-    TO mailroom_admin;
+GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
+    @extschema@.outbox_attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minute, @extschema@._spent_hour,
+    @extschema@._spent_day, @extschema@._spent_month TO mailroom_admin;
 
 -- mailroom_app: registers people, and redeems the link of a mail. It sees no token and no mail. Not mailroom_verify:
 -- with a link in hand it says of any code whether it is the right one, and counts nothing.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
 
--- What came of a link, and the links that people ask for: all of it behind these four, which lend
--- rights.
+-- What came of a link, the links that people ask for, and their end: all of it behind these, which lend rights.
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_peek(text),
     @extschema@.mailroom_redeem(text, text),
+    @extschema@.mailroom_revoke(bigint),
     @extschema@.mailroom_request_activation(text),
     @extschema@.mailroom_request_recovery(text)
 TO mailroom_app;
@@ -169,22 +197,26 @@ GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail
 GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
-    @extschema@.mailroom_send(text[], text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text),
-    @extschema@.mailroom_send(text, text, text, text, text[], text[], text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text),
+    @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid),
     @extschema@.mailroom_send_many(jsonb),
     @extschema@.mailroom_cancel(bigint),
-    @extschema@.mailroom_cancel(text),
+    @extschema@.mailroom_cancel_item(text),
     @extschema@.mailroom_reschedule(bigint, timestamptz),
-    @extschema@.mailroom_reschedule(text, timestamptz),
+    @extschema@.mailroom_reschedule_item(text, timestamptz),
     @extschema@._submit(@extschema@._message[]),
     @extschema@._insert_mail(@extschema@._message[]),
     @extschema@._parse_messages(jsonb),
+    @extschema@._address_list(text),
+    @extschema@._json_address_list(jsonb),
+    @extschema@._message_id(),
     @extschema@._refuse(integer, text, text, text, text),
     @extschema@._live(text[]),
+    @extschema@._scheduled(uuid[]),
     @extschema@._is_own(name),
     @extschema@._addresses_problem(text[]),
     @extschema@._recipients_problem(text[], text[], text[]),
     @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer),
+    @extschema@._words_problem(text, text, text, text, jsonb),
     @extschema@._max_message_size(),
     @extschema@._mail_due(timestamptz),
     @extschema@._max_attempts()
@@ -207,20 +239,20 @@ GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 -- All but the secrets: of a column that a role may not read, no error of the server's quotes the value. A claim reads them
 -- through the view.
 GRANT SELECT (
-    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, attempts, max_attempts,
-    ambiguous_attempts, ambiguous_alone, claimed_until, token, account, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
+    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
     cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
 -- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
-    secrets, state, send_at, attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
+    secrets, state, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
     claimed_until, provider_id, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
-GRANT SELECT, INSERT ON @extschema@.attempts TO mailroom_sender;
+GRANT SELECT, INSERT ON @extschema@.outbox_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
-GRANT USAGE ON SEQUENCE @extschema@.attempts_id_seq TO mailroom_sender;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
@@ -237,13 +269,13 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_claim(integer, interval, text),
     @extschema@.mailroom_claim_group(integer, interval, text, text),
     @extschema@.mailroom_mark_sent(bigint, text, text, integer),
-    @extschema@.mailroom_mark_sent(bigint[], text[], text, integer[]),
+    @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[]),
     @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
-    @extschema@.mailroom_mark_error(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]),
+    @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]),
     @extschema@.mailroom_release(bigint, text, integer),
-    @extschema@.mailroom_release(bigint[], text, integer[]),
+    @extschema@.mailroom_release_many(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
-    @extschema@.mailroom_extend(bigint[], interval, text, integer[]),
+    @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]),
     @extschema@._lease(),
     @extschema@._backoff(integer),
     @extschema@._lock_sources(boolean),
@@ -274,16 +306,17 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._redact(text, text[]),
     @extschema@._check_parallel(bigint[], integer[]),
-    @extschema@._note_late(bigint[], integer[], text, integer[], text[], integer[], text)
+    @extschema@._without_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;
 
 -- mailroom_collector: all that, and takes tokens out of pending, signs them, writes the outbox and the diary, answers
 -- requests and purges. The worker runs as this role.
 GRANT mailroom_sender TO mailroom_collector;
-GRANT SELECT, UPDATE, DELETE ON @extschema@.pending TO mailroom_collector;
+-- A row is locked by whoever may update one of its columns.
+GRANT SELECT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_collector;
 GRANT SELECT ON @extschema@._token_verdicts TO mailroom_collector;
 GRANT INSERT ON @extschema@.outbox TO mailroom_collector;
-GRANT SELECT, UPDATE ON @extschema@.jobs TO mailroom_collector;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq TO mailroom_collector;
 GRANT SELECT, INSERT ON @extschema@.job_runs TO mailroom_collector;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.job_runs_id_seq TO mailroom_collector;
 GRANT EXECUTE ON FUNCTION
@@ -304,6 +337,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._enqueue_singly(bigint[]),
     @extschema@._give_up(bigint, text, text),
     @extschema@._printable(text),
+    @extschema@._message_id(),
     @extschema@._collect(integer, integer),
     @extschema@._waiting(integer),
     @extschema@._tend(boolean),
@@ -326,9 +360,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._unlock_budgets(),
     @extschema@._take_shares(integer, boolean),
     @extschema@._return_shares(timestamptz[]),
-    @extschema@._claim_urgent(integer, interval, text),
-    @extschema@._claim_within_budget(integer, interval, text),
-    @extschema@._release_within_budget(bigint[], text, integer[]),
+    @extschema@._within_budgets(tid[]),
     @extschema@._budget()
 TO mailroom_sender;
 -- It composes what it sends.
@@ -344,16 +376,16 @@ TO mailroom_sender;
 
 -- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends
 -- rights. Whether there is anything to answer is asked before.
-GRANT SELECT (id) ON @extschema@.requests TO mailroom_collector;
+GRANT SELECT (id) ON @extschema@.link_requests TO mailroom_collector;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_collector;
 
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@._token_ages, @extschema@.attempts, @extschema@.outbox_history TO mailroom_monitor;
+    @extschema@._token_ages, @extschema@.outbox_attempts, @extschema@.outbox_history TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._delivery_report()
     TO mailroom_monitor;
 GRANT SELECT (
-    id, message_id, kind, token, account, priority, state, send_at, expires_at, attempts, max_attempts,
+    id, message_id, kind, token_id, account_id, priority, state, send_at, expires_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,
     ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
@@ -370,6 +402,34 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._budget()
 TO mailroom_monitor;
 
+-- mailroom_support: to whom mail went and what became of it, and another try, the end, or a new link for somebody who
+-- calls. What mail says, secrets and codes it does not see.
+GRANT mailroom_monitor TO mailroom_support;
+GRANT SELECT ON @extschema@.accounts TO mailroom_support;
+GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at)
+    ON @extschema@.tokens TO mailroom_support;
+GRANT SELECT (recipients, cc, bcc, subject, item_key, group_key, enqueued_by, provider_id) ON @extschema@.outbox TO mailroom_support;
+GRANT SELECT (id, state, send_at, expires_at, item_key), UPDATE (state, send_at, last_error, updated_at)
+    ON @extschema@._own_mail TO mailroom_support;
+GRANT SELECT ON @extschema@._token_ends TO mailroom_support;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_cancel(bigint),
+    @extschema@.mailroom_cancel_item(text),
+    @extschema@.mailroom_reschedule(bigint, timestamptz),
+    @extschema@.mailroom_reschedule_item(text, timestamptz),
+    @extschema@.mailroom_retry(bigint),
+    @extschema@.mailroom_retry_failed(text, @extschema@.attempt_outcome, integer, timestamptz, integer),
+    @extschema@.mailroom_request_activation(text),
+    @extschema@.mailroom_request_recovery(text),
+    @extschema@.mailroom_revoke(bigint),
+    @extschema@._retry(bigint[]),
+    @extschema@._live(text[]),
+    @extschema@._is_own(name),
+    @extschema@._status_for(@extschema@.token_action),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._refuse_batch_limit(integer, text)
+TO mailroom_support;
+
 -- mailroom_definer: what the functions need that it owns. The triggers on accounts, tokens and outbox work for people
 -- who may not write the tables behind them; an application redeems and requests links without seeing a token, asks who
 -- holds an item_key, and is shown what a template makes of its data; a purge deletes what a sender may not; the rows of
@@ -379,21 +439,29 @@ GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @e
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
 -- Secrets and codes through _token_verdicts alone, so that no error of the server's quotes them.
-GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes),
-    INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes), DELETE
+GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at),
+    INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes, sent_again_at),
+    DELETE
     ON @extschema@.tokens TO mailroom_definer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.pending, @extschema@.requests TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_definer;
 GRANT SELECT (
-    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, attempts, max_attempts,
-    ambiguous_attempts, ambiguous_alone, claimed_until, token, account, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
+    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
     cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
-), UPDATE (secrets, state, last_error, claimed_until, updated_at, ended_at), DELETE ON @extschema@.outbox TO mailroom_definer;
-GRANT SELECT, DELETE ON @extschema@.attempts, @extschema@.job_runs TO mailroom_definer;
+), INSERT (
+    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
+    max_attempts, item_key, group_key
+), UPDATE (
+    secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
+), DELETE ON @extschema@.outbox TO mailroom_definer;
+GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
+GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@.templates,
     @extschema@.mailroom_templates TO mailroom_definer;
-GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.requests_id_seq
+GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
     TO mailroom_definer;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
@@ -410,7 +478,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._random_secret(),
     @extschema@._random_code(),
     @extschema@._epoch(),
-    @extschema@._token_ttl(),
+    @extschema@._activation_ttl(),
+    @extschema@._recovery_ttl(),
+    @extschema@._ttl(@extschema@.token_action),
+    @extschema@._log_abuse(text, bigint),
+    @extschema@._mail_due(timestamptz),
     @extschema@._announce(smallint),
     @extschema@._lane(@extschema@.token_action),
     @extschema@._took(),
@@ -463,7 +535,7 @@ BEGIN
           AND c.relkind = 'r'
     LOOP
         EXECUTE format(
-            'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_admin, mailroom_definer USING (true)',
+            'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer USING (true)',
             own
         );
     END LOOP;

@@ -37,8 +37,8 @@ const SLACK: i64 = 100_000;
 /// A scan that found too little becomes a sweep whatever the budget says if sweeps look at fewer pages than this, over
 /// and over: a dead row is a look. That is some milliseconds. A session's first call looks at some thousand for its plans.
 const CHEAP: i64 = 10_000;
-/// Priorities that a position is kept for; the rows of others wait for a sweep.
-const PRIORITIES: usize = 64;
+/// Priorities that a position is kept for: as many as there are, from -100 to 100.
+const PRIORITIES: usize = 201;
 
 /// Just behind the row `id` of those with this `send_at`, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn priorities_beyond_the_bound_are_left_to_sweeps() {
         let mut due = Due::default();
-        for priority in 0..100 {
+        for priority in 0..300 {
             due.note(true, priority, at(1, 1), NOW);
         }
         assert_eq!(due.lanes.len(), PRIORITIES);

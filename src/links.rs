@@ -13,7 +13,7 @@ use crate::settings;
 use crate::signing::{self, Text};
 use crate::token::{Purpose, TOKEN_LEN};
 
-/// What the mail carries: the signed token, its code and, where there is a base URL, the link.
+/// What the mail carries: the signed token, the code of a recovery and, where there is a base URL, the link.
 fn carried(purpose: Purpose<'_>, token: String, code: Option<String>) -> JsonB {
     let mut secrets = Map::new();
     if let Some(base) = settings::link_base_url() {
@@ -24,7 +24,10 @@ fn carried(purpose: Purpose<'_>, token: String, code: Option<String>) -> JsonB {
         );
     }
     secrets.insert("token".to_owned(), Value::String(token));
-    secrets.insert("code".to_owned(), code.map_or(Value::Null, Value::String));
+    // An activation needs none, and what nobody needs is not sent.
+    if let (Purpose::PasswordRecovery { .. }, Some(code)) = (purpose, code) {
+        secrets.insert("code".to_owned(), Value::String(code));
+    }
     JsonB(Value::Object(secrets))
 }
 

@@ -413,7 +413,8 @@ mod tests {
         assert_eq!((rule.limit, rule.linger), (100, Duration::from_secs(1)));
         assert_eq!(settings::poll_interval(), Duration::from_secs(30));
         assert_eq!(settings::channel().to_str().unwrap(), "token_insert");
-        assert_eq!(one::<i64>("SELECT public._token_ttl()"), 900);
+        assert_eq!(one::<i64>("SELECT public._recovery_ttl()"), 900);
+        assert_eq!(one::<i64>("SELECT public._activation_ttl()"), 86_400);
         assert_eq!(one::<i32>("SELECT public._batch_limit()"), 100);
         assert!(one::<i32>("SELECT public._max_attempts()") > 0);
         assert_eq!(settings::link_base_url(), None);
@@ -424,14 +425,14 @@ mod tests {
         set("mailroom.batch_limit", "7");
         set("mailroom.batch_timeout", "2500ms");
         set("mailroom.poll_interval", "1min");
-        set("mailroom.token_ttl", "2h");
+        set("mailroom.recovery_ttl", "2h");
         set("mailroom.max_attempts", "3");
         set("mailroom.channel", "Kanal für Post");
         let rule = settings::batch_rule();
         assert_eq!((rule.limit, rule.linger), (7, Duration::from_millis(2500)));
         assert_eq!(one::<i32>("SELECT public._batch_limit()"), 7);
         assert_eq!(settings::poll_interval(), Duration::from_secs(60));
-        assert_eq!(one::<i64>("SELECT public._token_ttl()"), 7200);
+        assert_eq!(one::<i64>("SELECT public._recovery_ttl()"), 7200);
         assert_eq!(one::<i32>("SELECT public._max_attempts()"), 3);
         assert_eq!(settings::channel().to_str().unwrap(), "Kanal für Post");
     }
@@ -542,7 +543,7 @@ mod tests {
     fn queue(lane: i16, tokens: &[i64]) {
         let arguments: [DatumWithOid<'_>; 2] = [lane.into(), tokens.to_vec().into()];
         Spi::run_with_args(
-            "INSERT INTO public.pending (lane, token) SELECT $1, unnest($2)",
+            "INSERT INTO public.pending (lane, token_id) SELECT $1, unnest($2)",
             &arguments,
         )
         .unwrap();

@@ -1,5 +1,8 @@
-//! Randomness for secrets, codes and keys, from the server's strong source and no other.
+//! Randomness for secrets, codes, keys and message ids, from the server's strong source and no other.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -49,6 +52,31 @@ fn _random_code() -> Result<String, ErrorReport> {
     }
 }
 
+/// A message id: a UUID of version 7 (RFC 9562, 5.7), so that ids made one after the other are side by side in an index.
+///
+/// # Errors
+/// As [`fill`].
+#[pg_extern(sql = false)]
+fn _message_id() -> Result<Uuid, ErrorReport> {
+    let mut random = [0; 10];
+    fill(&mut random)?;
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(Uuid::from_bytes(uuid_v7(
+        since_epoch.unwrap_or_default(),
+        random,
+    )))
+}
+
+fn uuid_v7(since_epoch: Duration, random: [u8; 10]) -> [u8; 16] {
+    let mut id = [0; 16];
+    let millis = since_epoch.as_millis() as u64;
+    id[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    id[6..].copy_from_slice(&random);
+    id[6] = id[6] & 0x0f | 0x70;
+    id[8] = id[8] & 0x3f | 0x80;
+    id
+}
+
 /// Maps a uniform draw to a uniform code, or asks for another draw: the draws above the last whole
 /// multiple of 100,000 would make the low codes likelier than the others.
 fn uniform_code(draw: u32) -> Option<String> {
@@ -65,6 +93,18 @@ mod tests {
         assert_eq!(uniform_code(0).unwrap(), "00000");
         assert_eq!(uniform_code(100_042).unwrap(), "00042");
         assert_eq!(uniform_code(99_999).unwrap(), "99999");
+    }
+
+    #[test]
+    fn message_ids_have_the_time_the_version_and_the_variant() {
+        // The example of RFC 9562, A.6.
+        let random = [0xcc, 0xc3, 0x18, 0xc4, 0xdc, 0x0c, 0x0c, 0x07, 0x39, 0x8f];
+        let id = uuid_v7(Duration::from_millis(0x017F_22E2_79B0), random);
+        let expected = [
+            0x01, 0x7f, 0x22, 0xe2, 0x79, 0xb0, 0x7c, 0xc3, 0x98, 0xc4, 0xdc, 0x0c, 0x0c, 0x07,
+            0x39, 0x8f,
+        ];
+        assert_eq!(id, expected);
     }
 
     #[test]

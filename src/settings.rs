@@ -36,7 +36,8 @@ static OUTBOX_CHANNEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_OUTBOX_CHANNEL));
 static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
 static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
-static TOKEN_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
+static ACTIVATION_TTL: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
+static RECOVERY_TTL: GucSetting<i32> = GucSetting::<i32>::new(15 * 60);
 static REQUEST_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(60);
 static REQUESTS_PER_HOUR: GucSetting<i32> = GucSetting::<i32>::new(5);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
@@ -114,16 +115,25 @@ pub fn define() {
         GucFlags::empty(),
     );
     define_int(
-        c"mailroom.token_ttl",
-        c"How long a new token is good for.",
-        c"The default of tokens.expires_at; short, because a mailbox is read by others too.",
-        &TOKEN_TTL,
+        c"mailroom.activation_ttl",
+        c"How long a new activation link is good for.",
+        c"Of tokens for which expires_at is not given.",
+        &ACTIVATION_TTL,
         1..=30 * 24 * 3600,
+        GucFlags::UNIT_S,
+    );
+    // A mailbox is read by others too, and this link is as good as a password.
+    define_int(
+        c"mailroom.recovery_ttl",
+        c"How long a new password recovery link is good for.",
+        c"Of tokens for which expires_at is not given.",
+        &RECOVERY_TTL,
+        1..=24 * 3600,
         GucFlags::UNIT_S,
     );
     define_int(
         c"mailroom.request_interval",
-        c"How long after a token an account gets no other one of the same kind on request.",
+        c"How long after a link was sent it is not sent again on request.",
         c"Keeps strangers from flooding a mailbox. 0 for no such limit.",
         &REQUEST_INTERVAL,
         0..=24 * 3600,
@@ -131,8 +141,8 @@ pub fn define() {
     );
     define_int(
         c"mailroom.requests_per_hour",
-        c"How many tokens of a kind an account gets within an hour, on request.",
-        c"With five guesses a token this also bounds how fast codes can be guessed.",
+        c"How often the open links of one account and action are sent within an hour, on request.",
+        c"A new one goes whatever the count, where none is open or the one that is has a third of its life left.",
         &REQUESTS_PER_HOUR,
         1..=1_000,
         GucFlags::empty(),
@@ -211,14 +221,20 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::SUPERUSER_ONLY,
     );
-    GucRegistry::define_string_guc(
-        c"mailroom.link_base_url",
-        c"Where the links in token mail point to.",
-        c"Scheme, host and path prefix, e.g. https://example.com/account; empty for mail without links.",
-        &LINK_BASE_URL,
-        GucContext::Suset,
-        GucFlags::empty(),
-    );
+    // SAFETY: as above.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"mailroom.link_base_url",
+            c"Where the links in token mail point to.",
+            c"Scheme, host and path prefix, e.g. https://example.com/account; http for localhost alone; empty for mail without links.",
+            &LINK_BASE_URL,
+            GucContext::Suset,
+            GucFlags::empty(),
+            Some(check_link_base_url),
+            None,
+            None,
+        );
+    }
     GucRegistry::define_string_guc(
         c"mailroom.locale",
         c"The locale of mail that does not name one.",
@@ -261,13 +277,64 @@ unsafe extern "C-unwind" fn check_channel(
     _source: pg_sys::GucSource::Type,
 ) -> bool {
     // SAFETY: PostgreSQL passes a pointer to the candidate, which is NUL-terminated or null.
-    let candidate = unsafe {
+    let candidate = unsafe { candidate(newval) };
+    candidate.is_some_and(|name| (1..pg_sys::NAMEDATALEN as usize).contains(&name.count_bytes()))
+}
+
+/// Refuses links that would carry a token over the network for all to read.
+unsafe extern "C-unwind" fn check_link_base_url(
+    newval: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: as above.
+    let candidate = unsafe { candidate(newval) };
+    candidate.is_none_or(|url| keeps_tokens(url.to_bytes()))
+}
+
+/// Whether a link with this base keeps its token from the network: https, or this machine.
+fn keeps_tokens(base: &[u8]) -> bool {
+    let after = |scheme: &[u8]| {
+        base.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+            .then(|| &base[scheme.len()..])
+    };
+    if base.is_empty() || after(b"https://").is_some_and(|rest| !rest.is_empty()) {
+        return true;
+    }
+    let Some(rest) = after(b"http://") else {
+        return false;
+    };
+    let end = rest
+        .iter()
+        .position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+    let authority = &rest[..end.unwrap_or(rest.len())];
+    [&b"localhost"[..], b"127.0.0.1", b"[::1]"]
+        .iter()
+        .any(|host| {
+            authority
+                .get(..host.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(host))
+                && match &authority[host.len()..] {
+                    [] => true,
+                    [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+                    _ => false,
+                }
+        })
+}
+
+/// What a setting is to be set to.
+///
+/// # Safety
+/// `newval` is null or points to null or to a NUL-terminated string, as in a check hook of the server's.
+unsafe fn candidate<'a>(newval: *mut *mut c_char) -> Option<&'a CStr> {
+    // SAFETY: see above.
+    unsafe {
         newval
             .as_ref()
             .filter(|value| !value.is_null())
             .map(|value| CStr::from_ptr(*value))
-    };
-    candidate.is_some_and(|name| (1..pg_sys::NAMEDATALEN as usize).contains(&name.count_bytes()))
+    }
 }
 
 /// The batching rule in force.
@@ -320,11 +387,6 @@ pub fn max_attempts() -> i32 {
     MAX_ATTEMPTS.get()
 }
 
-/// `mailroom.token_ttl` in seconds.
-pub fn token_ttl() -> i64 {
-    i64::from(TOKEN_TTL.get())
-}
-
 /// The path of the key file; a relative one counts from the data directory.
 pub fn key_file() -> PathBuf {
     let configured = KEY_FILE.get().unwrap_or_default();
@@ -359,8 +421,13 @@ fn _batch_limit() -> i32 {
 }
 
 #[pg_extern(sql = false)]
-fn _token_ttl() -> i64 {
-    token_ttl()
+fn _activation_ttl() -> i64 {
+    i64::from(ACTIVATION_TTL.get())
+}
+
+#[pg_extern(sql = false)]
+fn _recovery_ttl() -> i64 {
+    i64::from(RECOVERY_TTL.get())
 }
 
 #[pg_extern(sql = false)]
@@ -402,4 +469,37 @@ pub fn link_base_url() -> Option<String> {
 
 fn millis(setting: i32) -> Duration {
     Duration::from_millis(u64::from(setting.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_keep_their_tokens() {
+        for good in [
+            "",
+            "https://example.com",
+            "HTTPS://example.com/account",
+            "http://localhost",
+            "http://LOCALHOST:8080/account",
+            "http://127.0.0.1:3000",
+            "http://[::1]/a",
+        ] {
+            assert!(keeps_tokens(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "example.com",
+            "https://",
+            "http://example.com",
+            "http://localhost.example.com",
+            "http://localhost@example.com",
+            "http://localhost:80@example.com",
+            "http://127.0.0.11",
+            "javascript:alert(1)",
+            "ftp://localhost",
+        ] {
+            assert!(!keeps_tokens(bad.as_bytes()), "{bad}");
+        }
+    }
 }

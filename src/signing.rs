@@ -103,7 +103,7 @@ pub enum Error {
     Action,
     /// There are no keys.
     KeyFile(KeyFileError),
-    /// Somebody other than a superuser asks for a new key.
+    /// Somebody other than a superuser asks for a key.
     NotSuperuser,
 }
 
@@ -136,7 +136,7 @@ impl From<Error> for ErrorReport {
                 .set_hint("The actions are activation and password_recovery."),
             Error::NotSuperuser => Self::new(
                 PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                "only a superuser may rotate the signing key",
+                "only a superuser may make a signing key",
                 function_name!(),
             )
             .set_hint("The key is the whole cluster's. Ask its administrator."),
@@ -270,12 +270,15 @@ pub fn code(text: Text<'_>) -> Option<Code<'_>> {
     Code::new(readable(text))
 }
 
+fn require_superuser() -> Result<(), Error> {
+    // SAFETY: asks for the current user's rights, in a transaction as every SQL function is.
+    let allowed = unsafe { pg_sys::superuser() };
+    allowed.then_some(()).ok_or(Error::NotSuperuser)
+}
+
 #[pg_extern(sql = false)]
 fn mailroom_rotate_key() -> Result<i32, ErrorReport> {
-    // SAFETY: asks for the current user's rights, in a transaction as every SQL function is.
-    if !unsafe { pg_sys::superuser() } {
-        return Err(Error::NotSuperuser.into());
-    }
+    require_superuser()?;
     let path = settings::key_file();
     let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
     random::fill(&mut *key)?;
@@ -295,6 +298,7 @@ fn mailroom_rotate_key() -> Result<i32, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn _create_key_file() -> Result<(), ErrorReport> {
+    require_superuser()?;
     let path = settings::key_file();
     if path.exists() {
         // A file that is no good is told to whoever installs, not only to the first mail.

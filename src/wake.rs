@@ -51,6 +51,8 @@ struct Bell {
     due: AtomicI64,
     /// What the worker is about, for people.
     report: Report,
+    /// When the log was last told of each [`Abuse`], as in [`Report`].
+    logged: [AtomicI64; 2],
 }
 
 /// No time at all.
@@ -384,7 +386,7 @@ fn _worker_report() -> TableIterator<
 
 /// Has the worker look at everything now, or asks for one; returns whether there was one.
 #[pg_extern(sql = false)]
-fn mailroom_worker_wake() -> bool {
+fn mailroom_wake_worker() -> bool {
     let there = BELLS.of_this_database().map(Bell::recheck).is_some();
     if !there {
         // SAFETY: a plain variable of this process.
@@ -415,6 +417,58 @@ pub fn recheck_at_commit() {
 pub fn recheck_now() {
     if let Some(bell) = BELLS.of_this_database() {
         bell.recheck();
+    }
+}
+
+/// What is tried with links, as far as the log is told.
+#[derive(Clone, Copy)]
+enum Abuse {
+    /// Five wrong codes were given with one.
+    Locked = 0,
+    /// They were asked for more often than they are sent.
+    Limited = 1,
+}
+
+/// Microseconds between two lines of the log on the same sort of abuse.
+const SELDOM: i64 = 60_000_000;
+
+/// Writes a LOG line, once a minute at most: in this database, or in this session where there is no worker.
+#[pg_extern(sql = false)]
+fn _log_abuse(what: &str, account: i64) {
+    thread_local! {
+        static LOGGED: [AtomicI64; 2] = const { [AtomicI64::new(0), AtomicI64::new(0)] };
+    }
+    let abuse = match what {
+        "locked" => Abuse::Locked,
+        _ => Abuse::Limited,
+    };
+    let now = server::now();
+    let is_due = |logged: &[AtomicI64; 2]| {
+        logged[abuse as usize]
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
+                (last == 0 || now.saturating_sub(last) >= SELDOM).then_some(now)
+            })
+            .is_ok()
+    };
+    let is_to_log = match BELLS.of_this_database() {
+        Some(bell) => is_due(&bell.logged),
+        None => LOGGED.with(is_due),
+    };
+    if is_to_log {
+        let message = match abuse {
+            Abuse::Locked => "a link was locked after five wrong codes",
+            Abuse::Limited => {
+                "a link was asked for more often than mailroom.requests_per_hour allows"
+            }
+        };
+        ereport!(
+            PgLogLevel::LOG,
+            PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+            format!("mailroom: {message}"),
+            format!(
+                "Account {account}. Others may have been, which is said once a minute at most."
+            )
+        );
     }
 }
 

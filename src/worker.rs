@@ -13,7 +13,7 @@ use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 
 use self::courier::Courier;
-use self::session::{Batch, Failure, Outside, Session, Tell, Tended, Waiting};
+use self::session::{Failure, Outside, Session, Tell, Tended, Waiting};
 use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
 use crate::delivery::report;
 use crate::failures::Failures;
@@ -38,9 +38,8 @@ const ANSWER_RETRY: Duration = Duration::from_secs(30);
 const ECHO: Duration = Duration::from_secs(1);
 /// How often to see whether a restore has ended, should nobody say so.
 const STAND_BY: Duration = Duration::from_secs(1);
-/// How often jobs.last_seq is brought up to date under load: each update leaves a dead row behind that
-/// cannot go while anybody holds an old snapshot.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the server holds statistics back that are not asked for.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Entry point, called by the postmaster at the launcher's request.
 #[pg_guard]
@@ -208,14 +207,6 @@ struct Worker {
     trigger: Trigger,
     origin: Instant,
     failures: Failures,
-    progress: Progress,
-}
-
-/// How far jobs.last_seq lags behind.
-#[derive(Default)]
-struct Progress {
-    highest: Option<i64>,
-    noted_at: Time,
 }
 
 impl Worker {
@@ -246,7 +237,6 @@ impl Worker {
             trigger: Trigger::Poll,
             origin: Instant::now(),
             failures: Failures::default(),
-            progress: Progress::default(),
         }
     }
 
@@ -455,7 +445,6 @@ impl Worker {
         self.batcher.taken(moved);
         self.post.report_batch();
         self.recovered();
-        self.note_progress(&batch)?;
         if moved < size {
             // Nothing is left of all that was announced by then.
             self.post.account_for(announced.count);
@@ -761,12 +750,8 @@ impl Worker {
             }
             self.post
                 .report_wait(reason, next.saturating_sub(now), self.failures.count());
-            let flush = self
-                .progress
-                .highest
-                .map(|_| self.progress.noted_at.saturating_add(PROGRESS_INTERVAL));
             let look_by = self.look_by.filter(|_| now >= self.failures.retry_at());
-            let next = [flush, look_by, deliver_at]
+            let next = [look_by, deliver_at]
                 .into_iter()
                 .flatten()
                 .fold(next, Time::min);
@@ -775,8 +760,8 @@ impl Worker {
                 Duration::ZERO => Duration::ZERO,
                 pause => pause.saturating_add(Duration::from_micros(999)),
             };
-            if pause >= PROGRESS_INTERVAL {
-                // The server holds statistics back for a second, for there is always more to come.
+            if pause >= STATISTICS_INTERVAL {
+                // There is always more to come, it thinks.
                 server::report_statistics();
             }
             server::wait_for(pause, self.courier.as_ref().and_then(Courier::bell));
@@ -784,10 +769,6 @@ impl Worker {
                 self.reload();
                 // The rule may have changed, and what made it fail may have been mended.
                 return Some(Cause::Notified);
-            }
-            if flush.is_some_and(|flush| self.now() >= flush) {
-                // A figure for people; if it cannot be written now, the next batch will.
-                let _ = self.flush_progress();
             }
         }
     }
@@ -842,22 +823,6 @@ impl Worker {
             Some(true) => {}
             Some(false) => self.dismiss_courier(),
             None => self.courier = Courier::hire(&self.session, now),
-        }
-    }
-
-    fn note_progress(&mut self, batch: &Batch) -> Result<(), Failure> {
-        self.progress.highest = self.progress.highest.max(batch.highest);
-        if self.now().saturating_sub(self.progress.noted_at) >= PROGRESS_INTERVAL {
-            self.flush_progress()?;
-        }
-        Ok(())
-    }
-
-    fn flush_progress(&mut self) -> Result<(), Failure> {
-        self.progress.noted_at = self.now();
-        match self.progress.highest.take() {
-            Some(highest) => self.session.note_progress(highest),
-            None => Ok(()),
         }
     }
 

@@ -390,7 +390,7 @@ fn the_worker_answers_requests() {
             .unwrap()
     });
     eventually("an answer to all", || {
-        (number(&mut client, "SELECT count(*) FROM requests") == 0).then_some(())
+        (number(&mut client, "SELECT count(*) FROM link_requests") == 0).then_some(())
     });
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 1);
     let (token, code): (String, String) = (row.get(0), row.get(1));
@@ -434,7 +434,7 @@ fn strangers_do_not_hold_up_those_behind_them() {
         ) == 1)
             .then_some(())
     });
-    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 0);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 0);
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_request_for_an_account_in_use_is_answered_later() {
     eventually("the other mail", || {
         (number(&mut client, mails) == 1).then_some(())
     });
-    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 1);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 1);
     holder.batch_execute("COMMIT").unwrap();
     eventually("the mail", || {
         (number(&mut client, mails) == 2).then_some(())

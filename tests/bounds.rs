@@ -59,8 +59,8 @@ fn i8_no_message_is_larger_than_the_setting() {
     let told = refused(
         &mut shop,
         "SELECT mailroom_send_many(jsonb_build_array( \
-             jsonb_build_object('recipient', 'a@example.com', 'subject', 'S', 'body_text', 'T'), \
-             jsonb_build_object('recipient', 'a@example.com', 'subject', 'S', 'body_text', repeat('x', 10 * 1024 * 1024 - 2))))",
+             jsonb_build_object('recipients', 'a@example.com', 'subject', 'S', 'body_text', 'T'), \
+             jsonb_build_object('recipients', 'a@example.com', 'subject', 'S', 'body_text', repeat('x', 10 * 1024 * 1024 - 2))))",
     );
     assert_eq!(told, (invalid.clone(), whole.to_owned()));
     let told = refused(
@@ -178,7 +178,7 @@ fn i8_the_largest_messages_stop_nothing() {
     assert_eq!(
         number(
             &mut post.client,
-            "SELECT count(*) FROM attempts WHERE outcome = 'lease_expired'"
+            "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'"
         ),
         0
     );

@@ -123,7 +123,7 @@ fn mail_of_before(client: &mut Client) -> Secrets {
         .unwrap();
     let live = "SELECT count(*) FROM outbox WHERE secrets IS NOT NULL";
     assert!(number(client, live) > 0, "no live token mail is left");
-    let old = "SELECT count(*) FROM outbox WHERE token IS NULL";
+    let old = "SELECT count(*) FROM outbox WHERE token_id IS NULL";
     assert_eq!(number(client, old), 6);
     secrets
 }

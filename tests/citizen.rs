@@ -181,7 +181,7 @@ fn a_pause_holds_over_a_restart() {
             &[],
         )
         .unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i32>(1)), (6, 0));
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (6, 0));
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
     // A resume that is rolled back is none.
     client
@@ -189,7 +189,7 @@ fn a_pause_holds_over_a_restart() {
         .unwrap();
     assert!(
         client
-            .query_one("SELECT mailroom_worker_wake()", &[])
+            .query_one("SELECT mailroom_wake_worker()", &[])
             .unwrap()
             .get::<_, bool>(0)
     );

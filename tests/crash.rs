@@ -64,13 +64,13 @@ fn audit(client: &mut Client, acknowledged: &[String]) {
     let missing: i64 = client
         .query_one(
             "SELECT count(*) FROM unnest($1::text[]) AS said (login) WHERE NOT EXISTS \
-             (SELECT FROM outbox o JOIN accounts a ON a.id = o.account WHERE a.login = said.login)",
+             (SELECT FROM outbox o JOIN accounts a ON a.id = o.account_id WHERE a.login = said.login)",
             &[&acknowledged],
         )
         .unwrap()
         .get(0);
     assert_eq!(missing, 0, "an acknowledged account has no mail");
-    let doubled = "SELECT count(*) - count(DISTINCT token) FROM outbox";
+    let doubled = "SELECT count(*) - count(DISTINCT token_id) FROM outbox";
     assert_eq!(number(client, doubled), 0, "a token was mailed twice");
     assert_eq!(
         number(

@@ -52,7 +52,7 @@ fn token_mail_and_messages_are_delivered_with_one_id_each() {
     // Once it is sent, the token is nowhere any more.
     assert_eq!(post.count("secrets IS NOT NULL"), 0);
     assert_eq!(
-        post.count("claimed_by LIKE 'mailroom worker/%' AND attempts = 0"),
+        post.count("claimed_by LIKE 'mailroom worker/%' AND failed_attempts = 0"),
         4
     );
 }
@@ -85,11 +85,11 @@ fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
     assert!(
         number(
             &mut post.client,
-            "SELECT count(*) FROM attempts WHERE status = 500"
+            "SELECT count(*) FROM outbox_attempts WHERE response_code = 500"
         ) > 0
     );
     for reason in ["timeout after", "no answer", "broke off"] {
-        let query = format!("SELECT count(*) FROM attempts WHERE error LIKE '%{reason}%'");
+        let query = format!("SELECT count(*) FROM outbox_attempts WHERE error LIKE '%{reason}%'");
         assert!(
             number(&mut post.client, &query) > 0,
             "no attempt tells of {reason}"
@@ -110,7 +110,7 @@ fn a_permanent_error_ends_its_mail_alone() {
     post.wait_until_ended(21);
     assert_eq!(post.count("state = 'sent'"), 20);
     assert_eq!(
-        post.count("state = 'error' AND last_error LIKE 'http 422%' AND attempts = 1"),
+        post.count("state = 'error' AND last_error LIKE 'http 422%' AND failed_attempts = 1"),
         1
     );
 }
@@ -126,7 +126,7 @@ fn mail_of_ten_megabytes_passes_and_is_held_one_after_the_other() {
         )
         .unwrap();
     post.wait_until_ended(12);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 12);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 12);
     let peak = post.worker_memory("VmHWM");
     assert!(peak < 400 << 10, "the worker took {peak} kB");
 }
@@ -167,7 +167,7 @@ fn an_endless_answer_is_cut() {
     let mut post = Post::start(&receiver, &["mailroom.http_timeout = '10min'"]);
     post.send(MAILS as i64);
     post.wait_until_ended(MAILS as i64);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 3);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 3);
     eventually("the worker to close the connections", || {
         (receiver.open() == 0).then_some(())
     });
@@ -184,7 +184,10 @@ fn a_redirect_is_not_followed() {
     let mut post = Post::start(&receiver, &[]);
     post.send(1);
     for attempts in 1..=3 {
-        post.wait_for(&format!("attempts = {attempts} AND state = 'scheduled'"), 1);
+        post.wait_for(
+            &format!("failed_attempts = {attempts} AND state = 'scheduled'"),
+            1,
+        );
         assert_eq!(receiver.requests(), attempts);
         assert_eq!(other.requests(), 0, "attempt {attempts} followed it");
         post.client
@@ -240,7 +243,7 @@ const WAITING: [(&str, &str, &str); 4] = [
     (
         "request",
         "SELECT mailroom_pause(); SELECT mailroom_request_recovery('a@example.com')",
-        "DELETE FROM requests; SELECT mailroom_resume()",
+        "DELETE FROM link_requests; SELECT mailroom_resume()",
     ),
 ];
 

@@ -27,7 +27,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     post.send(100);
     post.wait_for_status("channel", "paused");
     post.wait_for_status("channel_reason", "http 401");
-    post.wait_for("state = 'scheduled' AND attempts = 0", 100);
+    post.wait_for("state = 'scheduled' AND failed_attempts = 0", 100);
     let probed = receiver.requests();
     assert!(
         probed < 100,
@@ -36,7 +36,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     assert!(!post.status("next_try_at").is_empty());
     receiver.react(|_| status(200));
     post.wait_until_ended(100);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 100);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 100);
     post.wait_for_status("channel", "open");
     let log = post.cluster.log();
     assert_eq!(
@@ -56,7 +56,7 @@ fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
     post.wait_for_status("channel_reason", "http 401");
     receiver.react(|_| status(200));
     post.wait_until_ended(2);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 2);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 2);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
         .unwrap();
     post.wait_until_ended(4);
     assert_eq!(post.count("state = 'sent'"), 3);
-    assert_eq!(post.count("subject = 'poison' AND attempts = 1"), 1);
+    assert_eq!(post.count("subject = 'poison' AND failed_attempts = 1"), 1);
     let log = post.cluster.log();
     assert!(!log.contains("paused sending"), "{log}");
 }
@@ -100,7 +100,7 @@ fn a_pause_gives_back_what_is_in_doubt() {
         .batch_execute("SELECT mailroom_pause()")
         .unwrap();
     post.wait_for(
-        "subject = 'refused' AND state = 'scheduled' AND attempts = 0",
+        "subject = 'refused' AND state = 'scheduled' AND failed_attempts = 0",
         1,
     );
     assert_eq!(post.count("subject = 'silent' AND state = 'claimed'"), 1);
@@ -119,7 +119,7 @@ fn one_mail_that_is_refused_does_not_stop_the_others() {
     post.send(50);
     post.wait_for("state = 'sent'", 50);
     // By now it is known whose fault it was.
-    post.wait_for("state = 'scheduled' AND attempts > 0", 1);
+    post.wait_for("state = 'scheduled' AND failed_attempts > 0", 1);
     post.send(50);
     post.wait_for("state = 'sent'", 100);
 }
@@ -139,8 +139,8 @@ fn an_endpoint_that_is_away_costs_few_attempts() {
     post.wait_for_status("channel_reason", "no connection");
     // Those that failed before it was clear have one attempt each.
     post.wait_for("state = 'scheduled'", 200);
-    assert!(post.count("attempts > 0") < 100);
-    assert_eq!(post.count("attempts > 1"), 0);
+    assert!(post.count("failed_attempts > 0") < 100);
+    assert_eq!(post.count("failed_attempts > 1"), 0);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn throttling_slows_the_channel_and_costs_no_attempt() {
     let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 8"]);
     post.send(300);
     post.wait_until_ended(300);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 300);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 300);
     // Some were under way when the first was throttled, none was sent before its time, and then they go.
     assert!(
         receiver.requests() < 300 + 100,
@@ -178,7 +178,7 @@ fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
     post.send(2);
     post.wait_for_status("channel_reason", "is not public");
     assert_eq!(receiver.connections(), 0);
-    post.wait_for("state = 'scheduled' AND attempts = 0", 2);
+    post.wait_for("state = 'scheduled' AND failed_attempts = 0", 2);
     // Listed, but in clear only for loopback, and by that very address.
     post.set("mailroom.endpoint", &format!("http://127.0.0.1:{port}/"));
     post.wait_for_status("channel_reason", "is not public");
@@ -186,7 +186,7 @@ fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
     post.wait_for_status("channel_reason", "is not public");
     post.set("mailroom.allowed_networks", "127.0.0.1");
     post.wait_until_ended(2);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 2);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 2);
     // What is no network is refused when it is set.
     let error = post
         .client
@@ -220,7 +220,7 @@ fn settings_take_effect_without_a_restart_and_lose_nothing() {
     eventually("mail at the second", || (second.count() > 0).then_some(()));
     gate.store(true, Ordering::Release);
     post.wait_until_ended(200);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 200);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 200);
     let mut all = first.accepted();
     all.extend(second.accepted());
     all.sort();
@@ -275,7 +275,7 @@ fn a_pause_stops_claims_and_settles_what_is_under_way() {
     post.wait_for("state = 'scheduled' OR state = 'sent'", 400);
     let sent = post.count("state = 'sent'");
     assert!((5..400).contains(&sent), "{sent} were sent");
-    assert_eq!(post.count("attempts > 0"), 0);
+    assert_eq!(post.count("failed_attempts > 0"), 0);
     post.client
         .batch_execute("SELECT mailroom_resume()")
         .unwrap();
@@ -296,9 +296,9 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
     // A webhook knows a message again, so that even `park` tries it again.
     post.send(3);
     post.hurry_until_ended(3);
-    assert_eq!(post.count("state = 'sent' AND attempts = 1"), 3);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 1"), 3);
     post.wait_for_status("unknown", "3");
-    let told = "SELECT count(*) FROM attempts WHERE outcome = 'ambiguous'";
+    let told = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'ambiguous'";
     assert_eq!(number(&mut post.client, told), 3);
 }
 

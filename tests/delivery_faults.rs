@@ -129,7 +129,7 @@ fn stop_with_requests_under_way() -> bool {
     }
     quota.store(usize::MAX, Ordering::Release);
     post.wait_until_ended(200);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 200);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 200);
     let heard = format!("claimed_by LIKE 'mailroom worker/%.{worker:x}'");
     assert_eq!(
         post.count(&heard),
@@ -159,7 +159,7 @@ fn a_cancel_while_mail_is_under_way_takes_nothing_from_it() {
         .unwrap();
     post.wait_until_ended(20);
     assert_eq!(post.worker(), worker);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 20);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 20);
     assert_eq!(receiver.requests(), 20, "nothing twice");
 }
 
@@ -174,7 +174,7 @@ fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
     receiver.react(|_| status(200));
     let mut client = reconnect(&post.cluster);
     // It was under way without an answer: an attempt, told as such.
-    let unknown = "SELECT count(*) FROM attempts WHERE outcome = 'ambiguous'";
+    let unknown = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'ambiguous'";
     assert!(number(&mut client, unknown) >= 64);
     post.client = client;
     post.hurry_until_ended(100);
@@ -188,7 +188,7 @@ fn leases_of_what_is_under_way_for_long_are_extended() {
     let mut post = Post::start(&receiver, &settings);
     post.send(3);
     post.wait_until_ended(3);
-    assert_eq!(post.count("state = 'sent' AND attempts = 0"), 3);
+    assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 3);
     assert_eq!(receiver.requests(), 3, "nothing twice");
 }
 
@@ -253,7 +253,7 @@ fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
     post.client
         .batch_execute("DROP TRIGGER refuse ON outbox")
         .unwrap();
-    post.wait_for("state = 'sent' AND attempts = 0", MAILS as i64);
+    post.wait_for("state = 'sent' AND failed_attempts = 0", MAILS as i64);
     assert_eq!(receiver.requests(), MAILS, "nothing twice");
 }
 
@@ -268,7 +268,7 @@ fn a_server_stops_promptly_under_load() {
     post.cluster.start_server();
     post.client = reconnect(&post.cluster);
     // All that was accepted by then was settled before the end, as sent or as what may have been.
-    assert!(post.count("state = 'sent' OR attempts > 0") >= count as i64);
+    assert!(post.count("state = 'sent' OR failed_attempts > 0") >= count as i64);
 }
 
 #[test]

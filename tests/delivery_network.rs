@@ -128,7 +128,7 @@ fn names_are_looked_up_and_every_address_is_judged() {
         scene.set(&mut app, "endpoint", &at(name));
         send(&mut app, &[name.to_owned()]);
         eventually("an attempt to be told", || {
-            let failed = "SELECT count(*) FROM outbox_history h JOIN outbox o ON o.id = h.outbox \
+            let failed = "SELECT count(*) FROM outbox_history h JOIN outbox o ON o.id = h.outbox_id \
                           WHERE o.subject LIKE '%.test' AND h.outcome IN ('failed', 'ambiguous') AND o.state <> 'sent'";
             (number(&mut app, failed) > 0).then_some(())
         });
@@ -253,11 +253,11 @@ fn what_is_taken_back_while_it_is_under_way_is_not_sent_a_second_time() {
         app.batch_execute(
             "UPDATE outbox SET claimed_until = clock_timestamp() WHERE id IN \
              (SELECT id FROM outbox WHERE state = 'claimed' FOR UPDATE SKIP LOCKED); \
-             SELECT mailroom_worker_wake()",
+             SELECT mailroom_wake_worker()",
         )
         .unwrap();
         until_delivered(&mut app);
-        let lapsed = "SELECT count(*) FROM attempts WHERE outcome = 'lease_expired'";
+        let lapsed = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'";
         (number(&mut app, lapsed) >= 50).then_some(())
     });
     let sent = number(&mut app, "SELECT count(*) FROM outbox");

@@ -119,7 +119,7 @@ fn what_is_beyond_a_budget_waits_with_the_reason_and_survives_a_crash() {
     });
     assert_eq!(spent(&mut post.client), 3);
     // What the worker claimed and gave back is nobody's failure.
-    assert_eq!(post.count("attempts > 0"), 0);
+    assert_eq!(post.count("failed_attempts > 0"), 0);
     post.cluster.stop_server(Stop::Immediate);
     post.cluster.start_server();
     post.client = post.cluster.connect("app");
@@ -175,7 +175,7 @@ fn what_is_given_back_has_cost_no_share() {
         .unwrap();
     post.send(20);
     post.wait_for_status("channel", "paused");
-    let wake = "SELECT mailroom_worker_wake()";
+    let wake = "SELECT mailroom_wake_worker()";
     eventually("some probes", || {
         post.client.batch_execute(wake).unwrap();
         (receiver.requests() > 8).then_some(())
@@ -185,7 +185,7 @@ fn what_is_given_back_has_cost_no_share() {
         post.client.batch_execute(wake).unwrap();
         (post.count("state = 'sent'") == 20).then_some(())
     });
-    assert_eq!(post.count("attempts > 0"), 0);
+    assert_eq!(post.count("failed_attempts > 0"), 0);
     assert_eq!(spent(&mut post.client), 20);
 }
 
@@ -226,7 +226,9 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     let mut client = cluster.create_database("app");
     within_a_month(&mut client);
     client
-        .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000)")
+        .batch_execute(
+            "INSERT INTO budgets (period, amount) VALUES ('month', 1000); SELECT mailroom_send('a@example.com', 'S', 'T')",
+        )
         .unwrap();
     let mut counting = cluster.connect("app");
     let pid = number(&mut counting, "SELECT pg_backend_pid()::bigint");
@@ -236,15 +238,13 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
         .batch_execute("BEGIN; ALTER SEQUENCE _spent_month CACHE 1")
         .unwrap();
     let ours = format!(
-        "SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory' AND granted \
+        "SELECT count(*) FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory' AND objsubid = 5 AND granted \
          AND (SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = {pid})"
     );
     let cancelled = std::thread::scope(|scope| {
         let counting = scope.spawn(move || {
-            let outcome = counting.query_one(
-                "SELECT count(*) FROM _claim_within_budget(10, NULL, 'me')",
-                &[],
-            );
+            let outcome =
+                counting.query_one("SELECT count(*) FROM mailroom_claim(10, NULL, 'me')", &[]);
             (counting, outcome.map(|_| ()))
         });
         eventually("it to be counting", || {
@@ -335,7 +335,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
         )
     };
     eventually("the new worker to take back what was under way", || {
-        (count(&mut replica, "attempts = 1 AND state = 'scheduled'") == 2).then_some(())
+        (count(&mut replica, "failed_attempts = 1 AND state = 'scheduled'") == 2).then_some(())
     });
     assert_eq!(spent(&mut replica), 5, "the failover gave some back");
     assert_eq!(receiver.requests(), 5);
@@ -424,7 +424,7 @@ fn nothing_goes_out_that_a_synchronous_standby_does_not_know_of() {
     post.wait_for("state = 'sent'", 1);
     // It went out by a claim, and is settled, as the standby knows.
     eventually("the standby to know", || {
-        let sent = "SELECT count(*) FROM outbox WHERE state = 'sent' AND attempts = 0";
+        let sent = "SELECT count(*) FROM outbox WHERE state = 'sent' AND failed_attempts = 0";
         (number(&mut replica, sent) == 1).then_some(())
     });
 }

@@ -92,9 +92,9 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     post.wait_for("ambiguous_attempts > 0", 4);
     willing.store(true, Ordering::Release);
     post.hurry_until_ended(ALL);
-    let failed = post.count("attempts = 1");
+    let failed = post.count("failed_attempts = 1");
     assert!((4..=MOST).contains(&failed), "{failed} attempts failed");
-    assert_eq!(post.count("attempts = 0"), ALL - failed);
+    assert_eq!(post.count("failed_attempts = 0"), ALL - failed);
     assert_eq!(post.count("state = 'sent'"), ALL);
     let accepted: HashSet<String> = receiver.accepted().into_iter().collect();
     assert_eq!(accepted.len() as i64, ALL);
@@ -102,7 +102,8 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     // The same worker, with a thread of the same name, and one line of why it paused.
     assert_eq!(post.worker(), worker);
     assert_eq!(senders(worker), 1);
-    let lapsed = "SELECT count(*) FROM attempts WHERE outcome NOT IN ('failed', 'ambiguous')";
+    let lapsed =
+        "SELECT count(*) FROM outbox_attempts WHERE outcome NOT IN ('failed', 'ambiguous')";
     assert_eq!(number(&mut post.client, lapsed), 0);
     let log = post.cluster.log();
     let times = |text: &str| log.matches(text).count();

@@ -66,7 +66,7 @@ fn ses_takes_single_mails_and_bulk_requests() {
     let scheduled: HashSet<String> = app
         .query(
             "SELECT recipients[1] || ' ' || subject || E'\\n' || coalesce(body_text, '') || E'\\n' || coalesce(body_html, '') \
-             FROM outbox WHERE token IS NULL",
+             FROM outbox WHERE token_id IS NULL",
             &[],
         )
         .unwrap()
@@ -176,7 +176,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 41);
     assert_eq!(
-        number(&mut app, "SELECT sum(attempts) FROM outbox"),
+        number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
         0,
         "a mail paid for the key"
     );
@@ -220,7 +220,10 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
     );
     assert_eq!(count(&mut app, "sent"), 120);
     assert_eq!(wiremock.count(&single), 120);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
+    assert_eq!(
+        number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
+        0
+    );
     let log = scene.cluster.log();
     assert_eq!(
         log.matches("takes mails one by one only").count(),

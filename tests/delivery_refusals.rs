@@ -43,13 +43,19 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
     let before = wiremock.count(&path);
     eventually("a probe", || (wiremock.count(&path) > before).then_some(()));
     assert!(wiremock.count(&path) < 200, "{}", wiremock.count(&path));
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
+    assert_eq!(
+        number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
+        0
+    );
     assert_eq!(count(&mut app, "error"), 0);
 
     wiremock.answer(&path, &accepted());
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 201);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
+    assert_eq!(
+        number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
+        0
+    );
     eventually("the channel to be open", || {
         (status(&mut app)["channel"] == "open").then_some(())
     });
@@ -78,7 +84,10 @@ fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
     send(&mut app, &subjects(200));
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 200);
-    assert_eq!(number(&mut app, "SELECT sum(attempts) FROM outbox"), 0);
+    assert_eq!(
+        number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
+        0
+    );
     let received = wiremock.received(&path);
     assert_eq!(received.len(), 201);
     // What was handed over at the very moment at which the answer came may still go, eight mails a slot; the rest
@@ -106,7 +115,8 @@ fn retry_after_is_a_floor_for_the_next_attempt() {
     let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
     send(&mut app, &["in seconds".to_owned(), "at a date".to_owned()]);
     eventually("two failed attempts", || {
-        let failed = "SELECT count(*) FROM outbox WHERE attempts = 1 AND last_error = 'http 503'";
+        let failed =
+            "SELECT count(*) FROM outbox WHERE failed_attempts = 1 AND last_error = 'http 503'";
         (number(&mut app, failed) == 2).then_some(())
     });
     let late = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '110 minutes'";

@@ -64,7 +64,7 @@ fn resend_gets_what_its_description_allows() {
     send_rich(&mut app, 40);
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 41);
-    let without = "SELECT count(*) FROM outbox WHERE provider_id IS NULL OR attempts > 0";
+    let without = "SELECT count(*) FROM outbox WHERE provider_id IS NULL OR failed_attempts > 0";
     assert_eq!(cluster::number(&mut app, without), 0);
 
     let single = wiremock.received("/emails");
@@ -105,7 +105,7 @@ fn sendgrid_gets_what_its_description_allows() {
     register(&mut app, &["ada"]);
     send_rich(&mut app, 20);
     until_delivered(&mut app);
-    let good = "SELECT count(*) FROM outbox WHERE state = 'sent' AND provider_id = 'sg-id' AND attempts = 0";
+    let good = "SELECT count(*) FROM outbox WHERE state = 'sent' AND provider_id = 'sg-id' AND failed_attempts = 0";
     assert_eq!(cluster::number(&mut app, good), 21);
     let received = wiremock.received("/v3/mail/send");
     assert_eq!(received.len(), 21);

@@ -116,7 +116,7 @@ const CHANGES: [&str; 11] = [
     "ALTER TABLE outbox SET (fillfactor = 51)",
     "VACUUM ANALYZE outbox",
     "VACUUM pending",
-    "CREATE INDEX CONCURRENTLY mine ON outbox (account)",
+    "CREATE INDEX CONCURRENTLY mine ON outbox (account_id)",
     "ALTER TABLE outbox ADD CONSTRAINT mine CHECK (kind <> 'none') NOT VALID",
     "ALTER TABLE outbox VALIDATE CONSTRAINT mine",
     "REINDEX INDEX CONCURRENTLY outbox_due",
@@ -170,10 +170,10 @@ fn batches_are_taken_while_the_tables_change() {
     assert!(accounts > 0);
     // The second to the last are read by one index each, and by that alone.
     for count in [
-        "SELECT count(DISTINCT token) FROM outbox",
+        "SELECT count(DISTINCT token_id) FROM outbox",
         "SELECT count(*) FROM (SELECT FROM outbox WHERE id > 0 ORDER BY id) o",
         "SELECT count(*) FROM (SELECT FROM outbox WHERE state = 'scheduled' ORDER BY priority, send_at, id) o",
-        "SELECT count(*) FROM (SELECT FROM outbox WHERE token > 0 AND state IN ('scheduled', 'claimed') ORDER BY token) o",
+        "SELECT count(*) FROM (SELECT FROM outbox WHERE token_id > 0 AND state IN ('scheduled', 'claimed') ORDER BY token_id) o",
     ] {
         assert_eq!(number(&mut client, count), accounts, "{count}");
     }
@@ -330,7 +330,7 @@ fn a_consumer_in_an_open_transaction_delays_nobody() {
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 5_000);
     let gone = number(
         &mut client,
-        "SELECT count(*) FROM pending p WHERE NOT EXISTS (SELECT FROM tokens t WHERE t.id = p.token)",
+        "SELECT count(*) FROM pending p WHERE NOT EXISTS (SELECT FROM tokens t WHERE t.id = p.token_id)",
     );
     let again = i64::try_from(client.execute(TAKE, &[&100_000]).unwrap()).unwrap();
     let skipped = number(

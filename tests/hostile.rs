@@ -260,7 +260,7 @@ fn the_worker_calls_no_planted_overload() {
             .then_some(())
     });
     client
-        .batch_execute("ALTER TABLE outbox DROP CONSTRAINT never; SELECT mailroom_worker_wake()")
+        .batch_execute("ALTER TABLE outbox DROP CONSTRAINT never; SELECT mailroom_wake_worker()")
         .unwrap();
     eventually("the rest", || {
         (number(
@@ -296,7 +296,7 @@ fn the_workers_statements_call_nothing_planted() {
             | "take_over.sql"
             | "tell_due.sql" => ("", ""),
             "move_in.sql" => ("(oid, text)", "(1, '3')"),
-            "claim_mail.sql" | "claim_mail_within_budget.sql" => ("(integer, text)", "(10, 'me')"),
+            "claim_mail.sql" => ("(integer, text)", "(10, 'me')"),
             "extend_claims.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{1}')"),
             "settle_sent.sql" => (
                 "(bigint[], text[], text, integer[])",
@@ -307,7 +307,6 @@ fn the_workers_statements_call_nothing_planted() {
                 "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}')",
             ),
             "settle_released.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{0}')"),
-            "note_progress.sql" => ("(bigint)", "(1)"),
             "poll.sql" => ("(integer, boolean)", "(10, true)"),
             "record_failure.sql" => ("(timestamptz, text, text)", "(NULL, 'poll', 'x')"),
             "run_batch.sql" => ("(integer, text)", "(10, 'poll')"),
@@ -323,7 +322,7 @@ fn the_workers_statements_call_nothing_planted() {
             .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         seen += 1;
     }
-    assert_eq!(seen, 20);
+    assert_eq!(seen, 18);
 }
 
 #[test]
@@ -338,7 +337,7 @@ fn a_hostile_search_path_changes_nothing() {
                  CREATE FUNCTION evil.trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil was called'; END $$; \
                  CREATE TABLE evil.accounts (LIKE pg_class); CREATE TABLE evil.tokens (LIKE pg_class); \
                  CREATE TABLE evil.outbox (LIKE pg_class); CREATE TABLE evil.pending (LIKE pg_class); \
-                 CREATE TABLE evil.jobs (LIKE pg_class); CREATE TABLE evil.requests (LIKE pg_class); \
+                 CREATE TABLE evil.jobs (LIKE pg_class); CREATE TABLE evil.link_requests (LIKE pg_class); \
                  CREATE TABLE evil.pg_class (x integer); CREATE TABLE evil.pg_roles (x integer); \
                  CREATE TABLE evil.pg_depend (x integer); CREATE TABLE evil.pg_extension (x integer); \
                  CREATE TYPE evil.text AS ENUM ('evil'); CREATE TYPE evil.token_action AS ENUM ('evil'); \
@@ -417,7 +416,12 @@ fn a_hostile_search_path_changes_nothing() {
         .unwrap();
     traffic(&mut client, "public");
     for table in [
-        "accounts", "tokens", "outbox", "pending", "jobs", "requests",
+        "accounts",
+        "tokens",
+        "outbox",
+        "pending",
+        "jobs",
+        "link_requests",
     ] {
         let rows: i64 = client
             .query_one(
@@ -477,7 +481,7 @@ fn no_setting_of_a_session_changes_what_a_body_means() {
         .unwrap();
     let told: Vec<String> = client
         .query(
-            "SELECT error FROM attempts WHERE outcome = 'late' AND claimant = 'you'",
+            "SELECT error FROM outbox_attempts WHERE outcome = 'late' AND claimant = 'you'",
             &[],
         )
         .unwrap()
@@ -750,7 +754,7 @@ fn a_placeholder_of_a_plain_role_is_no_setting() {
         )
         .unwrap();
     let attempt = "SET mailroom.link_base_url = 'https://evil.example.com'; SET mailroom.key_file = '/dev/null'; \
-         SET mailroom.token_ttl = '1d'; SET mailroom.requests_per_hour = 1000000; SET mailroom.channel = 'evil'";
+         SET mailroom.activation_ttl = '2d'; SET mailroom.requests_per_hour = 1000000; SET mailroom.channel = 'evil'";
     let mut sender = cluster.connect_as("app", "sender");
     sender.batch_execute(attempt).unwrap();
     sender.batch_execute("SELECT mailroom_collect()").unwrap();
@@ -778,11 +782,11 @@ fn a_placeholder_of_a_plain_role_is_no_setting() {
             &mut client,
             "SELECT max(expires_at - created_at) FROM tokens"
         ),
-        900
+        86_400
     );
     // Not by the connection's options, either.
     let error = web
-        .batch_execute("SET mailroom.token_ttl = '1d'")
+        .batch_execute("SET mailroom.recovery_ttl = '1d'")
         .unwrap_err();
     assert_eq!(code(&error), &SqlState::INSUFFICIENT_PRIVILEGE);
 }
@@ -908,6 +912,7 @@ fn rights_on_a_table_are_no_way_to_more() {
         &mut client,
         "SELECT count(*) FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x \
          WHERE x.grantee = 'mailroom_definer'::regrole AND c.relkind IN ('r', 'v') \
+         AND c.relowner <> x.grantee \
          AND NOT has_table_privilege('mailroom_admin', c.oid, x.privilege_type)",
     );
     assert_eq!(excess, 0);
@@ -916,7 +921,7 @@ fn rights_on_a_table_are_no_way_to_more() {
     // a superuser's rights.
     client
         .batch_execute(
-            "GRANT TRIGGER ON accounts, tokens, pending, outbox, attempts, requests, job_runs TO mallory",
+            "GRANT TRIGGER ON accounts, tokens, pending, outbox, outbox_attempts, link_requests, job_runs TO mallory",
         )
         .unwrap();
     mallory
@@ -939,7 +944,7 @@ fn rights_on_a_table_are_no_way_to_more() {
                  RETURN NULL; \
              END $$; \
              DO $$ DECLARE t text; BEGIN \
-                 FOREACH t IN ARRAY '{accounts,tokens,pending,outbox,attempts,requests,job_runs}'::text[] LOOP \
+                 FOREACH t IN ARRAY '{accounts,tokens,pending,outbox,outbox_attempts,link_requests,job_runs}'::text[] LOOP \
                      EXECUTE format('CREATE TRIGGER mine AFTER INSERT OR UPDATE OR DELETE ON public.%I FOR EACH ROW EXECUTE FUNCTION mallory.trap()', t); \
                  END LOOP; \
              END $$",
@@ -959,10 +964,10 @@ fn rights_on_a_table_are_no_way_to_more() {
         .unwrap();
     web.execute("SELECT mailroom_redeem($1)", &[&token])
         .unwrap();
-    web.batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T', item_key => 'k'); SELECT mailroom_cancel('k')")
+    web.batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T', item_key => 'k'); SELECT mailroom_cancel_item('k')")
         .unwrap();
     eventually("the answer to the request", || {
-        (number(&mut client, "SELECT count(*) FROM requests") == 0).then_some(())
+        (number(&mut client, "SELECT count(*) FROM link_requests") == 0).then_some(())
     });
     let seen: Vec<(String, String)> = client
         .query(
@@ -1101,7 +1106,7 @@ fn databases_share_the_roles_even_when_installed_at_once() {
                 &mut client,
                 "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom\\_%'"
             ),
-            6
+            7
         );
         // Each database has its own grants: the roles can go when the last one has gone.
         for (index, name) in databases.iter().enumerate() {
@@ -1115,7 +1120,8 @@ fn databases_share_the_roles_even_when_installed_at_once() {
         }
         client
             .batch_execute(
-                "DROP ROLE mailroom_app, mailroom_collector, mailroom_sender, mailroom_monitor, mailroom_admin, mailroom_definer",
+                "DROP ROLE mailroom_app, mailroom_collector, mailroom_sender, mailroom_monitor, mailroom_support, mailroom_admin, \
+                 mailroom_definer",
             )
             .unwrap();
     }
@@ -1178,6 +1184,7 @@ fn a_superuser_of_our_name_is_not_taken_for_ours() {
         "mailroom_sender",
         "mailroom_collector",
         "mailroom_monitor",
+        "mailroom_support",
         "mailroom_admin",
     ] {
         client
@@ -1264,6 +1271,6 @@ fn links_and_codes_in_any_encoding_are_judged() {
                  SELECT mailroom_answer_requests()"
             ))
             .unwrap_or_else(|error| panic!("{encoding}: {error:?}"));
-        assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 0);
+        assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 0);
     }
 }

@@ -54,7 +54,7 @@ const STEPS: [(&str, &str); 4] = [
     ),
     (
         "settle",
-        "SELECT mailroom_mark_sent(array_agg(id), NULL, 'me') FROM held",
+        "SELECT mailroom_mark_sent_many(array_agg(id), NULL, 'me') FROM held",
     ),
     ("dequeue", "SELECT count(*) FROM mailroom_dequeue(100)"),
 ];
@@ -156,7 +156,7 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
                 .batch_execute(
                     "INSERT INTO outbox (kind, recipients, subject, body_text) \
                      SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 250); \
-                     SELECT mailroom_mark_sent(ARRAY(SELECT id FROM mailroom_claim(250, '1 ms', 'me')), claimant => 'me')",
+                     SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM mailroom_claim(250, '1 ms', 'me')), claimant => 'me')",
                 )
                 .unwrap();
             // Positions stay a tenth of a second behind the present, and one round of all is within it.
@@ -200,7 +200,7 @@ fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
              SELECT 'own', '{a@example.com}', 'S', 'T', now() + interval '1 year', now() - interval '30 days' FROM generate_series(1, 3000); \
              INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
              VALUES ('own', '{a@example.com}', 'sent', now() - interval '30 days', now() - interval '30 days'); \
-             INSERT INTO attempts (outbox, attempt, outcome, started_at, ended_at, error) \
+             INSERT INTO outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, error) \
              SELECT id, 1, 'failed', now(), now(), 'no' FROM outbox WHERE state = 'scheduled'; \
              INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active'); \
              INSERT INTO tokens (account, action, created_at, expires_at) \
@@ -223,7 +223,11 @@ fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
         [(1, true), (0, true), (1, false)],
         "{purged:?}"
     );
-    for (table, rows) in [("outbox", 3000), ("attempts", 3000), ("tokens", 2500)] {
+    for (table, rows) in [
+        ("outbox", 3000),
+        ("outbox_attempts", 3000),
+        ("tokens", 2500),
+    ] {
         let count = format!("SELECT count(*) FROM {table}");
         assert_eq!(number(&mut client, &count), rows, "{table}");
     }
@@ -254,12 +258,13 @@ fn i4_requests_are_answered_by_as_many_pages_among_many_accounts() {
             ))
             .unwrap();
         // Those that were answered are another matter.
-        client.batch_execute("VACUUM requests").unwrap();
+        client.batch_execute("VACUUM link_requests").unwrap();
         costs.push(answers(&mut client, round));
     }
-    // The first filled the session's caches; later the indexes have a level more.
-    for (few, many) in costs[1].into_iter().zip(costs[2]) {
-        assert!(many * 5 <= few * 6, "{costs:?}");
+    // The first filled the session's caches. With a hundred times as many accounts an index has a level more, which is a
+    // page for each look: eight of them to answer a holder of an account, one to find that there is none.
+    for (looks, (few, many)) in [8, 1].into_iter().zip(costs[1].into_iter().zip(costs[2])) {
+        assert!(many <= few + looks * 100, "{costs:?}");
     }
 }
 
@@ -304,7 +309,7 @@ fn i5_no_transaction_is_open_during_network_io() {
     let mut holder = post.cluster.connect("app");
     holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
     client
-        .batch_execute("SELECT mailroom_worker_wake()")
+        .batch_execute("SELECT mailroom_wake_worker()")
         .unwrap();
     eventually("the worker's transaction", || {
         (!open_transactions(&mut client).is_empty()).then_some(())

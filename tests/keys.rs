@@ -152,7 +152,7 @@ fn the_key_is_private_and_seen_nowhere_but_in_its_file() {
     mailed(&mut client, "next");
     let code: String = client
         .query_one(
-            "SELECT secrets->>'code' FROM outbox WHERE data->>'login' = 'next'",
+            "SELECT t.code FROM tokens t JOIN accounts a ON a.id = t.account WHERE a.login = 'next'",
             &[],
         )
         .unwrap()
@@ -843,7 +843,7 @@ fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
     }
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 9);
     assert_eq!(
-        number(&mut client, "SELECT count(DISTINCT token) FROM outbox"),
+        number(&mut client, "SELECT count(DISTINCT token_id) FROM outbox"),
         9
     );
     assert_eq!(

@@ -163,7 +163,7 @@ impl People {
             "SELECT mailroom_send('{address}', 'S', 'T', send_at => '2100-01-01', item_key => '{name}')"
         );
         self.web.batch_execute(&later).unwrap();
-        let cancel = format!("SELECT mailroom_cancel('{name}')");
+        let cancel = format!("SELECT mailroom_cancel_item('{name}')");
         seen.insert("cancelled", value(&mut self.web, &cancel));
         self.web
             .batch_execute(&format!(
@@ -207,11 +207,11 @@ impl People {
             "SELECT mailroom_mark_error({id}::bigint, 'no', permanent => true, claimant => 'me')"
         );
         seen.insert("error", value(&mut self.mailer, &error));
-        let told = format!("SELECT count(*) FROM attempts WHERE outbox = {id}");
-        seen.insert("attempts", value(&mut self.monitor, &told));
+        let told = format!("SELECT count(*) FROM outbox_attempts WHERE outbox_id = {id}");
+        seen.insert("outbox_attempts", value(&mut self.monitor, &told));
         let rest = "SELECT string_agg(mailroom_mark_sent(id, claimant => 'me')::text, ',') FROM outbox WHERE state = 'claimed'";
         seen.insert("sent", value(&mut self.mailer, rest));
-        let again = "SELECT mailroom_retry()";
+        let again = "SELECT mailroom_retry_failed(since => '-infinity')";
         seen.insert("retried", value(&mut self.admin, again));
         self.admin
             .batch_execute("SELECT mailroom_resume()")
@@ -255,7 +255,7 @@ fn row_level_security_of_any_table_stops_nothing_of_ours() {
         ("recovery", "ok"),
         ("cancelled", "true"),
         ("paused", "true"),
-        ("attempts", "1"),
+        ("outbox_attempts", "1"),
         ("left after a purge", "0"),
     ];
     for (step, result) in expected {

@@ -205,7 +205,7 @@ impl Sender<'_> {
                 for id in &ids {
                     *self.world.accepted.lock().unwrap().entry(*id).or_default() += 1;
                 }
-                let statement = "SELECT mailroom_mark_sent($1::bigint[], NULL, $2)";
+                let statement = "SELECT mailroom_mark_sent_many($1::bigint[], NULL, $2)";
                 client.query_one(statement, &[&ids, &self.claimant])?;
                 Ok(())
             }
@@ -213,23 +213,26 @@ impl Sender<'_> {
                 let (ids, errors) = self.put_down();
                 let permanent: Vec<bool> = ids.iter().map(|id| id % 17 == 0).collect();
                 client.query_one(
-                    "SELECT mailroom_mark_error($1::bigint[], $2::text[], NULL, $3::boolean[], NULL, $4)",
+                    "SELECT mailroom_mark_error_many($1::bigint[], $2::text[], NULL, $3::boolean[], NULL, $4)",
                     &[&ids, &errors, &permanent, &self.claimant],
                 )?;
                 Ok(())
             }
             8 => {
                 let (ids, _) = self.put_down();
-                let statement = "SELECT mailroom_release($1::bigint[], $2)";
+                let statement = "SELECT mailroom_release_many($1::bigint[], $2)";
                 client.query_one(statement, &[&ids, &self.claimant])?;
                 Ok(())
             }
             _ => {
-                client.query_one("SELECT mailroom_retry(row_limit => 3)", &[])?;
+                client.query_one(
+                    "SELECT mailroom_retry_failed(since => '-infinity', batch_limit => 3)",
+                    &[],
+                )?;
                 // Time passes quickly here.
                 client.execute(
                     "UPDATE outbox SET send_at = clock_timestamp() \
-                     WHERE state = 'scheduled' AND attempts > 0 AND id % 4 = $1",
+                     WHERE state = 'scheduled' AND failed_attempts > 0 AND id % 4 = $1",
                     &[&i64::try_from(self.number).unwrap()],
                 )?;
                 Ok(())
@@ -279,16 +282,15 @@ impl Sender<'_> {
             .unwrap()
             .keep(&self.held, |end| end.min(until));
         let row = client.query_one(
-            "SELECT mailroom_extend($1::bigint[], make_interval(secs => $2), $3)",
+            "SELECT mailroom_extend_many($1::bigint[], make_interval(secs => $2), $3)",
             &[&ids, &lease.as_secs_f64(), &self.claimant],
         )?;
-        let lost: Vec<i64> = row.get(0);
-        let (gone, kept) = self
+        let extended: Vec<i64> = row.get(0);
+        let (kept, gone): (Vec<Held>, Vec<Held>) = self
             .held
             .drain(..)
-            .partition(|mail| lost.contains(&mail.id));
+            .partition(|mail| extended.contains(&mail.id));
         self.held = kept;
-        let gone: Vec<Held> = gone;
         let mut hands = self.world.hands.lock().unwrap();
         hands.forget(self.number, &gone);
         hands.keep(&self.held, |_| until);
@@ -402,14 +404,14 @@ fn drain(client: &mut Client, world: &World) {
         for id in &ids {
             *world.accepted.lock().unwrap().entry(*id).or_default() += 1;
         }
-        let lost: Vec<i64> = client
+        let settled: Vec<i64> = client
             .query_one(
-                "SELECT mailroom_mark_sent($1::bigint[], NULL, 'last')",
+                "SELECT mailroom_mark_sent_many($1::bigint[], NULL, 'last')",
                 &[&ids],
             )
             .unwrap()
             .get(0);
-        assert!(lost.is_empty());
+        assert_eq!(settled, ids);
         let live = "SELECT count(*) FROM outbox WHERE state IN ('scheduled', 'claimed')";
         (number(client, live) == 0).then_some(())
     });
@@ -420,8 +422,8 @@ fn audit(client: &mut Client, world: &World) {
         .query(
             "SELECT o.id, o.state::text, \
                     count(a.id) FILTER (WHERE a.outcome = 'lease_expired'), count(a.id) FILTER (WHERE a.outcome = 'failed'), \
-                    o.attempts::bigint, o.ended_at IS NOT NULL AND o.claimed_until IS NULL, o.last_error \
-             FROM outbox o LEFT JOIN attempts a ON a.outbox = o.id GROUP BY o.id",
+                    o.failed_attempts::bigint, o.ended_at IS NOT NULL AND o.claimed_until IS NULL, o.last_error \
+             FROM outbox o LEFT JOIN outbox_attempts a ON a.outbox_id = o.id GROUP BY o.id",
             &[],
         )
         .unwrap();
@@ -534,7 +536,7 @@ fn senders_are_killed_at_random() {
     );
     let lapsed = number(
         &mut client,
-        "SELECT count(*) FROM attempts WHERE outcome = 'lease_expired'",
+        "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'",
     );
     assert!(
         twice <= lapsed && lapsed <= bound,
@@ -623,7 +625,7 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     let mut sent = HashSet::new();
     for _ in 0..100 {
         let (ids, _) = claim_counting(&mut client, 2_000);
-        let settle = "SELECT mailroom_mark_sent($1::bigint[], claimant => 'me')";
+        let settle = "SELECT mailroom_mark_sent_many($1::bigint[], claimant => 'me')";
         client.query(settle, &[&ids]).unwrap();
         sent.extend(ids);
     }
@@ -647,7 +649,7 @@ fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
     let (ids, fresh) = claim_counting(&mut client, limit);
     assert_eq!(i64::try_from(ids.len()).unwrap(), BATCH);
     client
-        .batch_execute("SELECT mailroom_mark_sent(array_agg(id), claimant => 'me') FROM outbox WHERE claimed_by = 'me'")
+        .batch_execute("SELECT mailroom_mark_sent_many(array_agg(id), claimant => 'me') FROM outbox WHERE claimed_by = 'me'")
         .unwrap();
 
     // Nothing that dies from now on can be removed.
@@ -663,7 +665,7 @@ fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
         client
             .batch_execute(&format!(
                 "WITH c AS (SELECT id FROM mailroom_claim({BATCH}, '1 ms', 'me')) \
-                 SELECT mailroom_mark_sent(array_agg(id), claimant => 'me') FROM c"
+                 SELECT mailroom_mark_sent_many(array_agg(id), claimant => 'me') FROM c"
             ))
             .unwrap();
     }
@@ -671,7 +673,7 @@ fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
     eventually("a claim to cost what it did", || {
         client.batch_execute(&put).unwrap();
         let (ids, pages) = claim_counting(&mut client, limit);
-        let settle = "SELECT mailroom_mark_sent($1::bigint[], claimant => 'me')";
+        let settle = "SELECT mailroom_mark_sent_many($1::bigint[], claimant => 'me')";
         client.query(settle, &[&ids]).unwrap();
         assert_eq!(i64::try_from(ids.len()).unwrap(), BATCH);
         // Asking once a row, past all that is dead, took BATCH * ROUNDS * BATCH / 5 looks.

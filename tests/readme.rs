@@ -169,7 +169,7 @@ fn every_query_works() {
             run_sql(server, "app", &block.text);
             let mut client = server.connect("app");
             eventually("the queues to empty", || {
-                let waiting = "SELECT (SELECT count(*) FROM mailroom.requests) + (SELECT count(*) FROM mailroom.pending)";
+                let waiting = "SELECT (SELECT count(*) FROM mailroom.link_requests) + (SELECT count(*) FROM mailroom.pending)";
                 (number(&mut client, waiting) == 0).then_some(())
             });
         }

@@ -179,7 +179,7 @@ fn prepare() -> (Cluster, Client) {
              CREATE ROLE watcher LOGIN IN ROLE mailroom_monitor, pg_read_all_stats; \
              CREATE ROLE chief LOGIN IN ROLE mailroom_admin; \
              CREATE PUBLICATION outbox_cdc FOR TABLE outbox (id, message_id, kind, recipients, subject, data, item_key, created_at) \
-                 WHERE (token IS NULL) WITH (publish = 'insert'); \
+                 WHERE (token_id IS NULL) WITH (publish = 'insert'); \
              CREATE PUBLICATION everything FOR ALL TABLES",
         )
         .unwrap();
@@ -224,7 +224,7 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
     });
     let mails = mailer
         .query(
-            "SELECT id, kind::text, data ->> 'token', data ->> 'code', data ->> 'link', attempts \
+            "SELECT id, kind::text, data ->> 'token', coalesce(data ->> 'code', '00000'), data ->> 'link', failed_attempts \
              FROM mailroom_claim(100, '5 min', 'mailer') ORDER BY id",
             &[],
         )

@@ -162,7 +162,7 @@ fn the_python_sender_delivers_by_smtp() {
     client
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada'); \
-             SELECT mailroom_send('bob@example.com', 'Später', 'Text', cc => '{carol@example.com}', bcc => '{dave@example.com}', \
+             SELECT mailroom_send('bob@example.com', 'Später', 'Text', cc => 'carol@example.com', bcc => 'dave@example.com', \
                  send_at => clock_timestamp() + interval '300 ms')",
         )
         .unwrap();

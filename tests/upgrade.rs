@@ -56,16 +56,16 @@ const CHANGES: &[Change] = &[
         mend: &["ALTER TABLE @extschema@.job_runs ALTER COLUMN duration SET NOT NULL"],
     },
     Change {
-        age: "ALTER TABLE @extschema@.jobs SET (fillfactor = 20)",
-        mend: &["ALTER TABLE @extschema@.jobs SET (fillfactor = 10)"],
+        age: "ALTER TABLE @extschema@.accounts SET (fillfactor = 20)",
+        mend: &["ALTER TABLE @extschema@.accounts SET (fillfactor = 80)"],
     },
     Change {
         age: "ALTER TABLE @extschema@.templates ENABLE ROW LEVEL SECURITY",
         mend: &["ALTER TABLE @extschema@.templates DISABLE ROW LEVEL SECURITY"],
     },
     Change {
-        age: "DROP INDEX @extschema@.attempts_outbox",
-        mend: &["{index attempts_outbox}"],
+        age: "DROP INDEX @extschema@.outbox_attempts_outbox_id",
+        mend: &["{index outbox_attempts_outbox_id}"],
     },
     Change {
         age: "ALTER TABLE @extschema@.job_runs DROP CONSTRAINT job_runs_counts_must_not_be_negative",
@@ -80,17 +80,17 @@ const CHANGES: &[Change] = &[
         ],
     },
     Change {
-        age: "DROP TRIGGER jobs_restore ON @extschema@.jobs",
-        mend: &["{trigger jobs_restore}"],
+        age: "DROP TRIGGER budgets_changed ON @extschema@.budgets",
+        mend: &["{trigger budgets_changed}"],
     },
     Change {
-        age: "ALTER TABLE @extschema@.requests DISABLE TRIGGER requests_mind_restore",
-        mend: &["ALTER TABLE @extschema@.requests ENABLE TRIGGER requests_mind_restore"],
+        age: "ALTER TABLE @extschema@.link_requests DISABLE TRIGGER link_requests_mind_restore",
+        mend: &["ALTER TABLE @extschema@.link_requests ENABLE TRIGGER link_requests_mind_restore"],
     },
     Change {
-        age: "CREATE OR REPLACE FUNCTION @extschema@._jobs_restore() RETURNS trigger LANGUAGE plpgsql \
+        age: "CREATE OR REPLACE FUNCTION @extschema@._tokens_keep_id() RETURNS trigger LANGUAGE plpgsql \
               SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NEW; END'",
-        mend: &["{function _jobs_restore()}"],
+        mend: &["{function _tokens_keep_id()}"],
     },
     Change {
         age: "ALTER FUNCTION @extschema@.mailroom_pause() RESET search_path",
@@ -119,8 +119,8 @@ const CHANGES: &[Change] = &[
         mend: &["CREATE OR REPLACE VIEW @extschema@._token_ages AS {view _token_ages}"],
     },
     Change {
-        age: "ALTER SEQUENCE @extschema@.attempts_id_seq CACHE 20",
-        mend: &["ALTER SEQUENCE @extschema@.attempts_id_seq CACHE 1"],
+        age: "ALTER SEQUENCE @extschema@.outbox_attempts_id_seq CACHE 20",
+        mend: &["ALTER SEQUENCE @extschema@.outbox_attempts_id_seq CACHE 1"],
     },
     Change {
         age: "GRANT SELECT ON @extschema@.pauses TO mailroom_app",
@@ -345,7 +345,7 @@ fn an_upgrade_keeps_the_rows_and_the_worker_goes_on() {
         ) == 2)
             .then_some(())
     });
-    let token = "SELECT count(*) FROM outbox JOIN tokens t ON t.id = token JOIN accounts a ON a.id = t.account WHERE login = 'a'";
+    let token = "SELECT count(*) FROM outbox JOIN tokens t ON t.id = token_id JOIN accounts a ON a.id = t.account WHERE login = 'a'";
     assert_eq!(number(&mut client, token), 1);
 }
 

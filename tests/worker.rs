@@ -114,7 +114,7 @@ fn insert_unannounced(client: &mut Client) {
             "BEGIN; ALTER TABLE tokens DISABLE TRIGGER tokens_enqueue; \
              INSERT INTO accounts (email, login) VALUES ('u@example.com', 'u'); \
              ALTER TABLE tokens ENABLE TRIGGER tokens_enqueue; \
-             INSERT INTO pending (lane, token) SELECT 1, max(id) FROM tokens; COMMIT",
+             INSERT INTO pending (lane, token_id) SELECT 1, max(id) FROM tokens; COMMIT",
         )
         .unwrap();
 }
@@ -342,7 +342,7 @@ fn a_row_that_cannot_be_signed_ends_as_error_and_the_rest_goes_on() {
     wait_for_outbox(&mut client, 3);
     let row = client
         .query_one(
-            "SELECT account, last_error, data::text FROM outbox WHERE state = 'error'",
+            "SELECT account_id, last_error, data::text FROM outbox WHERE state = 'error'",
             &[],
         )
         .unwrap();
@@ -433,7 +433,7 @@ fn killed_in_mid_batch_nothing_is_lost_or_doubled() {
     }
     wait_for_outbox(&mut client, 10_000);
     assert_eq!(
-        number(&mut client, "SELECT count(DISTINCT token) FROM outbox"),
+        number(&mut client, "SELECT count(DISTINCT token_id) FROM outbox"),
         10_000
     );
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
@@ -457,7 +457,7 @@ fn an_immediate_shutdown_loses_nothing() {
     let mut client = cluster.connect("app");
     wait_for_outbox(&mut client, 3000);
     assert_eq!(
-        number(&mut client, "SELECT count(DISTINCT token) FROM outbox"),
+        number(&mut client, "SELECT count(DISTINCT token_id) FROM outbox"),
         3000
     );
 }
@@ -778,6 +778,91 @@ fn senders_hear_of_mail_when_it_becomes_due() {
     assert_eq!(number(&mut client, due), 3);
 }
 
+/// Mail that somebody puts into the outbox by hand is announced as that of mailroom_send.
+#[test]
+fn senders_hear_of_mail_that_somebody_inserts() {
+    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    settle(&mut client, &mut listener);
+    for due in ["now()", "clock_timestamp() + interval '500 ms'"] {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
+                 VALUES ('own', '{{a@example.com}}', 'S', 'T', {due})"
+            ))
+            .unwrap();
+        hear_on(&mut listener, "outbox_due");
+        let waits = "SELECT count(*) FROM outbox WHERE send_at > clock_timestamp()";
+        assert_eq!(number(&mut client, waits), 0);
+        settle(&mut client, &mut listener);
+    }
+}
+
+/// What somebody tries with links is told once, however often and with however many, and without address or code.
+#[test]
+fn abuse_is_logged_once_a_minute() {
+    let cluster = Cluster::start(&[
+        "mailroom.requests_per_hour = 1",
+        "mailroom.request_interval = 0",
+        "mailroom.collect = off",
+    ]);
+    let mut client = cluster.create_database("app");
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) \
+             SELECT 'who' || i || '@example.com', 'who' || i, 'active' FROM generate_series(1, 3) i; \
+             INSERT INTO tokens (account, action, code) SELECT id, 'password_recovery', '04711' FROM accounts; \
+             DELETE FROM pending",
+        )
+        .unwrap();
+    let guess = "SELECT (mailroom_redeem(mailroom_sign(t.action, t.secret, t.code), '99999')).outcome \
+                 FROM tokens t WHERE t.id = $1";
+    for token in 1..=2_i64 {
+        // From a session of its own, as those of a pool are.
+        let mut guesser = cluster.connect("app");
+        let outcomes: Vec<String> = (0..6)
+            .map(|_| guesser.query_one(guess, &[&token]).unwrap().get(0))
+            .collect();
+        assert_eq!(outcomes[3..], ["wrong_code", "locked", "locked"]);
+    }
+    client
+        .batch_execute(
+            "SELECT mailroom_request_recovery('who3@example.com') FROM generate_series(1, 3)",
+        )
+        .unwrap();
+    eventually("the requests to be answered", || {
+        (number(&mut client, "SELECT count(*) FROM link_requests") == 0).then_some(())
+    });
+    client
+        .batch_execute("SELECT mailroom_request_recovery('who3@example.com'); SELECT mailroom_answer_requests()")
+        .unwrap();
+    let log = cluster.log();
+    let told = |what: &str| {
+        log.lines()
+            .filter(|line| line.contains("LOG:") && line.contains(what))
+            .count()
+    };
+    assert_eq!(told("locked after five wrong codes"), 1, "{log}");
+    assert_eq!(
+        told("more often than mailroom.requests_per_hour"),
+        1,
+        "{log}"
+    );
+    assert!(log.contains("DETAIL:  Account 1."), "{log}");
+    assert!(log.contains("DETAIL:  Account 3."), "{log}");
+    for secret in ["who1@", "who3@", "04711"] {
+        let told: Vec<&str> = log
+            .lines()
+            .filter(|line| line.contains(secret) && !line.contains("STATEMENT"))
+            .collect();
+        assert!(told.is_empty(), "{told:?}");
+    }
+}
+
 /// A database with a due mail, and who listens for mail; both have come to rest.
 fn with_mail_that_a_sender_heard_of() -> (Cluster, Client, Client) {
     let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
@@ -801,7 +886,10 @@ fn senders_hear_of_claims_that_lapse() {
         .unwrap();
     hear_on(&mut listener, "outbox_due");
     let row = client
-        .query_one("SELECT state::text, attempts, last_error FROM outbox", &[])
+        .query_one(
+            "SELECT state::text, failed_attempts, last_error FROM outbox",
+            &[],
+        )
         .unwrap();
     let (state, attempts, error): (String, i32, String) = (row.get(0), row.get(1), row.get(2));
     assert_eq!(
@@ -1336,7 +1424,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
         .unwrap();
     hear_on(&mut listener, "token_insert");
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 1);
-    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 0);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 0);
     assert_eq!(drain(&mut listener).len(), 1);
 
     // Mail that becomes due, and claims that lapse, are told to senders.
@@ -1351,7 +1439,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
         .unwrap();
     hear_on(&mut listener, "outbox_due");
     let row = client
-        .query_one("SELECT state::text, attempts FROM outbox", &[])
+        .query_one("SELECT state::text, failed_attempts FROM outbox", &[])
         .unwrap();
     assert_eq!(
         (row.get::<_, String>(0), row.get::<_, i32>(1)),
@@ -1367,7 +1455,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
         .unwrap();
     // A statement of its own: it wakes at once, and what is not committed yet is not seen.
     client
-        .batch_execute("SELECT mailroom_worker_wake()")
+        .batch_execute("SELECT mailroom_wake_worker()")
         .unwrap();
     eventually("the old mail to be purged", || {
         (number(&mut client, "SELECT count(*) FROM outbox") == 0).then_some(())
@@ -1453,7 +1541,7 @@ fn a_purge_and_answers_that_fail_hold_up_no_token() {
              CREATE TRIGGER stuck BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION stuck(); \
              CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ \
              BEGIN RAISE insufficient_resources; END $$; \
-             CREATE TRIGGER no BEFORE DELETE ON requests FOR EACH STATEMENT EXECUTE FUNCTION no(); \
+             CREATE TRIGGER no BEFORE DELETE ON link_requests FOR EACH STATEMENT EXECUTE FUNCTION no(); \
              INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
              VALUES ('own', '{a@example.com}', 'sent', '2000-01-01', '2000-01-01'); \
              SELECT mailroom_request_recovery('nobody@example.com')",
@@ -1466,7 +1554,7 @@ fn a_purge_and_answers_that_fail_hold_up_no_token() {
         insert_accounts(&mut client, &format!("b{batch}-"), 1);
         wait_for_outbox(&mut client, batch + 1);
     }
-    assert_eq!(number(&mut client, "SELECT count(*) FROM requests"), 1);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 1);
     assert_eq!(
         number(
             &mut client,

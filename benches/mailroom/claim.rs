@@ -77,7 +77,7 @@ impl Queue {
         Self {
             take: client.prepare(take).unwrap(),
             done: client
-                .prepare("SELECT mailroom_mark_sent($1::bigint[])")
+                .prepare("SELECT mailroom_mark_sent_many($1::bigint[])")
                 .unwrap(),
         }
     }
@@ -194,7 +194,7 @@ fn many_consumers(cluster: &Cluster, client: &mut Client, effort: Effort) -> Row
         let [mailroom, pgmq] = in_turn::<_, 2>(round, |which| {
             drain(cluster, [Queue::mailroom, Queue::pgmq][which], mails)
         });
-        let twice = "SELECT count(*) FROM outbox WHERE attempts > 0 OR state <> 'sent'";
+        let twice = "SELECT count(*) FROM outbox WHERE failed_attempts > 0 OR state <> 'sent'";
         assert_eq!(cluster::number(client, twice), 0);
         row.add(mailroom, pgmq);
     }
@@ -292,7 +292,7 @@ fn claim_and_settle(client: &mut Client) -> Duration {
     let duration = begin.elapsed();
     assert_eq!(ids.len(), 100);
     transaction
-        .execute("SELECT mailroom_mark_sent($1::bigint[])", &[&ids])
+        .execute("SELECT mailroom_mark_sent_many($1::bigint[])", &[&ids])
         .unwrap();
     transaction.commit().unwrap();
     duration

@@ -15,7 +15,7 @@ pub const SETTINGS: [&str; 8] = [
     "checkpoint_timeout = '1h'",
     "max_connections = 100",
     "max_worker_processes = 32",
-    "mailroom.token_ttl = '1d'",
+    "mailroom.recovery_ttl = '1d'",
 ];
 
 /// The settings that are printed above the table.

@@ -37,7 +37,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
             &cluster,
             "urgent",
             "INSERT INTO tokens (action, account) SELECT 'password_recovery', min(id) FROM accounts RETURNING id",
-            "SELECT FROM outbox WHERE token = $1 AND state IN ('scheduled', 'claimed')",
+            "SELECT FROM outbox WHERE token_id = $1 AND state IN ('scheduled', 'claimed')",
         ),
         Path::new(
             &cluster,

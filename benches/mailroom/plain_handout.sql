@@ -11,7 +11,7 @@ WITH taken AS (
     ))
     RETURNING token
 )
-INSERT INTO plain_outbox (kind, token, account, recipients, data, priority, expires_at)
+INSERT INTO plain_outbox (kind, token_id, account_id, recipients, data, priority, expires_at)
 SELECT
     t.action::text,
     t.id,

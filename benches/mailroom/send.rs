@@ -49,7 +49,7 @@ const QUEUES: [Queue; 3] = [
 ];
 
 /// A hundred messages.
-const MESSAGES: &str = "SELECT jsonb_build_object('recipient', 'user' || i || '@example.com', 'subject', 'Hello ' || i, \
+const MESSAGES: &str = "SELECT jsonb_build_object('recipients', 'user' || i || '@example.com', 'subject', 'Hello ' || i, \
     'body_text', 'Dear user, this is text number ' || i || '.') FROM generate_series(1, 100) i";
 
 /// The rows of send.

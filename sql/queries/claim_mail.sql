@@ -1,5 +1,5 @@
 SELECT
-    c.id, c.attempts,
+    c.id, c.failed_attempts,
     coalesce(octet_length(c.body_text), 0)::bigint + coalesce(octet_length(c.body_html), 0) + octet_length(c.data::text) + 1024,
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.subject::text,
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,

@@ -1,1 +1,1 @@
-SELECT collected, skipped, highest FROM _run_batch($1, $2)
+SELECT collected, skipped FROM _run_batch($1, $2)

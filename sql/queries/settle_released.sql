@@ -1,1 +1,1 @@
-SELECT cardinality(_release_within_budget($1, $2, $3))
+SELECT mailroom_release_many($1, $2, $3)

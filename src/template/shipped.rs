@@ -1,6 +1,6 @@
 //! The templates that come with the library. They are no rows, so that a dump holds what people wrote.
 //!
-//! The two HTML bodies share their frame; what is theirs stands between its halves.
+//! The HTML bodies share their frame; what is theirs stands between its halves.
 
 /// A template that comes with the library.
 pub struct Builtin {
@@ -32,7 +32,7 @@ macro_rules! framed {
 }
 
 /// The templates that come with the library.
-pub const BUILTIN: [Builtin; 2] = [
+pub const BUILTIN: [Builtin; 3] = [
     Builtin {
         kind: "activation",
         subject: "Activate your account",
@@ -44,5 +44,11 @@ pub const BUILTIN: [Builtin; 2] = [
         subject: "Reset your password",
         body_text: include_str!("shipped/password_recovery.txt"),
         body_html: framed!("Reset your password", "shipped/password_recovery.html"),
+    },
+    Builtin {
+        kind: "password_changed",
+        subject: "Your password was changed",
+        body_text: include_str!("shipped/password_changed.txt"),
+        body_html: framed!("Your password was changed", "shipped/password_changed.html"),
     },
 ];

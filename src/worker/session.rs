@@ -163,8 +163,6 @@ pub struct Batch {
     pub collected: u32,
     /// Tokens that were no longer eligible.
     pub skipped: u32,
-    /// The highest token id taken.
-    pub highest: Option<i64>,
 }
 
 impl Batch {
@@ -410,7 +408,6 @@ impl Session {
                 Ok(Batch {
                     collected: count(required(row, 1)?),
                     skipped: count(required(row, 2)?),
-                    highest: row.get(3)?,
                 })
             },
         )
@@ -428,15 +425,6 @@ impl Session {
             Outside::Owed.tell();
             Ok(())
         })
-    }
-
-    /// Advances jobs.last_seq.
-    pub fn note_progress(&self, highest: i64) -> Result<(), Failure> {
-        self.call(
-            include_str!("../../sql/queries/note_progress.sql"),
-            &[highest.into()],
-            |_| Ok(()),
-        )
     }
 
     /// Leaves a trace of a failed batch in job_runs.

@@ -61,7 +61,7 @@ impl Audit {
                 self.search(place, row.get(0));
             }
         }
-        let kept = "SELECT data::text FROM outbox WHERE state = 'sent' AND token IS NOT NULL";
+        let kept = "SELECT data::text FROM outbox WHERE state = 'sent' AND token_id IS NOT NULL";
         for row in app.query(kept, &[]).unwrap() {
             self.search("outbox.data of what is sent", row.get(0));
         }

@@ -39,7 +39,7 @@ fn program(name: &str) -> Command {
 }
 
 /// Node.js, which comes as a package of Python.
-fn node() -> Command {
+pub fn node() -> Command {
     let libraries = home().join("counterparts/lib");
     let found = std::fs::read_dir(&libraries)
         .unwrap()
@@ -50,7 +50,7 @@ fn node() -> Command {
 }
 
 /// A file of a package from npm.
-fn module(file: &str) -> PathBuf {
+pub fn module(file: &str) -> PathBuf {
     let path = home().join("counterparts-node/node_modules").join(file);
     assert!(path.exists(), "there is no {}", path.display());
     path

@@ -147,10 +147,10 @@ pub fn send(app: &mut Client, subjects: &[String]) {
 /// Schedules so many mails that between them have everything that a mail can have.
 pub fn send_rich(app: &mut Client, mails: i32) {
     app.execute(
-        "SELECT mailroom_send(ARRAY['ada' || n || '@example.com'], 'Grüße {{n}} \"' || n || '\"', $2 || n || E'\\n{{x}}\\n', \
+        "SELECT mailroom_send('ada' || n || '@example.com', 'Grüße {{n}} \"' || n || '\"', $2 || n || E'\\n{{x}}\\n', \
              body_html => CASE WHEN n % 2 = 0 THEN '<p title=\"a&amp;b\">' || $2 || '</p>' END, \
-             cc => CASE WHEN n % 3 = 0 THEN '{carol@example.com}'::text[] END, \
-             bcc => CASE WHEN n % 5 = 0 THEN '{dave@example.com}'::text[] END) \
+             cc => CASE WHEN n % 3 = 0 THEN 'carol@example.com' END, \
+             bcc => CASE WHEN n % 5 = 0 THEN 'dave@example.com' END) \
          FROM generate_series(1, $1) n",
         &[&mails, &super::audit::CANARY],
     )
@@ -185,7 +185,7 @@ pub fn until_delivered(app: &mut Client) {
 /// What is told of the attempts to send the mail with this subject, the successful one too.
 pub fn told(app: &mut Client, subject: &str) -> Vec<(String, Option<i32>, Option<String>)> {
     app.query(
-        "SELECT h.outcome, h.status, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox \
+        "SELECT h.outcome, h.response_code, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox_id \
          WHERE o.subject = $1 ORDER BY h.ended_at",
         &[&subject],
     )

@@ -34,6 +34,8 @@ SELECT @s@.mailroom_request_recovery('active@example.com'::pg_catalog.text);
 
 SELECT @s@.mailroom_request_activation('two@example.com'::pg_catalog.text);
 
+SELECT @s@.mailroom_revoke(0::pg_catalog.int8);
+
 UPDATE @s@.tokens SET created_at = created_at OPERATOR(pg_catalog.-) 7200, expires_at = expires_at OPERATOR(pg_catalog.-) 7200;
 
 SELECT @s@.mailroom_answer_requests(100::integer);
@@ -57,7 +59,7 @@ BEGIN
         SELECT o.secrets OPERATOR(pg_catalog.->>) 'token' AS token, o.secrets OPERATOR(pg_catalog.->>) 'code' AS code
         FROM @s@.outbox o
         WHERE o.state OPERATOR(pg_catalog.=) 'scheduled'
-          AND o.token IS NOT NULL
+          AND o.token_id IS NOT NULL
         ORDER BY o.id
     LOOP
         wrong := CASE WHEN mail.code OPERATOR(pg_catalog.=) '11111' THEN '22222' ELSE '11111' END;
@@ -81,26 +83,26 @@ SELECT @s@.mailroom_preview('note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.js
 SELECT @s@.mailroom_preview('activation'::pg_catalog.text, '{}'::pg_catalog.jsonb, 'en'::pg_catalog.text);
 
 SELECT @s@.mailroom_send(
-    'a@example.com'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[], NULL::pg_catalog.text[],
+    'a@example.com'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     'note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text
+    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid
 ) FROM (VALUES ('error', NULL), ('ignore', NULL), ('replace', 'group')) v (c, k);
 
 SELECT @s@.mailroom_send(
-    ARRAY['b@example.com']::pg_catalog.text[], 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[], NULL::pg_catalog.text[],
+    'b@example.com, b2@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text
+    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid()
 ) FROM pg_catalog.generate_series(1, 20) i;
 
-SELECT @s@.mailroom_send_many('[{"recipient": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
+SELECT @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
 
-DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipient": "c@example.com", "priority": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "priority": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
 
-DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipient": "c@example.com", "colour": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "colour": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
 
-DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipient": "c@example.com", "subject": "S", "body_text": "T", "item_key": "1"}]'::pg_catalog.jsonb); EXCEPTION WHEN unique_violation THEN NULL; END $$;
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T", "item_key": "1"}]'::pg_catalog.jsonb); EXCEPTION WHEN unique_violation THEN NULL; END $$;
 
-SELECT @s@.mailroom_reschedule('1'::pg_catalog.text, pg_catalog.now()), @s@.mailroom_cancel('1'::pg_catalog.text);
+SELECT @s@.mailroom_reschedule_item('1'::pg_catalog.text, pg_catalog.now()), @s@.mailroom_cancel_item('1'::pg_catalog.text);
 
 SELECT @s@.mailroom_reschedule(id, pg_catalog.now()), @s@.mailroom_cancel(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '2';
 
@@ -112,29 +114,31 @@ SELECT @s@.mailroom_release(id, 'me'::pg_catalog.text, NULL::integer) FROM @s@.o
 
 SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text);
 
-SELECT @s@.mailroom_release(ARRAY[id], 'me'::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
+SELECT @s@.mailroom_release_many(ARRAY[id], 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
 SELECT id FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
 
-SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::integer), @s@.mailroom_extend(ARRAY[id], '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
+SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::integer), @s@.mailroom_extend_many(ARRAY[id], '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 
 SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 
-SELECT @s@.mailroom_mark_sent(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[attempts]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
+SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
 
 SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, p, 500::integer, 'me'::pg_catalog.text, NULL::integer, p, p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) k;
 
-SELECT @s@.mailroom_mark_error(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], m::pg_catalog.text, ARRAY[attempts], ARRAY[true], ARRAY[false]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
+SELECT @s@.mailroom_mark_error_many(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], m::pg_catalog.text, ARRAY[failed_attempts], ARRAY[true], ARRAY[false]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
 
 UPDATE @s@.outbox SET claimed_until = pg_catalog.clock_timestamp() WHERE item_key OPERATOR(pg_catalog.=) '9';
 
 SELECT @s@.mailroom_retry(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
 
-SELECT @s@.mailroom_retry(NULL::pg_catalog.text, 'failed'::@s@.attempt_outcome, 500::integer, NULL::pg_catalog.timestamptz, 10::integer);
+SELECT @s@.mailroom_retry_failed(NULL::pg_catalog.text, 'failed'::@s@.attempt_outcome, 500::integer, NULL::pg_catalog.timestamptz, 10::integer);
 
 SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text);
 
 SELECT * FROM @s@._tend(true);
+
+SELECT @s@._retry_tokens('{0}'::pg_catalog._int8);
 
 SELECT * FROM @s@._waiting(10::integer);
 
@@ -145,16 +149,16 @@ SELECT * FROM @s@.mailroom_status(), @s@.outbox_history;
 INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('hour', 3, 0.5), ('month', 1000, 0);
 
 SELECT @s@.mailroom_send(
-    ARRAY['c@example.com']::pg_catalog.text[], 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[], NULL::pg_catalog.text[],
+    'c@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, p::integer,
-    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text
+    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid
 ) FROM (VALUES (0), (0), (0), (OPERATOR(pg_catalog.-) 10), (OPERATOR(pg_catalog.-) 20)) v (p);
 
-SELECT id FROM @s@._claim_within_budget(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
+SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
 
 SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget();
 
-SELECT @s@._release_within_budget(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
+SELECT @s@.mailroom_release_many(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
 
 SELECT @s@._take_over();
 
@@ -167,7 +171,7 @@ DELETE FROM @s@.budgets;
 
 SELECT @s@.mailroom_next_due();
 
-SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_worker_wake();
+SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_wake_worker();
 
 SELECT @s@.mailroom_purge(10::integer);
 
@@ -183,7 +187,7 @@ DO $$ BEGIN PERFORM @s@.mailroom_purge(0::integer); RAISE 'a batch of 0'; EXCEPT
 
 DO $$ BEGIN PERFORM @s@.mailroom_answer_requests(0::integer); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
 
-INSERT INTO @s@.jobs (job_type, last_seq) VALUES ('mailroom', 0) ON CONFLICT DO NOTHING;
+SELECT * FROM @s@.jobs;
 
 CREATE TABLE public.people (id serial, mail pg_catalog.text, nick pg_catalog.text);
 
@@ -229,6 +233,6 @@ DO $$ BEGIN WHILE EXISTS (SELECT FROM @s@.pending) LOOP PERFORM @s@.mailroom_col
 
 TRUNCATE @s@.accounts, @s@.tokens;
 
-TRUNCATE @s@.templates, @s@.outbox, @s@.pending, @s@.requests, @s@.attempts;
+TRUNCATE @s@.templates, @s@.outbox, @s@.pending, @s@.link_requests, @s@.outbox_attempts;
 
 SELECT @s@.mailroom_rotate_key();

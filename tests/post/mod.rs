@@ -107,7 +107,7 @@ impl Post {
             self.client
                 .batch_execute(
                     "UPDATE outbox SET send_at = now() WHERE state = 'scheduled' AND send_at > now(); \
-                     SELECT mailroom_worker_wake()",
+                     SELECT mailroom_wake_worker()",
                 )
                 .unwrap();
             std::thread::sleep(Duration::from_millis(50));

@@ -1,5 +1,6 @@
 //! Settling and claiming mail: one transaction for both, so that a round costs one commit.
 
+use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pgrx::prelude::*;
@@ -19,7 +20,7 @@ pub struct Appetite {
     pub mails: u32,
     /// Bytes; one mail is claimed even if it is larger.
     pub bytes: usize,
-    /// As far as the budgets allow, for there may be some.
+    /// There may be budgets, which bound every claim: they are asked when fewer mails come.
     pub budgeted: bool,
 }
 
@@ -92,7 +93,7 @@ impl Session {
                     Some(1),
                     &[ids.clone().into(), claimant.into(), attempts.clone().into()],
                 )?;
-                required(&rows.first(), 1)
+                Ok(lost(&ids, required(&rows.first(), 1)?))
             })
         })
     }
@@ -124,12 +125,24 @@ fn commit_as_configured() {
     }
 }
 
+/// Those of the mails that are not among these.
+fn lost(ids: &[i64], held: Vec<i64>) -> Vec<i64> {
+    if held.len() == ids.len() {
+        return Vec::new();
+    }
+    let held: HashSet<i64> = held.into_iter().collect();
+    ids.iter()
+        .copied()
+        .filter(|id| !held.contains(id))
+        .collect()
+}
+
 fn settle(
     client: &mut SpiClient<'_>,
     claimant: &str,
     settlements: &Settlements,
 ) -> Result<Vec<i64>, Failure> {
-    let mut lost = Vec::new();
+    let mut all_lost = Vec::new();
     let Settlements {
         sent,
         failed,
@@ -146,7 +159,7 @@ fn settle(
                 sent.attempts.clone().into(),
             ],
         )?;
-        lost.extend(required::<Vec<i64>>(&rows.first(), 1)?);
+        all_lost.extend(lost(&sent.ids, required(&rows.first(), 1)?));
     }
     if !failed.ids.is_empty() {
         let rows = client.update(
@@ -164,12 +177,12 @@ fn settle(
                 failed.alone.clone().into(),
             ],
         )?;
-        lost.extend(required::<Vec<i64>>(&rows.first(), 1)?);
+        all_lost.extend(lost(&failed.ids, required(&rows.first(), 1)?));
     }
     if !released.ids.is_empty() {
         release(client, claimant, &released.ids, &released.attempts)?;
     }
-    Ok(lost)
+    Ok(all_lost)
 }
 
 fn release(
@@ -199,13 +212,8 @@ fn claim(
     let mut room = appetite.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
     let mut unreadable = Settlements::default();
-    let statement = if appetite.budgeted {
-        include_str!("../../../sql/queries/claim_mail_within_budget.sql")
-    } else {
-        include_str!("../../../sql/queries/claim_mail.sql")
-    };
     let rows = client.update(
-        statement,
+        include_str!("../../../sql/queries/claim_mail.sql"),
         None,
         &[integer(appetite.mails).into(), claimant.into()],
     )?;

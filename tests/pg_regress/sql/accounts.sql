@@ -162,10 +162,10 @@ WHERE a.login IN ('merged', 'ignored');
 
 -- Bulk.
 INSERT INTO accounts (email, login) SELECT format('b%s@example.com', i), format('b%s', i) FROM generate_series(1, 1000) i;
-SELECT count(*) AS accounts, count(t.id) AS tokens, count(p.token) AS pending
+SELECT count(*) AS accounts, count(t.id) AS tokens, count(p.token_id) AS pending
 FROM accounts a
 LEFT JOIN tokens t ON t.account = a.id
-LEFT JOIN pending p ON p.token = t.id
+LEFT JOIN pending p ON p.token_id = t.id
 WHERE a.login ~ '^b[0-9]+$';
 
 -- Bad input, each with the constraint that says what is wrong.
@@ -222,7 +222,7 @@ ALTER SEQUENCE accounts_id_seq RESTART;
 ALTER SEQUENCE tokens_id_seq RESTART;
 INSERT INTO accounts (email, login) VALUES ('sent@example.com', 'sent'), ('scheduled@example.com', 'scheduled');
 SELECT mailroom_collect();
-UPDATE outbox SET state = 'sent', data = data - '{token,code,link}'::text[], ended_at = now() WHERE token = 1;
+UPDATE outbox SET state = 'sent', data = data - '{token,code,link}'::text[], ended_at = now() WHERE token_id = 1;
 INSERT INTO accounts (email, login) VALUES ('queued@example.com', 'queued'), ('stays@example.com', 'stays');
 DELETE FROM accounts WHERE login <> 'stays';
 SELECT login, status FROM people;
@@ -231,9 +231,19 @@ SELECT * FROM pending;
 SELECT id, recipients, state, last_error, ended_at IS NOT NULL AS ended, data FROM outbox ORDER BY id;
 -- A token that goes alone, the same.
 SELECT mailroom_collect();
-SELECT state FROM outbox WHERE token = 4;
+SELECT state FROM outbox WHERE token_id = 4;
 DELETE FROM tokens;
-SELECT state, last_error, data FROM outbox WHERE token = 4;
+SELECT state, last_error, data FROM outbox WHERE token_id = 4;
 
 DROP VIEW people;
+
+-- An address that is corrected before it was proved gets a link of its own, at COMMIT; one of an active account does not.
+INSERT INTO accounts (email, login) VALUES ('tpyo@example.com', 'corrected');
+INSERT INTO accounts (email, login, status) VALUES ('old@example.com', 'settled', 'active');
+UPDATE accounts SET email = CASE login WHEN 'corrected' THEN 'typo@example.com' ELSE 'new@example.com' END WHERE login IN ('corrected', 'settled');
+UPDATE accounts SET email = 'TYPO@example.com' WHERE login = 'corrected';
+SELECT a.login, t.action, t.revoked_at IS NOT NULL AS revoked, p.lane
+FROM accounts a LEFT JOIN tokens t ON t.account = a.id LEFT JOIN pending p ON p.token_id = t.id
+WHERE a.login IN ('corrected', 'settled') ORDER BY a.id, t.id;
+
 DROP EXTENSION mailroom;

@@ -8,14 +8,14 @@ CREATE EXTENSION mailroom;
 
 CREATE TEMPORARY VIEW mails AS
 SELECT
-    token, account, recipients, kind, priority, state, last_error,
+    token_id, account_id, recipients, kind, priority, state, last_error,
     (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data || coalesce(secrets, '{}')) key) AS data,
     ended_at IS NOT NULL AS ended
 FROM outbox
 ORDER BY id;
 CREATE PROCEDURE pg_temp.start_over() LANGUAGE sql AS $$
     TRUNCATE accounts, tokens, pending, outbox RESTART IDENTITY;
-    UPDATE jobs SET last_seq = 0;
+    SELECT setval('_last_seq', 0);
 $$;
 
 -- I8: a malformed secret or code. A trigger refuses them; a table can be older than a rule, and a trigger can be off.
@@ -48,7 +48,7 @@ UPDATE accounts SET status = 'suspended' WHERE login = 'bad';
 \set VERBOSITY terse
 SELECT login FROM mailroom_dequeue();
 \set VERBOSITY default
-SELECT count(*) AS recorded FROM mails WHERE token = 2 AND ended;
+SELECT count(*) AS recorded FROM mails WHERE token_id = 2 AND ended;
 CALL pg_temp.start_over();
 ALTER TABLE accounts ENABLE TRIGGER accounts_normalise;
 
@@ -105,7 +105,7 @@ CREATE TRIGGER refuse BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION pg_t
 INSERT INTO accounts (email, login) VALUES
     ('bad@example.com', 'bad'), ('bad.too@example.com', 'bad too'), ('good@example.com', 'good');
 SELECT mailroom_collect(2);
-SELECT recipients, state FROM outbox ORDER BY token;
+SELECT recipients, state FROM outbox ORDER BY token_id;
 SELECT count(*) AS left_behind FROM pending;
 DROP TRIGGER refuse ON outbox;
 

@@ -43,23 +43,23 @@ FROM unnest(enum_range(NULL::budget_period)) p,
 CREATE VIEW sent AS SELECT priority, count(*) FROM outbox WHERE state = 'claimed' GROUP BY priority ORDER BY priority;
 SELECT count(*) FROM mailroom_send_many((
     SELECT jsonb_agg(jsonb_build_object(
-        'recipient', i || '@example.com', 'subject', 'Hello', 'body_text', 'Hello.',
+        'recipients', i || '@example.com', 'subject', 'Hello', 'body_text', 'Hello.',
         'priority', CASE WHEN i % 10 = 0 THEN -10 ELSE 0 END
     ))
     FROM generate_series(1, 100) i
 ));
 TABLE mailroom_budgets;
 SELECT * FROM _budget();
-SELECT count(*) FROM _claim_within_budget(5, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(5, '1 h', 'me');
 SELECT count(*) FROM outbox_waits WHERE reason = 'due';
 
 -- What is within it goes by priority; what was reserved goes to urgent mail alone.
 INSERT INTO budgets (period, amount, reserved_share) VALUES ('month', 20, 0.2);
 SELECT period, amount, reserved, spent, available, available_to_urgent, since <= now() AND now() < until AS now FROM mailroom_budgets;
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 TABLE sent;
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 TABLE sent;
 SELECT spent, available, available_to_urgent FROM mailroom_budgets;
 SELECT reason, until = (SELECT until FROM mailroom_budgets) AS until, count(*)
@@ -68,40 +68,49 @@ SELECT regexp_replace(budget, ' until .*', '') AS budget FROM mailroom_status();
 SELECT room, frees_at > now() AS frees, urgent_room, urgent_frees_at FROM _budget();
 SELECT count(*) FROM mailroom_send_many((
     SELECT jsonb_agg(jsonb_build_object(
-        'recipient', i || '@example.com', 'subject', 'Urgent', 'body_text', 'Hello.', 'priority', -10 - i % 2
+        'recipients', i || '@example.com', 'subject', 'Urgent', 'body_text', 'Hello.', 'priority', -10 - i % 2
     ))
     FROM generate_series(1, 6) i
 ));
 SELECT reason = 'due' AS due, count(*) FROM outbox_waits GROUP BY 1 ORDER BY 1;
 -- In whichever order: a priority that this session meets for the first time may come behind one that it knows.
-SELECT count(*), bool_and(priority <= -10) AS urgent FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*), bool_and(priority <= -10) AS urgent FROM mailroom_claim(10, '1 h', 'me');
 SELECT spent, available, available_to_urgent FROM mailroom_budgets;
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 SELECT bool_and(reason ~ '^the budget of 20 per month is spent until \d{4}-\d\d-01 00:00 UTC$') FROM outbox_waits;
 
--- Other senders are not bound, and take nothing out of it.
+-- It binds whoever claims, mails or groups.
+SELECT mailroom_send('group@example.com', 'Hello', 'Hello.', group_key => 'of their own') > 0;
 SELECT count(*) FROM mailroom_claim(1, '1 h', 'other');
+SELECT count(*) FROM mailroom_claim_group(group_key => 'of their own', claimant => 'other');
 SELECT spent FROM mailroom_budgets;
 
 -- What is released comes back, once; what was sent or failed does not.
-SELECT _release_within_budget(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND priority = 0 AND claimed_by = 'me' ORDER BY id DESC LIMIT 6), 'me', NULL);
+SELECT cardinality(mailroom_release_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND priority = 0 AND claimed_by = 'me' ORDER BY id DESC LIMIT 6), 'me')) AS released;
 SELECT spent, available, available_to_urgent FROM mailroom_budgets;
-SELECT _release_within_budget(ARRAY[(SELECT id FROM outbox WHERE state = 'scheduled' ORDER BY id LIMIT 1)], 'me', NULL) <> '{}' AS lost;
-SELECT cardinality(mailroom_mark_sent(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND claimed_by = 'me'), NULL, 'me')) AS lost;
+SELECT mailroom_release_many(ARRAY[(SELECT id FROM outbox WHERE state = 'scheduled' ORDER BY id LIMIT 1)], 'me') = '{}' AS lost;
+-- A group takes what it has due, in the order of claims, as far as there is room.
+SELECT mailroom_send(i || '@group.example.com', 'Hello', 'Hello.', group_key => 'of their own') > 0 AS sent FROM generate_series(1, 2) i;
+SELECT recipients FROM mailroom_claim_group(group_key => 'of their own', claimant => 'other');
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+SELECT cardinality(mailroom_release_many(ARRAY(SELECT id FROM outbox WHERE claimed_by = 'other'), 'other')) AS released;
+DELETE FROM outbox WHERE group_key = 'of their own';
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+SELECT cardinality(mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND claimed_by = 'me'), NULL, 'me')) AS settled;
 SELECT spent, available, available_to_urgent FROM mailroom_budgets;
 
 -- What nobody needs comes back.
 SELECT count(*) FROM mailroom_cancel((SELECT id FROM outbox WHERE state = 'scheduled' ORDER BY id LIMIT 1)) c WHERE c;
 UPDATE outbox SET state = 'cancelled' WHERE state = 'scheduled' AND id <> (SELECT min(id) FROM outbox WHERE state = 'scheduled');
-SELECT count(*) FROM _claim_within_budget(2, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(2, '1 h', 'me');
 SELECT spent FROM mailroom_budgets;
-SELECT count(*) FROM _claim_within_budget(2, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(2, '1 h', 'me');
 SELECT spent FROM mailroom_budgets;
 
 -- A claim that is rolled back has used its share.
 SELECT mailroom_send('late@example.com', 'Hello', 'Hello.') > 0;
 BEGIN;
-SELECT count(*) FROM _claim_within_budget(1, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(1, '1 h', 'me');
 ROLLBACK;
 SELECT spent FROM mailroom_budgets;
 SELECT count(*) FROM outbox WHERE state = 'scheduled';
@@ -110,10 +119,10 @@ SELECT count(*) FROM outbox WHERE state = 'scheduled';
 UPDATE budgets SET reserved_share = 0;
 INSERT INTO budgets (period, amount) VALUES ('day', 1000), ('hour', 0);
 SELECT room, urgent_room, regexp_replace(reason, ' until .*', '') AS reason FROM _budget();
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 DELETE FROM budgets WHERE period = 'hour';
 SELECT room, urgent_room, reason FROM _budget();
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 SELECT spent FROM mailroom_budgets WHERE period = 'month';
 
 -- A new period begins with nothing; one that a clock put back is the same still.
@@ -128,9 +137,9 @@ SELECT spent FROM _budget_use(date_trunc('month', clock_timestamp(), 'UTC') - in
 UPDATE budgets SET amount = 1;
 SELECT amount, spent > amount AS beyond, available, available_to_urgent FROM mailroom_budgets;
 SELECT mailroom_send('later@example.com', 'Hello', 'Hello.') > 0;
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 DELETE FROM budgets;
-SELECT count(*) FROM _claim_within_budget(10, '1 h', 'me');
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 
 -- Nobody holds the lock now.
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 0 AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
@@ -142,9 +151,9 @@ SELECT mailroom_send('d@example.com', 'Hello', 'Hello.') > 0;
 SELECT count(*) FROM mailroom_claim(1, '1 h', 'me');
 INSERT INTO budgets (period, amount) VALUES ('month', 0);
 SELECT o.recipients, regexp_replace(w.reason, ' until .*', '') AS reason, w.until > now() AS until
-FROM outbox_waits w JOIN outbox o ON o.id = w.outbox ORDER BY o.id;
+FROM outbox_waits w JOIN outbox o ON o.id = w.outbox_id ORDER BY o.id;
 SELECT mailroom_pause();
-SELECT o.recipients, w.reason FROM outbox_waits w JOIN outbox o ON o.id = w.outbox ORDER BY o.id;
+SELECT o.recipients, w.reason FROM outbox_waits w JOIN outbox o ON o.id = w.outbox_id ORDER BY o.id;
 SELECT mailroom_resume();
 
 -- What a budget cannot be.
@@ -160,8 +169,8 @@ SET ROLE mailroom_admin;
 UPDATE budgets SET amount = 3;
 SELECT spent FROM mailroom_budgets;
 SET ROLE mailroom_sender;
-SELECT count(*) FROM _claim_within_budget(1, '1 h', 'sender');
-SELECT _release_within_budget(ARRAY(SELECT id FROM outbox WHERE claimed_by = 'sender'), 'sender', NULL);
+SELECT count(*) FROM mailroom_claim(1, '1 h', 'sender');
+SELECT cardinality(mailroom_release_many(ARRAY(SELECT id FROM outbox WHERE claimed_by = 'sender'), 'sender')) AS released;
 SELECT spent FROM mailroom_budgets;
 UPDATE budgets SET amount = 1000;
 SET ROLE mailroom_monitor;

@@ -17,14 +17,14 @@ LANGUAGE sql AS $$
 $$;
 CREATE TEMPORARY VIEW mails AS
 SELECT
-    token, account, recipients, kind, priority, state, last_error,
+    token_id, account_id, recipients, kind, priority, state, last_error,
     (SELECT string_agg(key, ',' ORDER BY key) FROM jsonb_object_keys(data || coalesce(secrets, '{}')) key) AS data,
     ended_at IS NOT NULL AS ended
 FROM outbox
 ORDER BY id;
 CREATE PROCEDURE pg_temp.start_over() LANGUAGE sql AS $$
     TRUNCATE accounts, tokens, pending, outbox RESTART IDENTITY;
-    UPDATE jobs SET last_seq = 0;
+    SELECT setval('_last_seq', 0);
 $$;
 
 -- An empty queue.
@@ -39,7 +39,7 @@ INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format(
 UPDATE accounts SET status = 'active' WHERE login IN ('a3', 'a4');
 INSERT INTO tokens (account, action) VALUES (4, 'password_recovery'), (3, 'password_recovery');
 DELETE FROM tokens WHERE account IN (3, 4) AND action = 'activation';
-SELECT * FROM pending ORDER BY lane, token;
+SELECT * FROM pending ORDER BY lane, token_id;
 SELECT * FROM pg_temp.dequeue();
 SELECT * FROM pg_temp.dequeue();
 TABLE jobs;
@@ -95,7 +95,7 @@ BEGIN;
 SAVEPOINT before;
 SELECT login FROM mailroom_dequeue(3);
 ROLLBACK TO before;
-DELETE FROM pending WHERE token > 4;
+DELETE FROM pending WHERE token_id > 4;
 SELECT login FROM mailroom_dequeue(10) ORDER BY login;
 COMMIT;
 
@@ -111,7 +111,7 @@ INSERT INTO accounts (email, login) VALUES
     ('deleted@example.com', 'deleted'),
     ('two@example.com', 'two'),
     ('three@example.com', 'three');
-UPDATE tokens SET created_at = created_at - 3600, expires_at = expires_at - 3600 WHERE account = 1;
+UPDATE tokens SET created_at = created_at - 86400, expires_at = expires_at - 86400 WHERE account = 1;
 UPDATE tokens SET consumed_at = extract(epoch FROM now()) WHERE account = 2;
 UPDATE accounts SET status = 'suspended' WHERE login = 'suspended';
 UPDATE accounts SET status = 'active' WHERE login = 'activated';
@@ -119,7 +119,7 @@ DELETE FROM accounts WHERE login = 'deleted';
 INSERT INTO tokens (account, action) VALUES (1, 'password_recovery');
 SELECT login FROM mailroom_dequeue(2);
 TABLE mails;
-SELECT token FROM pending ORDER BY token;
+SELECT token_id FROM pending ORDER BY token_id;
 TABLE jobs;
 -- The same by way of the outbox.
 CALL pg_temp.start_over();
@@ -130,7 +130,7 @@ INSERT INTO accounts (email, login) VALUES
     ('one@example.com', 'one'),
     ('two@example.com', 'two'),
     ('three@example.com', 'three');
-UPDATE tokens SET created_at = created_at - 3600, expires_at = expires_at - 3600 WHERE account = 1;
+UPDATE tokens SET created_at = created_at - 86400, expires_at = expires_at - 86400 WHERE account = 1;
 UPDATE tokens SET consumed_at = extract(epoch FROM now()) WHERE account = 2;
 UPDATE accounts SET status = 'suspended' WHERE login = 'suspended';
 SELECT mailroom_collect(2);
@@ -174,16 +174,16 @@ SELECT mailroom_collect();
 SELECT mailroom_collect();
 TABLE mails;
 SELECT
-    o.token,
+    o.token_id,
     o.data ->> 'login' AS login,
     mailroom_verify(o.secrets ->> 'token', t.action, o.secrets ->> 'code') AS genuine,
-    o.secrets ->> 'code' = t.code AS code,
+    o.secrets ->> 'code' = t.code AS code, o.secrets ? 'code' = (t.action = 'password_recovery') AS code_if_needed,
     o.expires_at = to_timestamp(t.expires_at) AS expires_with_token,
     o.message_id IS NOT NULL AS message_id,
-    o.attempts, o.max_attempts, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.item_key, o.group_key,
+    o.failed_attempts, o.max_attempts, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.item_key, o.group_key,
     o.claimed_by, o.claimed_until, o.provider_id, o.enqueued_by = current_user AS enqueued_by_me,
     o.send_at <= now() AS due
-FROM outbox o JOIN tokens t ON t.id = o.token
+FROM outbox o JOIN tokens t ON t.id = o.token_id
 ORDER BY o.id \gx
 SELECT count(DISTINCT message_id) FROM outbox;
 TABLE jobs;
@@ -199,14 +199,14 @@ SELECT secrets IS NOT NULL AS token, replace(secrets ->> 'link', secrets ->> 'to
 SET mailroom.link_base_url = 'https://example.com/account/';
 INSERT INTO accounts (email, login) VALUES ('three@example.com', 'three');
 SELECT mailroom_collect();
-SELECT replace(secrets ->> 'link', secrets ->> 'token', '<token>') AS link FROM outbox WHERE account = 3;
+SELECT replace(secrets ->> 'link', secrets ->> 'token', '<token>') AS link FROM outbox WHERE account_id = 3;
 RESET mailroom.link_base_url;
 
 -- The secrets of a mail go when it ends, whoever ends it and however; its time is stamped.
-UPDATE outbox SET state = 'sent' WHERE token = 1;
-SELECT state, data, ended_at IS NOT NULL AS stamped FROM outbox WHERE token = 1;
+UPDATE outbox SET state = 'sent' WHERE token_id = 1;
+SELECT state, data, ended_at IS NOT NULL AS stamped FROM outbox WHERE token_id = 1;
 -- A token is live in one mail at most.
-INSERT INTO outbox (kind, token, account, recipients) VALUES ('password_recovery', 2, 2, '{two@example.com}');
+INSERT INTO outbox (kind, token_id, account_id, recipients) VALUES ('password_recovery', 2, 2, '{two@example.com}');
 
 -- What the outbox refuses, whoever writes to it.
 CREATE FUNCTION pg_temp.refusal(columns text, given text) RETURNS text LANGUAGE plpgsql AS $$
@@ -229,7 +229,7 @@ FROM (VALUES
     ('address with a delete character', ', bcc', $$, ARRAY[E'b\x7F@example.com']$$),
     ('data that is no object', ', data', $$, '[]'$$),
     ('no data', ', data', ', NULL'),
-    ('negative attempts', ', attempts', ', -1'),
+    ('negative attempts', ', failed_attempts', ', -1'),
     ('no attempts allowed', ', max_attempts', ', 0'),
     ('claimed by nobody', ', state', $$, 'claimed'$$),
     ('claimed without end', ', state, claimed_by', $$, 'claimed', 'me'$$),
@@ -239,16 +239,16 @@ FROM (VALUES
     ('scheduled with an end', ', ended_at', ', now()'),
     ('error without a reason', ', state, ended_at', $$, 'error', now()$$),
     ('error with a reason', ', state, ended_at, last_error', $$, 'error', now(), 'because'$$),
-    ('sent with secrets', ', state, ended_at, token, secrets', $$, 'sent', now(), 1, '{"token": ""}'$$),
-    ('cancelled with secrets', ', state, ended_at, token, secrets', $$, 'cancelled', now(), 1, '{"code": ""}'$$),
-    ('expired with secrets', ', state, ended_at, token, secrets', $$, 'expired', now(), 1, '{"link": ""}'$$),
+    ('sent with secrets', ', state, ended_at, token_id, secrets', $$, 'sent', now(), 1, '{"token": ""}'$$),
+    ('cancelled with secrets', ', state, ended_at, token_id, secrets', $$, 'cancelled', now(), 1, '{"code": ""}'$$),
+    ('expired with secrets', ', state, ended_at, token_id, secrets', $$, 'expired', now(), 1, '{"link": ""}'$$),
     ('own mail may keep its link', ', state, ended_at, data', $$, 'sent', now(), '{"link": ""}'$$),
     ('item key', ', item_key', $$, 'k'$$),
     ('item key twice', ', item_key', $$, 'k'$$),
     ('item key of an ended mail', ', item_key, state, ended_at', $$, 'k', 'sent', now()$$)
 ) v (what, columns, given);
 -- What ends with a secret, or without its time, is mended rather than refused: an error would show the secret.
-SELECT state, token, data, secrets, ended_at IS NOT NULL AS stamped FROM outbox WHERE kind = 'own' AND state IN ('sent', 'cancelled', 'expired') ORDER BY id;
+SELECT state, token_id, data, secrets, ended_at IS NOT NULL AS stamped FROM outbox WHERE kind = 'own' AND state IN ('sent', 'cancelled', 'expired') ORDER BY id;
 \set VERBOSITY terse
 INSERT INTO outbox (kind, recipients) VALUES ('', '{a@example.com}');
 INSERT INTO outbox (kind, recipients) VALUES ('own', '{}');

@@ -50,7 +50,7 @@ ROLLBACK;
 SELECT paused FROM status;
 
 -- There is nobody to wake.
-SELECT mailroom_worker_wake();
+SELECT mailroom_wake_worker();
 
 DROP VIEW status;
 DROP EXTENSION mailroom;

@@ -6,7 +6,7 @@ CREATE EXTENSION mailroom;
 \set SHOW_CONTEXT never
 
 CREATE PROCEDURE pg_temp.start_over() LANGUAGE sql AS $$
-    TRUNCATE accounts, tokens, pending, outbox, attempts RESTART IDENTITY;
+    TRUNCATE accounts, tokens, pending, outbox, outbox_attempts RESTART IDENTITY;
 $$;
 CREATE FUNCTION pg_temp.put(n integer DEFAULT 1, priority smallint DEFAULT 0, group_key text DEFAULT NULL, send_at timestamptz DEFAULT now())
 RETURNS void LANGUAGE sql AS $$
@@ -19,11 +19,11 @@ CREATE PROCEDURE pg_temp.lapse(ids bigint[]) LANGUAGE sql AS $$
     WHERE id = ANY (ids) AND state = 'claimed';
 $$;
 CREATE TEMPORARY VIEW story AS
-SELECT id, state, attempts, regexp_replace(claimed_by, '[0-9a-f]+[.][0-9a-f]+$', '<session>') AS claimed_by, claimed_at IS NOT NULL AS claimed, claimed_until IS NOT NULL AS leased, last_error, provider_id, ended_at IS NOT NULL AS ended
+SELECT id, state, failed_attempts, regexp_replace(claimed_by, '[0-9a-f]+[.][0-9a-f]+$', '<session>') AS claimed_by, claimed_at IS NOT NULL AS claimed, claimed_until IS NOT NULL AS leased, last_error, provider_id, ended_at IS NOT NULL AS ended
 FROM outbox ORDER BY id;
 CREATE TEMPORARY VIEW history AS
-SELECT outbox, attempt, outcome, started_at IS NOT NULL AS started, ended_at IS NOT NULL AS ended, duration >= '0' AS took, regexp_replace(claimant, '[0-9a-f]+[.][0-9a-f]+$', '<session>') AS claimant, status, error, provider_id
-FROM outbox_history h ORDER BY outbox, h.ended_at, outcome;
+SELECT outbox_id, attempt, outcome, started_at IS NOT NULL AS started, ended_at IS NOT NULL AS ended, duration >= '0' AS took, regexp_replace(claimant, '[0-9a-f]+[.][0-9a-f]+$', '<session>') AS claimant, response_code, error, provider_id
+FROM outbox_history h ORDER BY outbox_id, h.ended_at, outcome;
 
 -- Nothing to claim.
 SELECT count(*) FROM mailroom_claim();
@@ -34,13 +34,13 @@ SELECT pg_temp.put(2);
 SELECT pg_temp.put(1, 5::smallint);
 SELECT pg_temp.put(1, (-10)::smallint);
 SELECT pg_temp.put(1, 0::smallint, NULL, now() - interval '1 h');
-SELECT pg_temp.put(1, (-32768)::smallint, NULL, now() + interval '1 h');
-SELECT id, state, claimed_by, claimed_until - claimed_at AS lease, attempts FROM mailroom_claim(3, '5 s', 'me');
+SELECT pg_temp.put(1, (-100)::smallint, NULL, now() + interval '1 h');
+SELECT id, state, claimed_by, claimed_until - claimed_at AS lease, failed_attempts FROM mailroom_claim(3, '5 s', 'me');
 SELECT id, claimed_by LIKE session_user || '/%.' || to_hex(pg_backend_pid()) AS by_session, claimed_until - claimed_at AS lease FROM mailroom_claim(10);
 SELECT count(*) FROM mailroom_claim(10);
 SET mailroom.batch_limit = 1;
 SET mailroom.lease = '90s';
-SELECT mailroom_release(ARRAY[4, 1]::bigint[], 'me');
+SELECT mailroom_release_many(ARRAY[4, 1]::bigint[], 'me');
 SELECT id, claimed_until - claimed_at AS lease FROM mailroom_claim();
 SELECT id FROM mailroom_claim(NULL, NULL, NULL);
 RESET mailroom.batch_limit;
@@ -75,21 +75,21 @@ TABLE history;
 CALL pg_temp.start_over();
 SELECT pg_temp.put(6);
 SELECT id FROM mailroom_claim(5);
-SELECT mailroom_mark_sent(ARRAY[1, 2]::bigint[]);
-SELECT mailroom_mark_sent(ARRAY[3, 6, 4, 3]::bigint[], ARRAY['three', 'six', 'four', 'three']);
-SELECT mailroom_mark_sent('{}'::bigint[]);
-SELECT mailroom_release(ARRAY[6, 5, 5]::bigint[]);
-SELECT mailroom_mark_error(ARRAY[5]::bigint[], ARRAY['not mine']);
+SELECT mailroom_mark_sent_many(ARRAY[1, 2]::bigint[]);
+SELECT mailroom_mark_sent_many(ARRAY[3, 6, 4, 3]::bigint[], ARRAY['three', 'six', 'four', 'three']);
+SELECT mailroom_mark_sent_many('{}'::bigint[]);
+SELECT mailroom_release_many(ARRAY[6, 5, 5]::bigint[]);
+SELECT mailroom_mark_error_many(ARRAY[5]::bigint[], ARRAY['not mine']);
 TABLE story;
 TABLE history;
-SELECT mailroom_mark_sent(ARRAY[1, 2]::bigint[], ARRAY['one']);
-SELECT mailroom_mark_error(ARRAY[1, 2]::bigint[], ARRAY['one', 'two'], permanent => ARRAY[true]);
-SELECT mailroom_release(ARRAY[1]::bigint[], 'me', ARRAY[1, 2]);
+SELECT mailroom_mark_sent_many(ARRAY[1, 2]::bigint[], ARRAY['one']);
+SELECT mailroom_mark_error_many(ARRAY[1, 2]::bigint[], ARRAY['one', 'two'], permanent => ARRAY[true]);
+SELECT mailroom_release_many(ARRAY[1]::bigint[], 'me', ARRAY[1, 2]);
 -- A longer lease.
 SELECT id FROM mailroom_claim(1, '1 min');
 SELECT mailroom_extend(5, '1 h'), mailroom_extend(5, '1 h', 'me');
 SELECT claimed_until > now() + interval '59 min' AS extended FROM outbox WHERE id = 5;
-SELECT mailroom_extend(ARRAY[5, 6]::bigint[]);
+SELECT mailroom_extend_many(ARRAY[5, 6]::bigint[]);
 
 -- Errors: tried again after a random time that grows, or not at all.
 CALL pg_temp.start_over();
@@ -98,14 +98,14 @@ UPDATE outbox SET max_attempts = 2 WHERE id = 4;
 UPDATE outbox SET expires_at = now() + interval '30 min' WHERE id IN (5, 6);
 SELECT id FROM mailroom_claim(7);
 SELECT mailroom_mark_error(1, 'busy');
-SELECT mailroom_mark_error(2, 'slow down', '20 min', status => 429);
-SELECT mailroom_mark_error(3, 'no such mailbox', permanent => true, status => 550);
-SELECT mailroom_mark_error(ARRAY[4, 5, 6, 7]::bigint[], ARRAY['once', 'too late', 'in time', NULL], ARRAY[NULL, '1 h', '10 min', NULL]::interval[]);
+SELECT mailroom_mark_error(2, 'slow down', '20 min', response_code => 429);
+SELECT mailroom_mark_error(3, 'no such mailbox', permanent => true, response_code => 550);
+SELECT mailroom_mark_error_many(ARRAY[4, 5, 6, 7]::bigint[], ARRAY['once', 'too late', 'in time', NULL], ARRAY[NULL, '1 h', '10 min', NULL]::interval[]);
 TABLE story;
 SELECT id, send_at > clock_timestamp() - interval '1 min' AND send_at < clock_timestamp() + interval '5 s' AS soon, send_at > clock_timestamp() + interval '9 min' AS later
 FROM outbox ORDER BY id;
 UPDATE outbox SET send_at = now() WHERE id = 4;
-SELECT id, attempts FROM mailroom_claim(7) WHERE id = 4;
+SELECT id, failed_attempts FROM mailroom_claim(7) WHERE id = 4;
 SELECT mailroom_mark_error(4, 'twice');
 SELECT * FROM story WHERE id = 4;
 TABLE history;
@@ -113,15 +113,17 @@ TABLE history;
 -- Dead letters are redriven.
 UPDATE outbox SET kind = 'letter', item_key = 'k' WHERE id = 4;
 SELECT mailroom_retry(4), mailroom_retry(4), mailroom_retry(5), mailroom_retry(99);
-SELECT id, state, attempts, max_attempts, ended_at IS NULL AS live, claimed_by IS NULL AS free, send_at <= clock_timestamp() AS due FROM outbox WHERE id IN (3, 4) ORDER BY id;
+SELECT id, state, failed_attempts, max_attempts, ended_at IS NULL AS live, claimed_by IS NULL AS free, send_at <= clock_timestamp() AS due FROM outbox WHERE id IN (3, 4) ORDER BY id;
 -- By what is known of the last attempt, which is no word of a message: 3 was refused with status 550.
-SELECT mailroom_retry(outcome => 'ambiguous'), mailroom_retry(outcome => 'late'), mailroom_retry(status => 551), mailroom_retry(outcome => 'lease_expired', status => 550);
-SELECT mailroom_retry(outcome => 'failed', status => 550, since => now() + interval '1 h'), mailroom_retry('letter');
-SELECT mailroom_retry('own', 'failed', 550, now() - interval '1 h', 1), mailroom_retry();
-SELECT id, state, attempts, max_attempts FROM outbox WHERE id IN (3, 4) ORDER BY id;
+SELECT mailroom_retry_failed(outcome => 'ambiguous'), mailroom_retry_failed(outcome => 'late'), mailroom_retry_failed(response_code => 551), mailroom_retry_failed(outcome => 'lease_expired', response_code => 550);
+SELECT mailroom_retry_failed(outcome => 'failed', response_code => 550, since => now() + interval '1 h'), mailroom_retry_failed('letter');
+SELECT mailroom_retry_failed('own', 'failed', 550, now() - interval '1 h', 1), mailroom_retry_failed(since => '-infinity');
+SELECT id, state, failed_attempts, max_attempts FROM outbox WHERE id IN (3, 4) ORDER BY id;
 INSERT INTO outbox (kind, recipients, item_key, state, last_error, ended_at) VALUES ('own', '{a@example.com}', 'k', 'error', 'because', now());
-SELECT mailroom_retry();
+SELECT mailroom_retry_failed(since => '-infinity');
 SELECT mailroom_retry(8);
+SELECT mailroom_retry_failed();
+SELECT mailroom_retry_failed(kind => 'own', batch_limit => 0);
 
 -- What may have been sent is known by columns, over all attempts, and never by the words of an error.
 CALL pg_temp.start_over();
@@ -129,15 +131,15 @@ SELECT pg_temp.put(4);
 SELECT count(*) FROM mailroom_claim(4, claimant => 'me');
 SELECT mailroom_mark_error(1, 'may have been sent: so it says', claimant => 'me');
 SELECT mailroom_mark_error(2, 'no answer', claimant => 'me', ambiguous => true, alone => false);
-SELECT mailroom_mark_error(ARRAY[3, 4]::bigint[], ARRAY['no answer', 'no answer'], claimant => 'me', ambiguous => ARRAY[true, NULL]);
-SELECT id, state, attempts, ambiguous_attempts, ambiguous_alone FROM outbox ORDER BY id;
+SELECT mailroom_mark_error_many(ARRAY[3, 4]::bigint[], ARRAY['no answer', 'no answer'], claimant => 'me', ambiguous => ARRAY[true, NULL]);
+SELECT id, state, failed_attempts, ambiguous_attempts, ambiguous_alone FROM outbox ORDER BY id;
 UPDATE outbox SET send_at = now() WHERE state = 'scheduled';
 SELECT count(*) FROM mailroom_claim(4, claimant => 'me');
-SELECT mailroom_mark_error(ARRAY[1, 2, 3, 4]::bigint[], ARRAY['x', 'x', 'x', 'x'], permanent => ARRAY[true, true, true, true], statuses => ARRAY[500, NULL, NULL, 504], claimant => 'me', ambiguous => ARRAY[false, true, false, true], alone => ARRAY[true, true, true, false]);
-SELECT id, state, attempts, ambiguous_attempts, ambiguous_alone FROM outbox ORDER BY id;
-SELECT outbox, attempt, outcome FROM attempts WHERE outbox <= 4 ORDER BY outbox, attempt;
-SELECT mailroom_retry(outcome => 'ambiguous', status => 504), mailroom_retry(outcome => 'ambiguous'), mailroom_retry(status => 500), mailroom_retry();
-SELECT mailroom_mark_error(ARRAY[1, 2]::bigint[], ARRAY['a', 'b'], ambiguous => ARRAY[true]);
+SELECT mailroom_mark_error_many(ARRAY[1, 2, 3, 4]::bigint[], ARRAY['x', 'x', 'x', 'x'], permanent => ARRAY[true, true, true, true], response_codes => ARRAY[500, NULL, NULL, 504], claimant => 'me', ambiguous => ARRAY[false, true, false, true], alone => ARRAY[true, true, true, false]);
+SELECT id, state, failed_attempts, ambiguous_attempts, ambiguous_alone FROM outbox ORDER BY id;
+SELECT outbox_id, attempt, outcome FROM outbox_attempts WHERE outbox_id <= 4 ORDER BY outbox_id, attempt;
+SELECT mailroom_retry_failed(outcome => 'ambiguous', response_code => 504), mailroom_retry_failed(outcome => 'ambiguous'), mailroom_retry_failed(response_code => 500), mailroom_retry_failed(since => '-infinity');
+SELECT mailroom_mark_error_many(ARRAY[1, 2]::bigint[], ARRAY['a', 'b'], ambiguous => ARRAY[true]);
 
 -- Leases that end.
 CALL pg_temp.start_over();
@@ -148,12 +150,12 @@ UPDATE outbox SET expires_at = now() WHERE id = 3;
 CALL pg_temp.lapse('{1, 2, 3, 4}');
 -- Whom nobody has taken it from may still settle it.
 SELECT mailroom_mark_sent(4, claimant => 'me');
-SELECT id, attempts FROM mailroom_claim(4, claimant => 'me');
+SELECT id, failed_attempts FROM mailroom_claim(4, claimant => 'me');
 TABLE story;
 -- The number of attempts tells the second claim from the first.
-SELECT mailroom_mark_sent(1, 'late', 'me', 0), mailroom_mark_error(1, 'late', claimant => 'me', attempt => 0), mailroom_release(1, 'me', 0);
-SELECT mailroom_mark_sent(ARRAY[1]::bigint[], NULL, 'me', ARRAY[0]);
-SELECT mailroom_mark_sent(ARRAY[1]::bigint[], NULL, 'me', ARRAY[1]);
+SELECT mailroom_mark_sent(1, 'late', 'me', 0), mailroom_mark_error(1, 'late', claimant => 'me', failed_attempts => 0), mailroom_release(1, 'me', 0);
+SELECT mailroom_mark_sent_many(ARRAY[1]::bigint[], NULL, 'me', ARRAY[0]);
+SELECT mailroom_mark_sent_many(ARRAY[1]::bigint[], NULL, 'me', ARRAY[1]);
 TABLE story;
 TABLE history;
 
@@ -170,13 +172,13 @@ SELECT id, group_key FROM mailroom_claim(1, claimant => 'two');
 SELECT id, group_key FROM mailroom_claim(9, claimant => 'two');
 SELECT id, group_key FROM mailroom_claim_group(group_key => 'a');
 SELECT id, group_key FROM mailroom_claim_group(NULL, '1 min', 'three');
-SELECT mailroom_mark_sent(ARRAY[1]::bigint[], claimant => 'one');
+SELECT mailroom_mark_sent_many(ARRAY[1]::bigint[], claimant => 'one');
 SELECT id, group_key FROM mailroom_claim(9);
-SELECT mailroom_mark_sent(ARRAY[2]::bigint[], claimant => 'one');
+SELECT mailroom_mark_sent_many(ARRAY[2]::bigint[], claimant => 'one');
 SELECT id, group_key FROM mailroom_claim(9, claimant => 'two');
 SELECT id, group_key FROM mailroom_claim_group(group_key => 'b');
 CALL pg_temp.lapse('{4}');
-SELECT id, group_key, attempts FROM mailroom_claim_group(group_key => 'b');
+SELECT id, group_key, failed_attempts FROM mailroom_claim_group(group_key => 'b');
 SELECT id, group_key FROM mailroom_claim_group(group_key => 'none');
 -- In a transaction that cannot see who claimed a group meanwhile, nobody gets rows of groups.
 CALL pg_temp.start_over();
@@ -198,7 +200,7 @@ UPDATE accounts SET status = 'suspended' WHERE id = 3;
 DELETE FROM accounts WHERE id = 4;
 UPDATE tokens SET expires_at = created_at + 1, created_at = created_at - 10 WHERE id = 5;
 UPDATE tokens SET expires_at = created_at + 5 WHERE id = 5;
-SELECT id, data ?& '{token,code}' AS secrets FROM mailroom_claim(2);
+SELECT id, data ? 'token' AS secrets FROM mailroom_claim(2);
 SELECT id, state, last_error, ended_at IS NOT NULL AS ended, secrets IS NOT NULL AS secrets FROM outbox ORDER BY id;
 TABLE history;
 SELECT mailroom_mark_sent(6);
@@ -257,14 +259,14 @@ SELECT id FROM mailroom_claim_group(2, '10 min', 'me');
 SELECT mailroom_next_due() = claimed_until AS when_it_lapses FROM outbox WHERE id = 4;
 SELECT id FROM mailroom_claim(9);
 SELECT id FROM mailroom_claim_group(group_key => 'g');
-SELECT mailroom_mark_sent(ARRAY[4, 5]::bigint[], claimant => 'me');
+SELECT mailroom_mark_sent_many(ARRAY[4, 5]::bigint[], claimant => 'me');
 SELECT mailroom_next_due() <= clock_timestamp() AS at_once;
 SELECT id FROM mailroom_claim_group(9);
 -- A claim of a group that lapsed is not to be had again, and holds the group no more.
 SELECT pg_temp.put(1, 0::smallint, 'g');
 CALL pg_temp.lapse('{6}');
 SELECT mailroom_extend(6, '1 h', session_user || '/' || _session_id());
-SELECT id, attempts FROM mailroom_claim_group(group_key => 'g');
+SELECT id, failed_attempts FROM mailroom_claim_group(group_key => 'g');
 
 -- What is refused.
 SELECT mailroom_claim(0);
@@ -291,7 +293,7 @@ SELECT id FROM outbox ORDER BY id;
 SELECT * FROM mailroom_purge();
 SELECT * FROM mailroom_purge();
 SELECT id, state FROM outbox ORDER BY id;
-SELECT count(*) FROM attempts;
+SELECT count(*) FROM outbox_attempts;
 SELECT count(*) FROM job_runs;
 SET mailroom.retention = 0;
 SELECT * FROM mailroom_purge();
@@ -304,7 +306,7 @@ DROP VIEW story, history;
 INSERT INTO outbox (kind, recipients, subject, body_text, data)
 VALUES ('own', '{quoted@example.com}', 'S', 'T', '{"code": "04711"}') RETURNING id AS quoted \gset
 SELECT count(*) FROM mailroom_claim(100, '1 h', 'me');
-SELECT mailroom_mark_error(:quoted, 'refused: <quoted@example.com> 04711 ' || repeat('A', 86) || repeat('.', 2000), '400000 years', claimant => 'me');
+SELECT mailroom_mark_error(:quoted, 'refused: <Quoted@EXAMPLE.com> 04711 ' || repeat('A', 86) || repeat('.', 2000), '400000 years', claimant => 'me');
 SELECT left(last_error, 60), length(last_error), send_at < now() + interval '31 days' AS bounded FROM outbox WHERE id = :quoted;
 SELECT mailroom_claim(1, '400000 years');
 
@@ -318,7 +320,7 @@ GROUP BY attempts, most
 ORDER BY attempts;
 
 -- A claim of a group takes what comes after rows that end instead.
-TRUNCATE outbox, attempts;
+TRUNCATE outbox, outbox_attempts;
 INSERT INTO outbox (kind, recipients, subject, body_text, group_key, expires_at)
 SELECT 'own', '{g@example.com}', 'S', 'T', 'late', CASE WHEN i < 4 THEN now() - interval '1 s' END FROM generate_series(1, 6) i;
 SELECT count(*) FROM mailroom_claim_group(2, group_key => 'late', claimant => 'me');

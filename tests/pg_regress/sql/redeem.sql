@@ -167,10 +167,10 @@ SELECT min(id) AS first, max(id) AS last FROM tokens WHERE account = 101 \gset
 INSERT INTO tokens (account, action) VALUES (101, 'activation');
 SELECT outcome FROM mailroom_redeem(link(:last));
 SELECT account, action, consumed, revoked FROM ends ORDER BY id;
-SELECT account, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id;
+SELECT account_id, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id;
 -- What had not been collected is not sent either.
 SELECT mailroom_collect();
-SELECT account, state, last_error FROM outbox ORDER BY id DESC LIMIT 1;
+SELECT account_id, state, last_error FROM outbox ORDER BY id DESC LIMIT 1;
 SELECT outcome FROM mailroom_redeem(link(:first));
 INSERT INTO tokens (account, action, revoked_at) VALUES (101, 'activation', NULL);
 SELECT recovery(101) AS t \gset
@@ -191,7 +191,7 @@ UPDATE accounts SET email = upper(email) WHERE id = 2;
 UPDATE accounts SET status = 'suspended' WHERE id IN (3, 4);
 UPDATE accounts SET status = 'active' WHERE id = 3;
 SELECT account, revoked FROM ends ORDER BY account;
-SELECT account, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY account;
+SELECT account_id, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY account_id;
 SELECT t.account, r.outcome FROM tokens t, mailroom_redeem(link(t.id), t.code) r ORDER BY t.account;
 
 -- What a sender had claimed by then is its own. If it comes back, the next claim judges it again.
@@ -199,19 +199,19 @@ TRUNCATE accounts, outbox CASCADE;
 INSERT INTO accounts (id, email, login, status) SELECT i, i || '@example.com', i, 'active' FROM generate_series(1, 5) i;
 INSERT INTO tokens (account, action) SELECT i, 'password_recovery' FROM generate_series(1, 5) i;
 SELECT mailroom_collect();
-SELECT account, state FROM mailroom_claim(10, claimant => 'me') ORDER BY account;
+SELECT account_id, state FROM mailroom_claim(10, claimant => 'me') ORDER BY account_id;
 SELECT t.account, r.outcome FROM tokens t, mailroom_redeem(link(t.id), t.code) r WHERE t.account = 1;
 UPDATE accounts SET status = 'suspended' WHERE id = 2;
 UPDATE accounts SET email = 'moved@example.com' WHERE id = 3;
 SELECT _revoke_tokens('{4}', '{password_recovery}');
-SELECT account, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY account;
-SELECT account, mailroom_release(id, 'me') AS released FROM outbox WHERE account IN (1, 2, 5) ORDER BY account;
-SELECT account, mailroom_mark_error(id, 'busy', claimant => 'me') AS settled FROM outbox WHERE account = 3;
-UPDATE outbox SET send_at = now() WHERE account = 3;
-UPDATE outbox SET claimed_at = claimed_at - interval '1 h', claimed_until = clock_timestamp() - interval '1 ms' WHERE account = 4;
-SELECT account, state FROM mailroom_claim(10, claimant => 'you') ORDER BY account;
-SELECT account, state, last_error, secrets IS NOT NULL AS has_secrets, claimed_by, ended_at IS NOT NULL AS ended FROM outbox ORDER BY account;
-SELECT o.account, h.outcome, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox WHERE o.account <> 5 ORDER BY o.account, h.ended_at;
+SELECT account_id, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY account_id;
+SELECT account_id, mailroom_release(id, 'me') AS released FROM outbox WHERE account_id IN (1, 2, 5) ORDER BY account_id;
+SELECT account_id, mailroom_mark_error(id, 'busy', claimant => 'me') AS settled FROM outbox WHERE account_id = 3;
+UPDATE outbox SET send_at = now() WHERE account_id = 3;
+UPDATE outbox SET claimed_at = claimed_at - interval '1 h', claimed_until = clock_timestamp() - interval '1 ms' WHERE account_id = 4;
+SELECT account_id, state FROM mailroom_claim(10, claimant => 'you') ORDER BY account_id;
+SELECT account_id, state, last_error, secrets IS NOT NULL AS has_secrets, claimed_by, ended_at IS NOT NULL AS ended FROM outbox ORDER BY account_id;
+SELECT o.account_id, h.outcome, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox_id WHERE o.account_id <> 5 ORDER BY o.account_id, h.ended_at;
 
 -- An account that goes takes its links along.
 SELECT recovery(2) AS t \gset

@@ -9,11 +9,25 @@ INSERT INTO accounts (id, email, login, status) VALUES
     (2, 'active@example.com', 'active', 'active'), (3, 'banned@example.com', 'banned', 'suspended');
 SELECT mailroom_collect();
 CREATE VIEW links AS
-SELECT t.account, t.action, t.consumed_at IS NOT NULL AS consumed, t.revoked_at IS NOT NULL AS revoked
-FROM tokens t ORDER BY t.id;
+SELECT t.account, t.action, cardinality(t.sent_again_at) AS sent_again, v.eligible AS open
+FROM tokens t JOIN _token_verdicts v ON v.token_id = t.id ORDER BY t.id;
 -- Time passes, as far as tokens know.
-CREATE FUNCTION pass(seconds bigint) RETURNS void LANGUAGE sql AS
-    $$ UPDATE tokens SET created_at = created_at - seconds $$;
+CREATE FUNCTION pass(seconds bigint) RETURNS void LANGUAGE sql AS $$
+    UPDATE tokens
+    SET created_at = created_at - seconds,
+        expires_at = expires_at - seconds,
+        sent_again_at = ARRAY(SELECT s - seconds FROM unnest(sent_again_at) s)
+$$;
+-- What waits is sent.
+CREATE FUNCTION deliver() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    sent bigint[];
+BEGIN
+    PERFORM mailroom_collect();
+    sent := ARRAY(SELECT c.id FROM mailroom_claim(100, '1 h', 'me') c);
+    RETURN cardinality(mailroom_mark_sent_many(sent, claimant => 'me'));
+END;
+$$;
 
 -- The answer is nothing, whoever it is; what was asked for waits.
 SET ROLE mailroom_app;
@@ -21,60 +35,107 @@ SELECT mailroom_request_recovery(a) FROM (VALUES
     ('Active@Example.com'), ('nobody@example.com'), ('new@example.com'), ('banned@example.com'), (''), (NULL),
     ('no address'), (repeat('a', 250) || '@example.com'), (E'a\nb@example.com')) v (a);
 SELECT mailroom_request_activation(a) FROM (VALUES ('new@example.com'), ('active@example.com'), ('nobody@example.com')) v (a);
-SELECT * FROM requests;
+SELECT * FROM link_requests;
 SELECT mailroom_answer_requests();
 SELECT _request('active@example.com', 'password_recovery');
 RESET ROLE;
-SELECT id, action, email FROM requests ORDER BY id;
+SELECT id, action, email FROM link_requests ORDER BY id;
 -- Only eligible accounts get a link: 2 a recovery. 1 had its activation a moment ago.
 SET ROLE mailroom_collector;
 SELECT mailroom_answer_requests();
 SELECT mailroom_answer_requests();
 RESET ROLE;
-SELECT count(*) FROM requests;
+SELECT count(*) FROM link_requests;
 SELECT * FROM links;
 
--- One a minute: the second within it comes to nothing, and the first stays good.
+-- What is on its way is not sent twice; nor is what was sent within a minute. Several requests are one.
 SELECT mailroom_request_recovery('active@example.com') FROM generate_series(1, 3);
 SELECT mailroom_answer_requests();
-SELECT pass(50);
+SELECT pass(62);
 SELECT mailroom_request_recovery('active@example.com');
 SELECT mailroom_answer_requests();
-SELECT count(*) FROM requests;
-SELECT * FROM links WHERE account = 2;
--- After it, a new link takes the place of the old one, whose mail is cancelled. Several requests are one.
 SELECT mailroom_collect();
+SELECT mailroom_request_recovery('active@example.com');
+SELECT mailroom_answer_requests();
+SELECT deliver();
+SELECT pass(-12);
+SELECT mailroom_request_recovery('active@example.com');
+SELECT mailroom_answer_requests();
+SELECT count(*) FROM link_requests;
+SELECT * FROM links WHERE account = 2;
+-- After it the open link is sent again, for each kind.
 SELECT pass(12);
 SELECT mailroom_request_recovery('active@example.com') FROM generate_series(1, 3);
 SELECT mailroom_request_activation('new@example.com');
 SELECT mailroom_answer_requests();
 SELECT * FROM links;
-SELECT account, kind, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id;
-SELECT mailroom_collect();
-SELECT account, kind, state FROM outbox ORDER BY id;
-
--- Five an hour, of each kind; rolling back is no way around.
-SELECT pass(61), mailroom_request_recovery('active@example.com'), mailroom_answer_requests() FROM generate_series(1, 6);
-SELECT count(*) FROM tokens WHERE account = 2;
+SELECT deliver();
+SELECT account_id, kind, state, count(*), count(DISTINCT token_id) AS tokens FROM outbox GROUP BY 1, 2, 3 ORDER BY 1;
+-- A mail that failed counts as one that was sent; a rollback is no way around.
 BEGIN;
 SELECT pass(61);
 SELECT mailroom_request_recovery('active@example.com');
 ROLLBACK;
-SELECT count(*) FROM requests;
-SELECT pass(3600);
-SELECT mailroom_request_recovery('active@example.com');
 SELECT mailroom_answer_requests();
-SELECT count(*) AS all, count(*) FILTER (WHERE NOT revoked) AS open FROM links WHERE account = 2;
+
+-- Five an hour of each kind: the sixth comes to nothing, and the link stays open.
+SET mailroom.recovery_ttl = '4h';
+DELETE FROM tokens WHERE account = 2;
+SELECT pass(61), mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver() FROM generate_series(1, 7);
+SELECT * FROM links WHERE account = 2;
+SELECT pass(3600), mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+SELECT * FROM links WHERE account = 2;
+-- A new one goes when less than a third of its life is left, whatever was sent; the old one ends by itself.
+SELECT pass(5800), mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+SELECT * FROM links WHERE account = 2;
+SELECT pass(4800);
+SELECT * FROM links WHERE account = 2;
+-- One that was locked by wrong codes is no use any more; a new one goes as long as there are some left in the hour.
+UPDATE tokens SET wrong_codes = 5 WHERE account = 2;
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+SELECT * FROM links WHERE account = 2;
+SET mailroom.requests_per_hour = 1;
+UPDATE tokens SET wrong_codes = 5 WHERE account = 2;
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+RESET mailroom.requests_per_hour;
+-- One that was revoked is replaced at once.
+SELECT mailroom_revoke(2), mailroom_revoke(2), mailroom_revoke(4711), mailroom_revoke(NULL);
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+SELECT * FROM links WHERE account = 2;
+RESET mailroom.recovery_ttl;
+
+-- A stranger asks once a minute for two hours: the owner has a live link that was sent at every moment, and his mailbox
+-- is not flooded.
+DELETE FROM tokens WHERE account = 2;
+TRUNCATE outbox;
+CREATE FUNCTION two_hours(OUT without integer, OUT mails bigint, OUT most_in_an_hour bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    sent integer[] := '{}';
+BEGIN
+    without := 0;
+    FOR minute IN 1 .. 120 LOOP
+        PERFORM mailroom_request_recovery('active@example.com');
+        PERFORM mailroom_answer_requests();
+        sent := sent || deliver()::integer;
+        PERFORM FROM _token_verdicts v JOIN outbox o USING (token_id) WHERE v.account_id = 2 AND v.eligible AND NOT v.locked AND o.state = 'sent';
+        without := without + (NOT FOUND)::integer;
+        PERFORM pass(59);
+        PERFORM FROM _token_verdicts v JOIN outbox o USING (token_id) WHERE v.account_id = 2 AND v.eligible AND NOT v.locked AND o.state = 'sent';
+        without := without + (NOT FOUND)::integer;
+        PERFORM pass(1);
+    END LOOP;
+    mails := (SELECT sum(s) FROM unnest(sent) s);
+    most_in_an_hour := (SELECT max((SELECT sum(s) FROM unnest(sent[m : m + 59]) s)) FROM generate_series(1, 61) m);
+END;
+$$;
+SELECT * FROM two_hours();
 
 -- The limits are settings.
 SET mailroom.request_interval = 0;
 SET mailroom.requests_per_hour = 3;
-SELECT mailroom_request_recovery('active@example.com');
-SELECT mailroom_answer_requests();
-SELECT mailroom_request_recovery('active@example.com');
-SELECT mailroom_answer_requests();
-SELECT mailroom_request_recovery('active@example.com');
-SELECT mailroom_answer_requests();
+DELETE FROM tokens WHERE account = 2;
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver() FROM generate_series(1, 5);
+SELECT * FROM links WHERE account = 2;
 RESET mailroom.request_interval;
 RESET mailroom.requests_per_hour;
 -- PostgreSQL 17 words it in another way.
@@ -95,8 +156,8 @@ SELECT waiting, urgent FROM _waiting(10);
 SELECT count(*) AS stale FROM pending;
 SELECT mailroom_answer_requests();
 SELECT collected > 0 AS collected FROM _run_batch(100, 'urgent');
-SELECT count(*) FROM requests;
-SELECT count(*) FROM outbox WHERE state = 'scheduled' AND account = 2;
+SELECT count(*) FROM link_requests;
+SELECT count(*) FROM outbox WHERE state = 'scheduled' AND account_id = 2;
 
 -- A request that somebody's trigger refuses spoils no other, and does not come back.
 INSERT INTO accounts (id, email, login, status) VALUES (4, 'b@example.com', 'b', 'active');
@@ -107,8 +168,8 @@ SELECT mailroom_request_recovery('active@example.com'), mailroom_request_recover
 SET client_min_messages = warning;
 SELECT mailroom_answer_requests();
 SET client_min_messages = error;
-SELECT count(*) FROM requests;
-SELECT a.login, count(*) FILTER (WHERE NOT revoked) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE a.login IN ('b', 'active') GROUP BY 1 ORDER BY 1;
+SELECT count(*) FROM link_requests;
+SELECT a.login, count(*) FILTER (WHERE open) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE a.login IN ('b', 'active') GROUP BY 1 ORDER BY 1;
 
 -- A flood for one address, and one of strangers, are worked off at once, and are one mail; what is for others comes
 -- as the limit says. (Time passes, and nobody has a link.)
@@ -118,20 +179,20 @@ SELECT count(mailroom_request_recovery('Active@Example.com')) FROM generate_seri
 SELECT count(mailroom_request_recovery(i || '@example.com')) FROM generate_series(1, 1400) i;
 INSERT INTO accounts (id, email, login, status) VALUES (5, 'c@example.com', 'c', 'active'), (6, 'd@example.com', 'd', 'active');
 SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{b,c,d}'::text[]) a;
-SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
-SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
-SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
-SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM requests) AS before;
-SELECT count(*) FROM requests;
-SELECT a.login, count(*) FILTER (WHERE NOT revoked) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE l.action = 'password_recovery' GROUP BY 1 ORDER BY 1;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM link_requests) AS before;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM link_requests) AS before;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM link_requests) AS before;
+SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM link_requests) AS before;
+SELECT count(*) FROM link_requests;
+SELECT a.login, count(*) FILTER (WHERE open) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE l.action = 'password_recovery' GROUP BY 1 ORDER BY 1;
 
 -- What nobody answers goes with all else that is old.
 SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{b,c,d,e}'::text[]) a;
 SELECT purged FROM mailroom_purge();
-UPDATE requests SET requested_at = now() - interval '8 days' WHERE email <> 'e@example.com';
+UPDATE link_requests SET requested_at = now() - interval '8 days' WHERE email <> 'e@example.com';
 SELECT * FROM mailroom_purge(2);
 SELECT * FROM mailroom_purge(2);
-SELECT email FROM requests;
+SELECT email FROM link_requests;
 
 DROP VIEW links;
 DROP EXTENSION mailroom;

@@ -35,11 +35,11 @@ BEGIN
             END LOOP;
         END LOOP;
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_token_ttl'] LOOP
+    FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_activation_ttl'] LOOP
         EXECUTE format('CREATE FUNCTION traps.%I() %s', name, body);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'attempts', '_token_verdicts', 'templates', 'mailroom_templates', '_own_mail', '_new_mail'] LOOP
-        EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token bigint, lane smallint)', name);
+    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'outbox_attempts', '_token_verdicts', 'templates', 'mailroom_templates', '_own_mail', '_new_mail'] LOOP
+        EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token_id bigint, lane smallint)', name);
         EXECUTE format('CREATE TEMPORARY TABLE %I AS TABLE traps.%I', name, name);
     END LOOP;
     -- The names of the triggers' transition tables.
@@ -91,22 +91,22 @@ SELECT action, email, login FROM "Mail Room".mailroom_dequeue(1);
 SELECT "Mail Room".mailroom_dequeue_line(1) IS NOT NULL AS line;
 SELECT "Mail Room".mailroom_collect();
 SELECT * FROM "Mail Room".mailroom_dequeue();
-SELECT id, account, kind, state, recipients FROM "Mail Room".outbox ORDER BY id;
+SELECT id, account_id, kind, state, recipients FROM "Mail Room".outbox ORDER BY id;
 SELECT * FROM "Mail Room".jobs;
 SELECT "Mail Room".mailroom_verify(
     "Mail Room".mailroom_sign('activation', '\x0707070707070707070707070707070707070707070707070707070707070707'), 'activation'
 );
 DELETE FROM "Mail Room".accounts WHERE id OPERATOR(pg_catalog.=) 7;
-SELECT id, account, state, last_error FROM "Mail Room".outbox ORDER BY id;
+SELECT id, account_id, state, last_error FROM "Mail Room".outbox ORDER BY id;
 -- A bad row takes the longer way.
 ALTER TABLE "Mail Room".outbox ADD CONSTRAINT no_bad CHECK (state::pg_catalog.text OPERATOR(pg_catalog.<>) 'scheduled' OR recipients[1] OPERATOR(pg_catalog.<>) 'bad@example.com');
 INSERT INTO "Mail Room".accounts (email, login) VALUES ('bad@example.com', 'bad'), ('good@example.com', 'good');
 SELECT "Mail Room".mailroom_collect();
-SELECT id, account, state, last_error FROM "Mail Room".outbox ORDER BY id;
+SELECT id, account_id, state, last_error FROM "Mail Room".outbox ORDER BY id;
 -- What the worker calls.
 INSERT INTO "Mail Room".accounts (email, login) VALUES ('worker@example.com', 'worker');
 SELECT waiting, urgent FROM "Mail Room"._waiting(10);
-SELECT collected, skipped, highest FROM "Mail Room"._run_batch(10, 'poll');
+SELECT collected, skipped FROM "Mail Room"._run_batch(10, 'poll');
 SELECT collected, trigger FROM "Mail Room".job_runs;
 -- The outbox as a queue.
 INSERT INTO "Mail Room".outbox (kind, recipients, subject, body_text, group_key) VALUES ('own', '{a@example.com}', 'Hello', 'Text', 'a'), ('own', '{a@example.com}', 'Hello', 'Text', 'a');
@@ -117,7 +117,7 @@ UPDATE "Mail Room".outbox SET claimed_until = claimed_at WHERE state::pg_catalog
 SELECT count(id) FROM "Mail Room".mailroom_claim(1, '1 h', 'me');
 SELECT "Mail Room".mailroom_extend(o.id, '1 h', 'me'), "Mail Room".mailroom_mark_error(o.id, 'no', permanent => true, claimant => 'me'), "Mail Room".mailroom_mark_sent(o.id, 'late', 'me')
 FROM "Mail Room".outbox o WHERE o.claimed_by OPERATOR(pg_catalog.=) 'me' AND o.state::pg_catalog.text OPERATOR(pg_catalog.=) 'claimed';
-SELECT "Mail Room".mailroom_retry('own');
+SELECT "Mail Room".mailroom_retry_failed('own');
 SELECT purged FROM "Mail Room".mailroom_purge();
 SELECT outcome, count(*) FROM "Mail Room".outbox_history GROUP BY outcome ORDER BY outcome;
 
@@ -126,11 +126,11 @@ INSERT INTO "Mail Room".templates (kind, locale, subject, body_text, body_html) 
 SELECT "Mail Room".mailroom_send('to@example.com', 'S', 'T', item_key => 'k') AS id \gset
 SELECT "Mail Room".mailroom_send('to@example.com', 'S', 'T', item_key => 'k');
 SELECT "Mail Room".mailroom_send('to@example.com', 'S', 'T', item_key => 'k', on_conflict => 'ignore') OPERATOR(pg_catalog.=) :id AS same;
-SELECT "Mail Room".mailroom_send(ARRAY['to@example.com'], kind => 'w', data => '{"name": "Ann"}', item_key => 'k', on_conflict => 'replace') OPERATOR(pg_catalog.>) :id AS other;
+SELECT "Mail Room".mailroom_send('to@example.com', kind => 'w', data => '{"name": "Ann"}', item_key => 'k', on_conflict => 'replace') OPERATOR(pg_catalog.>) :id AS other;
 SELECT "Mail Room".mailroom_send('nobody', 'S', 'T');
-SELECT pg_catalog.count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w", "data": {"name": "Bob"}}, {"recipients": ["b@example.com"], "subject": "S", "body_text": "T", "item_key": "l"}]');
-SELECT "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "send_at": "never"}]');
-SELECT "Mail Room".mailroom_reschedule('l', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel('l'), "Mail Room".mailroom_cancel(:id);
+SELECT pg_catalog.count(*) FROM "Mail Room".mailroom_send_many('[{"recipients": "a@example.com", "kind": "w", "data": {"name": "Bob"}}, {"recipients": ["b@example.com"], "subject": "S", "body_text": "T", "item_key": "l"}]');
+SELECT "Mail Room".mailroom_send_many('[{"recipients": "a@example.com", "send_at": "never"}]');
+SELECT "Mail Room".mailroom_reschedule_item('l', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel_item('l'), "Mail Room".mailroom_cancel(:id);
 SELECT recipients, state, subject, body_text, body_html FROM "Mail Room".mailroom_claim() WHERE kind OPERATOR(pg_catalog.=) 'w';
 SELECT subject, body_text FROM "Mail Room".mailroom_preview('w', '{"name": "Ann"}');
 SELECT subject FROM "Mail Room".mailroom_preview('activation');
@@ -143,8 +143,8 @@ INSERT INTO "Mail Room".accounts (email, login) VALUES ('App@example.com', 'App'
 SELECT * FROM "Mail Room".mailroom_peek('');
 SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app') AS id \gset
 SELECT "Mail Room".mailroom_send('app@example.com', 'S', 'T', item_key => 'app', on_conflict => 'replace') > :id AS other;
-SELECT count(*) FROM "Mail Room".mailroom_send_many('[{"recipient": "a@example.com", "kind": "w"}]');
-SELECT "Mail Room".mailroom_reschedule('app', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel('app');
+SELECT count(*) FROM "Mail Room".mailroom_send_many('[{"recipients": "a@example.com", "kind": "w"}]');
+SELECT "Mail Room".mailroom_reschedule_item('app', '2040-01-01 00:00:00+00'), "Mail Room".mailroom_cancel_item('app');
 SELECT subject FROM "Mail Room".mailroom_preview('activation');
 SET ROLE mailroom_collector;
 SELECT action, email, login FROM "Mail Room".mailroom_dequeue();

@@ -7,22 +7,22 @@ CREATE EXTENSION mailroom;
 
 -- As little as possible, by position and by name; several recipients are an array.
 SELECT mailroom_send('a@example.com', 'Hi', 'Hello there.');
-SELECT mailroom_send(ARRAY['a@example.com', 'b@example.com'], 'Hi', 'Hello there.');
-SELECT mailroom_send(recipient => 'c@example.com', subject => 'Hi', body_html => '<p>Hello</p>');
-SELECT mailroom_send('{a@example.com,b@example.com}', 'Hi', 'Hello there.');
+SELECT mailroom_send('a@example.com, b@example.com', 'Hi', 'Hello there.');
+SELECT mailroom_send(recipients => 'c@example.com', subject => 'Hi', body_html => '<p>Hello</p>');
+SELECT mailroom_send(E' a@example.com ,\tb@example.com', 'Hi', 'Hello there.');
 PREPARE send AS SELECT mailroom_send($1, $2, $3);
 EXECUTE send('d@example.com', 'Hi', 'A parameter without a type is one recipient.');
 DEALLOCATE send;
 SELECT
     id, recipients, cc, bcc, subject, body_text, body_html, kind, data, priority, state, send_at = created_at AS at_once,
-    expires_at, attempts, max_attempts, item_key, group_key, token, account, enqueued_by = current_user AS mine
+    expires_at, failed_attempts, max_attempts, item_key, group_key, token_id, account_id, enqueued_by = current_user AS mine
 FROM outbox
 ORDER BY id;
 
 -- Everything there is.
 SELECT mailroom_send(
-    recipients => ARRAY['to@example.com'], subject => 'S', body_text => 'T', body_html => '<p>H</p>',
-    cc => ARRAY['cc@example.com'], bcc => ARRAY['b1@example.com', 'b2@example.com'], kind => 'invoice',
+    recipients => 'to@example.com', subject => 'S', body_text => 'T', body_html => '<p>H</p>',
+    cc => 'cc@example.com', bcc => 'b1@example.com,b2@example.com', kind => 'invoice',
     data => '{"number": 7}', send_at => '2040-01-01 00:00:00+00', expires_at => '2040-01-02 00:00:00+00', priority => -5,
     item_key => 'invoice-7', group_key => 'customer-1', max_attempts => 3, on_conflict => 'error'
 );
@@ -43,19 +43,19 @@ SELECT count(*) FROM outbox WHERE recipients = ARRAY['gone@example.com'];
 
 -- Refused, with the reason. The second argument decides which overload is called.
 SELECT mailroom_send(NULL::text, 'S', 'T');
-SELECT mailroom_send(NULL::text[], 'S', 'T');
-SELECT mailroom_send('{}'::text[], 'S', 'T');
-SELECT mailroom_send(ARRAY['a@example.com', NULL], 'S', 'T');
+SELECT mailroom_send(' ', 'S', 'T');
+SELECT mailroom_send('a@example.com,', 'S', 'T');
+SELECT mailroom_send('{a@example.com,b@example.com}', 'S', 'T');
 SELECT mailroom_send('', 'S', 'T');
 SELECT mailroom_send('nobody', 'S', 'T');
 SELECT mailroom_send('Ann <ann@example.com>', 'S', 'T');
 SELECT mailroom_send(E'a@example.com\r\nBcc: b@example.com', 'S', 'T');
 SELECT mailroom_send(repeat('l', 65) || '@example.com', 'S', 'T');
 SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T');
-SELECT mailroom_send('a@example.com', 'S', 'T', cc => ARRAY['b@example.com', 'c@@example.com']);
-SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ARRAY['']);
-SELECT mailroom_send(ARRAY(SELECT n || '@example.com' FROM generate_series(1, 40) n), 'S', 'T', cc => ARRAY(SELECT n || '@example.com' FROM generate_series(41, 50) n)) IS NOT NULL AS fifty;
-SELECT mailroom_send(ARRAY(SELECT n || '@example.com' FROM generate_series(1, 40) n), 'S', 'T', cc => ARRAY(SELECT n || '@example.com' FROM generate_series(41, 51) n));
+SELECT mailroom_send('a@example.com', 'S', 'T', cc => 'b@example.com, c@@example.com');
+SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ',');
+SELECT mailroom_send((SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 40) n), 'S', 'T', cc => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(41, 50) n)) IS NOT NULL AS fifty;
+SELECT mailroom_send((SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 40) n), 'S', 'T', cc => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(41, 51) n));
 SELECT mailroom_send('a@example.com', '', 'T');
 SELECT mailroom_send('a@example.com', E'S\nBcc: b@example.com', 'T');
 SELECT mailroom_send('a@example.com', repeat('ü', 499), 'T') IS NOT NULL AS longest_subject;
@@ -119,27 +119,51 @@ SELECT recipients, state, item_key FROM outbox ORDER BY id;
 
 -- Taking back and moving, by id and by key; each does something once.
 SELECT mailroom_send('cancel@example.com', 'S', 'T', item_key => 'c') AS c, mailroom_send('move@example.com', 'S', 'T', item_key => 'm', expires_at => '2040-01-02 00:00:00+00') AS m \gset
-SELECT mailroom_cancel(:c), mailroom_cancel(:c), mailroom_cancel('c');
+SELECT mailroom_cancel(:c), mailroom_cancel(:c), mailroom_cancel_item('c');
 SELECT state, last_error = 'cancelled by ' || current_user AS told, ended_at IS NOT NULL AS ended FROM outbox WHERE id = :c;
-SELECT mailroom_reschedule(:m, '2040-01-01 00:00:00+00'), mailroom_reschedule('m', '2039-01-01 00:00:00+00');
+SELECT mailroom_reschedule(:m, '2040-01-01 00:00:00+00'), mailroom_reschedule_item('m', '2039-01-01 00:00:00+00');
 SELECT state, send_at = '2039-01-01 00:00:00+00' AS moved FROM outbox WHERE id = :m;
-SELECT mailroom_reschedule(:c, now()), mailroom_reschedule('c', now());
+SELECT mailroom_reschedule(:c, now()), mailroom_reschedule_item('c', now());
 SET timezone = 'UTC';
 SELECT mailroom_reschedule(:m, '2040-01-02 00:00:00+00');
 SELECT mailroom_reschedule(:m, NULL);
 SELECT mailroom_reschedule(:m, 'infinity');
 RESET timezone;
-SELECT mailroom_cancel('m'), mailroom_cancel('m');
-SELECT mailroom_cancel(0), mailroom_cancel('nothing'), mailroom_cancel(NULL::bigint), mailroom_cancel(NULL::text);
--- A number in quotes is a key unless the argument is named.
+SELECT mailroom_cancel_item('m'), mailroom_cancel_item('m');
+SELECT mailroom_cancel(0), mailroom_cancel_item('nothing'), mailroom_cancel(NULL::bigint), mailroom_cancel_item(NULL::text);
+-- An id may come as a string, as some drivers send it.
 SELECT mailroom_send('quoted@example.com', 'S', 'T') AS q \gset
 SELECT mailroom_cancel(:'q'), mailroom_cancel(id => :'q');
+-- A message_id of the caller's own: the call can be repeated, whatever became of the mail, and by its role alone.
+SELECT mailroom_send('once@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001') AS once \gset
+SELECT mailroom_send('twice@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
+UPDATE outbox SET state = 'sent' WHERE id = :once;
+SELECT mailroom_send('once@example.com', 'S', 'T', item_key => 'once', on_conflict => 'replace', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
+SELECT array_agg(m.id = :once ORDER BY m.ordinality) AS same FROM mailroom_send_many('[
+    {"recipients": "new@example.com", "subject": "S", "body_text": "T"},
+    {"recipients": "once@example.com", "subject": "S", "body_text": "T", "message_id": "0197c5d0-0000-7000-8000-000000000001"},
+    {"recipients": "a@example.com", "subject": "S", "body_text": "T", "message_id": "0197c5d0-0000-7000-8000-000000000002"},
+    {"recipients": "b@example.com", "subject": "S", "body_text": "T", "message_id": "0197c5d0-0000-7000-8000-000000000002"}
+]') WITH ORDINALITY m;
+SELECT recipients, item_key, state, message_id FROM outbox WHERE message_id < '0197c5d0-0000-7000-8000-000000000003' ORDER BY id;
+BEGIN;
+CREATE ROLE another IN ROLE mailroom_app;
+SET LOCAL ROLE another;
+SELECT mailroom_send('once@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001');
+ROLLBACK;
+SELECT mailroom_send('a@example.com', 'S', 'T', message_id => 'no id');
+-- One that nobody gave has the time in front and the version behind it (RFC 9562).
+SELECT count(*) AS of_version_7
+FROM outbox
+WHERE message_id::text ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
+  AND abs(('x' || left(replace(message_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0 - extract(epoch FROM created_at)) < 60
+  AND recipients = '{new@example.com}';
 -- What is claimed or has ended stays as it is.
 SELECT mailroom_send('claimed@example.com', 'S', 'T', item_key => 'claimed') AS i \gset
 UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min' WHERE id = :i;
-SELECT mailroom_cancel(:i), mailroom_cancel('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule('claimed', now());
+SELECT mailroom_cancel(:i), mailroom_cancel_item('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule_item('claimed', now());
 UPDATE outbox SET state = 'sent' WHERE id = :i;
-SELECT mailroom_cancel(:i), mailroom_cancel('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule('claimed', now());
+SELECT mailroom_cancel(:i), mailroom_cancel_item('claimed'), mailroom_reschedule(:i, now()), mailroom_reschedule_item('claimed', now());
 -- Mail with a token can be taken back; its secrets go with it.
 INSERT INTO accounts (email, login) VALUES ('token@example.com', 'token');
 SELECT mailroom_collect();
@@ -149,11 +173,11 @@ TRUNCATE outbox RESTART IDENTITY;
 
 -- In bulk: ids in the order of the array.
 SELECT * FROM mailroom_send_many('[
-    {"recipient": "z@example.com", "subject": "S", "body_text": "T"},
+    {"recipients": "z@example.com", "subject": "S", "body_text": "T"},
     {"recipients": ["y@example.com", "x@example.com"], "subject": "S", "body_html": "H", "cc": ["c@example.com"], "bcc": null,
      "kind": "news", "data": {"n": 1}, "send_at": "2040-01-01T00:00:00Z", "expires_at": "2040-01-02T00:00:00Z",
      "priority": -1, "item_key": "a", "group_key": "g", "max_attempts": 2, "on_conflict": "error"},
-    {"recipient": "w@example.com", "recipients": null, "subject": "S", "body_text": "T", "body_html": null, "kind": null, "data": null,
+    {"recipients": "w@example.com", "subject": "S", "body_text": "T", "body_html": null, "kind": null, "data": null,
      "send_at": null, "expires_at": null, "priority": null, "item_key": "b", "group_key": null, "max_attempts": null, "on_conflict": null}
 ]');
 SELECT
@@ -164,30 +188,30 @@ ORDER BY id;
 -- Some keys are taken, by rows and by each other.
 CREATE TEMPORARY TABLE scheduled AS
 SELECT * FROM mailroom_send_many('[
-    {"recipient": "1@example.com", "subject": "S", "body_text": "T", "item_key": "a", "on_conflict": "ignore"},
-    {"recipient": "2@example.com", "subject": "S", "body_text": "T"},
-    {"recipient": "3@example.com", "subject": "S", "body_text": "T", "item_key": "b", "on_conflict": "replace"},
-    {"recipient": "4@example.com", "subject": "S", "body_text": "T", "item_key": "new", "on_conflict": "ignore"},
-    {"recipient": "5@example.com", "subject": "S", "body_text": "T", "item_key": "new", "on_conflict": "ignore"},
-    {"recipient": "6@example.com", "subject": "S", "body_text": "T", "item_key": "twice"},
-    {"recipient": "7@example.com", "subject": "S", "body_text": "T", "item_key": "twice", "on_conflict": "replace"},
-    {"recipient": "8@example.com", "subject": "S", "body_text": "T", "item_key": "twice", "on_conflict": "ignore"}
+    {"recipients": "1@example.com", "subject": "S", "body_text": "T", "item_key": "a", "on_conflict": "ignore"},
+    {"recipients": "2@example.com", "subject": "S", "body_text": "T"},
+    {"recipients": "3@example.com", "subject": "S", "body_text": "T", "item_key": "b", "on_conflict": "replace"},
+    {"recipients": "4@example.com", "subject": "S", "body_text": "T", "item_key": "new", "on_conflict": "ignore"},
+    {"recipients": "5@example.com", "subject": "S", "body_text": "T", "item_key": "new", "on_conflict": "ignore"},
+    {"recipients": "6@example.com", "subject": "S", "body_text": "T", "item_key": "twice"},
+    {"recipients": "7@example.com", "subject": "S", "body_text": "T", "item_key": "twice", "on_conflict": "replace"},
+    {"recipients": "8@example.com", "subject": "S", "body_text": "T", "item_key": "twice", "on_conflict": "ignore"}
 ]');
 SELECT * FROM scheduled;
 SELECT id, recipients, state, item_key FROM outbox ORDER BY id;
 -- All or none, and the culprit by its place.
 SELECT count(*) AS before FROM outbox \gset
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "nobody", "subject": "S", "body_text": "T"}, {"recipient": "", "subject": "S", "body_text": "T"}]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "sbject": "S", "boddy": "T"}]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "recipients": ["b@example.com"], "subject": "S", "body_text": "T"}]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, 7]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "send_at": "never"}]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "priority": "high"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "nobody", "subject": "S", "body_text": "T"}, {"recipients": "", "subject": "S", "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "sbject": "S", "boddy": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": {"to": "a@example.com"}, "subject": "S", "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, 7]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "send_at": "never"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "priority": "high"}]');
 SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}]');
 SELECT * FROM mailroom_send_many('[{"subject": "S", "body_text": "T"}]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T", "item_key": "u"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "item_key": "u"}]');
-SELECT * FROM mailroom_send_many('[{"recipient": "a@example.com", "subject": "S", "body_text": "T"}, {"recipient": "a@example.com", "subject": "S", "body_text": "T", "item_key": "a"}]');
-SELECT * FROM mailroom_send_many('{"recipient": "a@example.com"}');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T", "item_key": "u"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "item_key": "u"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "item_key": "a"}]');
+SELECT * FROM mailroom_send_many('{"recipients": "a@example.com"}');
 SELECT * FROM mailroom_send_many(NULL);
 SELECT * FROM mailroom_send_many('[]');
 SELECT count(*) - :before AS more FROM outbox;
@@ -196,7 +220,7 @@ DROP TABLE scheduled;
 CREATE TEMPORARY TABLE scheduled AS
 SELECT s.*
 FROM mailroom_send_many((
-    SELECT jsonb_agg(jsonb_build_object('recipient', n || '@example.com', 'subject', 'S', 'body_text', 'T', 'item_key', 'bulk-' || n) ORDER BY n)
+    SELECT jsonb_agg(jsonb_build_object('recipients', n || '@example.com', 'subject', 'S', 'body_text', 'T', 'item_key', 'bulk-' || n) ORDER BY n)
     FROM generate_series(1, 10000) n
 )) WITH ORDINALITY s (id, place);
 SELECT count(*), max(id) - min(id) AS span, bool_and(o.recipients[1] = s.place || '@example.com') AS in_order

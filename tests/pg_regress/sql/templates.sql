@@ -82,7 +82,7 @@ INSERT INTO templates (kind, locale, subject, body_text) VALUES
     ('lines', 'en', '{{ login }}', 'T');
 INSERT INTO outbox (kind, recipients, subject, body_text, body_html, data, expires_at, message_id) VALUES
     ('w', '{a@example.com}', NULL, NULL, NULL, '{"name": "Ann", "count": 2}', NULL, 'c0ffee00-0000-0000-0000-000000000000'),
-    ('w', '{a@example.com}', 'Own', NULL, NULL, '{"name": "Ann", "count": 2}', NULL, 'c0ffee00-0000-0000-0000-000000000000'),
+    ('w', '{a@example.com}', 'Own', NULL, NULL, '{"name": "Ann", "count": 2}', NULL, 'c0ffee00-0000-0000-0000-000000000001'),
     ('w', '{a@example.com}', NULL, 'Own', NULL, '{"name": "Ann", "count": 2}', NULL, DEFAULT),
     ('w', '{a@example.com}', NULL, NULL, 'Own', '{"name": "Ann", "count": 2}', NULL, DEFAULT),
     ('w', '{a@example.com}', 'Own', 'Own {{ name }}', '<b>{{ name }}</b>', '{"name": "Ann"}', NULL, DEFAULT),

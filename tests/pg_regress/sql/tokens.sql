@@ -39,11 +39,19 @@ SELECT
     count(consumed_at) AS consumed
 FROM tokens;
 -- Each waits in its lane: 0 for recoveries, which are urgent, 1 for activations.
-SELECT t.action, p.lane, count(*) FROM tokens t LEFT JOIN pending p ON p.token = t.id GROUP BY 1, 2 ORDER BY 1, 2;
--- The life of new tokens is a setting, and only of new ones.
-SET mailroom.token_ttl = '1h';
+SELECT t.action, p.lane, count(*) FROM tokens t LEFT JOIN pending p ON p.token_id = t.id GROUP BY 1, 2 ORDER BY 1, 2;
+-- The life of new tokens is a setting for each action, and only of new ones; a default of the table's own comes first.
+SELECT action, expires_at - created_at AS life FROM tokens GROUP BY 1, 2 ORDER BY 1;
+SET mailroom.recovery_ttl = '1h';
+SET mailroom.activation_ttl = '2h';
 INSERT INTO tokens (account, action) VALUES (2, 'password_recovery') RETURNING expires_at - created_at AS life;
-RESET mailroom.token_ttl;
+INSERT INTO tokens (account, action) VALUES (1, 'activation') RETURNING expires_at - created_at AS life;
+ALTER TABLE tokens ALTER COLUMN expires_at SET DEFAULT _epoch() + 60;
+INSERT INTO tokens (account, action) VALUES (2, 'password_recovery') RETURNING expires_at - created_at AS life;
+ALTER TABLE tokens ALTER COLUMN expires_at DROP DEFAULT;
+DELETE FROM tokens WHERE action = 'activation' AND account = 1 AND id > 1;
+RESET mailroom.recovery_ttl;
+RESET mailroom.activation_ttl;
 SELECT expires_at - created_at AS life FROM tokens WHERE id = 1;
 DELETE FROM tokens WHERE action = 'password_recovery';
 
@@ -84,7 +92,7 @@ SELECT id, account, action FROM tokens ORDER BY id;
 
 -- A token that was used before it came is not mailed, and activates nobody: consuming is an UPDATE.
 INSERT INTO tokens (account, action, consumed_at) VALUES (1, 'activation', extract(epoch FROM now())) RETURNING id \gset used_
-SELECT count(*) AS waiting FROM pending WHERE token = :used_id;
+SELECT count(*) AS waiting FROM pending WHERE token_id = :used_id;
 SELECT id, status FROM accounts ORDER BY id;
 
 -- A recovery token activates nobody, whatever the account's status.
@@ -130,10 +138,10 @@ INSERT INTO accounts (email, login) VALUES ('before@example.com', 'before');
 SELECT mailroom_collect();
 INSERT INTO accounts (email, login) VALUES ('waits@example.com', 'waits');
 TRUNCATE accounts RESTART IDENTITY CASCADE;
-SELECT token, recipients, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id DESC LIMIT 1;
+SELECT token_id, recipients, state, last_error, secrets IS NOT NULL AS has_token FROM outbox ORDER BY id DESC LIMIT 1;
 SELECT count(*) FROM pending;
 INSERT INTO accounts (email, login) VALUES ('after@example.com', 'after');
 SELECT mailroom_collect();
-SELECT token, recipients, state FROM outbox WHERE state = 'scheduled';
+SELECT token_id, recipients, state FROM outbox WHERE state = 'scheduled';
 
 DROP EXTENSION mailroom;

@@ -73,11 +73,11 @@ ALTER TABLE tokens DROP CONSTRAINT no_tokens_today;
 ALTER TABLE pending ADD CONSTRAINT no_queue_today CHECK (lane <> 1) NOT VALID;
 SELECT pg_temp.refusal($$INSERT INTO accounts (email, login) VALUES ('x@example.com', 'x')$$);
 ALTER TABLE pending DROP CONSTRAINT no_queue_today;
-SELECT pg_temp.refusal($$INSERT INTO pending (lane, token) VALUES (2, 1)$$);
+SELECT pg_temp.refusal($$INSERT INTO pending (lane, token_id) VALUES (2, 1)$$);
 -- Nothing of it stayed, and the session is as good as before.
 SELECT count(*) FROM accounts WHERE login IN ('x', 'y');
 INSERT INTO accounts (email, login) VALUES ('x@example.com', 'x');
-SELECT count(*) FROM tokens t JOIN accounts a ON a.id = t.account JOIN pending p ON p.token = t.id WHERE a.login = 'x';
+SELECT count(*) FROM tokens t JOIN accounts a ON a.id = t.account JOIN pending p ON p.token_id = t.id WHERE a.login = 'x';
 
 -- By a role with rights of its own on the table, and none on the functions or the tables behind.
 CREATE ROLE regress_clerk;
@@ -90,7 +90,7 @@ INSERT INTO accounts (email, login, status) VALUES ('Clerk3@example.com', 'Clerk
 UPDATE accounts SET email = 'CLERK@example.org' WHERE email = 'clerk@example.com' RETURNING email;
 SELECT pg_temp.refusal($$INSERT INTO accounts (email, login) VALUES ('clerk', 'x')$$);
 RESET ROLE;
-SELECT count(*) FROM tokens t JOIN accounts a ON a.id = t.account JOIN pending p ON p.token = t.id WHERE a.login LIKE 'clerk%';
+SELECT count(*) FROM tokens t JOIN accounts a ON a.id = t.account JOIN pending p ON p.token_id = t.id WHERE a.login LIKE 'clerk%';
 REVOKE ALL ON accounts FROM regress_clerk;
 REVOKE ALL ON SEQUENCE accounts_id_seq FROM regress_clerk;
 DROP ROLE regress_clerk;
@@ -100,7 +100,7 @@ SET session_replication_role = replica;
 INSERT INTO accounts (email, login) VALUES ('replica@example.com', 'replica');
 INSERT INTO tokens (account, action) SELECT id, 'activation' FROM accounts WHERE login = 'replica';
 RESET session_replication_role;
-SELECT count(*), count(p.token) FROM tokens t JOIN accounts a ON a.id = t.account LEFT JOIN pending p ON p.token = t.id WHERE a.login = 'replica';
+SELECT count(*), count(p.token_id) FROM tokens t JOIN accounts a ON a.id = t.account LEFT JOIN pending p ON p.token_id = t.id WHERE a.login = 'replica';
 
 -- The statements behind are prepared once in a session, and again when the extension comes back elsewhere.
 DROP EXTENSION mailroom;
@@ -108,7 +108,7 @@ CREATE SCHEMA "Post Office";
 CREATE EXTENSION mailroom SCHEMA "Post Office";
 INSERT INTO "Post Office".accounts (email, login) VALUES ('A@example.com', 'A');
 INSERT INTO "Post Office".accounts (email, login) VALUES ('B@example.com', 'B'), ('C@example.com', 'C');
-SELECT a.email, p.lane FROM "Post Office".pending p JOIN "Post Office".tokens t ON t.id = p.token JOIN "Post Office".accounts a ON a.id = t.account ORDER BY 1;
+SELECT a.email, p.lane FROM "Post Office".pending p JOIN "Post Office".tokens t ON t.id = p.token_id JOIN "Post Office".accounts a ON a.id = t.account ORDER BY 1;
 DROP EXTENSION mailroom;
 DROP SCHEMA "Post Office";
 CREATE EXTENSION mailroom;

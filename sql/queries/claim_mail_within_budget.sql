@@ -1,9 +1,0 @@
-SELECT
-    c.id, c.attempts,
-    coalesce(octet_length(c.body_text), 0)::bigint + coalesce(octet_length(c.body_html), 0) + octet_length(c.data::text) + 1024,
-    c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.subject::text,
-    c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
-    extract(epoch FROM c.expires_at)::double precision,
-    c.ambiguous_alone
-FROM _claim_within_budget($1, NULL::interval, $2) c
-WHERE NOT EXISTS (SELECT FROM pauses)

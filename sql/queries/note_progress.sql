@@ -1,1 +1,0 @@
-SELECT _note_progress($1)
