@@ -6,14 +6,14 @@
 -- read of it is text, so that no code of its owner's runs with the rights that the triggers lend.
 
 CREATE TABLE @extschema@.attached (
-    account bigint,
+    account_id bigint,
     relation regclass NOT NULL,
     -- No foreign key: TRUNCATE accounts, tokens would have to name this table, too.
-    CONSTRAINT attached_pkey PRIMARY KEY (account)
+    CONSTRAINT attached_pkey PRIMARY KEY (account_id)
 );
 COMMENT ON TABLE @extschema@.attached IS
     'Accounts that belong to rows of a table of yours, see mailroom_attach. Written by its triggers.';
-COMMENT ON COLUMN @extschema@.attached.account IS 'accounts.id';
+COMMENT ON COLUMN @extschema@.attached.account_id IS 'accounts.id';
 COMMENT ON COLUMN @extschema@.attached.relation IS 'The table with the row.';
 
 CREATE FUNCTION @extschema@._accounts_forget() RETURNS trigger
@@ -22,7 +22,7 @@ CREATE FUNCTION @extschema@._accounts_forget() RETURNS trigger
 AS $$
 BEGIN
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM @extschema@.attached t USING old_accounts o WHERE t.account = o.id;
+        DELETE FROM @extschema@.attached t USING old_accounts o WHERE t.account_id = o.id;
     ELSE
         DELETE FROM @extschema@.attached;
     END IF;
@@ -80,12 +80,12 @@ BEGIN
     END IF;
     IF former IS NULL AND present IS NOT NULL THEN
         INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
-        INSERT INTO @extschema@.attached (account, relation) VALUES (made, TG_RELID::regclass);
+        INSERT INTO @extschema@.attached (account_id, relation) VALUES (made, TG_RELID::regclass);
     ELSIF present IS NULL THEN
         DELETE FROM @extschema@.accounts a
         USING @extschema@.attached t
         WHERE a.email = @extschema@._fold(former)
-          AND t.account = a.id
+          AND t.account_id = a.id
           AND t.relation = TG_RELID;
     ELSE
         UPDATE @extschema@.accounts a
@@ -93,7 +93,7 @@ BEGIN
             login = present_login
         FROM @extschema@.attached t
         WHERE a.email = @extschema@._fold(former)
-          AND t.account = a.id
+          AND t.account_id = a.id
           AND t.relation = TG_RELID;
     END IF;
     RETURN NULL;
@@ -197,7 +197,7 @@ BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
         || format('n.%1$I::text, coalesce(n.%2$I::text, n.%1$I::text) FROM new_rows n WHERE n.%1$I IS NOT NULL', names.email, names.login)
-        || ' RETURNING id) INSERT INTO @extschema@.attached (account, relation) SELECT m.id, $1 FROM made m'
+        || ' RETURNING id) INSERT INTO @extschema@.attached (account_id, relation) SELECT m.id, $1 FROM made m'
     USING TG_RELID::regclass;
     RETURN NULL;
 END;
@@ -213,7 +213,7 @@ DECLARE
     names record;
 BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
-    EXECUTE 'DELETE FROM @extschema@.accounts a USING @extschema@.attached t WHERE t.account = a.id AND t.relation = $1'
+    EXECUTE 'DELETE FROM @extschema@.accounts a USING @extschema@.attached t WHERE t.account_id = a.id AND t.relation = $1'
         || ' AND a.email IN (SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") FROM old_rows o)', names.email)
     USING TG_RELID::regclass;
     RETURN NULL;
@@ -229,7 +229,7 @@ AS $$
 BEGIN
     DELETE FROM @extschema@.accounts a
     USING @extschema@.attached t
-    WHERE t.account = a.id
+    WHERE t.account_id = a.id
       AND t.relation = TG_RELID;
     RETURN NULL;
 END;
@@ -256,6 +256,14 @@ DECLARE
     address text;
     accounts bigint;
 BEGIN
+    -- Rows that were committed since its snapshot would get neither an account nor a trigger's call.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '0A000'::text,
+            format('This transaction is %s and cannot see what was committed since it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
+            'BEGIN ISOLATION LEVEL READ COMMITTED.'::text
+        );
+    END IF;
     SELECT c.relkind, c.relpersistence, c.relispartition, pg_has_role(c.relowner, 'USAGE') AS is_owner
     INTO facts
     FROM pg_class c
@@ -289,7 +297,7 @@ BEGIN
         );
     END IF;
     FOREACH wanted IN ARRAY ARRAY[email, login_column] LOOP
-        SELECT NOT @extschema@._is_text(a.atttypid) AS is_other
+        SELECT NOT @extschema@._is_text(a.atttypid) AS is_other, a.attgenerated = 'v' AS is_virtual
         INTO facts
         FROM pg_attribute a
         WHERE a.attrelid = relation
@@ -304,6 +312,11 @@ BEGIN
             PERFORM @extschema@._refuse_attachment(
                 relation, '42804'::text, format('Column "%s" is not text.', wanted),
                 'Use a column of type text, varchar or citext, or of a domain over one of these.'::text
+            );
+        ELSIF facts.is_virtual THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '0A000'::text, format('Column "%s" is computed when it is read, and no trigger sees it.', wanted),
+                'Use a column that is stored.'::text
             );
         END IF;
     END LOOP;
@@ -333,7 +346,7 @@ BEGIN
 
     EXECUTE 'SELECT a.email FROM @extschema@.accounts a JOIN ' || relation
         || ' r ON a.email = @extschema@._fold(' || format('r.%I::text COLLATE "default")', email)
-        || ' JOIN @extschema@.attached t ON t.account = a.id LIMIT 1'
+        || ' JOIN @extschema@.attached t ON t.account_id = a.id LIMIT 1'
     INTO address;
     IF address IS NOT NULL THEN
         PERFORM @extschema@._refuse_attachment(
@@ -346,7 +359,7 @@ BEGIN
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
         || '@extschema@._fold(' || format('r.%I::text COLLATE "default"))', email)
     USING coalesce(existing, 'active'::@extschema@.account_status);
-    EXECUTE 'INSERT INTO @extschema@.attached (account, relation) SELECT a.id, $1 FROM @extschema@.accounts a WHERE a.email IN '
+    EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation) SELECT a.id, $1 FROM @extschema@.accounts a WHERE a.email IN '
         || '(SELECT @extschema@._fold(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
@@ -354,7 +367,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status) IS
-    'Gives every row of a table of yours an account: email and login (default: email) are its columns. From then on a new row gets an account, and its activation mail at COMMIT; a changed address or login, and a deleted row, are followed. A row without an address has none. Rows that are there get accounts with the status existing (default active, which mails nothing); accounts that have their addresses become theirs. Returns how many accounts the table has. Takes a SHARE ROW EXCLUSIVE lock on the table. Only the table''s owner, as a member of mailroom_admin. Errors: 42809 unless it is an ordinary table, 42501, 42703, 42804 for a column that is not text, 42710 when it is attached, 23505 for an address or login that another account has.';
+    'Gives every row of a table of yours an account: email and login (default: email) are its columns. From then on a new row gets an account, and its activation mail at COMMIT; a changed address or login, and a deleted row, are followed. A row without an address has none. Rows that are there get accounts with the status existing (default active, which mails nothing); accounts that have their addresses become theirs. Returns how many accounts the table has. Takes a SHARE ROW EXCLUSIVE lock on the table. Only the table''s owner, as a member of mailroom_admin. Errors: 42809 unless it is an ordinary table, 42501, 42703, 42804 for a column that is not text, 0A000 for one that is generated and not stored and in an isolation level above READ COMMITTED, 42710 when it is attached, 23505 for an address or login that another account has.';
 
 CREATE FUNCTION @extschema@.mailroom_detach(relation regclass) RETURNS bigint
     LANGUAGE plpgsql

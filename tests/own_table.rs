@@ -539,11 +539,80 @@ fn a_dump_names_tables_that_are_there_only() {
         assert!(output.status.success(), "{output:?}");
         let dump = String::from_utf8(output.stdout).unwrap();
         let (_, rows) = dump
-            .split_once("COPY public.attached (account, relation) FROM stdin;\n")
+            .split_once("COPY public.attached (account_id, relation) FROM stdin;\n")
             .unwrap();
         rows.split_once("\\.\n").unwrap().0.to_owned()
     };
     assert_eq!(rows(), "1\tshop.users\n");
     client.batch_execute("DROP TABLE shop.users").unwrap();
     assert_eq!(rows(), "");
+}
+
+/// Rows that somebody commits between the snapshot and the lock would be forgotten.
+#[test]
+fn a_table_is_attached_in_read_committed_only() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute(
+            "CREATE TABLE people (mail text); INSERT INTO people VALUES ('one@example.com')",
+        )
+        .unwrap();
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        client
+            .batch_execute(&format!(
+                "BEGIN ISOLATION LEVEL {level}; SELECT FROM people"
+            ))
+            .unwrap();
+        cluster
+            .connect("app")
+            .batch_execute("INSERT INTO people VALUES (gen_random_uuid() || '@example.com')")
+            .unwrap();
+        let error = client
+            .query_one("SELECT mailroom_attach('people', 'mail')", &[])
+            .unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "0A000", "{error:?}");
+        client.batch_execute("ROLLBACK").unwrap();
+    }
+    assert_eq!(
+        number(&mut client, "SELECT mailroom_attach('people', 'mail')"),
+        3
+    );
+}
+
+/// PostgreSQL 18 has columns that no trigger sees.
+#[test]
+fn a_column_that_is_not_stored_is_refused() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    let attach = "SELECT mailroom_attach('people', 'mail', 'name')";
+    client
+        .batch_execute("CREATE TABLE people (raw text, name text, mail text GENERATED ALWAYS AS (lower(raw)) STORED)")
+        .unwrap();
+    assert_eq!(number(&mut client, attach), 0);
+    client
+        .batch_execute(
+            "INSERT INTO people (raw, name) VALUES ('Ann@example.com', 'ann'); DROP TABLE people",
+        )
+        .unwrap();
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM accounts WHERE email = 'ann@example.com'"
+        ),
+        1
+    );
+    if number(
+        &mut client,
+        "SELECT current_setting('server_version_num')::bigint",
+    ) < 180_000
+    {
+        cluster::skip("this server has no virtual generated columns");
+        return;
+    }
+    client
+        .batch_execute("CREATE TABLE people (raw text, name text, mail text GENERATED ALWAYS AS (lower(raw)) VIRTUAL)")
+        .unwrap();
+    let error = client.query_one(attach, &[]).unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "0A000", "{error:?}");
 }
