@@ -82,7 +82,7 @@ pub fn add_accounts(client: &mut Client, count: i64) {
 
 /// What a sender leaves behind: every mail that waits is claimed and sent.
 pub fn settle(client: &mut Client) {
-    let batch = "SELECT count(mailroom_mark_sent(ids)) FROM \
+    let batch = "SELECT count(mailroom_mark_sent_many(ids)) FROM \
                  (SELECT array_agg(id) FROM mailroom_claim(10000)) c (ids) WHERE ids IS NOT NULL";
     while cluster::number(client, batch) > 0 {}
 }

@@ -74,7 +74,7 @@ fn start_sender(cluster: &Cluster, number: u32) -> Child {
     let round = format!(
         "SELECT coalesce(array_agg(id), '{{}}') AS ids FROM mailroom_claim({BATCH}, '2 s', 'process {number}') \\gset\n\
          INSERT INTO accepted SELECT unnest(:'ids'::bigint[]);\n\
-         SELECT mailroom_mark_sent(:'ids'::bigint[], claimant => 'process {number}');\n"
+         SELECT mailroom_mark_sent_many(:'ids'::bigint[], claimant => 'process {number}');\n"
     );
     let script = cluster.scratch().join(format!("sender{number}.sql"));
     std::fs::write(&script, round.repeat(20_000)).unwrap();
