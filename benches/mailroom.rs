@@ -75,6 +75,8 @@ mod receiver;
 mod redeem;
 #[path = "mailroom/requests.rs"]
 mod requests;
+#[path = "mailroom/scale.rs"]
+mod scale;
 #[path = "mailroom/send.rs"]
 mod send;
 #[path = "mailroom/snapshot.rs"]
@@ -83,6 +85,8 @@ mod snapshot;
 mod table;
 #[path = "mailroom/turns.rs"]
 mod turns;
+#[path = "../tests/volume/mod.rs"]
+mod volume;
 #[path = "mailroom/watch.rs"]
 mod watch;
 
@@ -93,7 +97,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 18] = [
+const SUBJECTS: [(&str, Measure); 19] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -112,6 +116,7 @@ const SUBJECTS: [(&str, Measure); 18] = [
     ("memory", memory::measure),
     ("endure", endure::measure),
     ("rate", rate::measure),
+    ("scale", scale::measure),
 ];
 
 fn main() {

@@ -319,22 +319,19 @@ CREATE FUNCTION @extschema@._due_positions(
 COMMENT ON FUNCTION @extschema@._due_positions(boolean) IS
     'Internal. Where this session''s scan of each priority starts, urgent first, and where a sweep of it broke off; a hint, never the truth.';
 
-CREATE FUNCTION @extschema@._due_note(groups boolean, swept boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_note_wrapper';
-COMMENT ON FUNCTION @extschema@._due_note(boolean, boolean, smallint, timestamptz, bigint) IS
-    'Internal. Notes the last row that a scan of a priority came to.';
-
-CREATE FUNCTION @extschema@._due_pause(groups boolean, priority smallint, send_at timestamptz, id bigint) RETURNS void
+CREATE FUNCTION @extschema@._due_note(
+    groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
+) RETURNS void
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_due_pause_wrapper';
-COMMENT ON FUNCTION @extschema@._due_pause(boolean, smallint, timestamptz, bigint) IS
-    'Internal. Notes where a sweep of a priority broke off; NULLs when it went through.';
+    AS 'MODULE_PATHNAME', '_due_note_wrapper';
+COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint, boolean, boolean) IS
+    'Internal. Notes up to where a priority was scanned, whether the next scan goes on from there even if it has been further, and of a sweep whether the next one does.';
 
 CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
-COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean) IS 'Internal. Ends a scan for due mail.';
+COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean) IS
+    'Internal. Ends a scan for due mail: what was noted becomes this session''s positions.';
 
 CREATE FUNCTION @extschema@._leases_begin() RETURNS timestamptz
     LANGUAGE c VOLATILE

@@ -146,6 +146,9 @@ CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'c
 -- What a purge deletes, and what people look for.
 CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';
+-- Whether a later mail of a token, or of an item, failed as well.
+CREATE INDEX outbox_failed_again ON @extschema@.outbox (token_id, item_key)
+    WHERE state = 'error' AND (token_id IS NOT NULL OR item_key IS NOT NULL);
 CREATE INDEX outbox_provider_id ON @extschema@.outbox (provider_id) WHERE provider_id IS NOT NULL;
 -- What is seldom the case comes first in a predicate: each update asks for all of them.
 -- A token is live in one row at most (I2); also finds the mail of a token that goes.

@@ -127,8 +127,8 @@ CREATE FUNCTION @extschema@.mailroom_next_due() RETURNS timestamptz
 AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
+    sweep boolean;
     lane record;
-    priority integer := -32769;
     due timestamptz;
 BEGIN
     -- Claims that lapsed, from where this session looks for them next.
@@ -143,20 +143,16 @@ BEGIN
     IF FOUND THEN
         RETURN due;
     END IF;
-    IF @extschema@._due_may_sweep(false) THEN
-        LOOP
-            SELECT n.priority, n.send_at, n.id
-            INTO lane
-            FROM @extschema@._next_due(false, priority) n;
-            EXIT WHEN lane.priority IS NULL;
-            priority := lane.priority;
-            due := least(due, @extschema@._first_due(lane.priority, lane.send_at, lane.id, moment));
-        END LOOP;
-    ELSE
-        SELECT min(@extschema@._first_due(p.priority, p.send_at, p.id, moment))
-        INTO due
-        FROM @extschema@._due_positions(false) p;
-    END IF;
+    sweep := @extschema@._due_may_sweep(false);
+    FOR lane IN
+        SELECT l.priority, l.send_at, l.id FROM @extschema@._due_lanes(false) l WHERE sweep
+        UNION ALL
+        SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(false) p WHERE NOT sweep
+    LOOP
+        due := @extschema@._first_due(lane.priority, lane.send_at, lane.id, moment);
+        -- There may be one that waits for longer; that is no reason to look at all.
+        EXIT WHEN due IS NOT NULL;
+    END LOOP;
     RETURN least(due, @extschema@._next_wake());
 END;
 $$;

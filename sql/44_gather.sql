@@ -12,6 +12,7 @@ CREATE FUNCTION @extschema@._judge(
     OUT places tid[],
     OUT groups integer,
     OUT held text[],
+    OUT over boolean,
     OUT later boolean
 )
     LANGUAGE plpgsql
@@ -20,7 +21,7 @@ CREATE FUNCTION @extschema@._judge(
 AS $$
 DECLARE
     keys text[];
-    free text[];
+    open record;
 BEGIN
     -- Whoever has these tables to himself may want the rows that are locked here, as TRUNCATE does. So nobody waits: what
     -- has a token, or is to be ended, is left for another time.
@@ -69,35 +70,31 @@ BEGIN
     END IF;
     SELECT
         coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
-        array_agg(DISTINCT o.group_key) FILTER (WHERE o.group_key IS NOT NULL)
+        array_agg(o.group_key ORDER BY o.priority, o.send_at, o.id) FILTER (WHERE o.group_key IS NOT NULL)
     INTO places, keys
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (candidates);
 
     groups := 0;
+    over := false;
     IF keys IS NOT NULL THEN
-        free := @extschema@._free_groups(keys, group_limit);
-        groups := cardinality(free);
-        held := ARRAY(SELECT k FROM unnest(keys) k WHERE k <> ALL (free));
+        SELECT f.* INTO open FROM @extschema@._free_groups(keys, group_limit) f;
+        groups := cardinality(open.free);
+        over := open.over;
+        held := ARRAY(SELECT DISTINCT k FROM unnest(keys) k WHERE k <> ALL (open.free));
         places := places || ARRAY(
             SELECT o.ctid
             FROM @extschema@.outbox o
             WHERE o.ctid = ANY (candidates)
-              AND o.group_key = ANY (free)
+              AND o.group_key = ANY (open.free)
         );
     END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
-    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, and whether mail of tokens was left out because the tables behind it are locked.';
+    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, whether there are more groups than so many, and whether mail of tokens was left out because the tables behind it are locked.';
 
-CREATE FUNCTION @extschema@._next_due(
-    of_groups boolean,
-    after_priority integer,
-    OUT priority smallint,
-    OUT send_at timestamptz,
-    OUT id bigint
-)
+CREATE FUNCTION @extschema@._due_lanes(of_groups boolean) RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -105,83 +102,36 @@ CREATE FUNCTION @extschema@._next_due(
     SET enable_sort = off
 AS $$
 #variable_conflict use_column
-BEGIN
-    IF of_groups THEN
-        SELECT o.priority, o.send_at, o.id - 1
-        INTO priority, send_at, id
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.group_key IS NOT NULL
-          AND o.priority > after_priority
-        ORDER BY o.priority, o.send_at, o.id
-        LIMIT 1;
-    ELSE
-        SELECT o.priority, o.send_at, o.id - 1
-        INTO priority, send_at, id
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.priority > after_priority
-        ORDER BY o.priority, o.send_at, o.id
-        LIMIT 1;
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._next_due(boolean, integer) IS
-    'Internal. The next priority behind this one that anything is scheduled for, of groups or at all, and the position just before its first row; NULLs if there is none.';
-
-CREATE FUNCTION @extschema@._pick_due(
-    lane smallint,
-    after_send_at timestamptz,
-    after_id bigint,
-    until_send_at timestamptz,
-    until_id bigint,
-    wanted integer,
-    moment timestamptz,
-    OUT places tid[],
-    OUT special boolean,
-    OUT seen integer,
-    OUT last_send_at timestamptz,
-    OUT last_id bigint,
-    OUT more boolean
-)
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
-AS $$
 DECLARE
-    ids bigint[];
+    after integer := -32769;
 BEGIN
-    SELECT
-        array_agg(s.place),
-        bool_or(s.special),
-        max(s.send_at),
-        array_agg(s.id)
-    INTO places, special, last_send_at, ids
-    FROM (
-        SELECT
-            o.ctid AS place,
-            o.send_at,
-            o.id,
-            o.token_id IS NOT NULL OR o.group_key IS NOT NULL OR o.expires_at <= moment
-                OR o.subject IS NULL OR (o.body_text IS NULL AND o.body_html IS NULL) AS special
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.priority = lane
-          AND (o.send_at, o.id) > (after_send_at, after_id)
-          AND (o.send_at, o.id) <= (until_send_at, until_id)
-        ORDER BY o.priority, o.send_at, o.id
-        LIMIT wanted
-        FOR UPDATE OF o SKIP LOCKED
-    ) s;
-    seen := coalesce(cardinality(places), 0);
-    last_id := ids[seen];
-    more := seen = wanted;
+    LOOP
+        IF of_groups THEN
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO priority, send_at, id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.group_key IS NOT NULL
+              AND o.priority > after
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        ELSE
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO priority, send_at, id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.priority > after
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        END IF;
+        EXIT WHEN NOT FOUND;
+        RETURN NEXT;
+        after := priority;
+    END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick_due(smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
-    'Internal. Locks up to so many rows of one priority behind a position and up to another, in the order of claims. Returns their places, whether any of them has to be judged, how many rows it looked at, the last one''s position, and whether there may be more.';
+COMMENT ON FUNCTION @extschema@._due_lanes(boolean) IS
+    'Internal. The priorities that anything is scheduled for, of groups or at all, urgent first, each with the position just before its first row.';
 
 CREATE FUNCTION @extschema@._pick_past(
     of_groups boolean,
@@ -193,9 +143,10 @@ CREATE FUNCTION @extschema@._pick_past(
     until_send_at timestamptz,
     until_id bigint,
     wanted integer,
+    moment timestamptz,
     OUT places tid[],
     OUT special boolean,
-    OUT seen integer,
+    OUT looked integer,
     OUT last_send_at timestamptz,
     OUT last_id bigint,
     OUT more boolean
@@ -206,8 +157,10 @@ CREATE FUNCTION @extschema@._pick_past(
     SET enable_bitmapscan = off
 AS $$
 DECLARE
-    looked record;
+    seen record;
+    busy text[];
     passed integer[];
+    last integer;
 BEGIN
     -- Not locked, for most of them may be of groups that somebody holds: a person may cancel those meanwhile.
     IF of_groups THEN
@@ -215,8 +168,8 @@ BEGIN
             array_agg(w.place) AS places,
             array_agg(w.send_at) AS send_ats,
             array_agg(w.id) AS ids,
-            array_agg((w.group_key <> ALL (held)) IS TRUE) AS free
-        INTO looked
+            array_agg(w.group_key) AS keys
+        INTO seen
         FROM (
             SELECT o.ctid AS place, o.send_at, o.id, o.group_key
             FROM @extschema@.outbox o
@@ -233,8 +186,8 @@ BEGIN
             array_agg(w.place) AS places,
             array_agg(w.send_at) AS send_ats,
             array_agg(w.id) AS ids,
-            array_agg(w.group_key IS NULL OR (w.group_key <> ALL (held)) IS TRUE) AS free
-        INTO looked
+            array_agg(w.group_key) AS keys
+        INTO seen
         FROM (
             SELECT o.ctid AS place, o.send_at, o.id, o.group_key
             FROM @extschema@.outbox o
@@ -246,35 +199,49 @@ BEGIN
             LIMIT look
         ) w;
     END IF;
-    seen := coalesce(cardinality(looked.places), 0);
-    more := seen = look;
+    looked := coalesce(cardinality(seen.places), 0);
+    more := looked = look;
+    -- A look at the claims, too, lest the groups that others hold are found to be held one by one.
+    busy := ARRAY(
+        SELECT k.key
+        FROM (SELECT DISTINCT u.key FROM unnest(seen.keys) u (key) WHERE u.key IS NOT NULL) k
+        WHERE EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.group_key = k.key
+              AND o.claimed_until > moment
+        )
+    );
     passed := ARRAY(
         SELECT u.number::integer
-        FROM unnest(looked.free) WITH ORDINALITY u (free, number)
-        WHERE u.free
+        FROM unnest(seen.keys) WITH ORDINALITY u (key, number)
+        WHERE u.key IS NULL
+           OR (u.key <> ALL (held) AND u.key <> ALL (busy))
         ORDER BY u.number
         LIMIT wanted
     );
+    last := looked;
     IF cardinality(passed) = wanted THEN
-        more := more OR passed[wanted] < seen;
-        seen := passed[wanted];
+        last := passed[wanted];
+        more := more OR last < looked;
     END IF;
-    last_send_at := looked.send_ats[seen];
-    last_id := looked.ids[seen];
+    last_send_at := seen.send_ats[last];
+    last_id := seen.ids[last];
     special := true;
     SELECT array_agg(s.place)
     INTO places
     FROM (
         SELECT o.ctid AS place
         FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (ARRAY(SELECT looked.places[p] FROM unnest(passed) p))
+        WHERE o.ctid = ANY (ARRAY(SELECT seen.places[p] FROM unnest(passed) p))
           AND o.state = 'scheduled'
         FOR UPDATE OF o SKIP LOCKED
     ) s;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer) IS
-    'Internal. As _pick_due, for rows of groups or for all, past the rows of the groups named, or of all groups if held is NULL; looks at so many rows at most.';
+COMMENT ON FUNCTION @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
+    'Internal. Looks at so many rows of one priority behind a position and up to another, in the order of claims, and locks the first so many of them that are of none of the groups named (NULL: of no group) and of none of which a claim is in force. Returns their places, that they have to be judged, how many rows it looked at, the position up to which it dealt with them, and whether there may be more.';
 
 CREATE FUNCTION @extschema@._gather(
     of_groups boolean,
@@ -286,6 +253,11 @@ CREATE FUNCTION @extschema@._gather(
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    -- Where something is sorted all the same, that counts as dear.
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -299,19 +271,15 @@ DECLARE
     -- Groups that were found not to be free; NULL for all. The lock on a group is of use only to those who then
     -- see what was committed meanwhile.
     held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
+    look integer := 32;
     sweep boolean := @extschema@._due_begin(of_groups);
-    -- Where the scan of each known priority starts, and the one that is being scanned.
-    known record;
-    number integer;
-    after_priority integer;
+    again boolean := false;
     lane record;
-    until_send_at timestamptz;
-    until_id bigint;
     picked record;
     judged record;
-    again boolean := false;
     unfinished boolean;
     broken_off boolean := false;
+    over boolean := false;
 BEGIN
     places := '{}';
     in_order := true;
@@ -321,75 +289,78 @@ BEGIN
             sweep := true;
         END IF;
     END IF;
-    SELECT
-        coalesce(array_agg(p.priority), '{}') AS priorities,
-        coalesce(array_agg(p.send_at), '{}') AS send_ats,
-        coalesce(array_agg(p.id), '{}') AS ids,
-        coalesce(array_agg(p.paused_send_at), '{}') AS paused_send_ats,
-        coalesce(array_agg(p.paused_id), '{}') AS paused_ids
-    INTO known
-    FROM @extschema@._due_positions(of_groups) p;
     <<passes>>
     LOOP
-        number := 0;
-        after_priority := NULL;
-        <<lanes>>
+        FOR lane IN
+            -- From this session's positions on,
+            SELECT p.priority, p.send_at, p.id, moment AS until_send_at, 9223372036854775807 AS until_id
+            FROM @extschema@._due_positions(of_groups) p
+            WHERE NOT sweep
+              AND p.priority <= last_priority
+            UNION ALL
+            -- or all there are, from where the last sweep broke off, and up to what the pass before looked at.
+            SELECT
+                l.priority,
+                CASE WHEN b.is_behind THEN p.paused_send_at ELSE l.send_at END,
+                CASE WHEN b.is_behind THEN p.paused_id ELSE l.id END,
+                CASE WHEN again THEN least(moment, p.send_at) ELSE moment END,
+                CASE WHEN again AND p.id IS NOT NULL THEN p.id ELSE 9223372036854775807 END
+            FROM @extschema@._due_lanes(of_groups) l
+            LEFT JOIN @extschema@._due_positions(of_groups) p ON p.priority = l.priority
+            CROSS JOIN LATERAL (SELECT (p.paused_send_at, p.paused_id) > (l.send_at, l.id)) b (is_behind)
+            WHERE sweep
+              AND l.priority <= last_priority
+            ORDER BY 1
         LOOP
-            until_send_at := moment;
-            until_id := 9223372036854775807;
-            IF sweep THEN
-                SELECT n.priority, n.send_at, n.id
-                INTO lane
-                FROM @extschema@._next_due(of_groups, coalesce(after_priority, -32769)) n;
-                EXIT lanes WHEN (lane.priority <= last_priority) IS NOT TRUE;
-                after_priority := lane.priority;
-                number := array_position(known.priorities, lane.priority);
-                IF number IS NULL THEN
-                    PERFORM @extschema@._due_note(of_groups, false, lane.priority, lane.send_at, lane.id);
-                ELSE
-                    IF again THEN
-                        -- What lies above the position was looked at in the pass before, and may be locked by us.
-                        until_send_at := least(moment, known.send_ats[number]);
-                        until_id := known.ids[number];
-                    END IF;
-                    IF (known.paused_send_ats[number], known.paused_ids[number]) > (lane.send_at, lane.id) THEN
-                        lane.send_at := known.paused_send_ats[number];
-                        lane.id := known.paused_ids[number];
-                    END IF;
-                END IF;
-            ELSE
-                number := number + 1;
-                EXIT lanes WHEN (known.priorities[number] <= last_priority) IS NOT TRUE;
-                SELECT known.priorities[number] AS priority, known.send_ats[number] AS send_at, known.ids[number] AS id
-                INTO lane;
-            END IF;
-            patience := patience - 1;
             share := greatest(patience / 2, 100);
             unfinished := false;
-            WHILE (lane.send_at, lane.id) < (until_send_at, until_id) LOOP
+            WHILE (lane.send_at, lane.id) < (lane.until_send_at, lane.until_id) LOOP
                 IF held = '{}' AND NOT of_groups THEN
-                    SELECT p.*
+                    SELECT
+                        array_agg(s.place) AS places,
+                        bool_or(s.special) AS special,
+                        count(*)::integer AS looked,
+                        max(s.send_at) AS last_send_at,
+                        (array_agg(s.id))[count(*)::integer] AS last_id,
+                        count(*) = wanted - cardinality(places) AS more
                     INTO picked
-                    FROM @extschema@._pick_due(
-                        lane.priority, lane.send_at, lane.id, until_send_at, until_id, wanted - cardinality(places), moment
-                    ) p;
+                    FROM (
+                        SELECT
+                            o.ctid AS place,
+                            o.send_at,
+                            o.id,
+                            o.token_id IS NOT NULL OR o.group_key IS NOT NULL OR o.expires_at <= moment
+                                OR o.subject IS NULL OR (o.body_text IS NULL AND o.body_html IS NULL) AS special
+                        FROM @extschema@.outbox o
+                        WHERE o.state = 'scheduled'
+                          AND o.priority = lane.priority
+                          AND (o.send_at, o.id) > (lane.send_at, lane.id)
+                          AND (o.send_at, o.id) <= (lane.until_send_at, lane.until_id)
+                        ORDER BY o.priority, o.send_at, o.id
+                        LIMIT wanted - cardinality(places)
+                        FOR UPDATE OF o SKIP LOCKED
+                    ) s;
                 ELSE
                     SELECT p.*
                     INTO picked
                     FROM @extschema@._pick_past(
-                        of_groups, held, least(share, 1000)::integer,
-                        lane.priority, lane.send_at, lane.id, until_send_at, until_id, wanted - cardinality(places)
+                        of_groups, held, least(look, share)::integer, lane.priority, lane.send_at, lane.id,
+                        lane.until_send_at, lane.until_id, wanted - cardinality(places), moment
                     ) p;
+                    look := least(2 * look, 1000);
                 END IF;
-                EXIT WHEN picked.seen = 0;
+                EXIT WHEN picked.looked = 0;
                 IF picked.places IS NULL THEN
                     NULL;
                 ELSIF picked.special THEN
                     SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
-                    groups := groups - judged.groups;
-                    held := CASE WHEN groups > 0 THEN held || judged.held END;
-                    in_order := false;
                     places := places || judged.places;
+                    in_order := false;
+                    -- The next call looks at these again.
+                    over := judged.over;
+                    EXIT WHEN over;
+                    groups := groups - judged.groups;
+                    held := held || judged.held;
                     IF judged.later THEN
                         -- It may be most of what is due, and is looked at row by row when few are wanted.
                         broken_off := true;
@@ -401,37 +372,32 @@ BEGIN
                 END IF;
                 lane.send_at := picked.last_send_at;
                 lane.id := picked.last_id;
-                patience := patience - picked.seen;
-                share := share - picked.seen;
-                -- A sweep that found enough has the next scan go on from here; else what it finds behind the
-                -- position leaves the position where it is.
-                PERFORM @extschema@._due_note(
-                    of_groups, sweep AND cardinality(places) >= wanted, lane.priority, lane.send_at, lane.id
-                );
+                patience := patience - picked.looked;
+                share := share - picked.looked;
                 EXIT WHEN cardinality(places) >= wanted OR NOT picked.more;
                 unfinished := patience <= 0 OR share <= 0;
                 EXIT WHEN unfinished;
             END LOOP;
+            -- A sweep that found enough has the next scan go on from here; else what it finds behind the position
+            -- leaves the position where it is.
+            PERFORM @extschema@._due_note(
+                of_groups, lane.priority, lane.send_at, lane.id,
+                sweep AND (over OR cardinality(places) >= wanted), CASE WHEN sweep THEN unfinished END
+            );
             broken_off := broken_off OR unfinished;
-            IF sweep AND (unfinished OR known.paused_send_ats[number] IS NOT NULL) THEN
-                PERFORM @extschema@._due_pause(
-                    of_groups, lane.priority, CASE WHEN unfinished THEN lane.send_at END, CASE WHEN unfinished THEN lane.id END
-                );
-            END IF;
-            EXIT lanes WHEN patience <= 0 OR cardinality(places) >= wanted;
+            EXIT passes WHEN patience <= 0 OR over OR cardinality(places) >= wanted;
         END LOOP;
-        -- A sweep of all priorities, if it was one.
-        PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767);
-        EXIT passes WHEN sweep
-            OR cardinality(places) >= wanted
-            OR patience <= 0
-            OR NOT @extschema@._due_may_sweep(of_groups);
+        EXIT passes WHEN sweep OR NOT @extschema@._due_may_sweep(of_groups);
         sweep := true;
         again := true;
     END LOOP;
-    IF (broken_off OR NOT sweep) AND cardinality(places) < wanted THEN
-        -- Something may lie behind this session's position, too dear to look for just now, or beyond what one call
-        -- looks at: have senders told to look again.
+    -- A sweep of all priorities, if it was one.
+    PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767);
+    -- Have senders told to look again: for what lies behind this session's position, too dear to look for just now, or
+    -- beyond what one call looks at.
+    IF over AND places <> '{}' THEN
+        PERFORM @extschema@._announce_due(moment);
+    ELSIF over OR (broken_off OR NOT sweep) AND cardinality(places) < wanted THEN
         PERFORM @extschema@._announce_due(moment + interval '1 s');
     END IF;
 END;

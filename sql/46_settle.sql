@@ -615,7 +615,7 @@ BEGIN
         WHERE o.state = 'error'
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
           AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
-          AND (since IS NULL OR o.ended_at >= since)
+          AND o.ended_at >= coalesce(since, '-infinity')
           -- It may have gone out.
           AND (o.ambiguous_attempts = 0 OR coalesce(mailroom_retry_failed.outcome = 'ambiguous', false))
           AND (
@@ -631,11 +631,22 @@ BEGIN
           )
           AND (
               o.item_key IS NULL
-              OR NOT EXISTS (
-                  SELECT
-                  FROM @extschema@.outbox l
-                  WHERE l.item_key = o.item_key
-                    AND (l.state IN ('scheduled', 'claimed') OR (l.state = 'error' AND l.id > o.id))
+              OR NOT (
+                  EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.item_key = o.item_key
+                        AND l.state IN ('scheduled', 'claimed')
+                  )
+                  OR EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.item_key = o.item_key
+                        -- Mail of tokens has no item_key.
+                        AND l.token_id IS NULL
+                        AND l.state = 'error'
+                        AND l.id > o.id
+                  )
               )
           )
           AND (
@@ -647,7 +658,14 @@ BEGIN
                       SELECT
                       FROM @extschema@.outbox l
                       WHERE l.token_id = o.token_id
-                        AND (l.state IN ('scheduled', 'claimed') OR (l.state = 'error' AND l.id > o.id))
+                        AND l.state IN ('scheduled', 'claimed')
+                  )
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.token_id = o.token_id
+                        AND l.state = 'error'
+                        AND l.id > o.id
                   )
               )
           )

@@ -5,40 +5,56 @@
 -- rows of groups that are held are stepped over without a look at the claims, and are counted, so that they hide
 -- nothing that comes after them (I4).
 
-CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer) RETURNS text[]
+CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer, OUT free text[], OUT over boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
 DECLARE
-    locked text[];
-    moment timestamptz;
+    moment timestamptz := clock_timestamp();
+    wanted text[];
 BEGIN
+    -- Claims that lapsed hold nothing; and so a look steps over those claims only, dead ones too, that were made within a
+    -- lease. The time is not asked in the statement: an index is not searched for what may be another for each row.
+    wanted := ARRAY(
+        SELECT c.group_key
+        FROM unnest(candidates) WITH ORDINALITY c (group_key, number)
+        GROUP BY c.group_key
+        HAVING NOT EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.group_key = c.group_key
+              AND o.claimed_until > moment
+        )
+        ORDER BY min(c.number)
+        LIMIT row_limit + 1
+    );
+    over := cardinality(wanted) > row_limit;
     -- Whoever claims of a group holds this lock until its claim is committed or gone. Whoever gets it looks
     -- again, in a new statement and hence with a snapshot that has what the holder before committed: one
-    -- statement that did both could see the group as it was before that. Claims that lapsed hold nothing; and so
-    -- the look steps over those claims only, dead ones too, that were made within a lease.
-    SELECT array_agg(c.group_key)
-    INTO locked
-    FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) LIMIT row_limit) c
-    WHERE @extschema@._try_lock_group(hashtextextended(c.group_key, 0));
-    -- After the locks, and not in the statement: an index is not searched for what may be another time for each row.
+    -- statement that did both could see the group as it was before that.
+    wanted := ARRAY(
+        SELECT w.group_key
+        FROM unnest(wanted[:row_limit]) w (group_key)
+        WHERE @extschema@._try_lock_group(hashtextextended(w.group_key, 0))
+    );
     moment := clock_timestamp();
-    RETURN ARRAY(
-        SELECT l.group_key
-        FROM unnest(locked) l (group_key)
+    free := ARRAY(
+        SELECT w.group_key
+        FROM unnest(wanted) w (group_key)
         WHERE NOT EXISTS (
             SELECT
             FROM @extschema@.outbox o
             WHERE o.state = 'claimed'
-              AND o.group_key = l.group_key
+              AND o.group_key = w.group_key
               AND o.claimed_until > moment
         )
     );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
-    'Internal. Those of the groups, so many at most, of which no claim is in force; none will be by anybody else before this transaction ends. Needs READ COMMITTED.';
+    'Internal. Those of the groups, the first so many at most, of which no claim is in force, and whether there are more; none will be by anybody else before this transaction ends. Needs READ COMMITTED.';
 
 CREATE FUNCTION @extschema@._pick_group(wanted text, moment timestamptz, row_limit integer) RETURNS tid[]
     LANGUAGE sql
@@ -101,7 +117,7 @@ BEGIN
         PERFORM @extschema@._pass_gate();
         PERFORM @extschema@._take_back(moment, 1000);
         -- Before its rows are locked: they may be any number, and somebody else's to claim next.
-        IF @extschema@._free_groups(ARRAY[wanted], 1) = '{}' THEN
+        IF (SELECT f.free = '{}' FROM @extschema@._free_groups(ARRAY[wanted], 1) f) THEN
             RETURN;
         END IF;
     END IF;

@@ -68,17 +68,18 @@ DECLARE
     last bigint;
 BEGIN
     WITH looked AS MATERIALIZED (
-        SELECT t.id, t.created_at, t.expires_at
+        SELECT t.ctid AS place, t.id, t.created_at, t.expires_at
         FROM @extschema@.tokens t
         WHERE t.id > after
         ORDER BY t.id
         LIMIT row_limit
     ), gone AS (
         DELETE FROM @extschema@.tokens t
-        WHERE t.id = ANY (ARRAY(
-            SELECT o.id
+        WHERE t.ctid = ANY (ARRAY(
+            SELECT o.ctid
             FROM @extschema@.tokens o
-            WHERE o.id = ANY (ARRAY(SELECT l.id FROM looked l WHERE l.expires_at < horizon))
+            WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.expires_at < horizon))
+              AND o.expires_at < horizon
             FOR UPDATE SKIP LOCKED
         ))
         RETURNING t.id

@@ -64,10 +64,25 @@ struct Due {
     began: i64,
     /// Pages that the last sweep looked at, and the fewer of those of the last two.
     pages: (i64, i64),
+    /// Of the scan that goes on; what a call that failed left is forgotten.
+    notes: Vec<Note>,
+}
+
+/// How far a scan of one priority came.
+#[derive(Clone, Copy)]
+struct Note {
+    priority: i16,
+    at: Position,
+    /// The next scan goes on from here even if an earlier one was further: below that lies what a sweep that found
+    /// enough did not come to.
+    back: bool,
+    /// Of a sweep, whether the next one goes on from here.
+    unfinished: Option<bool>,
 }
 
 impl Due {
     fn begin(&mut self, now: Instant, pages: i64) -> bool {
+        self.notes.clear();
         self.sweeps.begin(now);
         self.began = pages;
         self.sweeps.is_due(now)
@@ -77,40 +92,35 @@ impl Due {
         self.pages.1 < CHEAP || self.sweeps.is_due(now)
     }
 
-    fn end(&mut self, now: Instant, pages: i64, swept: bool) {
+    /// Ends the scan, at this time of the server's clock.
+    fn end(&mut self, now: Instant, pages: i64, swept: bool, clock: i64) {
+        for note in std::mem::take(&mut self.notes) {
+            self.apply(note, clock);
+        }
         if swept {
             let cost = pages.saturating_sub(self.began);
             self.pages = (cost, cost.min(self.pages.0));
         }
-        self.began = pages;
         self.sweeps.end(now, swept);
     }
 
-    fn note(&mut self, swept: bool, priority: i16, at: Position, now: i64) {
-        let at = at.min(Position {
-            send_at: now.saturating_sub(SLACK),
+    fn apply(&mut self, note: Note, clock: i64) {
+        let at = note.at.min(Position {
+            send_at: clock.saturating_sub(SLACK),
             id: i64::MIN,
         });
         let known = self.lanes.len();
-        match self.lanes.entry(priority) {
-            Entry::Occupied(mut entry) => {
-                let lane = entry.get_mut();
-                // What a sweep did not reach lies above its highest, perhaps below the old position.
-                lane.position = if swept { at } else { at.max(lane.position) };
-            }
-            Entry::Vacant(entry) if known < PRIORITIES => {
-                entry.insert(Lane {
-                    position: at,
-                    paused: None,
-                });
-            }
-            Entry::Vacant(_) => {}
-        }
-    }
-
-    fn pause(&mut self, priority: i16, at: Option<Position>) {
-        if let Some(lane) = self.lanes.get_mut(&priority) {
-            lane.paused = at;
+        let lane = match self.lanes.entry(note.priority) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(_) if known == PRIORITIES => return,
+            Entry::Vacant(entry) => entry.insert(Lane {
+                position: at,
+                paused: None,
+            }),
+        };
+        lane.position = if note.back { at } else { at.max(lane.position) };
+        if let Some(unfinished) = note.unfinished {
+            lane.paused = unfinished.then_some(note.at);
         }
     }
 }
@@ -210,7 +220,7 @@ fn _due_may_sweep(groups: bool) -> bool {
     with_due(groups, |due| due.may_sweep(Instant::now()))
 }
 
-/// The known positions, the most urgent priority first, and where a sweep broke off.
+/// The known positions as they were when the scan began, the most urgent priority first, and where a sweep broke off.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _due_positions(
@@ -240,27 +250,29 @@ fn _due_positions(
 
 /// Notes how far a scan of one priority came.
 #[pg_extern(sql = false)]
-fn _due_note(groups: bool, swept: bool, priority: i16, send_at: i64, id: i64) {
-    // SAFETY: reads the clock.
-    let now = unsafe { pg_sys::GetCurrentTimestamp() };
-    with_due(groups, |due| {
-        due.note(swept, priority, Position { send_at, id }, now);
-    });
+fn _due_note(
+    groups: bool,
+    priority: i16,
+    send_at: i64,
+    id: i64,
+    back: bool,
+    unfinished: Option<bool>,
+) {
+    let note = Note {
+        priority,
+        at: Position { send_at, id },
+        back,
+        unfinished,
+    };
+    with_due(groups, |due| due.notes.push(note));
 }
 
-/// Notes where a sweep broke off in one priority; nulls when it went through.
-#[pg_extern(sql = false)]
-fn _due_pause(groups: bool, priority: i16, send_at: Option<i64>, id: Option<i64>) {
-    let at = send_at
-        .zip(id)
-        .map(|(send_at, id)| Position { send_at, id });
-    with_due(groups, |due| due.pause(priority, at));
-}
-
-/// Ends a scan.
+/// Ends a scan: from what was noted the next one goes on.
 #[pg_extern(sql = false)]
 fn _due_end(groups: bool, swept: bool) {
-    with_due(groups, |due| due.end(Instant::now(), pages(), swept));
+    // SAFETY: reads the clock.
+    let clock = unsafe { pg_sys::GetCurrentTimestamp() };
+    with_due(groups, |due| due.end(Instant::now(), pages(), swept, clock));
 }
 
 /// Begins a look for leases that lapsed: the end of lease from which on to look; NULL for all.
@@ -323,22 +335,54 @@ mod tests {
         Position { send_at, id }
     }
 
+    /// A whole scan with these notes.
+    fn scan(due: &mut Due, notes: &[Note]) {
+        due.begin(Instant::now(), 0);
+        due.notes.extend(notes);
+        due.end(Instant::now(), 0, false, NOW);
+    }
+
+    fn came_to(priority: i16, at: Position) -> Note {
+        Note {
+            priority,
+            at,
+            back: false,
+            unfinished: None,
+        }
+    }
+
     #[test]
-    fn positions_advance_by_priority() {
+    fn positions_advance_by_priority_when_a_scan_ends() {
         let mut due = Due::default();
-        due.note(false, 0, at(50, 5), NOW);
-        due.note(false, -10, at(90, 1), NOW);
-        due.note(false, 0, at(50, 4), NOW);
+        due.begin(Instant::now(), 0);
+        due.notes.push(came_to(0, at(50, 5)));
+        assert!(due.lanes.is_empty(), "not before");
+        due.begin(Instant::now(), 0);
+        due.end(Instant::now(), 0, false, NOW);
+        assert!(due.lanes.is_empty(), "nor ever, of a scan that failed");
+        scan(
+            &mut due,
+            &[
+                came_to(0, at(50, 5)),
+                came_to(-10, at(90, 1)),
+                came_to(0, at(50, 4)),
+            ],
+        );
         assert_eq!(due.lanes[&0].position, at(50, 5));
         assert_eq!(due.lanes[&-10].position, at(90, 1));
         assert_eq!(due.lanes.keys().next(), Some(&-10), "urgent first");
     }
 
     #[test]
-    fn a_sweep_may_move_a_position_back() {
+    fn a_sweep_that_found_enough_moves_a_position_back() {
         let mut due = Due::default();
-        due.note(false, 0, at(900, 1), NOW);
-        due.note(true, 0, at(120, 7), NOW);
+        scan(&mut due, &[came_to(0, at(900, 1))]);
+        let back = Note {
+            back: true,
+            unfinished: Some(false),
+            ..came_to(0, at(120, 7))
+        };
+        scan(&mut due, &[back]);
         assert_eq!(due.lanes[&0].position, at(120, 7));
     }
 
@@ -348,7 +392,7 @@ mod tests {
         let mut due = Due::default();
         let mut sweep = |pages| {
             due.begin(now, 100);
-            due.end(now, 100 + pages, true);
+            due.end(now, 100 + pages, true, NOW);
             due.pages.1 < CHEAP
         };
         assert!(sweep(CHEAP), "the first of the session");
@@ -361,27 +405,27 @@ mod tests {
     #[test]
     fn a_sweep_that_breaks_off_goes_on_from_there() {
         let mut due = Due::default();
-        due.note(false, 0, at(900, 1), NOW);
-        due.pause(0, Some(at(300, 2)));
-        due.note(false, 0, at(300, 2), NOW);
+        scan(&mut due, &[came_to(0, at(900, 1))]);
+        let sweep = |at, unfinished| Note {
+            unfinished: Some(unfinished),
+            ..came_to(0, at)
+        };
+        scan(&mut due, &[sweep(at(300, 2), true)]);
         assert_eq!(due.lanes[&0].position, at(900, 1), "the scan stays ahead");
         assert_eq!(due.lanes[&0].paused, Some(at(300, 2)));
-        due.pause(0, None);
+        scan(&mut due, &[came_to(0, at(950, 1))]);
+        assert_eq!(due.lanes[&0].paused, Some(at(300, 2)), "it was no sweep");
+        scan(&mut due, &[sweep(at(400, 2), false)]);
         assert_eq!(due.lanes[&0].paused, None);
-        due.pause(7, Some(at(1, 1)));
-        assert_eq!(
-            due.lanes.len(),
-            1,
-            "a priority without a position is swept anew"
-        );
     }
 
     #[test]
     fn priorities_beyond_the_bound_are_left_to_sweeps() {
         let mut due = Due::default();
-        for priority in 0..300 {
-            due.note(true, priority, at(1, 1), NOW);
-        }
+        let all: Vec<_> = (0..300)
+            .map(|priority| came_to(priority, at(1, 1)))
+            .collect();
+        scan(&mut due, &all);
         assert_eq!(due.lanes.len(), PRIORITIES);
     }
 
@@ -391,8 +435,8 @@ mod tests {
             notes in prop::collection::vec((any::<bool>(), -3_i16..3, any::<i64>(), any::<i64>()), 1..50),
         ) {
             let mut due = Due::default();
-            for (swept, priority, send_at, id) in notes {
-                due.note(swept, priority, at(send_at, id), NOW);
+            for (back, priority, send_at, id) in notes {
+                scan(&mut due, &[Note { back, ..came_to(priority, at(send_at, id)) }]);
                 // Whoever schedules for the moment and commits within the slack is ahead of it.
                 prop_assert!(due.lanes[&priority].position < at(NOW - SLACK, 1));
             }

@@ -11,6 +11,7 @@
 mod cluster;
 mod post;
 mod receiver;
+mod volume;
 
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
@@ -24,25 +25,9 @@ use receiver::{Reaction, Receiver, status};
 
 // ---------------------------------------------------------------- I4
 
-/// The pages that a statement looks at, with all that it calls.
+/// Pages that a statement looks at.
 fn pages(client: &mut Client, statement: &str) -> u64 {
-    let plan: String = client
-        .query(&format!("EXPLAIN (ANALYZE, BUFFERS) {statement}"), &[])
-        .unwrap()
-        .iter()
-        .map(|row| row.get::<_, String>(0) + "\n")
-        .collect();
-    // The first line of its kind is that of the whole plan.
-    let line = plan
-        .lines()
-        .find(|line| line.trim_start().starts_with("Buffers: shared"))
-        .unwrap_or_else(|| panic!("no figures in\n{plan}"));
-    ["hit=", "read="]
-        .iter()
-        .filter_map(|figure| line.split_once(figure))
-        .map(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap())
-        .map(|digits| digits.parse::<u64>().unwrap())
-        .sum()
+    volume::pages(client, statement).unwrap()
 }
 
 /// What is done with a batch of a hundred, in an order that leaves nothing over.
@@ -243,6 +228,42 @@ fn answers(client: &mut Client, round: usize) -> [u64; 2] {
             .unwrap();
         pages(client, "SELECT mailroom_answer_requests(100)")
     })
+}
+
+#[test]
+fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''", "autovacuum = off"]);
+    let mut clients = [("few", 2_000), ("many", 40_000)].map(|(name, accounts)| {
+        let mut client = cluster.create_database(name);
+        client
+            .batch_execute("SET client_min_messages = error; SET jit = off")
+            .unwrap();
+        volume::fill(&mut client, accounts);
+        client
+    });
+    let costlier: Vec<String> = volume::OPERATIONS
+        .iter()
+        .enumerate()
+        .filter_map(|(number, operation)| {
+            let [few, many] = clients.each_mut().map(|client| {
+                // The first calls fill the session's caches.
+                let mut calls = [(); 7].map(|()| volume::once(client, number, volume::pages));
+                calls[2..].sort_unstable();
+                calls[4]
+            });
+            // An index of twenty times as many rows may have two levels for one, which is a page for each look. Looking at
+            // all there is of anything would be twenty times as much. Status counts to 10,000.
+            let most = 3 * few
+                + if operation.name == "status" {
+                    10_000
+                } else {
+                    0
+                };
+            let name = operation.name;
+            (many > most).then(|| format!("{name}: {few} pages, {many} where there is more"))
+        })
+        .collect();
+    assert_eq!(costlier, Vec::<String>::new());
 }
 
 #[test]

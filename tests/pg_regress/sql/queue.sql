@@ -61,6 +61,15 @@ SELECT mailroom_release(2, 'me');
 SELECT pg_temp.put(1, 0::smallint, NULL, now() - interval '1 day');
 SELECT id FROM mailroom_claim(4, claimant => 'me');
 
+-- More groups than one call takes: the next one goes on where this one stopped, and what has no group does not wait.
+CALL pg_temp.start_over();
+SELECT count(*) FROM (SELECT pg_temp.put(1, 0::smallint, 'g' || i) FROM generate_series(1, 300) i) p;
+SELECT pg_temp.put(1);
+SELECT count(*), min(id), max(id) FILTER (WHERE group_key IS NOT NULL), count(*) FILTER (WHERE group_key IS NULL) AS single
+FROM mailroom_claim(1000, claimant => 'me');
+SELECT count(*), min(id), max(id) FROM mailroom_claim(1000, claimant => 'me');
+SELECT count(*) FROM mailroom_claim(1000, claimant => 'me');
+
 -- Settling: only by the holder, and only once.
 CALL pg_temp.start_over();
 SELECT pg_temp.put(4);

@@ -1,0 +1,252 @@
+//! Each operation in a database with much in it against one with a hundredth of that: in pages looked at, in time, and in
+//! time through a pooler in transaction mode; and in the large one while a snapshot is held for ten minutes and the worker
+//! delivers with leases of a second, in the last minute against the first.
+//!
+//! A round is the median of some calls, each in a transaction that is rolled back, so that both databases stay as they
+//! are; what prepares a call, and the end of the transaction, does not count. An index of a hundred times as many entries
+//! has a level more, which is a page for each look into it, and that is in the figures.
+//!
+//! Through the pooler each transaction comes to another of four sessions: what one of them remembers of the queue, it
+//! remembers of its own calls.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+
+use crate::cluster::{Cluster, number};
+use crate::ground;
+use crate::plan::Effort;
+use crate::post;
+use crate::process::Process;
+use crate::receiver::{Receiver, status};
+use crate::table::{Row, Target, Unit, percentile};
+use crate::turns::in_turn;
+use crate::volume::{self, OPERATIONS, fill, once};
+
+const NAMES: [&str; 2] = ["large", "small"];
+/// Of how many calls a round is the median.
+const CALLS: usize = 5;
+const POOLER_PORT: u16 = 6432;
+/// Sessions of the pooler in a database.
+const POOL: usize = 4;
+
+/// The rows of scale.
+pub fn measure(effort: Effort) -> Vec<Row> {
+    let receiver = Receiver::start(|_| status(200));
+    let cluster = start(&receiver);
+    let accounts = effort.of([1_000_000, 10_000], [40_000, 2_000]);
+    for (name, accounts) in NAMES.into_iter().zip(accounts) {
+        let begin = Instant::now();
+        let mut client = ground::create_database(&cluster, name, &[]);
+        client.batch_execute("SELECT mailroom_pause()").unwrap();
+        fill(&mut client, accounts);
+        eprintln!(
+            "   {name}: {accounts} accounts, made in {:.0} s",
+            begin.elapsed().as_secs_f64()
+        );
+    }
+    let mut rows = Vec::new();
+    let mut clients = NAMES.map(|name| cluster.connect(name));
+    rows.extend(compare(effort, "pages", &mut clients, pages));
+    rows.extend(compare(effort, "time", &mut clients, time));
+    drop(clients);
+    let pooler = pooler(&cluster);
+    let mut clients = NAMES.map(|name| connect_pooled(&cluster, name));
+    rows.extend(compare(effort, "time, pooled", &mut clients, time));
+    drop((clients, pooler));
+    rows.extend(under_snapshot(effort, &cluster));
+    rows
+}
+
+/// Workers deliver to the receiver once they are told to. Whatever takes them long is in the log.
+fn start(receiver: &Receiver) -> Cluster {
+    let endpoint = format!("mailroom.endpoint = '{}'", receiver.endpoint());
+    let mut settings = ground::SETTINGS.to_vec();
+    settings.extend([
+        "shared_preload_libraries = 'mailroom, auto_explain'",
+        "auto_explain.log_min_duration = '20ms'",
+        "auto_explain.log_nested_statements = on",
+        "max_wal_size = 4GB",
+        "autovacuum = off",
+        "jit = off",
+        "mailroom.sender = webhook",
+        "mailroom.credentials_file = 'webhook.secret'",
+        "mailroom.allowed_networks = '127.0.0.1'",
+        "mailroom.lease = '1s'",
+        "mailroom.rate_limit = 500",
+        // The worker has nothing to purge, which would be in no turn.
+        "mailroom.retention = '60d'",
+        &endpoint,
+    ]);
+    Cluster::start_with_file(&settings, "webhook.secret", post::SECRET)
+}
+
+/// A row for each operation: the large database against the small one.
+fn compare(
+    effort: Effort,
+    what: &str,
+    clients: &mut [Client; 2],
+    measure: fn(&mut Client, &str) -> Result<f64, postgres::Error>,
+) -> Vec<Row> {
+    let (unit, most) = match what {
+        "pages" => (Unit::Count, 1.2),
+        _ => (Unit::Millis, 1.5),
+    };
+    let mut rows: Vec<Row> = OPERATIONS
+        .iter()
+        .map(|operation| {
+            Row::new(format!("{}, {what}: large / small", operation.name), unit)
+                .aiming_at(Some(Target::RatioAtMost(most)))
+        })
+        .collect();
+    for round in 0..effort.of(10, 2) {
+        for (number, row) in rows.iter_mut().enumerate() {
+            let [large, small] = in_turn::<_, 2>(round, |which| {
+                let mut calls = [(); CALLS].map(|()| once(&mut clients[which], number, measure));
+                calls.sort_by(f64::total_cmp);
+                percentile(&calls, 0.5)
+            });
+            // The first round fills caches and makes plans.
+            if round > 0 {
+                row.add(large, small);
+            }
+        }
+    }
+    rows
+}
+
+fn pages(client: &mut Client, statement: &str) -> Result<f64, postgres::Error> {
+    volume::pages(client, statement).map(|pages| pages as f64)
+}
+
+/// Milliseconds. By the protocol for simple queries, which any pooler passes on.
+fn time(client: &mut Client, statement: &str) -> Result<f64, postgres::Error> {
+    let begin = Instant::now();
+    client.batch_execute(statement)?;
+    Ok(begin.elapsed().as_secs_f64() * 1_000.0)
+}
+
+/// Debian's pgbouncer in front of the cluster.
+fn pooler(cluster: &Cluster) -> Process {
+    let directory = cluster.scratch();
+    let file = directory.join("pgbouncer.ini");
+    let text = format!(
+        "[databases]\n* = host={socket} user=postgres\n[pgbouncer]\nlisten_addr =\nlisten_port = {POOLER_PORT}\nunix_socket_dir = {here}\n\
+         auth_type = any\npool_mode = transaction\ndefault_pool_size = {POOL}\nserver_round_robin = 1\nlogfile = {here}/pgbouncer.log\n",
+        socket = cluster.socket().display(),
+        here = directory.display(),
+    );
+    std::fs::File::create(&file)
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let mut command = std::process::Command::new("/usr/sbin/pgbouncer");
+    command.arg(&file);
+    Process::start(&cluster.as_server_user(command))
+}
+
+/// A connection through the pooler, which then has as many sessions of that database as it may have.
+fn connect_pooled(cluster: &Cluster, database: &str) -> Client {
+    let mut config = postgres::Config::new();
+    config
+        .host_path(cluster.scratch())
+        .port(POOLER_PORT)
+        .user("postgres")
+        .dbname(database);
+    let connect = || crate::cluster::eventually("the pooler", || config.connect(NoTls).ok());
+    let mut at_once = [(); POOL].map(|()| connect());
+    for statement in ["BEGIN; SELECT 1", "COMMIT"] {
+        for client in &mut at_once {
+            client.batch_execute(statement).unwrap();
+        }
+    }
+    connect()
+}
+
+/// The large database while its worker delivers and another session holds a snapshot: the last minute against the first.
+fn under_snapshot(effort: Effort, cluster: &Cluster) -> Vec<Row> {
+    let (length, window) = effort.of((600, 60), (12, 4));
+    eprintln!("   a snapshot is held for {length} s");
+    let mut client = cluster.connect(NAMES[0]);
+    let mut holder = cluster.connect(NAMES[0]);
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM outbox LIMIT 1")
+        .unwrap();
+    let sent =
+        "SELECT count(*) FROM outbox WHERE state = 'sent' AND ended_at > now() - interval '1 hour'";
+    let before = number(&mut client, sent);
+    let logged = cluster.log().len();
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+    let begin = Instant::now();
+    // What each operation took in the first and in the last minute.
+    let mut times = vec![[const { Vec::new() }; 2]; OPERATIONS.len()];
+    while begin.elapsed() < Duration::from_secs(length) {
+        let second = begin.elapsed().as_secs();
+        let part = match second {
+            // Its sessions and plans are new.
+            0..2 => None,
+            _ if second < window + 2 => Some(0),
+            _ if second >= length - window => Some(1),
+            _ => None,
+        };
+        for (number, times) in times.iter_mut().enumerate() {
+            if OPERATIONS[number].name == "pause" || OPERATIONS[number].name == "resume" {
+                // The worker's own look for a pause would wait for these.
+                continue;
+            }
+            let took = once(&mut client, number, time);
+            if let Some(part) = part {
+                times[part].push(took);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    client.batch_execute("SELECT mailroom_pause()").unwrap();
+    eprintln!(
+        "   {} mails were sent meanwhile",
+        number(&mut client, sent) - before
+    );
+    holder.batch_execute("ROLLBACK").unwrap();
+    let mut rows = Vec::new();
+    for (operation, times) in OPERATIONS.iter().zip(times) {
+        if times[0].is_empty() {
+            continue;
+        }
+        let name = format!(
+            "{}, snapshot held {length} s: last {window} s / first",
+            operation.name
+        );
+        let mut row = Row::new(name, Unit::Millis).aiming_at(Some(Target::RatioAtMost(1.5)));
+        let [first, last] = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            percentile(&times, 0.5)
+        });
+        row.add(last, first);
+        rows.push(row);
+    }
+    let mut longest = Row::new(
+        "the worker's longest statement meanwhile / 100 ms",
+        Unit::Millis,
+    )
+    .against(100.0)
+    .aiming_at(Some(Target::NeverAbove(100.0)));
+    longest.add_one(longest_of_worker(&cluster.log()[logged..]));
+    rows.push(longest);
+    rows
+}
+
+/// Milliseconds of the longest statement of a worker that the log tells of; those below 20 ms are not in it.
+fn longest_of_worker(log: &str) -> f64 {
+    log.lines()
+        .filter(|line| line.contains(" mailroom worker "))
+        .filter_map(|line| {
+            line.split_once("duration: ")?
+                .1
+                .split(' ')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .fold(20.0, f64::max)
+}
