@@ -4,7 +4,7 @@
 //! median of each over the rounds, the median of the rounds' ratios, and their range. Where B is a number ("= 1280/s"),
 //! it is not measured: the table shows A's median and range. Where A and B are mailroom under two conditions, with and
 //! without history for example, the row asks for what the condition costs. A target that is missed is information and
-//! nothing more: the exit code says only whether everything could be measured.
+//! nothing more: the exit code says whether everything could be measured, and that what must be alike is (links, requests).
 //!
 //! No checkpoint falls into a measurement, and autovacuum is off where it would disturb: what both cost is in no row.
 //!
@@ -141,4 +141,8 @@ fn main() {
     );
     println!("a row: the medians of A and of B over the rounds, the median of A/B, its range\n");
     table::print(&rows);
+    if rows.iter().any(Row::failed) {
+        eprintln!("what must be alike is not");
+        std::process::exit(1);
+    }
 }

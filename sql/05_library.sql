@@ -327,10 +327,10 @@ CREATE FUNCTION @extschema@._due_note(
 COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint, boolean, boolean) IS
     'Internal. Notes up to where a priority was scanned, whether the next scan goes on from there even if it has been further, and of a sweep whether the next one does.';
 
-CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean) RETURNS void
+CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean, found integer) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
-COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean) IS
+COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean, integer) IS
     'Internal. Ends a scan for due mail: what was noted becomes this session''s positions.';
 
 CREATE FUNCTION @extschema@._leases_begin() RETURNS timestamptz
@@ -351,17 +351,29 @@ CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
 COMMENT ON FUNCTION @extschema@._leases_from() IS
     'Internal. The end of lease from which on this session looks for lapsed claims next.';
 
-CREATE FUNCTION @extschema@._purge_begin(name text) RETURNS bigint
+CREATE FUNCTION @extschema@._walk_begin(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_purge_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._purge_begin(text) IS
-    'Internal. Begins a purge of that table: the key from which on this session has to look, NULL for the beginning.';
+    AS 'MODULE_PATHNAME', '_walk_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_begin(text) IS
+    'Internal. Begins a walk of that name over rows that go as it goes: the key behind which this session has to look; NULL for all.';
 
-CREATE FUNCTION @extschema@._purge_end(name text, key bigint) RETURNS void
+CREATE FUNCTION @extschema@._walk_from(name text) RETURNS bigint
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_walk_from_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_from(text) IS
+    'Internal. Where the next walk of that name will begin; NULL for the beginning.';
+
+CREATE FUNCTION @extschema@._walk_end(name text, key bigint) RETURNS void
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_purge_end_wrapper';
-COMMENT ON FUNCTION @extschema@._purge_end(text, bigint) IS
-    'Internal. Ends a purge of that table, which came up to this key; NULL when there was nothing to delete.';
+    AS 'MODULE_PATHNAME', '_walk_end_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_end(text, bigint) IS
+    'Internal. Ends a walk, which came up to this key; NULL when there was nothing to see.';
+
+CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_walk_back_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
+    'Internal. Has the next walk look behind this key again: not all that this one saw is gone.';
 
 CREATE FUNCTION @extschema@._try_lock_group(hash bigint) RETURNS boolean
     LANGUAGE c VOLATILE STRICT

@@ -392,7 +392,7 @@ BEGIN
         again := true;
     END LOOP;
     -- A sweep of all priorities, if it was one.
-    PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767);
+    PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767, cardinality(places));
     -- Have senders told to look again: for what lies behind this session's position, too dear to look for just now, or
     -- beyond what one call looks at.
     IF over AND places <> '{}' THEN

@@ -112,7 +112,14 @@ AS $$
         least(c.waiting, 10000),
         (
             SELECT now() - to_timestamp(min(t.created_at))
-            FROM (SELECT min(p.token_id) AS id FROM @extschema@.pending p GROUP BY p.lane) lowest
+            FROM generate_series(0, 1) l (lane)
+            CROSS JOIN LATERAL (
+                SELECT p.token_id AS id
+                FROM @extschema@.pending p
+                WHERE p.lane = l.lane
+                ORDER BY p.lane, p.token_id
+                LIMIT 1
+            ) lowest
             JOIN @extschema@._token_ages t USING (id)
         ),
         least(c.scheduled, 10000),
@@ -176,6 +183,7 @@ CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, O
 AS $$
 DECLARE
     sweep boolean := @extschema@._scan_begin();
+    first_request CONSTANT bigint := coalesce(@extschema@._walk_from('answers'::text), 0);
 BEGIN
     LOOP
         SELECT count(*), coalesce(bool_or(w.lane = 0), false)
@@ -205,7 +213,7 @@ BEGIN
         sweep := true;
     END LOOP;
     -- Requests that were not announced, or were not to be had when their turn came.
-    IF EXISTS (SELECT FROM @extschema@.link_requests) THEN
+    IF EXISTS (SELECT FROM @extschema@.link_requests r WHERE r.id > first_request) THEN
         waiting := waiting + 1;
         urgent := true;
     END IF;

@@ -14,7 +14,7 @@ CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer,
     SET enable_sort = off
 AS $$
 DECLARE
-    after CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._purge_begin('outbox'::text) / 1000.0), '-infinity');
+    after CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
     last timestamptz;
     passed timestamptz;
 BEGIN
@@ -48,7 +48,7 @@ BEGIN
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
     -- In whole milliseconds, so that what ended in the same one is looked at again.
-    PERFORM @extschema@._purge_end('outbox'::text, floor(extract(epoch FROM coalesce(passed, last)) * 1000)::bigint);
+    PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM coalesce(passed, last)) * 1000)::bigint);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
@@ -64,7 +64,7 @@ CREATE FUNCTION @extschema@._purge_tokens(horizon bigint, row_limit integer, OUT
 AS $$
 DECLARE
     round CONSTANT bigint := (SELECT s.last_value FROM @extschema@._purged_tokens s);
-    after CONSTANT bigint := greatest(@extschema@._purge_begin('tokens'::text), round);
+    after CONSTANT bigint := greatest(@extschema@._walk_begin('tokens'::text), round);
     last bigint;
 BEGIN
     WITH looked AS MATERIALIZED (
@@ -96,7 +96,7 @@ BEGIN
     ELSIF round <> 0 THEN
         PERFORM setval('@extschema@._purged_tokens'::regclass, 0);
     END IF;
-    PERFORM @extschema@._purge_end('tokens'::text, last);
+    PERFORM @extschema@._walk_end('tokens'::text, last);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_tokens(bigint, integer) IS
@@ -119,7 +119,7 @@ BEGIN
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
     PERFORM @extschema@._lock_sources(true);
     -- Those that nobody answers: the worker is paused, or there is none.
-    after := coalesce(@extschema@._purge_begin('link_requests'::text), 0);
+    after := coalesce(@extschema@._walk_begin('link_requests'::text), 0);
     ids := ARRAY(
         SELECT w.id
         FROM (
@@ -134,7 +134,7 @@ BEGIN
     DELETE FROM @extschema@.link_requests r
     WHERE r.id = ANY (ARRAY(SELECT q.id FROM @extschema@.link_requests q WHERE q.id = ANY (ids) FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS purged = ROW_COUNT;
-    PERFORM @extschema@._purge_end('link_requests'::text, ids[cardinality(ids)]);
+    PERFORM @extschema@._walk_end('link_requests'::text, ids[cardinality(ids)]);
     more := cardinality(ids) = batch_limit;
 
     SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
@@ -145,7 +145,7 @@ BEGIN
     more := more OR mails.more OR tokens.more;
 
     -- Of mails that are still to be sent, and of those that were deleted otherwise or settled after they were purged.
-    after := coalesce(@extschema@._purge_begin('outbox_attempts'::text), 0);
+    after := coalesce(@extschema@._walk_begin('outbox_attempts'::text), 0);
     ids := ARRAY(
         SELECT w.id
         FROM (
@@ -158,10 +158,10 @@ BEGIN
         WHERE w.ended_at < horizon
     );
     DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (ids);
-    PERFORM @extschema@._purge_end('outbox_attempts'::text, ids[cardinality(ids)]);
+    PERFORM @extschema@._walk_end('outbox_attempts'::text, ids[cardinality(ids)]);
     more := more OR cardinality(ids) = batch_limit;
 
-    after := coalesce(@extschema@._purge_begin('job_runs'::text), 0);
+    after := coalesce(@extschema@._walk_begin('job_runs'::text), 0);
     ids := ARRAY(
         SELECT w.id
         FROM (
@@ -174,7 +174,7 @@ BEGIN
         WHERE w.started_at < horizon
     );
     DELETE FROM @extschema@.job_runs j WHERE j.id = ANY (ids);
-    PERFORM @extschema@._purge_end('job_runs'::text, ids[cardinality(ids)]);
+    PERFORM @extschema@._walk_end('job_runs'::text, ids[cardinality(ids)]);
     purged := purged + cardinality(ids);
     more := more OR cardinality(ids) = batch_limit;
 END;

@@ -118,7 +118,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
     'Internal. Has the open link of an account sent again, or gives it a new token where none is open or the one that is has less than a third of its life left; returns whether anything is sent. Errors: 55P03 when another transaction holds the account or the token.';
 
-CREATE FUNCTION @extschema@._pick_requests(looked integer) RETURNS bigint[]
+CREATE FUNCTION @extschema@._pick_requests(after bigint, looked integer) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -129,14 +129,15 @@ BEGIN
     RETURN ARRAY(
         SELECT r.id
         FROM @extschema@.link_requests r
+        WHERE r.id > after
         ORDER BY r.id
         LIMIT looked
         FOR UPDATE SKIP LOCKED
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick_requests(integer) IS
-    'Internal. Locks the oldest requests, up to so many, but for those that other transactions hold; returns their ids.';
+COMMENT ON FUNCTION @extschema@._pick_requests(bigint, integer) IS
+    'Internal. Locks the oldest requests behind this id, up to so many, but for those that other transactions hold; returns their ids.';
 
 CREATE FUNCTION @extschema@._requested(picked bigint[])
 RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[])
@@ -175,6 +176,8 @@ DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     -- Most of a flood is for strangers, or for one account: those cost next to nothing.
     looked CONSTANT integer := greatest(wanted, 1000);
+    -- NULL for all. A request that commits late has a lower id than those that were answered by then.
+    after bigint;
     picked bigint[];
     busy bigint[] := ARRAY[]::bigint[];
     -- Of accounts beyond the limit.
@@ -189,7 +192,9 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     PERFORM @extschema@._pass_gate();
-    picked := @extschema@._pick_requests(looked);
+    after := @extschema@._walk_begin('answers'::text);
+    picked := @extschema@._pick_requests(coalesce(after, 0), looked);
+    PERFORM @extschema@._walk_end('answers'::text, picked[cardinality(picked)]);
     FOR asked IN SELECT r.* FROM @extschema@._requested(picked) r
     LOOP
         IF answered >= wanted THEN
@@ -218,6 +223,11 @@ BEGIN
     END LOOP;
     DELETE FROM @extschema@.link_requests r
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
+    PERFORM @extschema@._walk_back('answers'::text, min(k) - 1) FROM unnest(busy || left_over) k;
+    IF after IS NOT NULL AND cardinality(picked) < looked THEN
+        -- The rest may be behind this session's position, too dear to look for just now.
+        PERFORM @extschema@._announce_due(clock_timestamp() + interval '1 s');
+    END IF;
     -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
     -- become none. Not while all of them are busy: that would be asked for ever.
     IF left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked) THEN

@@ -1,13 +1,16 @@
 -- Your own table: accounts for the rows of a table that we did not create.
 --
 -- mailroom_attach puts triggers on it, and these are the attachment: PostgreSQL keeps the columns that they name
--- through renames, and pg_dump writes them down with the table, behind its rows. An account finds its row, and a
--- row its account, by the address. Invariants: a table reaches the accounts of its own rows and no other; what is
--- read of it is text, so that no code of its owner's runs with the rights that the triggers lend.
+-- through renames, and pg_dump writes them down with the table, behind its rows. A row finds its account by the
+-- address that the row has, which is written down beside the account's id: the account's own may have been edited.
+-- Invariants: a table reaches the accounts of its own rows and no other; what is read of it is text, so that no code
+-- of its owner's runs with the rights that the triggers lend.
 
 CREATE TABLE @extschema@.attached (
     account_id bigint,
     relation regclass NOT NULL,
+    email text NOT NULL,
+    is_displaced boolean NOT NULL DEFAULT false,
     -- No foreign key: TRUNCATE accounts, tokens would have to name this table, too.
     CONSTRAINT attached_pkey PRIMARY KEY (account_id)
 );
@@ -15,6 +18,11 @@ COMMENT ON TABLE @extschema@.attached IS
     'Accounts that belong to rows of a table of yours, see mailroom_attach. Written by its triggers.';
 COMMENT ON COLUMN @extschema@.attached.account_id IS 'accounts.id';
 COMMENT ON COLUMN @extschema@.attached.relation IS 'The table with the row.';
+COMMENT ON COLUMN @extschema@.attached.email IS 'The address in the row, in lower case.';
+COMMENT ON COLUMN @extschema@.attached.is_displaced IS
+    'Whether another row got the address or the login, in a statement that gives this row another; false once that has ended.';
+
+CREATE INDEX attached_rows ON @extschema@.attached (relation, email);
 
 CREATE FUNCTION @extschema@._accounts_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -59,6 +67,62 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) IS
     'Internal. Raises the error of a table that mailroom_attach does not take.';
 
+CREATE FUNCTION @extschema@._displace(relation oid, taker bigint, taken_email text, taken_login text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Only where the table itself waits for the end of the statement, or of the transaction, before it says that two rows
+    -- have the same: then rows may swap.
+    IF NOT EXISTS (
+        SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate
+    ) THEN
+        RETURN;
+    END IF;
+    WITH moved AS (
+        UPDATE @extschema@.accounts a
+        SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
+            login = CASE WHEN a.login = taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
+        FROM @extschema@.attached t
+        WHERE t.account_id = a.id
+          AND t.relation = _displace.relation
+          AND a.id IS DISTINCT FROM taker
+          AND (a.email = taken_email OR a.login = taken_login)
+        RETURNING a.id
+    )
+    UPDATE @extschema@.attached t
+    SET is_displaced = true
+    FROM moved m
+    WHERE t.account_id = m.id;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._displace(oid, bigint, text, text) IS
+    'Internal. Takes an address and a login from the accounts of other rows of a table whose unique keys are deferrable: what those rows have now comes with their own changes.';
+
+CREATE FUNCTION @extschema@._attached_settled() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @extschema@.attached t WHERE t.account_id = NEW.account_id AND t.is_displaced) THEN
+        RAISE unique_violation USING
+            MESSAGE = format('two rows of table %s have the same address or login', NEW.relation),
+            DETAIL = format('One of them is that of account %s.', NEW.account_id),
+            HINT = 'An address, and a login, has one account.';
+    END IF;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._attached_settled() IS
+    'Internal. Refuses the transaction when a row whose address or login another row got was not given another. Error: 23505.';
+
+CREATE CONSTRAINT TRIGGER attached_settled
+    AFTER UPDATE ON @extschema@.attached
+    DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW
+    WHEN (NEW.is_displaced)
+    EXECUTE FUNCTION @extschema@._attached_settled();
+
 CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -68,6 +132,7 @@ DECLARE
     former text;
     present text;
     present_login text;
+    holder record;
     made bigint;
 BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
@@ -78,23 +143,30 @@ BEGIN
         -- mailroom_email, which comes first, has done both.
         RETURN NULL;
     END IF;
+    -- Of two rows that swap, the one that was displaced had this address.
+    SELECT t.account_id, t.is_displaced
+    INTO holder
+    FROM @extschema@.attached t
+    WHERE t.relation = TG_RELID
+      AND t.email = @extschema@._fold(former)
+    ORDER BY t.is_displaced DESC
+    LIMIT 1;
     IF former IS NULL AND present IS NOT NULL THEN
+        PERFORM @extschema@._displace(TG_RELID, NULL::bigint, @extschema@._fold(present), @extschema@._fold(present_login));
         INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
-        INSERT INTO @extschema@.attached (account_id, relation) VALUES (made, TG_RELID::regclass);
+        INSERT INTO @extschema@.attached (account_id, relation, email) VALUES (made, TG_RELID::regclass, @extschema@._fold(present));
     ELSIF present IS NULL THEN
-        DELETE FROM @extschema@.accounts a
-        USING @extschema@.attached t
-        WHERE a.email = @extschema@._fold(former)
-          AND t.account_id = a.id
-          AND t.relation = TG_RELID;
-    ELSE
+        DELETE FROM @extschema@.accounts a WHERE a.id = holder.account_id;
+    ELSIF holder.account_id IS NOT NULL THEN
+        PERFORM @extschema@._displace(TG_RELID, holder.account_id, @extschema@._fold(present), @extschema@._fold(present_login));
         UPDATE @extschema@.accounts a
-        SET email = present,
+        SET email = CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN present ELSE a.email END,
             login = present_login
-        FROM @extschema@.attached t
-        WHERE a.email = @extschema@._fold(former)
-          AND t.account_id = a.id
-          AND t.relation = TG_RELID;
+        WHERE a.id = holder.account_id;
+        UPDATE @extschema@.attached t
+        SET email = @extschema@._fold(present),
+            is_displaced = false
+        WHERE t.account_id = holder.account_id;
     END IF;
     RETURN NULL;
 END;
@@ -197,7 +269,7 @@ BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
         || format('n.%1$I::text, coalesce(n.%2$I::text, n.%1$I::text) FROM new_rows n WHERE n.%1$I IS NOT NULL', names.email, names.login)
-        || ' RETURNING id) INSERT INTO @extschema@.attached (account_id, relation) SELECT m.id, $1 FROM made m'
+        || ' RETURNING id, email) INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m'
     USING TG_RELID::regclass;
     RETURN NULL;
 END;
@@ -214,7 +286,7 @@ DECLARE
 BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'DELETE FROM @extschema@.accounts a USING @extschema@.attached t WHERE t.account_id = a.id AND t.relation = $1'
-        || ' AND a.email IN (SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") FROM old_rows o)', names.email)
+        || ' AND t.email IN (SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") FROM old_rows o)', names.email)
     USING TG_RELID::regclass;
     RETURN NULL;
 END;
@@ -359,7 +431,7 @@ BEGIN
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
         || '@extschema@._fold(' || format('r.%I::text COLLATE "default"))', email)
     USING coalesce(existing, 'active'::@extschema@.account_status);
-    EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation) SELECT a.id, $1 FROM @extschema@.accounts a WHERE a.email IN '
+    EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a WHERE a.email IN '
         || '(SELECT @extschema@._fold(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
@@ -367,7 +439,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status) IS
-    'Gives every row of a table of yours an account: email and login (default: email) are its columns. From then on a new row gets an account, and its activation mail at COMMIT; a changed address or login, and a deleted row, are followed. A row without an address has none. Rows that are there get accounts with the status existing (default active, which mails nothing); accounts that have their addresses become theirs. Returns how many accounts the table has. Takes a SHARE ROW EXCLUSIVE lock on the table. Only the table''s owner, as a member of mailroom_admin. Errors: 42809 unless it is an ordinary table, 42501, 42703, 42804 for a column that is not text, 0A000 for one that is generated and not stored and in an isolation level above READ COMMITTED, 42710 when it is attached, 23505 for an address or login that another account has.';
+    'Gives every row of a table of yours an account: email and login (default: email) are its columns. From then on a new row gets an account, and its activation mail at COMMIT; a changed address or login, and a deleted row, are followed, also when rows swap theirs in a table with a deferrable unique key. An account whose address is edited stays with its row. A row without an address has none. Rows that are there get accounts with the status existing (default active, which mails nothing); accounts that have their addresses become theirs. Returns how many accounts the table has. Takes a SHARE ROW EXCLUSIVE lock on the table. Only the table''s owner, as a member of mailroom_admin. Errors: 42809 unless it is an ordinary table, 42501, 42703, 42804 for a column that is not text, 0A000 for one that is generated and not stored and in an isolation level above READ COMMITTED, 42710 when it is attached, 23505 for an address or login that another account has.';
 
 CREATE FUNCTION @extschema@.mailroom_detach(relation regclass) RETURNS bigint
     LANGUAGE plpgsql

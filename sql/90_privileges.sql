@@ -153,6 +153,7 @@ GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mai
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
 GRANT SELECT ON @extschema@.jobs TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
+GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
@@ -283,7 +284,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._due_may_sweep(boolean),
     @extschema@._due_positions(boolean),
     @extschema@._due_note(boolean, smallint, timestamptz, bigint, boolean, boolean),
-    @extschema@._due_end(boolean, boolean),
+    @extschema@._due_end(boolean, boolean, integer),
     @extschema@._leases_begin(),
     @extschema@._leases_end(timestamptz),
     @extschema@._leases_from(),
@@ -343,6 +344,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._move_in(oid, xid),
     @extschema@._take_over(),
     @extschema@.mailroom_purge(integer),
+    @extschema@._walk_from(text),
     @extschema@._purge(integer)
 TO mailroom_collector;
 
@@ -434,7 +436,7 @@ TO mailroom_support;
 -- an attached table make, change and delete their accounts; the worker pauses itself in a copy. It signs nothing: a
 -- trigger that somebody put on one of the tables would run with its rights.
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
-GRANT SELECT, INSERT, DELETE ON @extschema@.attached TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (email, is_displaced), DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
 -- Secrets and codes through _token_verdicts alone, so that no error of the server's quotes them.
 GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at),
@@ -494,7 +496,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
-    @extschema@._pick_requests(integer),
+    @extschema@._pick_requests(bigint, integer),
     @extschema@._requested(bigint[]),
     @extschema@._request_interval(),
     @extschema@._requests_per_hour(),
@@ -507,11 +509,15 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._render(text, text, text, text),
     @extschema@._builtin_templates(),
     @extschema@._retention(),
-    @extschema@._purge_begin(text),
-    @extschema@._purge_end(text, bigint),
+    @extschema@._announce_due(timestamptz),
+    @extschema@._walk_begin(text),
+    @extschema@._walk_from(text),
+    @extschema@._walk_end(text, bigint),
+    @extschema@._walk_back(text, bigint),
     @extschema@._purge_mails(timestamptz, integer),
     @extschema@._purge_tokens(bigint, integer),
     @extschema@._attachment(oid),
+    @extschema@._displace(oid, bigint, text, text),
     @extschema@._is_text(oid)
 TO mailroom_definer;
 

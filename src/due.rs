@@ -17,7 +17,7 @@
 //! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
 //!
 //! Leases that lapsed are looked for in the same way: from where the last look ended, and from the first one as often
-//! as the budget allows. So is what a purge may delete. The state belongs to this process alone; losing it
+//! as the budget allows. So are requests, and what a purge may delete. The state belongs to this process alone; losing it
 //! costs one sweep. A `timestamptz` is handled as what it is, an `i64` of microseconds.
 
 use std::cell::RefCell;
@@ -37,6 +37,9 @@ const SLACK: i64 = 100_000;
 /// A scan that found too little becomes a sweep whatever the budget says if sweeps look at fewer pages than this, over
 /// and over: a dead row is a look. That is some milliseconds. A session's first call looks at some thousand for its plans.
 const CHEAP: i64 = 10_000;
+/// What a row that was found may cost in pages; what is beyond that was stepped over. Rows of groups, each of another, cost
+/// the most: some thirty.
+const PAGES_A_ROW: i64 = 40;
 /// Priorities that a position is kept for: as many as there are, from -100 to 100.
 const PRIORITIES: usize = 201;
 
@@ -93,12 +96,12 @@ impl Due {
     }
 
     /// Ends the scan, at this time of the server's clock.
-    fn end(&mut self, now: Instant, pages: i64, swept: bool, clock: i64) {
+    fn end(&mut self, now: Instant, pages: i64, swept: bool, found: i32, clock: i64) {
         for note in std::mem::take(&mut self.notes) {
             self.apply(note, clock);
         }
         if swept {
-            let cost = pages.saturating_sub(self.began);
+            let cost = pages.saturating_sub(self.began) - PAGES_A_ROW * i64::from(found);
             self.pages = (cost, cost.min(self.pages.0));
         }
         self.sweeps.end(now, swept);
@@ -125,7 +128,7 @@ impl Due {
     }
 }
 
-/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, what a purge may delete.
+/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, requests, what a purge may delete.
 #[derive(Default)]
 struct Walk {
     /// The key up to which the last one came.
@@ -133,17 +136,19 @@ struct Walk {
     sweeps: Sweeps,
     /// This one starts at the beginning.
     sweeping: bool,
-    /// Pages that this process had looked at when it began, and that the last one from the beginning looked at.
+    /// Pages that this process had looked at when it began.
     began: i64,
-    pages: i64,
+    /// Pages that the last one from the beginning looked at, and the fewer of those of the last two: a session's first
+    /// looks at some hundred for its plans.
+    pages: (i64, i64),
 }
 
-/// A walk starts at the beginning whatever the budget says if the last one that did looked at no more pages.
+/// A walk starts at the beginning whatever the budget says if those that did look at no more pages, over and over.
 const CHEAP_WALK: i64 = 100;
 
 impl Walk {
     fn is_to_sweep(&self, now: Instant) -> bool {
-        self.pages <= CHEAP_WALK || self.sweeps.is_due(now)
+        self.pages.1 <= CHEAP_WALK || self.sweeps.is_due(now)
     }
 
     /// Where it starts; `None` for the beginning.
@@ -158,7 +163,8 @@ impl Walk {
     fn end(&mut self, now: Instant, pages: i64, position: Option<i64>) {
         self.position = position.unwrap_or(self.position);
         if self.sweeping {
-            self.pages = pages.saturating_sub(self.began);
+            let cost = pages.saturating_sub(self.began);
+            self.pages = (cost, cost.min(self.pages.0));
         }
         self.sweeps.end(now, self.sweeping);
     }
@@ -170,7 +176,8 @@ struct Memory {
     of_mails: Due,
     of_groups: Due,
     leases: Walk,
-    purges: BTreeMap<String, Walk>,
+    /// By name.
+    walks: BTreeMap<String, Walk>,
     /// The extension that these are of: one that is made anew begins to count anew.
     extension: pg_sys::Oid,
 }
@@ -269,10 +276,12 @@ fn _due_note(
 
 /// Ends a scan: from what was noted the next one goes on.
 #[pg_extern(sql = false)]
-fn _due_end(groups: bool, swept: bool) {
+fn _due_end(groups: bool, swept: bool, found: i32) {
     // SAFETY: reads the clock.
     let clock = unsafe { pg_sys::GetCurrentTimestamp() };
-    with_due(groups, |due| due.end(Instant::now(), pages(), swept, clock));
+    with_due(groups, |due| {
+        due.end(Instant::now(), pages(), swept, found, clock)
+    });
 }
 
 /// Begins a look for leases that lapsed: the end of lease from which on to look; NULL for all.
@@ -294,28 +303,43 @@ fn _leases_from() -> i64 {
     MEMORY.with_borrow(|memory| memory.leases.position)
 }
 
-/// Begins a purge of this table: the key from which on to look; NULL for the beginning.
-#[pg_extern(sql = false)]
-fn _purge_begin(name: &str) -> Option<i64> {
+/// The walk of this name.
+fn with_walk<T>(name: &str, work: impl FnOnce(&mut Walk) -> T) -> T {
     // SAFETY: in a transaction; the name ends with a zero; none is the invalid number.
     let extension = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
     MEMORY.with_borrow_mut(|memory| {
         if memory.extension != extension {
             memory.extension = extension;
-            memory.purges.clear();
+            memory.walks.clear();
         }
-        let purge = memory.purges.entry(name.to_owned()).or_default();
-        purge.begin(Instant::now(), pages())
+        work(memory.walks.entry(name.to_owned()).or_default())
     })
 }
 
-/// Ends it, having come so far; NULL when there was nothing to delete.
+/// Begins a walk: the key behind which to look; NULL for the beginning.
 #[pg_extern(sql = false)]
-fn _purge_end(name: &str, position: Option<i64>) {
-    MEMORY.with_borrow_mut(|memory| {
-        let purge = memory.purges.entry(name.to_owned()).or_default();
-        purge.end(Instant::now(), pages(), position);
-    });
+fn _walk_begin(name: &str) -> Option<i64> {
+    with_walk(name, |walk| walk.begin(Instant::now(), pages()))
+}
+
+/// Where the next one will begin; NULL for the beginning.
+#[pg_extern(sql = false)]
+fn _walk_from(name: &str) -> Option<i64> {
+    with_walk(name, |walk| {
+        (!walk.is_to_sweep(Instant::now())).then_some(walk.position)
+    })
+}
+
+/// Ends a walk, having come so far; NULL when there was nothing.
+#[pg_extern(sql = false)]
+fn _walk_end(name: &str, position: Option<i64>) {
+    with_walk(name, |walk| walk.end(Instant::now(), pages(), position));
+}
+
+/// Has the next walk look behind this key again.
+#[pg_extern(sql = false)]
+fn _walk_back(name: &str, key: i64) {
+    with_walk(name, |walk| walk.position = walk.position.min(key));
 }
 
 /// By which a claimant is told from all others.
@@ -339,7 +363,7 @@ mod tests {
     fn scan(due: &mut Due, notes: &[Note]) {
         due.begin(Instant::now(), 0);
         due.notes.extend(notes);
-        due.end(Instant::now(), 0, false, NOW);
+        due.end(Instant::now(), 0, false, 0, NOW);
     }
 
     fn came_to(priority: i16, at: Position) -> Note {
@@ -358,7 +382,7 @@ mod tests {
         due.notes.push(came_to(0, at(50, 5)));
         assert!(due.lanes.is_empty(), "not before");
         due.begin(Instant::now(), 0);
-        due.end(Instant::now(), 0, false, NOW);
+        due.end(Instant::now(), 0, false, 0, NOW);
         assert!(due.lanes.is_empty(), "nor ever, of a scan that failed");
         scan(
             &mut due,
@@ -392,7 +416,7 @@ mod tests {
         let mut due = Due::default();
         let mut sweep = |pages| {
             due.begin(now, 100);
-            due.end(now, 100 + pages, true, NOW);
+            due.end(now, 100 + pages, true, 0, NOW);
             due.pages.1 < CHEAP
         };
         assert!(sweep(CHEAP), "the first of the session");
@@ -400,6 +424,17 @@ mod tests {
         assert!(sweep(10));
         assert!(sweep(CHEAP), "one dear one");
         assert!(!sweep(CHEAP));
+    }
+
+    #[test]
+    fn what_is_found_does_not_make_sweeps_dear() {
+        let now = Instant::now();
+        let mut due = Due::default();
+        for _ in 0..3 {
+            due.begin(now, 0);
+            due.end(now, 3 * CHEAP, true, 1_000, NOW);
+            assert!(due.pages.1 < CHEAP);
+        }
     }
 
     #[test]
@@ -427,6 +462,26 @@ mod tests {
             .collect();
         scan(&mut due, &all);
         assert_eq!(due.lanes.len(), PRIORITIES);
+    }
+
+    #[test]
+    fn a_walk_starts_where_the_last_one_ended_when_the_beginning_is_dear() {
+        let start = Instant::now();
+        let ms = |ms| start + std::time::Duration::from_millis(ms);
+        let mut walk = Walk::default();
+        let mut walked = |begin, end, cost, position| {
+            let from = walk.begin(ms(begin), 0);
+            walk.end(ms(end), if from.is_none() { cost } else { 1 }, position);
+            from
+        };
+        // One dear look, as the first of a session is, does not make it dear; two in a row do.
+        assert_eq!(walked(0, 10, 2 * CHEAP_WALK, Some(5)), None);
+        assert_eq!(walked(10, 20, 2 * CHEAP_WALK, Some(6)), None);
+        assert_eq!(walked(20, 21, 0, None), Some(6), "10 ms, of 200");
+        assert_eq!(walked(22, 23, 0, Some(9)), Some(6));
+        assert_eq!(walked(24, 25, 0, None), Some(9));
+        assert_eq!(walked(220, 230, CHEAP_WALK, None), None, "its turn again");
+        assert_eq!(walked(231, 232, CHEAP_WALK, None), None, "which was cheap");
     }
 
     proptest! {

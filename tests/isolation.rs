@@ -17,6 +17,16 @@ fn specs() {
         directory: "isolation",
         inputs: "specs",
         extension: "spec",
+        // They wait most of the time.
+        groups: 3,
+        prepare: Some(
+            "CREATE PROCEDURE start_over() LANGUAGE sql AS $$ \
+                 TRUNCATE accounts, tokens, pending, outbox, outbox_attempts, link_requests, job_runs, pauses, budgets, templates, \
+                     attached RESTART IDENTITY; \
+                 ALTER SEQUENCE _last_seq RESTART; \
+                 ALTER SEQUENCE _purged_tokens RESTART \
+             $$",
+        ),
     }
     .run();
 }

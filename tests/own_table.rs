@@ -522,6 +522,118 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
     );
 }
 
+#[test]
+fn an_account_that_is_edited_stays_with_its_row() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster);
+    attach(&cluster, "shop.users", "'mail', 'nick'").unwrap();
+    web.batch_execute(
+        "INSERT INTO shop.users (mail, nick) VALUES ('One@example.com', 'one'), ('two@example.com', 'two'), ('three@example.com', 'three')",
+    )
+    .unwrap();
+    client
+        .batch_execute("UPDATE accounts SET email = 'edited.' || email")
+        .unwrap();
+    // Only what changes in the row changes in the account.
+    web.batch_execute(
+        "UPDATE shop.users SET nick = 'first' WHERE nick = 'one'; \
+         UPDATE shop.users SET mail = 'second@example.com' WHERE nick = 'two'; \
+         DELETE FROM shop.users WHERE nick = 'three'",
+    )
+    .unwrap();
+    assert_eq!(
+        accounts(&mut client),
+        [
+            "edited.one@example.com first provisioned",
+            "second@example.com two provisioned"
+        ]
+    );
+    cluster.verify();
+}
+
+#[test]
+fn rows_swap_what_a_deferrable_key_lets_them_swap() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let (mut client, _) = prepare(&cluster);
+    let mut owner = cluster.connect_as("app", "owner");
+    owner
+        .batch_execute(
+            "CREATE TABLE shop.people (id bigserial PRIMARY KEY, mail text UNIQUE DEFERRABLE, nick text UNIQUE DEFERRABLE INITIALLY DEFERRED, \
+                 badge integer UNIQUE DEFERRABLE)",
+        )
+        .unwrap();
+    attach(&cluster, "shop.people", "'mail', 'nick'").unwrap();
+    owner
+        .batch_execute(
+            "INSERT INTO shop.people (mail, nick) VALUES ('a@example.com', 'a'), ('b@example.com', 'b'), ('c@example.com', 'c'), (NULL, 'd')",
+        )
+        .unwrap();
+    let ids =
+        "SELECT string_agg(id || ' ' || email || ' ' || login, ', ' ORDER BY id) FROM accounts";
+    let mut story = |statement: &str| -> String {
+        owner
+            .batch_execute(statement)
+            .unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+        client.query_one(ids, &[]).unwrap().get(0)
+    };
+    // Two addresses, all of three, in the opposite order, and logins.
+    assert_eq!(
+        story(
+            "UPDATE shop.people SET mail = CASE nick WHEN 'a' THEN 'b@example.com' ELSE 'a@example.com' END WHERE nick IN ('a', 'b')"
+        ),
+        "1 b@example.com a, 2 a@example.com b, 3 c@example.com c"
+    );
+    assert_eq!(
+        story(
+            "UPDATE shop.people SET mail = CASE id WHEN 1 THEN 'a@example.com' WHEN 2 THEN 'c@example.com' ELSE 'b@example.com' END WHERE id <= 3"
+        ),
+        "1 a@example.com a, 2 c@example.com b, 3 b@example.com c"
+    );
+    assert_eq!(
+        story(
+            "UPDATE shop.people SET mail = CASE id WHEN 1 THEN 'b@example.com' WHEN 2 THEN 'a@example.com' ELSE 'c@example.com' END, \
+                   nick = CASE id WHEN 1 THEN 'c' WHEN 2 THEN 'a' ELSE 'b' END WHERE id <= 3"
+        ),
+        "1 b@example.com c, 2 a@example.com a, 3 c@example.com b"
+    );
+    // In two statements; and with a row that had none.
+    assert_eq!(
+        story(
+            "BEGIN; UPDATE shop.people SET nick = 'a' WHERE id = 1; UPDATE shop.people SET nick = 'c' WHERE id = 2; COMMIT"
+        ),
+        "1 b@example.com a, 2 a@example.com c, 3 c@example.com b"
+    );
+    assert_eq!(
+        story(
+            "UPDATE shop.people SET mail = CASE id WHEN 4 THEN 'c@example.com' END WHERE id >= 3"
+        ),
+        "1 b@example.com a, 2 a@example.com c, 4 c@example.com d"
+    );
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM attached WHERE is_displaced"
+        ),
+        0
+    );
+    // What the table allows and accounts do not: addresses that differ in their case.
+    let error = owner
+        .batch_execute("UPDATE shop.people SET mail = 'A@example.com' WHERE id = 1")
+        .unwrap_err();
+    assert_eq!(
+        told(&error),
+        (
+            "23505".to_owned(),
+            "One of them is that of account 2.".to_owned()
+        )
+    );
+    assert_eq!(
+        client.query_one(ids, &[]).unwrap().get::<_, String>(0),
+        "1 b@example.com a, 2 a@example.com c, 4 c@example.com d"
+    );
+    cluster.verify();
+}
+
 /// A dropped table has left its number, and in another cluster that may be another table's.
 #[test]
 fn a_dump_names_tables_that_are_there_only() {
@@ -539,11 +651,13 @@ fn a_dump_names_tables_that_are_there_only() {
         assert!(output.status.success(), "{output:?}");
         let dump = String::from_utf8(output.stdout).unwrap();
         let (_, rows) = dump
-            .split_once("COPY public.attached (account_id, relation) FROM stdin;\n")
+            .split_once(
+                "COPY public.attached (account_id, relation, email, is_displaced) FROM stdin;\n",
+            )
             .unwrap();
         rows.split_once("\\.\n").unwrap().0.to_owned()
     };
-    assert_eq!(rows(), "1\tshop.users\n");
+    assert_eq!(rows(), "1\tshop.users\ta@example.com\tf\n");
     client.batch_execute("DROP TABLE shop.users").unwrap();
     assert_eq!(rows(), "");
 }

@@ -17,6 +17,8 @@ fn goldens() {
         directory: "pg_regress",
         inputs: "sql",
         extension: "sql",
+        groups: 1,
+        prepare: None,
     }
     .run();
 }

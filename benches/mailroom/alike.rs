@@ -1,16 +1,24 @@
 //! Whether calls can be told apart by the time they take.
 //!
-//! The calls of several kinds are made one at a time over one connection, in random order, so that whatever
-//! else the machine does hits all alike. Each kind is compared with the first by its median, its 90th
-//! percentile, and the Mann-Whitney test, which asks whether a call of the one kind is likelier to take
-//! longer than one of the other.
+//! By the method of dudect (Reparaz, Balasch, Verbauwhede: "Dude, is my code constant time?", DATE 2017): the calls of
+//! several kinds are made one at a time over one connection, in random order, so that whatever else the machine does hits
+//! all alike. Each kind is compared with the first by Welch's t-test, of all calls and of the faster ones alone, which
+//! have less noise in them. There are as many calls as it takes to tell a difference of [`TELLING`] from none.
 
 use std::time::Instant;
 
 use crate::table::{Row, Target, Unit, percentile};
 
-/// Below this the test says that the kinds differ.
-const SIGNIFICANT: f64 = 0.01;
+/// Kinds whose means are more standard errors apart differ: by chance once in 100,000 comparisons.
+const SIGNIFICANT: f64 = 4.5;
+/// Milliseconds of a difference that would be significant.
+const TELLING: f64 = 0.001;
+/// The parts of the calls, the fastest ones, that are compared.
+const PARTS: [f64; 6] = [1.0, 0.99, 0.95, 0.9, 0.75, 0.5];
+/// Calls of a kind between two looks at the result.
+const ROUND: usize = 2_000;
+/// Calls of a kind after which it is given up.
+const PATIENCE: usize = 200_000;
 
 /// One kind of call.
 pub struct Kind<'a> {
@@ -20,52 +28,60 @@ pub struct Kind<'a> {
     pub call: Box<dyn FnMut(usize) + 'a>,
 }
 
-/// Rows for all kinds against the first, from so many calls each.
-pub fn compare(subject: &str, count: usize, kinds: &mut [Kind<'_>]) -> Vec<Row> {
+/// Rows for all kinds against the first. With a `limit` from so many calls of each, whatever they tell.
+pub fn compare(subject: &str, limit: Option<usize>, kinds: &mut [Kind<'_>]) -> Vec<Row> {
+    let mut times = vec![Vec::new(); kinds.len()];
+    let tests = loop {
+        call(kinds, limit.unwrap_or(ROUND), &mut times);
+        let mut sorted = times.clone();
+        for times in &mut sorted {
+            times.sort_by(f64::total_cmp);
+        }
+        let (first, others) = sorted.split_at(1);
+        let tests: Vec<Test> = others.iter().map(|times| test(times, &first[0])).collect();
+        let told = tests.iter().all(|test| test.telling <= TELLING);
+        if told || limit.is_some() {
+            break tests;
+        }
+        assert!(
+            times[0].len() < PATIENCE,
+            "{subject}: too much noise to tell {TELLING} ms in {PATIENCE} calls"
+        );
+    };
+    let calls = times[0].len();
+    kinds[1..]
+        .iter()
+        .zip(tests)
+        .map(|(kind, test)| {
+            eprintln!(
+                "   {}: {:.2} us apart, {:.2} us would tell",
+                kind.name,
+                test.apart * 1_000.0,
+                test.telling * 1_000.0
+            );
+            let name = format!("{subject}, t of {calls}: {} / {}", kind.name, kinds[0].name);
+            let mut row = Row::new(name, Unit::Score)
+                .against(SIGNIFICANT)
+                .aiming_at(Some(Target::NeverAbove(SIGNIFICANT)));
+            if limit.is_none() {
+                row = row.that_must_pass();
+            }
+            row.add_one(test.t);
+            row
+        })
+        .collect()
+}
+
+/// Makes so many calls of each kind, in random order, and adds the milliseconds that each took.
+fn call(kinds: &mut [Kind<'_>], count: usize, times: &mut [Vec<f64>]) {
     let mut order: Vec<usize> = (0..kinds.len() * count).map(|i| i % kinds.len()).collect();
     shuffle(&mut order);
-    let mut times = vec![Vec::with_capacity(count); kinds.len()];
     for kind in order {
         let number = times[kind].len();
         let begin = Instant::now();
         (kinds[kind].call)(number);
         times[kind].push(begin.elapsed().as_secs_f64() * 1_000.0);
     }
-    for times in &mut times {
-        times.sort_by(f64::total_cmp);
-    }
-    let (first, others) = times.split_at(1);
-    let first = &first[0];
-    let quartiles = |times: &[f64]| [0.25, 0.5, 0.75].map(|part| percentile(times, part) * 1_000.0);
-    eprintln!(
-        "   {}: quartiles {:.1?} us",
-        kinds[0].name,
-        quartiles(first)
-    );
-    let mut rows = Vec::new();
-    for (kind, times) in kinds[1..].iter().zip(others) {
-        eprintln!("   {}: quartiles {:.1?} us", kind.name, quartiles(times));
-        let name = |part: &str| {
-            format!(
-                "{subject}, {part} of {count}: {} / {}",
-                kind.name, kinds[0].name
-            )
-        };
-        for (part, value, target) in [
-            ("p50", 0.5, Some(Target::RatioWithin(0.02))),
-            ("p90", 0.9, None),
-        ] {
-            let mut row = Row::new(name(part), Unit::Millis).aiming_at(target);
-            row.add(percentile(times, value), percentile(first, value));
-            rows.push(row);
-        }
-        let mut row = Row::new(name("Mann-Whitney p, significant below"), Unit::Probability)
-            .against(SIGNIFICANT)
-            .aiming_at(Some(Target::AtLeast(SIGNIFICANT)));
-        row.add_one(mann_whitney(times, first));
-        rows.push(row);
-    }
-    rows
 }
 
 /// Fisher and Yates's shuffle.
@@ -77,43 +93,53 @@ fn shuffle(order: &mut [usize]) {
     }
 }
 
-/// The two-sided probability of a difference like that between two sorted samples of one distribution, by
-/// the normal approximation with a correction for ties.
-fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
-    let mut all: Vec<(f64, bool)> = a.iter().map(|value| (*value, true)).collect();
-    all.extend(b.iter().map(|value| (*value, false)));
-    all.sort_by(|x, y| x.0.total_cmp(&y.0));
-    let (mut ranks, mut ties, mut start) = (0.0, 0.0, 0);
-    while start < all.len() {
-        let equal = all[start..]
-            .iter()
-            .take_while(|value| value.0 == all[start].0)
-            .count();
-        // Equal values share the mean of their ranks.
-        let rank = start as f64 + (equal as f64 + 1.0) / 2.0;
-        let ours = all[start..start + equal].iter().filter(|v| v.1).count();
-        ranks += rank * ours as f64;
-        ties += (equal as f64).powi(3) - equal as f64;
-        start += equal;
-    }
-    let (n, m, total) = (a.len() as f64, b.len() as f64, all.len() as f64);
-    let u = ranks - n * (n + 1.0) / 2.0;
-    let variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
-    let z = (u - n * m / 2.0).abs() / variance.sqrt();
-    complementary_error(z / std::f64::consts::SQRT_2)
+/// What a comparison of two samples says.
+struct Test {
+    /// The largest t of any part.
+    t: f64,
+    /// How far apart the means of that part are.
+    apart: f64,
+    /// How far apart those of the part with the least noise would have to be.
+    telling: f64,
 }
 
-/// erfc, with an error below 1.5e-7: Abramowitz and Stegun, 7.1.26.
-fn complementary_error(x: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.327_591_1 * x);
-    let series = [
-        1.061_405_429,
-        -1.453_152_027,
-        1.421_413_741,
-        -0.284_496_736,
-        0.254_829_592,
-    ]
-    .iter()
-    .fold(0.0, |sum, factor| (sum + factor) * t);
-    series * (-x * x).exp()
+/// Compares two sorted samples, each part of them by Welch's t-test.
+fn test(a: &[f64], b: &[f64]) -> Test {
+    let mut both = [a, b].concat();
+    both.sort_by(f64::total_cmp);
+    let mut result = Test {
+        t: 0.0,
+        apart: 0.0,
+        telling: f64::INFINITY,
+    };
+    for part in PARTS {
+        let most = percentile(&both, part);
+        let [a, b] =
+            [a, b].map(|times| moments(&times[..times.partition_point(|time| *time <= most)]));
+        let error = (a.variance / a.count + b.variance / b.count).sqrt();
+        let t = (a.mean - b.mean).abs() / error;
+        if t > result.t {
+            result.t = t;
+            result.apart = a.mean - b.mean;
+        }
+        result.telling = result.telling.min(SIGNIFICANT * error);
+    }
+    result
+}
+
+struct Moments {
+    count: f64,
+    mean: f64,
+    variance: f64,
+}
+
+fn moments(times: &[f64]) -> Moments {
+    let count = times.len() as f64;
+    let mean = times.iter().sum::<f64>() / count;
+    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+    Moments {
+        count,
+        mean,
+        variance: squares / (count - 1.0),
+    }
 }

@@ -12,11 +12,11 @@ use crate::plan::Effort;
 use crate::table::Row;
 
 /// Accounts, each with a link.
-const ACCOUNTS: usize = 20_000;
+const ACCOUNTS: usize = 30_000;
 
 /// The rows of links: redeeming what is no good, and verifying what is forged.
 pub fn measure(effort: Effort) -> Vec<Row> {
-    let count: usize = effort.of(2_000, 100);
+    let limit = effort.of(None, Some(100));
     let cluster = ground::without_workers();
     let mut client = ground::create_database(&cluster, "links", &[]);
     client
@@ -29,8 +29,11 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         .unwrap();
     client
         .batch_execute(
-            "UPDATE tokens SET consumed_at = created_at + 1 WHERE id % 3 = 0; \
-             UPDATE tokens SET created_at = 1, expires_at = 2 WHERE id % 3 = 1",
+            "UPDATE tokens SET consumed_at = created_at + 1 WHERE id % 6 = 0; \
+             UPDATE tokens SET created_at = 1, expires_at = 2 WHERE id % 6 = 1; \
+             UPDATE tokens SET revoked_at = created_at + 1 WHERE id % 6 = 2; \
+             UPDATE accounts SET status = 'suspended' WHERE id IN (SELECT account FROM tokens WHERE id % 6 = 3); \
+             UPDATE tokens SET revoked_at = NULL WHERE id % 6 = 3",
         )
         .unwrap();
     for table in ["tokens", "accounts"] {
@@ -43,17 +46,17 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     let unknown = "mailroom_sign(action, sha256(secret), code)";
     let good = "mailroom_sign(action, secret, code)";
     let samples = [
-        ("unknown", unknown, 2),
-        ("forged", forge, 2),
+        ("unknown", unknown, 4),
+        ("forged", forge, 4),
         ("used", good, 0),
         ("expired", good, 1),
+        ("revoked", good, 2),
+        ("of a suspended account", good, 3),
     ]
     .map(|(name, link, rest)| {
         let links = strings(
             &mut client,
-            &format!(
-                "SELECT {link}, code FROM tokens WHERE id % 3 = {rest} ORDER BY hashint8(id) LIMIT {count}"
-            ),
+            &format!("SELECT {link}, code FROM tokens WHERE id % 6 = {rest} ORDER BY hashint8(id)"),
         );
         (name, links)
     });
@@ -61,7 +64,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         cluster.connect("links"),
         "redeem",
         "SELECT outcome FROM mailroom_redeem($1, $2)",
-        count,
+        limit,
         &samples,
     );
 
@@ -88,7 +91,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
             &mut client,
             &format!(
                 "SELECT translate(encode({bytes}, 'base64'), E'+/=\\n', '-_'), code \
-                     FROM tokens ORDER BY hashint8(id) LIMIT {count}"
+                     FROM tokens ORDER BY hashint8(id)"
             ),
         );
         (name, links)
@@ -97,7 +100,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         cluster.connect("links"),
         "verify",
         "SELECT mailroom_verify($1, 'password_recovery', $2)",
-        count,
+        limit,
         &samples,
     ));
     rows
@@ -117,7 +120,7 @@ fn compare(
     client: Client,
     subject: &str,
     statement: &str,
-    count: usize,
+    limit: Option<usize>,
     samples: &[(&str, Vec<(String, String)>)],
 ) -> Vec<Row> {
     let client = RefCell::new(client);
@@ -138,5 +141,5 @@ fn compare(
             call: Box::new(move |number| call(&links[number % links.len()])),
         })
         .collect();
-    alike::compare(subject, count, &mut kinds)
+    alike::compare(subject, limit, &mut kinds)
 }

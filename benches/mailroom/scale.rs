@@ -9,12 +9,13 @@
 //! Through the pooler each transaction comes to another of four sessions: what one of them remembers of the queue, it
 //! remembers of its own calls.
 
-use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
-use crate::cluster::{Cluster, number};
+use crate::cluster::{self, Cluster, number};
 use crate::ground;
 use crate::plan::Effort;
 use crate::post;
@@ -22,7 +23,7 @@ use crate::process::Process;
 use crate::receiver::{Receiver, status};
 use crate::table::{Row, Target, Unit, percentile};
 use crate::turns::in_turn;
-use crate::volume::{self, OPERATIONS, fill, once};
+use crate::volume::{self, OPERATIONS, fill, once, once_for_good};
 
 const NAMES: [&str; 2] = ["large", "small"];
 /// Of how many calls a round is the median.
@@ -137,13 +138,14 @@ fn pooler(cluster: &Cluster) -> Process {
         socket = cluster.socket().display(),
         here = directory.display(),
     );
-    std::fs::File::create(&file)
-        .unwrap()
-        .write_all(text.as_bytes())
-        .unwrap();
-    let mut command = std::process::Command::new("/usr/sbin/pgbouncer");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new("/usr/sbin/pgbouncer");
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        // It refuses to run as root.
+        command.args(["--user", "postgres"]);
+    }
     command.arg(&file);
-    Process::start(&cluster.as_server_user(command))
+    Process::start(&command)
 }
 
 /// A connection through the pooler, which then has as many sessions of that database as it may have.
@@ -154,7 +156,7 @@ fn connect_pooled(cluster: &Cluster, database: &str) -> Client {
         .port(POOLER_PORT)
         .user("postgres")
         .dbname(database);
-    let connect = || crate::cluster::eventually("the pooler", || config.connect(NoTls).ok());
+    let connect = || cluster::eventually_or_tell("the pooler to connect", || config.connect(NoTls));
     let mut at_once = [(); POOL].map(|()| connect());
     for statement in ["BEGIN; SELECT 1", "COMMIT"] {
         for client in &mut at_once {
@@ -195,12 +197,12 @@ fn under_snapshot(effort: Effort, cluster: &Cluster) -> Vec<Row> {
                 // The worker's own look for a pause would wait for these.
                 continue;
             }
-            let took = once(&mut client, number, time);
+            let took = once_for_good(&mut client, number, time);
             if let Some(part) = part {
                 times[part].push(took);
             }
         }
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_secs(2));
     }
     client.batch_execute("SELECT mailroom_pause()").unwrap();
     eprintln!(

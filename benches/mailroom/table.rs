@@ -15,8 +15,8 @@ pub enum Unit {
     Kilobytes,
     /// How many.
     Count,
-    /// How likely, from 0 to 1.
-    Probability,
+    /// A figure of a statistical test.
+    Score,
 }
 
 impl Unit {
@@ -24,7 +24,7 @@ impl Unit {
         match self {
             Self::PerSecond if value >= 10_000.0 => format!("{:.1}k/s", value / 1_000.0),
             Self::PerSecond => format!("{value:.0}/s"),
-            Self::Probability => format!("{value:.3}"),
+            Self::Score => format!("{value:.2}"),
             Self::Millis if value < 1.0 => format!("{value:.4} ms"),
             Self::Millis => format!("{value:.2} ms"),
             Self::Seconds => format!("{value:.2} s"),
@@ -45,8 +45,6 @@ pub enum Target {
     RatioBelow(f64),
     /// The median ratio differs from 1 by no more than this.
     RatioWithin(f64),
-    /// The median of A is at least this, in the row's unit.
-    AtLeast(f64),
     /// A is at most this in every round, in the row's unit.
     NeverAbove(f64),
 }
@@ -59,6 +57,7 @@ pub struct Row {
     /// What A is compared with, when that is a number and nothing that was measured.
     constant: Option<f64>,
     target: Option<Target>,
+    must_pass: bool,
 }
 
 impl Row {
@@ -70,6 +69,7 @@ impl Row {
             rounds: Vec::new(),
             constant: None,
             target: None,
+            must_pass: false,
         }
     }
 
@@ -84,6 +84,19 @@ impl Row {
     /// The same with a target, or without one.
     pub fn aiming_at(self, target: Option<Target>) -> Self {
         Self { target, ..self }
+    }
+
+    /// The same, of which a missed target is a failure.
+    pub fn that_must_pass(self) -> Self {
+        Self {
+            must_pass: true,
+            ..self
+        }
+    }
+
+    /// Whether that happened.
+    pub fn failed(&self) -> bool {
+        self.must_pass && self.cells()[6] == "MISSED"
     }
 
     /// Adds a round of a row whose B is a number.
@@ -150,7 +163,7 @@ impl Row {
             Some(constant) => format!("A {comparison} {}", self.unit.show(factor * constant)),
             None => format!("A/B {comparison} {factor}"),
         };
-        let (ratio, amount) = (percentile(ratios, 0.5), percentile(a, 0.5));
+        let ratio = percentile(ratios, 0.5);
         let (goal, met) = match target {
             Target::RatioAtLeast(least) => (times(">=", least), ratio >= least),
             Target::RatioAtMost(most) => (times("<=", most), ratio <= most),
@@ -166,7 +179,6 @@ impl Row {
                 };
                 (goal, (ratio - 1.0).abs() <= most)
             }
-            Target::AtLeast(least) => (format!("A >= {}", self.unit.show(least)), amount >= least),
             Target::NeverAbove(most) => (
                 format!("A never > {}", self.unit.show(most)),
                 percentile(a, 1.0) <= most,

@@ -20,10 +20,14 @@ pub struct Suite {
     pub inputs: &'static str,
     /// Their extension.
     pub extension: &'static str,
+    /// Into how many groups the tests are divided, each with a cluster of its own, side by side.
+    pub groups: usize,
+    /// What is done in the database before; with this the program makes none of its own.
+    pub prepare: Option<&'static str>,
 }
 
 impl Suite {
-    /// Runs all of it on a cluster without the worker, where nothing happens but what the files say.
+    /// Runs all of it on clusters without the worker, where nothing happens but what the files say.
     pub fn run(&self) {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests")
@@ -41,6 +45,37 @@ impl Suite {
             self.directory
         );
 
+        let kept = self.kept();
+        let _ = std::fs::remove_dir_all(&kept);
+        let failures: Vec<String> = std::thread::scope(|scope| {
+            // One of each kind in each group, whatever their names begin with.
+            let groups: Vec<_> = (0..self.groups)
+                .map(|group| {
+                    let tests: Vec<&str> = tests
+                        .iter()
+                        .skip(group)
+                        .step_by(self.groups)
+                        .map(String::as_str)
+                        .collect();
+                    let checkout = &checkout;
+                    scope.spawn(move || self.run_group(checkout, &tests))
+                })
+                .collect();
+            groups
+                .into_iter()
+                .filter_map(|group| group.join().unwrap().err())
+                .collect()
+        });
+        assert!(
+            failures.is_empty(),
+            "{}\nWhat came out is in {}.",
+            failures.join("\n"),
+            kept.display()
+        );
+    }
+
+    /// Runs some of it on a cluster of their own.
+    fn run_group(&self, checkout: &Path, tests: &[&str]) -> Result<(), String> {
         let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
         let copy = cluster.scratch();
         for part in [self.inputs, "expected"] {
@@ -55,6 +90,13 @@ impl Suite {
             program.display()
         );
         let mut run = cluster.as_server_user(Command::new(program));
+        if let Some(statements) = self.prepare {
+            cluster
+                .create_database("golden")
+                .batch_execute(statements)
+                .unwrap();
+            run.args(["--use-existing", "--dbname=golden"]);
+        }
         // Input, expected and output directories are the current one by default; versions before 16 have no
         // option for the second.
         run.current_dir(&copy)
@@ -62,7 +104,7 @@ impl Suite {
                 "--bindir={}",
                 bin_directory("MAILROOM_PG_CONFIG").display()
             ))
-            .args(&tests)
+            .args(tests)
             // Long before pg_isolation_regress would give up by itself.
             .env("PGISOLATIONTIMEOUT", "60");
         let output = run.output().unwrap();
@@ -70,26 +112,22 @@ impl Suite {
         let report = String::from_utf8_lossy(&output.stdout);
         let passed = report.contains(&format!("All {} tests passed", tests.len()));
         if output.status.success() && passed {
-            return;
+            return Ok(());
         }
-        let kept = self.keep(&copy.join("results"));
+        if copy.join("results").is_dir() {
+            copy_files(&copy.join("results"), &self.kept());
+        }
         let diffs = std::fs::read_to_string(copy.join("regression.diffs")).unwrap_or_default();
-        panic!(
-            "{}\n{report}\n{}\n{diffs}\nWhat came out is in {}.",
+        Err(format!(
+            "{}\n{report}\n{}\n{diffs}",
             output.status,
             String::from_utf8_lossy(&output.stderr),
-            kept.display()
-        );
+        ))
     }
 
-    /// Puts what came out where it outlives the cluster; returns where that is.
-    fn keep(&self, results: &Path) -> PathBuf {
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.directory);
-        let _ = std::fs::remove_dir_all(&kept);
-        if results.is_dir() {
-            copy_files(results, &kept);
-        }
-        kept
+    /// Where what came out of a run that failed outlives the clusters.
+    fn kept(&self) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.directory)
     }
 }
 

@@ -205,6 +205,15 @@ UPDATE public.people SET mail = 'new@example.com' WHERE mail IS NULL;
 
 DELETE FROM public.people WHERE nick IS NOT NULL;
 
+-- Rows that swap; and addresses that only the table takes for different ones.
+ALTER TABLE public.people ADD UNIQUE (mail) DEFERRABLE;
+
+INSERT INTO public.people (mail, nick) VALUES ('left@example.com', 'left'), ('right@example.com', 'right');
+
+UPDATE public.people SET mail = CASE WHEN nick OPERATOR(pg_catalog.=) 'left' THEN 'right@example.com' ELSE 'left@example.com' END WHERE nick IS NOT NULL;
+
+DO $$ BEGIN UPDATE public.people SET mail = 'LEFT@example.com' WHERE nick OPERATOR(pg_catalog.=) 'left'; SET CONSTRAINTS ALL IMMEDIATE; EXCEPTION WHEN unique_violation THEN NULL; END $$;
+
 TRUNCATE public.people;
 
 SELECT @s@.mailroom_detach('public.people'::pg_catalog.regclass);

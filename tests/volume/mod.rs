@@ -15,8 +15,12 @@ const fn one(name: &'static str, before: &'static str, run: &'static str) -> Ope
     Operation { name, before, run }
 }
 
-const CLAIMED: &str =
-    "PERFORM keep(array_agg(c.id)::text) FROM mailroom_claim(100, '1 h', 'me') c;";
+// Beside others, what is left for this session may be found by its next look at everything only.
+const CLAIMED: &str = "FOR i IN 1..100 LOOP \
+        PERFORM keep(coalesce(array_agg(c.id), '{}')::text) FROM mailroom_claim(100, '1 h', 'me') c; \
+        EXIT WHEN kept() <> '{}'; \
+        PERFORM pg_sleep(0.05); \
+    END LOOP;";
 const SENT: &str = "PERFORM keep(mailroom_send('a@example.com', 'Hello', 'Text', item_key => 'an item of ours')::text);";
 const LINK: &str = "INSERT INTO tokens (account, action) VALUES (me, 'password_recovery'); \
     PERFORM keep(mailroom_sign(t.action, t.secret, t.code) || ' ' || t.code) FROM tokens t WHERE t.account = me ORDER BY t.id DESC LIMIT 1;";
@@ -191,7 +195,7 @@ pub const OPERATIONS: [Operation; 56] = [
     one(
         "mark_error_many, 100",
         CLAIMED,
-        "PERFORM mailroom_mark_error_many(kept()::bigint[], array_fill('no'::text, ARRAY[100]), claimant => 'me');",
+        "PERFORM mailroom_mark_error_many(kept()::bigint[], array_fill('no'::text, ARRAY[cardinality(kept()::bigint[])]), claimant => 'me');",
     ),
     one(
         "release_many, 100",
@@ -359,12 +363,44 @@ pub fn once<T>(
     number: usize,
     measure: impl FnOnce(&mut Client, &str) -> Result<T, postgres::Error>,
 ) -> T {
-    let result = client
-        .batch_execute(&format!("BEGIN; SELECT before_{number}()"))
-        .and_then(|()| measure(client, &format!("SELECT run_{number}()")))
-        .unwrap_or_else(|error| panic!("{}: {error:?}", OPERATIONS[number].name));
+    let result = begin(client, number, measure);
     client.batch_execute("ROLLBACK").unwrap();
     result
+}
+
+/// As [`once`], but what was claimed is sent: a session looks for what it claimed and gave up later than for other mail.
+#[allow(dead_code, reason = "only where somebody else is at work, too")]
+pub fn once_for_good<T>(
+    client: &mut Client,
+    number: usize,
+    measure: impl FnOnce(&mut Client, &str) -> Result<T, postgres::Error>,
+) -> T {
+    let operation = &OPERATIONS[number];
+    if ![operation.before, operation.run]
+        .iter()
+        .any(|body| body.contains("mailroom_claim"))
+    {
+        return once(client, number, measure);
+    }
+    let result = begin(client, number, measure);
+    client
+        .batch_execute(
+            "SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND claimed_by = c.name), claimant => c.name) \
+             FROM (VALUES ('me'), ('you')) c (name); COMMIT",
+        )
+        .unwrap();
+    result
+}
+
+fn begin<T>(
+    client: &mut Client,
+    number: usize,
+    measure: impl FnOnce(&mut Client, &str) -> Result<T, postgres::Error>,
+) -> T {
+    client
+        .batch_execute(&format!("BEGIN; SELECT before_{number}()"))
+        .and_then(|()| measure(client, &format!("SELECT run_{number}()")))
+        .unwrap_or_else(|error| panic!("{}: {error:?}", OPERATIONS[number].name))
 }
 
 /// Pages that a statement looks at.
