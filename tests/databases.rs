@@ -85,6 +85,28 @@ fn drop_extension_sends_the_worker_away_at_once() {
 }
 
 #[test]
+fn drop_extension_and_a_busy_worker_never_wait_for_each_other_in_a_circle() {
+    let cluster = Cluster::start(&[
+        "mailroom.poll_interval = '100ms'",
+        "deadlock_timeout = '100ms'",
+    ]);
+    let mut client = cluster.create_database("app");
+    for _ in 0..20 {
+        wait_for_workers(&mut client, &["app"]);
+        // Something for it to do, just now.
+        client
+            .batch_execute(
+                "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); \
+                 SELECT mailroom_request_activation('a@example.com')",
+            )
+            .unwrap();
+        client
+            .batch_execute("BEGIN; DROP EXTENSION mailroom; CREATE EXTENSION mailroom; COMMIT")
+            .unwrap();
+    }
+}
+
+#[test]
 fn a_rolled_back_drop_extension_changes_nothing() {
     let cluster = Cluster::start(AT_ONCE);
     let mut client = cluster.create_database("app");

@@ -468,9 +468,22 @@ impl Session {
         )
     }
 
+    /// Fails when the extension was dropped, and keeps it from being dropped until the transaction ends.
+    ///
+    /// DROP EXTENSION locks it before its tables, those in any order: whoever comes to it with one of them in hand may
+    /// wait in a circle.
     fn check_extension(&self) -> Result<(), Failure> {
-        // SAFETY: in a transaction; the name is NUL-terminated; `true` makes a missing one InvalidOid.
-        let present = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
+        // SAFETY: in a transaction that holds no other lock yet; the name is NUL-terminated; `true` makes a missing one
+        // InvalidOid.
+        let present = unsafe {
+            pg_sys::LockDatabaseObject(
+                pg_sys::ExtensionRelationId,
+                self.extension,
+                0,
+                pg_sys::AccessShareLock as pg_sys::LOCKMODE,
+            );
+            pg_sys::get_extension_oid(c"mailroom".as_ptr(), true)
+        };
         if present == self.extension {
             Ok(())
         } else {
