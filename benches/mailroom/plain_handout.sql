@@ -5,11 +5,11 @@ WITH taken AS (
     WHERE ctid = ANY (ARRAY(
         SELECT ctid
         FROM pending
-        ORDER BY lane, token
+        ORDER BY lane, token_id
         LIMIT $limit
         FOR UPDATE SKIP LOCKED
     ))
-    RETURNING token
+    RETURNING token_id
 )
 INSERT INTO plain_outbox (kind, token_id, account_id, recipients, data, priority, expires_at)
 SELECT
@@ -21,7 +21,7 @@ SELECT
     CASE t.action WHEN 'password_recovery' THEN -10 ELSE 0 END,
     to_timestamp(t.expires_at)
 FROM taken
-JOIN tokens t ON t.id = taken.token
+JOIN tokens t ON t.id = taken.token_id
 JOIN accounts a ON a.id = t.account
 WHERE t.consumed_at IS NULL
   AND t.expires_at > extract(epoch FROM clock_timestamp())
