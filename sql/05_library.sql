@@ -293,17 +293,17 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
 
-CREATE FUNCTION @extschema@._due_begin(groups boolean) RETURNS boolean
+CREATE FUNCTION @extschema@._due_begin(groups boolean) RETURNS text
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_begin_wrapper';
 COMMENT ON FUNCTION @extschema@._due_begin(boolean) IS
-    'Internal. Begins a scan for due mail, or for groups that have any; true when it must start at the very beginning.';
+    'Internal. Begins a scan for due mail, or for groups that have any: sweep when it must look at everything, positions when it may start at those, piece when it must look at a piece of what lies behind them, too.';
 
 CREATE FUNCTION @extschema@._due_may_sweep(groups boolean) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
 COMMENT ON FUNCTION @extschema@._due_may_sweep(boolean) IS
-    'Internal. Whether a scan that found too little may start at the very beginning now.';
+    'Internal. Whether a scan that found too little may look at everything.';
 
 CREATE FUNCTION @extschema@._due_positions(
     groups boolean,
@@ -319,6 +319,28 @@ CREATE FUNCTION @extschema@._due_positions(
 COMMENT ON FUNCTION @extschema@._due_positions(boolean) IS
     'Internal. Where this session''s scan of each priority starts, urgent first, and where a sweep of it broke off; a hint, never the truth.';
 
+CREATE FUNCTION @extschema@._due_pieces(
+    groups boolean,
+    OUT priority smallint,
+    OUT send_at timestamptz,
+    OUT id bigint,
+    OUT until_send_at timestamptz,
+    OUT until_id bigint
+)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
+COMMENT ON FUNCTION @extschema@._due_pieces(boolean) IS
+    'Internal. If this scan is to look behind its positions, the next piece of each priority from where the last look ended; a hint, never the truth.';
+
+CREATE FUNCTION @extschema@._due_note_piece(
+    groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
+) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_note_piece_wrapper';
+COMMENT ON FUNCTION @extschema@._due_note_piece(boolean, smallint, timestamptz, bigint, boolean) IS
+    'Internal. Notes up to where a piece was looked at, and whether that was not the end of it; whether to look at the next one.';
+
 CREATE FUNCTION @extschema@._due_note(
     groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
 ) RETURNS void
@@ -327,23 +349,25 @@ CREATE FUNCTION @extschema@._due_note(
 COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint, boolean, boolean) IS
     'Internal. Notes up to where a priority was scanned, whether the next scan goes on from there even if it has been further, and of a sweep whether the next one does.';
 
-CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean, found integer) RETURNS void
+CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
-COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean, integer) IS
-    'Internal. Ends a scan for due mail: what was noted becomes this session''s positions.';
+COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean, integer, integer) IS
+    'Internal. Ends a scan for due mail, having found so many mails of so many groups: what was noted becomes this session''s positions.';
 
-CREATE FUNCTION @extschema@._leases_begin() RETURNS timestamptz
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_leases_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._leases_begin() IS
-    'Internal. Begins a look for claims that lapsed: the end of lease from which on this session has to look, NULL for all.';
-
-CREATE FUNCTION @extschema@._leases_end(until timestamptz) RETURNS void
+CREATE FUNCTION @extschema@._leases_begin(moment timestamptz, OUT after timestamptz, OUT until timestamptz)
+    RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_leases_end_wrapper';
-COMMENT ON FUNCTION @extschema@._leases_end(timestamptz) IS
-    'Internal. Ends a look for claims that lapsed: all whose lease ended until then were looked at.';
+    AS 'MODULE_PATHNAME', '_leases_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_begin(timestamptz) IS
+    'Internal. Begins a look for claims that lapsed by that moment: the ends of lease to look at first.';
+
+CREATE FUNCTION @extschema@._leases_next(came_to timestamptz, OUT after timestamptz, OUT until timestamptz)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_leases_next_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_next(timestamptz) IS
+    'Internal. Ends a look for claims that lapsed, at all whose lease ended until then: the ends of lease to look at next, if any.';
 
 CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
     LANGUAGE c STABLE

@@ -145,7 +145,7 @@ BEGIN
     END IF;
     sweep := @extschema@._due_may_sweep(false);
     FOR lane IN
-        SELECT l.priority, l.send_at, l.id FROM @extschema@._due_lanes(false) l WHERE sweep
+        SELECT l.priority, l.send_at, l.id FROM @extschema@._due_lanes(false, false) l WHERE sweep
         UNION ALL
         SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(false) p WHERE NOT sweep
     LOOP
@@ -153,7 +153,8 @@ BEGIN
         -- There may be one that waits for longer; that is no reason to look at all.
         EXIT WHEN due IS NOT NULL;
     END LOOP;
-    RETURN least(due, @extschema@._next_wake());
+    -- What lies behind the positions is found by claims, a piece at a time.
+    RETURN least(due, @extschema@._next_wake(), CASE WHEN NOT sweep THEN moment + interval '1 s' END);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due() IS

@@ -94,7 +94,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
     'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, whether there are more groups than so many, and whether mail of tokens was left out because the tables behind it are locked.';
 
-CREATE FUNCTION @extschema@._due_lanes(of_groups boolean) RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
+CREATE FUNCTION @extschema@._due_lanes(of_groups boolean, unknown boolean) RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -104,8 +104,22 @@ AS $$
 #variable_conflict use_column
 DECLARE
     after integer := -32769;
+    -- The next one that is known already.
+    before integer := 32768;
+    known smallint[];
+    seen integer;
 BEGIN
+    IF unknown THEN
+        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_groups) p ORDER BY 1);
+    END IF;
     LOOP
+        IF unknown THEN
+            before := coalesce((SELECT min(k) FROM unnest(known) k WHERE k > after), 32768);
+            IF before = after + 1 THEN
+                after := before;
+                CONTINUE;
+            END IF;
+        END IF;
         IF of_groups THEN
             SELECT o.priority, o.send_at, o.id - 1
             INTO priority, send_at, id
@@ -113,6 +127,7 @@ BEGIN
             WHERE o.state = 'scheduled'
               AND o.group_key IS NOT NULL
               AND o.priority > after
+              AND o.priority < before
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;
         ELSE
@@ -121,17 +136,27 @@ BEGIN
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.priority > after
+              AND o.priority < before
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;
         END IF;
-        EXIT WHEN NOT FOUND;
-        RETURN NEXT;
-        after := priority;
+        seen := CASE WHEN FOUND THEN priority ELSE before END;
+        IF FOUND THEN
+            RETURN NEXT;
+        END IF;
+        IF unknown THEN
+            -- Whatever was stepped over there has to be stepped over once.
+            RETURN QUERY
+            SELECT n::smallint, clock_timestamp(), 9223372036854775807
+            FROM generate_series(greatest(after, -101) + 1, least(seen, 101) - 1) n;
+        END IF;
+        EXIT WHEN seen = 32768;
+        after := seen;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._due_lanes(boolean) IS
-    'Internal. The priorities that anything is scheduled for, of groups or at all, urgent first, each with the position just before its first row.';
+COMMENT ON FUNCTION @extschema@._due_lanes(boolean, boolean) IS
+    'Internal. The priorities that anything is scheduled for, of groups or at all, and perhaps only those that no position is known for, each with the position just before its first row; then also those that nothing is scheduled for, with the present.';
 
 CREATE FUNCTION @extschema@._pick_past(
     of_groups boolean,
@@ -267,24 +292,28 @@ DECLARE
     -- Of those, the part of one priority: what is less urgent gets its turn.
     share bigint;
     -- Locks of groups held at a time, of the server's max_locks_per_transaction * max_connections.
-    groups integer := 256;
+    group_limit CONSTANT integer := 256;
+    groups integer := group_limit;
     -- Groups that were found not to be free; NULL for all. The lock on a group is of use only to those who then
     -- see what was committed meanwhile.
     held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
     look integer := 32;
-    sweep boolean := @extschema@._due_begin(of_groups);
+    start text := @extschema@._due_begin(of_groups);
+    sweep boolean := start = 'sweep';
     again boolean := false;
     lane record;
     picked record;
     judged record;
+    more boolean;
     unfinished boolean;
     broken_off boolean := false;
     over boolean := false;
+    next_piece boolean := true;
 BEGIN
     places := '{}';
     in_order := true;
     IF last_priority >= 32767 THEN
-        IF @extschema@._take_back(moment, 1000) > 0 THEN
+        IF @extschema@._take_back(moment, 1000) > 0 AND @extschema@._due_may_sweep(of_groups) THEN
             -- They are behind this session's position.
             sweep := true;
         END IF;
@@ -292,28 +321,38 @@ BEGIN
     <<passes>>
     LOOP
         FOR lane IN
-            -- From this session's positions on,
-            SELECT p.priority, p.send_at, p.id, moment AS until_send_at, 9223372036854775807 AS until_id
+            -- A piece of what lies behind this session's positions,
+            SELECT true AS is_piece, p.priority, p.send_at, p.id, p.until_send_at, p.until_id
+            FROM @extschema@._due_pieces(of_groups) p
+            WHERE start = 'piece'
+              AND p.priority <= last_priority
+            UNION ALL
+            -- what follows on them,
+            SELECT false, p.priority, p.send_at, p.id, moment, 9223372036854775807
             FROM @extschema@._due_positions(of_groups) p
             WHERE NOT sweep
               AND p.priority <= last_priority
             UNION ALL
-            -- or all there are, from where the last sweep broke off, and up to what the pass before looked at.
+            -- and priorities without one; or all there are, from where the last sweep broke off, and up to what the pass
+            -- before looked at.
             SELECT
+                false,
                 l.priority,
                 CASE WHEN b.is_behind THEN p.paused_send_at ELSE l.send_at END,
                 CASE WHEN b.is_behind THEN p.paused_id ELSE l.id END,
                 CASE WHEN again THEN least(moment, p.send_at) ELSE moment END,
                 CASE WHEN again AND p.id IS NOT NULL THEN p.id ELSE 9223372036854775807 END
-            FROM @extschema@._due_lanes(of_groups) l
+            FROM @extschema@._due_lanes(of_groups, NOT sweep) l
             LEFT JOIN @extschema@._due_positions(of_groups) p ON p.priority = l.priority
             CROSS JOIN LATERAL (SELECT (p.paused_send_at, p.paused_id) > (l.send_at, l.id)) b (is_behind)
-            WHERE sweep
+            WHERE (sweep OR start = 'piece')
               AND l.priority <= last_priority
-            ORDER BY 1
+            ORDER BY 1 DESC, 2
         LOOP
+            CONTINUE WHEN lane.is_piece AND NOT next_piece;
             share := greatest(patience / 2, 100);
             unfinished := false;
+            more := false;
             WHILE (lane.send_at, lane.id) < (lane.until_send_at, lane.until_id) LOOP
                 IF held = '{}' AND NOT of_groups THEN
                     SELECT
@@ -349,6 +388,7 @@ BEGIN
                     ) p;
                     look := least(2 * look, 1000);
                 END IF;
+                more := picked.looked > 0 AND picked.more;
                 EXIT WHEN picked.looked = 0;
                 IF picked.places IS NULL THEN
                     NULL;
@@ -374,16 +414,31 @@ BEGIN
                 lane.id := picked.last_id;
                 patience := patience - picked.looked;
                 share := share - picked.looked;
-                EXIT WHEN cardinality(places) >= wanted OR NOT picked.more;
+                EXIT WHEN cardinality(places) >= wanted OR NOT more;
                 unfinished := patience <= 0 OR share <= 0;
                 EXIT WHEN unfinished;
             END LOOP;
-            -- A sweep that found enough has the next scan go on from here; else what it finds behind the position
-            -- leaves the position where it is.
-            PERFORM @extschema@._due_note(
-                of_groups, lane.priority, lane.send_at, lane.id,
-                sweep AND (over OR cardinality(places) >= wanted), CASE WHEN sweep THEN unfinished END
-            );
+            IF lane.is_piece THEN
+                unfinished := unfinished OR over OR more;
+                next_piece := @extschema@._due_note_piece(
+                    of_groups, lane.priority,
+                    CASE WHEN unfinished THEN lane.send_at ELSE lane.until_send_at END,
+                    CASE WHEN unfinished THEN lane.id ELSE lane.until_id END,
+                    unfinished
+                );
+            ELSE
+                -- All there was was looked at: what was stepped over beyond the last row is not again, but for what somebody
+                -- may have taken long to commit.
+                IF NOT (more OR over) AND lane.until_send_at = moment AND lane.send_at < moment - interval '10 s' THEN
+                    lane.send_at := moment - interval '10 s';
+                END IF;
+                -- A sweep that found enough has the next scan go on from here; else what it finds behind the position
+                -- leaves the position where it is.
+                PERFORM @extschema@._due_note(
+                    of_groups, lane.priority, lane.send_at, lane.id,
+                    sweep AND (over OR cardinality(places) >= wanted), CASE WHEN sweep THEN unfinished END
+                );
+            END IF;
             broken_off := broken_off OR unfinished;
             EXIT passes WHEN patience <= 0 OR over OR cardinality(places) >= wanted;
         END LOOP;
@@ -392,12 +447,14 @@ BEGIN
         again := true;
     END LOOP;
     -- A sweep of all priorities, if it was one.
-    PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767, cardinality(places));
+    PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767, cardinality(places), group_limit - groups);
     -- Have senders told to look again: for what lies behind this session's position, too dear to look for just now, or
     -- beyond what one call looks at.
     IF over AND places <> '{}' THEN
         PERFORM @extschema@._announce_due(moment);
-    ELSIF over OR (broken_off OR NOT sweep) AND cardinality(places) < wanted THEN
+    ELSIF cardinality(places) < wanted AND NOT sweep THEN
+        PERFORM @extschema@._announce_due(moment + interval '250 ms');
+    ELSIF over OR broken_off AND cardinality(places) < wanted THEN
         PERFORM @extschema@._announce_due(moment + interval '1 s');
     END IF;
 END;

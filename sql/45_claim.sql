@@ -42,25 +42,37 @@ CREATE FUNCTION @extschema@._take_back(moment timestamptz, row_limit integer) RE
     SET enable_sort = off
 AS $$
 DECLARE
-    -- From the first lease on as often as the budget of this session allows: whoever was settling one that lapsed may
-    -- have given up.
-    from_lease CONSTANT timestamptz := coalesce(@extschema@._leases_begin(), '-infinity');
     places tid[];
-    last timestamptz;
+    part record;
+    looked record;
 BEGIN
-    SELECT array_agg(s.place), max(s.claimed_until)
-    INTO places, last
-    FROM (
-        SELECT o.ctid AS place, o.claimed_until
-        FROM @extschema@.outbox o
-        WHERE o.state = 'claimed'
-          AND o.claimed_until > from_lease
-          AND o.claimed_until <= moment
-        ORDER BY o.claimed_until
-        LIMIT row_limit
-        FOR UPDATE SKIP LOCKED
-    ) s;
-    PERFORM @extschema@._leases_end(CASE WHEN cardinality(places) = row_limit THEN last ELSE moment END);
+    -- From where the last look ended, and as often as the budget of this session allows behind that: whoever was settling a
+    -- claim that lapsed may have given up.
+    SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
+    LOOP
+        SELECT array_agg(s.place) AS places, count(*)::integer AS found, max(s.claimed_until) AS last
+        INTO looked
+        FROM (
+            SELECT o.ctid AS place, o.claimed_until
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.claimed_until > part.after
+              AND o.claimed_until <= part.until
+            ORDER BY o.claimed_until
+            LIMIT row_limit - coalesce(cardinality(places), 0)
+            FOR UPDATE SKIP LOCKED
+        ) s;
+        places := places || looked.places;
+        -- There may be more that end in the same moment as the last.
+        SELECT p.after, p.until
+        INTO part
+        FROM @extschema@._leases_next(CASE
+            WHEN cardinality(places) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
+            WHEN cardinality(places) = row_limit THEN part.after
+            ELSE part.until
+        END) p;
+        EXIT WHEN NOT FOUND OR cardinality(places) = row_limit;
+    END LOOP;
     IF places IS NULL THEN
         RETURN 0;
     END IF;

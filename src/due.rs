@@ -3,22 +3,22 @@
 //! The counterpart of [`crate::scan`]: claimed rows stay in the index `outbox_due` until vacuum may remove
 //! them, so a session remembers, for each priority, how far it claimed, and starts there. Rows come in
 //! behind a position: a transaction commits late, a claim is released, lapses or is rolled back, somebody
-//! schedules into the past. A position can therefore delay a row and must never lose one. Three rules:
+//! schedules into the past. A position can therefore delay a row and must never lose one. Four rules:
 //!
 //! - it stays [`SLACK`] behind the present, so that transactions may take that long to commit;
-//! - a scan that finds fewer rows than asked becomes a sweep, as long as sweeps are [`CHEAP`]: in pages, so that a
-//!   busy machine changes nothing;
-//! - a sweep is due in any case as soon as its budget allows ([`crate::sweep`]). It also finds priorities that
-//!   no position is known for.
+//! - a scan looks at everything, as a *sweep*, as soon as a budget allows ([`crate::sweep`]);
+//! - so does one that found fewer rows than asked, as long as sweeps are [`CHEAP`]: in pages, so that a busy machine
+//!   changes nothing. A sweep also finds priorities that no position is known for;
+//! - once sweeps are dear, a scan starts at the positions, and looks at a piece of what lies behind them as soon as the
+//!   budget allows ([`crate::trail`]). When a round of pieces, through all priorities, was cheap, sweeps are cheap again.
 //!
 //! Rows that are stepped over, those of groups that somebody holds, can be any number, and a claim looks at so many
 //! rows and no more. So a sweep that breaks off in a priority goes on from there the next time ([`Lane::paused`]),
 //! and leaves the position of the scan, which may be further, as it is. Else what lies behind a large group would
 //! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
 //!
-//! Leases that lapsed are looked for in the same way: from where the last look ended, and from the first one as often
-//! as the budget allows. So are requests, and what a purge may delete. The state belongs to this process alone; losing it
-//! costs one sweep. A `timestamptz` is handled as what it is, an `i64` of microseconds.
+//! The state belongs to this process alone; losing it costs one sweep. A `timestamptz` is handled as what it is, an `i64`
+//! of microseconds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,15 +31,18 @@ use pgrx::prelude::*;
 use crate::restore;
 use crate::server;
 use crate::sweep::Sweeps;
+use crate::trail::{PIECE, Trail};
 
 /// Microseconds that a position stays behind the present.
-const SLACK: i64 = 100_000;
-/// A scan that found too little becomes a sweep whatever the budget says if sweeps look at fewer pages than this, over
-/// and over: a dead row is a look. That is some milliseconds. A session's first call looks at some thousand for its plans.
+pub const SLACK: i64 = 100_000;
+/// Sweeps are cheap that look at fewer pages than this, over and over: a dead row is a look. That is some milliseconds. A
+/// session's first call looks at some thousand for its plans.
 const CHEAP: i64 = 10_000;
-/// What a row that was found may cost in pages; what is beyond that was stepped over. Rows of groups, each of another, cost
-/// the most: some thirty.
-const PAGES_A_ROW: i64 = 40;
+/// What a mail that was found may cost in pages, and a group; what is beyond that was stepped over.
+const PAGES_A_MAIL: i64 = 8;
+const PAGES_A_GROUP: i64 = 32;
+/// What a look at a piece of one priority counts at least.
+const PAGES_A_LOOK: i64 = 25;
 /// Priorities that a position is kept for: as many as there are, from -100 to 100.
 const PRIORITIES: usize = 201;
 
@@ -50,25 +53,58 @@ struct Position {
     id: i64,
 }
 
+impl Position {
+    /// Before all rows.
+    const START: Self = Self {
+        send_at: i64::MIN,
+        id: i64::MIN,
+    };
+}
+
 /// What is remembered of one priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
     /// Where a scan starts.
     position: Position,
-    /// Where the next sweep goes on, if the last one broke off here.
+    /// Where the next look behind it goes on, if the last one ended before it.
     paused: Option<Position>,
+    trail: Trail<Position>,
+}
+
+impl Lane {
+    /// The next piece of what lies behind the position.
+    fn piece(&self) -> (Position, Position) {
+        let paused = self.paused.filter(|at| *at < self.position);
+        let until = self.trail.piece(paused, self.position);
+        (paused.unwrap_or(Position::START), until)
+    }
 }
 
 #[derive(Default)]
 struct Due {
     lanes: BTreeMap<i16, Lane>,
     sweeps: Sweeps,
-    /// Pages that this process had looked at when the scan began.
+    /// Pages that this process had looked at when the scan began, and when it was last noted how far it came.
     began: i64,
+    noted: i64,
     /// Pages that the last sweep looked at, and the fewer of those of the last two.
     pages: (i64, i64),
+    /// Whether this scan looks at pieces, and what they may cost yet, in pages.
+    piece: Option<i64>,
+    /// The priority that the round of pieces came to, and its pages so far.
+    round: (i16, i64),
     /// Of the scan that goes on; what a call that failed left is forgotten.
     notes: Vec<Note>,
+}
+
+/// What a scan starts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Start {
+    /// Everything: it is a sweep.
+    Sweep,
+    /// The positions, and a piece of what lies behind them first.
+    Piece,
+    /// The positions.
+    Positions,
 }
 
 /// How far a scan of one priority came.
@@ -76,35 +112,96 @@ struct Due {
 struct Note {
     priority: i16,
     at: Position,
-    /// The next scan goes on from here even if an earlier one was further: below that lies what a sweep that found
-    /// enough did not come to.
-    back: bool,
-    /// Of a sweep, whether the next one goes on from here.
-    unfinished: Option<bool>,
+    kind: Kind,
+    /// Pages that were looked at.
+    pages: i64,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// From the position on.
+    Scan,
+    /// From the beginning on.
+    Sweep {
+        /// The next scan goes on from here even if an earlier one was further: below that lies what a sweep that found
+        /// enough did not come to.
+        back: bool,
+        /// The next sweep goes on from here.
+        unfinished: bool,
+    },
+    /// A piece behind the position.
+    Piece { unfinished: bool },
 }
 
 impl Due {
-    fn begin(&mut self, now: Instant, pages: i64) -> bool {
+    fn begin(&mut self, now: Instant, pages: i64) -> Start {
         self.notes.clear();
         self.sweeps.begin(now);
         self.began = pages;
-        self.sweeps.is_due(now)
+        self.noted = pages;
+        self.piece = None;
+        match (self.sweeps.is_due(now), self.is_cheap()) {
+            (false, _) => Start::Positions,
+            (true, true) => Start::Sweep,
+            (true, false) => {
+                self.piece = Some(PIECE);
+                Start::Piece
+            }
+        }
     }
 
-    fn may_sweep(&self, now: Instant) -> bool {
-        self.pages.1 < CHEAP || self.sweeps.is_due(now)
+    fn is_cheap(&self) -> bool {
+        self.pages.1 < CHEAP
     }
 
-    /// Ends the scan, at this time of the server's clock.
-    fn end(&mut self, now: Instant, pages: i64, swept: bool, found: i32, clock: i64) {
+    /// The priorities of which a piece is next, with those pieces.
+    fn pieces(&self) -> impl Iterator<Item = (i16, Position, Position)> {
+        let lanes = self.piece.map(|_| self.lanes.range(self.round.0..));
+        lanes.into_iter().flatten().map(|(priority, lane)| {
+            let (from, until) = lane.piece();
+            (*priority, from, until)
+        })
+    }
+
+    /// Notes how far it came with one priority; whether to look at more pieces.
+    fn note(&mut self, pages: i64, priority: i16, at: Position, kind: Kind) -> bool {
+        let note = Note {
+            priority,
+            at,
+            kind,
+            pages: pages.saturating_sub(self.noted),
+        };
+        self.noted = pages;
+        self.notes.push(note);
+        let Kind::Piece { unfinished } = kind else {
+            return false;
+        };
+        let left = self.piece.unwrap_or(0) - note.pages.max(PAGES_A_LOOK);
+        self.piece = Some(left);
+        let is_last = self
+            .lanes
+            .get(&priority)
+            .is_none_or(|lane| at >= lane.position);
+        left > 0 && !unfinished && is_last
+    }
+
+    /// Ends the scan, at this time of the server's clock. What was found should have cost so many pages.
+    fn end(&mut self, now: Instant, pages: i64, swept: bool, found: i64, clock: i64) {
         for note in std::mem::take(&mut self.notes) {
             self.apply(note, clock);
         }
         if swept {
-            let cost = pages.saturating_sub(self.began) - PAGES_A_ROW * i64::from(found);
-            self.pages = (cost, cost.min(self.pages.0));
+            self.swept(pages.saturating_sub(self.began) - found);
+        } else if self.piece.is_some() && self.lanes.range(self.round.0..).next().is_none() {
+            self.swept(self.round.1);
         }
-        self.sweeps.end(now, swept);
+        self.sweeps.end(now, swept || self.piece.is_some());
+    }
+
+    /// What lies behind the positions was looked at for so many pages.
+    fn swept(&mut self, pages: i64) {
+        self.pages = (pages, pages.min(self.pages.0));
+        self.round = (i16::MIN, 0);
     }
 
     fn apply(&mut self, note: Note, clock: i64) {
@@ -119,54 +216,33 @@ impl Due {
             Entry::Vacant(entry) => entry.insert(Lane {
                 position: at,
                 paused: None,
+                trail: Trail::default(),
             }),
         };
-        lane.position = if note.back { at } else { at.max(lane.position) };
-        if let Some(unfinished) = note.unfinished {
-            lane.paused = unfinished.then_some(note.at);
+        match note.kind {
+            Kind::Scan => {
+                lane.position = at.max(lane.position);
+                lane.trail.add(at, note.pages);
+            }
+            Kind::Sweep { back, unfinished } => {
+                lane.position = if back { at } else { at.max(lane.position) };
+                lane.paused = unfinished.then_some(note.at);
+                if note.pages < PIECE {
+                    lane.trail.clear();
+                } else {
+                    lane.trail.add(at, note.pages);
+                }
+            }
+            Kind::Piece { unfinished } => {
+                if !unfinished {
+                    lane.trail.looked(note.at, note.pages);
+                }
+                let is_last = !unfinished && note.at >= lane.position;
+                lane.paused = (!is_last).then_some(note.at);
+                let next = note.priority.saturating_add(i16::from(is_last));
+                self.round = (next, self.round.1 + note.pages);
+            }
         }
-    }
-}
-
-/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, requests, what a purge may delete.
-#[derive(Default)]
-struct Walk {
-    /// The key up to which the last one came.
-    position: i64,
-    sweeps: Sweeps,
-    /// This one starts at the beginning.
-    sweeping: bool,
-    /// Pages that this process had looked at when it began.
-    began: i64,
-    /// Pages that the last one from the beginning looked at, and the fewer of those of the last two: a session's first
-    /// looks at some hundred for its plans.
-    pages: (i64, i64),
-}
-
-/// A walk starts at the beginning whatever the budget says if those that did look at no more pages, over and over.
-const CHEAP_WALK: i64 = 100;
-
-impl Walk {
-    fn is_to_sweep(&self, now: Instant) -> bool {
-        self.pages.1 <= CHEAP_WALK || self.sweeps.is_due(now)
-    }
-
-    /// Where it starts; `None` for the beginning.
-    fn begin(&mut self, now: Instant, pages: i64) -> Option<i64> {
-        self.sweeping = self.is_to_sweep(now);
-        self.sweeps.begin(now);
-        self.began = pages;
-        (!self.sweeping).then_some(self.position)
-    }
-
-    /// Ends it, having come so far; `None` when there was nothing.
-    fn end(&mut self, now: Instant, pages: i64, position: Option<i64>) {
-        self.position = position.unwrap_or(self.position);
-        if self.sweeping {
-            let cost = pages.saturating_sub(self.began);
-            self.pages = (cost, cost.min(self.pages.0));
-        }
-        self.sweeps.end(now, self.sweeping);
     }
 }
 
@@ -175,11 +251,6 @@ impl Walk {
 struct Memory {
     of_mails: Due,
     of_groups: Due,
-    leases: Walk,
-    /// By name.
-    walks: BTreeMap<String, Walk>,
-    /// The extension that these are of: one that is made anew begins to count anew.
-    extension: pg_sys::Oid,
 }
 
 impl Memory {
@@ -201,7 +272,7 @@ fn with_due<T>(groups: bool, work: impl FnOnce(&mut Due) -> T) -> T {
 }
 
 /// Pages that this process has looked at so far.
-fn pages() -> i64 {
+pub fn pages() -> i64 {
     // SAFETY: counters of this process, which only it writes.
     unsafe { pg_sys::pgBufferUsage.shared_blks_hit + pg_sys::pgBufferUsage.shared_blks_read }
 }
@@ -214,17 +285,23 @@ fn _urgent_priority() -> i16 {
     URGENT_PRIORITY
 }
 
-/// Begins a claim, of mails or of a whole group; whether it is to start at the very beginning.
+/// Begins a claim, of mails or of a whole group: `sweep` when it is to look at everything, `piece` when it is to look at a
+/// piece of what lies behind the positions and then from these on, `positions` when only at that.
 #[pg_extern(sql = false)]
-fn _due_begin(groups: bool) -> Result<bool, ErrorReport> {
+fn _due_begin(groups: bool) -> Result<&'static str, ErrorReport> {
     restore::pass_or_refuse()?;
-    Ok(with_due(groups, |due| due.begin(Instant::now(), pages())))
+    let start = with_due(groups, |due| due.begin(Instant::now(), pages()));
+    Ok(match start {
+        Start::Sweep => "sweep",
+        Start::Piece => "piece",
+        Start::Positions => "positions",
+    })
 }
 
-/// Whether a scan that found too little may look at everything now.
+/// Whether a scan that found too little may look at everything.
 #[pg_extern(sql = false)]
 fn _due_may_sweep(groups: bool) -> bool {
-    with_due(groups, |due| due.may_sweep(Instant::now()))
+    with_due(groups, |due| due.is_cheap())
 }
 
 /// The known positions as they were when the scan began, the most urgent priority first, and where a sweep broke off.
@@ -243,6 +320,7 @@ fn _due_positions(
     ),
 > {
     let lanes: Vec<_> = with_due(groups, |due| {
+        due.noted = pages();
         due.lanes
             .iter()
             .map(|(priority, lane)| {
@@ -255,7 +333,33 @@ fn _due_positions(
     TableIterator::new(lanes)
 }
 
-/// Notes how far a scan of one priority came.
+/// The pieces that are next, one of each priority, in the order in which they are to be looked at.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn _due_pieces(
+    groups: bool,
+) -> TableIterator<
+    'static,
+    (
+        name!(priority, i16),
+        name!(send_at, i64),
+        name!(id, i64),
+        name!(until_send_at, i64),
+        name!(until_id, i64),
+    ),
+> {
+    let pieces: Vec<_> = with_due(groups, |due| {
+        due.noted = pages();
+        due.pieces()
+            .map(|(priority, from, until)| {
+                (priority, from.send_at, from.id, until.send_at, until.id)
+            })
+            .collect()
+    });
+    TableIterator::new(pieces)
+}
+
+/// Notes how far a scan of one priority came, and that of a sweep, which may have the next scan go on from there.
 #[pg_extern(sql = false)]
 fn _due_note(
     groups: bool,
@@ -265,81 +369,28 @@ fn _due_note(
     back: bool,
     unfinished: Option<bool>,
 ) {
-    let note = Note {
-        priority,
-        at: Position { send_at, id },
-        back,
-        unfinished,
-    };
-    with_due(groups, |due| due.notes.push(note));
+    let kind = unfinished.map_or(Kind::Scan, |unfinished| Kind::Sweep { back, unfinished });
+    let at = Position { send_at, id };
+    with_due(groups, |due| due.note(pages(), priority, at, kind));
+}
+
+/// Notes how far a look at a piece came; whether to look at another.
+#[pg_extern(sql = false)]
+fn _due_note_piece(groups: bool, priority: i16, send_at: i64, id: i64, unfinished: bool) -> bool {
+    let kind = Kind::Piece { unfinished };
+    let at = Position { send_at, id };
+    with_due(groups, |due| due.note(pages(), priority, at, kind))
 }
 
 /// Ends a scan: from what was noted the next one goes on.
 #[pg_extern(sql = false)]
-fn _due_end(groups: bool, swept: bool, found: i32) {
+fn _due_end(groups: bool, swept: bool, mails: i32, mail_groups: i32) {
+    let found = PAGES_A_MAIL * i64::from(mails) + PAGES_A_GROUP * i64::from(mail_groups);
     // SAFETY: reads the clock.
     let clock = unsafe { pg_sys::GetCurrentTimestamp() };
     with_due(groups, |due| {
         due.end(Instant::now(), pages(), swept, found, clock)
     });
-}
-
-/// Begins a look for leases that lapsed: the end of lease from which on to look; NULL for all.
-#[pg_extern(sql = false)]
-fn _leases_begin() -> Option<i64> {
-    MEMORY.with_borrow_mut(|memory| memory.leases.begin(Instant::now(), pages()))
-}
-
-/// Ends it: all that lapsed before `until` were looked at.
-#[pg_extern(sql = false)]
-fn _leases_end(until: i64) {
-    let until = until.saturating_sub(SLACK);
-    MEMORY.with_borrow_mut(|memory| memory.leases.end(Instant::now(), pages(), Some(until)));
-}
-
-/// The end of lease from which on the next look for lapsed ones starts, unless it is for all.
-#[pg_extern(sql = false)]
-fn _leases_from() -> i64 {
-    MEMORY.with_borrow(|memory| memory.leases.position)
-}
-
-/// The walk of this name.
-fn with_walk<T>(name: &str, work: impl FnOnce(&mut Walk) -> T) -> T {
-    // SAFETY: in a transaction; the name ends with a zero; none is the invalid number.
-    let extension = unsafe { pg_sys::get_extension_oid(c"mailroom".as_ptr(), true) };
-    MEMORY.with_borrow_mut(|memory| {
-        if memory.extension != extension {
-            memory.extension = extension;
-            memory.walks.clear();
-        }
-        work(memory.walks.entry(name.to_owned()).or_default())
-    })
-}
-
-/// Begins a walk: the key behind which to look; NULL for the beginning.
-#[pg_extern(sql = false)]
-fn _walk_begin(name: &str) -> Option<i64> {
-    with_walk(name, |walk| walk.begin(Instant::now(), pages()))
-}
-
-/// Where the next one will begin; NULL for the beginning.
-#[pg_extern(sql = false)]
-fn _walk_from(name: &str) -> Option<i64> {
-    with_walk(name, |walk| {
-        (!walk.is_to_sweep(Instant::now())).then_some(walk.position)
-    })
-}
-
-/// Ends a walk, having come so far; NULL when there was nothing.
-#[pg_extern(sql = false)]
-fn _walk_end(name: &str, position: Option<i64>) {
-    with_walk(name, |walk| walk.end(Instant::now(), pages(), position));
-}
-
-/// Has the next walk look behind this key again.
-#[pg_extern(sql = false)]
-fn _walk_back(name: &str, key: i64) {
-    with_walk(name, |walk| walk.position = walk.position.min(key));
 }
 
 /// By which a claimant is told from all others.
@@ -370,8 +421,15 @@ mod tests {
         Note {
             priority,
             at,
-            back: false,
-            unfinished: None,
+            kind: Kind::Scan,
+            pages: 0,
+        }
+    }
+
+    fn swept_to(priority: i16, at: Position, back: bool, unfinished: bool) -> Note {
+        Note {
+            kind: Kind::Sweep { back, unfinished },
+            ..came_to(priority, at)
         }
     }
 
@@ -401,12 +459,7 @@ mod tests {
     fn a_sweep_that_found_enough_moves_a_position_back() {
         let mut due = Due::default();
         scan(&mut due, &[came_to(0, at(900, 1))]);
-        let back = Note {
-            back: true,
-            unfinished: Some(false),
-            ..came_to(0, at(120, 7))
-        };
-        scan(&mut due, &[back]);
+        scan(&mut due, &[swept_to(0, at(120, 7), true, false)]);
         assert_eq!(due.lanes[&0].position, at(120, 7));
     }
 
@@ -432,7 +485,7 @@ mod tests {
         let mut due = Due::default();
         for _ in 0..3 {
             due.begin(now, 0);
-            due.end(now, 3 * CHEAP, true, 1_000, NOW);
+            due.end(now, 3 * CHEAP, true, 2 * CHEAP + 1, NOW);
             assert!(due.pages.1 < CHEAP);
         }
     }
@@ -441,16 +494,12 @@ mod tests {
     fn a_sweep_that_breaks_off_goes_on_from_there() {
         let mut due = Due::default();
         scan(&mut due, &[came_to(0, at(900, 1))]);
-        let sweep = |at, unfinished| Note {
-            unfinished: Some(unfinished),
-            ..came_to(0, at)
-        };
-        scan(&mut due, &[sweep(at(300, 2), true)]);
+        scan(&mut due, &[swept_to(0, at(300, 2), false, true)]);
         assert_eq!(due.lanes[&0].position, at(900, 1), "the scan stays ahead");
         assert_eq!(due.lanes[&0].paused, Some(at(300, 2)));
         scan(&mut due, &[came_to(0, at(950, 1))]);
         assert_eq!(due.lanes[&0].paused, Some(at(300, 2)), "it was no sweep");
-        scan(&mut due, &[sweep(at(400, 2), false)]);
+        scan(&mut due, &[swept_to(0, at(400, 2), false, false)]);
         assert_eq!(due.lanes[&0].paused, None);
     }
 
@@ -465,23 +514,50 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_starts_where_the_last_one_ended_when_the_beginning_is_dear() {
-        let start = Instant::now();
-        let ms = |ms| start + std::time::Duration::from_millis(ms);
-        let mut walk = Walk::default();
-        let mut walked = |begin, end, cost, position| {
-            let from = walk.begin(ms(begin), 0);
-            walk.end(ms(end), if from.is_none() { cost } else { 1 }, position);
-            from
+    fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
+        // These take no time, so that the budget always allows one.
+        let now = Instant::now();
+        let mut due = Due::default();
+        due.swept(CHEAP);
+        due.swept(CHEAP);
+        let mut scan = |notes: &[(i16, Position, Kind, i64)]| {
+            assert_eq!(due.begin(now, 0), Start::Piece);
+            let next: Vec<_> = due.pieces().collect();
+            let mut pages = 0;
+            for (priority, at, kind, cost) in notes {
+                pages += cost;
+                due.note(pages, *priority, *at, *kind);
+            }
+            due.end(now, pages, false, 0, NOW);
+            next
         };
-        // One dear look, as the first of a session is, does not make it dear; two in a row do.
-        assert_eq!(walked(0, 10, 2 * CHEAP_WALK, Some(5)), None);
-        assert_eq!(walked(10, 20, 2 * CHEAP_WALK, Some(6)), None);
-        assert_eq!(walked(20, 21, 0, None), Some(6), "10 ms, of 200");
-        assert_eq!(walked(22, 23, 0, Some(9)), Some(6));
-        assert_eq!(walked(24, 25, 0, None), Some(9));
-        assert_eq!(walked(220, 230, CHEAP_WALK, None), None, "its turn again");
-        assert_eq!(walked(231, 232, CHEAP_WALK, None), None, "which was cheap");
+        let whole = Kind::Piece { unfinished: false };
+        assert_eq!(scan(&[(0, at(10, 1), Kind::Scan, PIECE)]), []);
+        assert_eq!(
+            scan(&[(0, at(20, 1), Kind::Scan, 10), (5, at(7, 7), Kind::Scan, 0)]),
+            [(0, Position::START, at(10, 1))]
+        );
+        assert_eq!(
+            scan(&[(0, at(10, 1), whole, PIECE)]),
+            [
+                (0, Position::START, at(10, 1)),
+                (5, Position::START, at(7, 7))
+            ]
+        );
+        assert_eq!(
+            scan(&[(0, at(15, 1), Kind::Piece { unfinished: true }, 5)]),
+            [(0, at(10, 1), at(20, 1)), (5, Position::START, at(7, 7))],
+            "up to where the scan came meanwhile"
+        );
+        assert_eq!(
+            scan(&[(0, at(20, 1), whole, 5)]),
+            [(0, at(15, 1), at(20, 1)), (5, Position::START, at(7, 7))]
+        );
+        assert_eq!(
+            scan(&[(5, at(7, 7), whole, 5)]),
+            [(5, Position::START, at(7, 7))]
+        );
+        assert_eq!(due.begin(now, 0), Start::Sweep, "the round took few pages");
     }
 
     proptest! {
@@ -491,7 +567,7 @@ mod tests {
         ) {
             let mut due = Due::default();
             for (back, priority, send_at, id) in notes {
-                scan(&mut due, &[Note { back, ..came_to(priority, at(send_at, id)) }]);
+                scan(&mut due, &[swept_to(priority, at(send_at, id), back, false)]);
                 // Whoever schedules for the moment and commits within the slack is ahead of it.
                 prop_assert!(due.lanes[&priority].position < at(NOW - SLACK, 1));
             }

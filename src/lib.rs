@@ -69,7 +69,9 @@ mod sqlstate;
 mod sweep;
 mod template;
 mod token;
+mod trail;
 mod wake;
+mod walk;
 mod worker;
 
 pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");

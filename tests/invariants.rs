@@ -174,6 +174,69 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
+/// While nothing can be tidied up, what came in behind all positions is found in looks of which none is a look at all: mail
+/// of a known and of a new priority, and a claim that lapsed long ago.
+#[test]
+fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
+    const ROUNDS: i64 = 60;
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+        .unwrap();
+    let claim = "SELECT id FROM mailroom_claim(1000, '1 ms', 'me')";
+    // In another order than that in which they lie.
+    client
+        .batch_execute(&format!(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
+             SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', now() - random() * interval '1 hour' \
+             FROM generate_series(1, {ROUNDS} * 1000)"
+        ))
+        .unwrap();
+    for _ in 0..ROUNDS {
+        client
+            .batch_execute(&format!(
+                "SELECT mailroom_mark_sent_many(ARRAY({claim}), claimant => 'me')"
+            ))
+            .unwrap();
+    }
+    // A look at all is a look at each of them.
+    let all = 1_000 * ROUNDS.unsigned_abs();
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        .unwrap();
+    let looked = pages(
+        &mut other,
+        "SELECT id FROM outbox WHERE state = 'scheduled'",
+    );
+    assert!(looked > all, "{looked} pages");
+    other
+        .batch_execute(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, priority, send_at) \
+             SELECT 'own', '{a@example.com}', 'Hello', 'Text', p, now() - interval '2 hours' FROM unnest('{-5, 0, 7}'::integer[]) p; \
+             INSERT INTO outbox (kind, recipients, subject, body_text, state, claimed_by, claimed_at, claimed_until) \
+             SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'claimed', 'gone', now() - interval '1 hour', now() - interval '1 hour'",
+        )
+        .unwrap();
+    client
+        .batch_execute("CREATE TEMP TABLE found (id bigint)")
+        .unwrap();
+    let mut most = 0;
+    eventually_or_tell("all that came in late to be claimed", || {
+        most = most.max(pages(
+            &mut client,
+            &format!("INSERT INTO found {}", claim.replace("1 ms", "1 h")),
+        ));
+        match number(&mut client, "SELECT count(*) FROM found") {
+            4 => Ok(()),
+            found => Err(found),
+        }
+    });
+    assert!(most < all / 2, "a claim looked at {most} pages");
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
 /// What may not be deleted hides nothing from a purge, in a session that never purged before either; and where there is
 /// nothing to delete it says so at once.
 #[test]
