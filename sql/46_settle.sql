@@ -7,11 +7,14 @@
 
 -- Exponential back-off with full jitter: uniform from 0 on rather than around a mean, because mails that failed together,
 -- as when a provider was away, would otherwise come back together.
-CREATE FUNCTION @extschema@._backoff(attempts integer) RETURNS double precision
+CREATE FUNCTION @extschema@._backoff(attempts integer, time_left interval) RETURNS double precision
     LANGUAGE sql VOLATILE PARALLEL SAFE
-RETURN random() * least(3600, 5 * 2 ^ (least(greatest(attempts, 1), 20) - 1));
-COMMENT ON FUNCTION @extschema@._backoff(integer) IS
-    'Internal. Seconds to wait after so many failed attempts: uniform between 0 and 5 s doubled with each attempt, 1 hour at most.';
+RETURN random() * least(
+    CASE WHEN time_left <= interval '1 hour' THEN 60 ELSE 3600 END,
+    2 ^ least(greatest(attempts, 1), 20)
+);
+COMMENT ON FUNCTION @extschema@._backoff(integer, interval) IS
+    'Internal. Seconds to wait after so many failed attempts of a mail that has so much time left (NULL: any): uniform between 0 and 1 s doubled with each attempt, at most a minute in its last hour and otherwise an hour.';
 
 CREATE FUNCTION @extschema@._held(
     ids bigint[],
@@ -276,16 +279,24 @@ BEGIN
             coalesce(@extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[]), 'no reason given') AS error,
             CASE
                 WHEN permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts THEN 'error'
-                WHEN w.again >= o.expires_at THEN 'expired'
+                WHEN o.expires_at <= moment THEN 'expired'
                 ELSE 'scheduled'
             END::@extschema@.outbox_state AS next
         FROM held h
         JOIN @extschema@.outbox o ON o.ctid = h.place
         CROSS JOIN LATERAL (
             SELECT moment + greatest(
-                make_interval(secs => @extschema@._backoff(o.failed_attempts + 1)), CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
-            ) AS again
+                make_interval(secs => @extschema@._backoff(o.failed_attempts + 1, o.expires_at - moment)),
+                CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
+            ) AS at
             OFFSET 0
+        ) b
+        CROSS JOIN LATERAL (
+            -- Whatever the wait, the last try comes shortly before the mail is of no use any more.
+            SELECT CASE
+                WHEN o.expires_at - interval '5 s' > moment THEN least(b.at, o.expires_at - interval '5 s')
+                ELSE least(b.at, o.expires_at)
+            END AS again
         ) w
     ), noted AS (
         INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, response_code, error)
@@ -325,7 +336,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]) IS
-    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 5 s, doubled with each attempt up to 1 hour, and not before retry_after, of which 30 days count; it ends as error when permanent or when it was the last of max_attempts, and as expired when the next try would come after expires_at. errors: for people. response_codes: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others. claimant, failed_attempts, result and errors as for mailroom_mark_sent_many.';
+    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 2 s, doubled with each attempt up to 1 hour, or to a minute in the last hour before expires_at, and not before retry_after, of which 30 days count; but once more 5 s before expires_at. It ends as error when permanent or when it was the last of max_attempts, and as expired when expires_at is past. errors: for people. response_codes: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others. claimant, failed_attempts, result and errors as for mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,

@@ -278,7 +278,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_extend(bigint, interval, text, integer),
     @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]),
     @extschema@._lease(),
-    @extschema@._backoff(integer),
+    @extschema@._backoff(integer, interval),
     @extschema@._lock_sources(boolean),
     @extschema@._due_begin(boolean),
     @extschema@._due_may_sweep(boolean),

@@ -436,6 +436,12 @@ impl Worker {
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
         self.echo |= told || outside == Outside::Owed;
         let moved = batch.moved();
+        if urgent && batch.collected > 0 {
+            let now = self.now();
+            if let Some(courier) = &mut self.courier {
+                courier.look_urgently(now);
+            }
+        }
         debug1!(
             "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
             batch.collected,

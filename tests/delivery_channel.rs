@@ -21,12 +21,12 @@ use receiver::{Reaction, Receiver, status};
 
 #[test]
 fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
-    let receiver = Receiver::start(|_| status(401));
+    let receiver = Receiver::start(|_| status(410));
     // Few at a time: each second without an answer lets as many more go.
     let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 4"]);
     post.send(100);
     post.wait_for_status("channel", "paused");
-    post.wait_for_status("channel_reason", "http 401");
+    post.wait_for_status("channel_reason", "http 410");
     post.wait_for("state = 'scheduled' AND failed_attempts = 0", 100);
     let probed = receiver.requests();
     assert!(
@@ -40,7 +40,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     post.wait_for_status("channel", "open");
     let log = post.cluster.log();
     assert_eq!(
-        log.matches("paused sending by webhook: http 401").count(),
+        log.matches("paused sending by webhook: http 410").count(),
         1,
         "{log}"
     );
@@ -49,11 +49,11 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
 
 #[test]
 fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
-    let receiver = Receiver::start(|_| status(401));
+    let receiver = Receiver::start(|_| status(410));
     // As much as is in doubt.
     let mut post = Post::start(&receiver, &["mailroom.rate_limit = 2"]);
     post.send(2);
-    post.wait_for_status("channel_reason", "http 401");
+    post.wait_for_status("channel_reason", "http 410");
     receiver.react(|_| status(200));
     post.wait_until_ended(2);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 2);
@@ -62,7 +62,7 @@ fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
 #[test]
 fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
     let receiver =
-        Receiver::start(|request| status(if request.says("poison") { 401 } else { 200 }));
+        Receiver::start(|request| status(if request.says("poison") { 410 } else { 200 }));
     let settings = ["mailroom.rate_limit = 2", "mailroom.max_attempts = 1"];
     let mut post = Post::start(&receiver, &settings);
     post.client
@@ -82,7 +82,7 @@ fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
 fn a_pause_gives_back_what_is_in_doubt() {
     let receiver = Receiver::start(|request| {
         if request.says("refused") {
-            status(401)
+            status(410)
         } else {
             Reaction::Hang
         }
@@ -109,7 +109,7 @@ fn a_pause_gives_back_what_is_in_doubt() {
 #[test]
 fn one_mail_that_is_refused_does_not_stop_the_others() {
     let receiver =
-        Receiver::start(|request| status(if request.says("poison") { 401 } else { 200 }));
+        Receiver::start(|request| status(if request.says("poison") { 410 } else { 200 }));
     let mut post = Post::start(&receiver, &[]);
     // It goes first, and is refused before there is any other mail.
     post.client
@@ -292,7 +292,7 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
             status(200)
         }
     });
-    let mut post = Post::start(&receiver, &["mailroom.on_ambiguous = park"]);
+    let mut post = Post::start(&receiver, &["mailroom.max_ambiguous = 0"]);
     // A webhook knows a message again, so that even `park` tries it again.
     post.send(3);
     post.hurry_until_ended(3);

@@ -113,7 +113,7 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
     let (receiver, arrivals) = ambiguous();
     let mut post = by_sendgrid(
         &receiver,
-        &["mailroom.on_ambiguous = park", "mailroom.batch_timeout = 0"],
+        &["mailroom.max_ambiguous = 0", "mailroom.batch_timeout = 0"],
     );
     send(&mut post, &["reset", "silent", "fine"]);
     post.wait_until_ended(3);
@@ -215,7 +215,7 @@ fn by_default_what_may_have_been_sent_is_tried_again() {
 fn a_provider_that_knows_a_request_again_is_asked_again_all_the_same() {
     let (receiver, arrivals) = ambiguous();
     let settings = [
-        "mailroom.on_ambiguous = park",
+        "mailroom.max_ambiguous = 0",
         "mailroom.http_timeout = '20s'",
     ];
     let mut post = Post::start(&receiver, &settings);
@@ -373,7 +373,7 @@ fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
         Some(_) => Reaction::Close,
         None => accept_as_resend(request),
     });
-    let mut post = by("resend", &receiver, &["mailroom.on_ambiguous = park"]);
+    let mut post = by("resend", &receiver, &["mailroom.max_ambiguous = 0"]);
     send_together(&mut post, &receiver);
     receiver.react(|_| status(200));
     post.client
@@ -441,7 +441,7 @@ fn a_stop_parks_what_had_no_answer_by_then() {
     let mut post = by_sendgrid(
         &receiver,
         &[
-            "mailroom.on_ambiguous = park",
+            "mailroom.max_ambiguous = 0",
             "mailroom.http_timeout = '10min'",
         ],
     );

@@ -302,7 +302,7 @@ fn a_stop_at_any_moment_is_prompt_and_loses_nothing() {
             "throttled",
             endpoint(json!({"status": 429, "headers": {"Retry-After": "3600"}})),
         ),
-        ("broken", endpoint(json!({"status": 401}))),
+        ("broken", endpoint(json!({"status": 410}))),
         ("failing", endpoint(json!({"status": 503}))),
     ];
     for (index, (moment, (url, path))) in moments.iter().enumerate() {

@@ -167,7 +167,7 @@ fn urgent_mail_has_its_reserve() {
 
 #[test]
 fn what_is_given_back_has_cost_no_share() {
-    let receiver = Receiver::start(|_| status(401));
+    let receiver = Receiver::start(|_| status(410));
     let mut post = Post::start(&receiver, &[]);
     within_a_month(&mut post.client);
     post.client

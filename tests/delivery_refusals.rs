@@ -28,7 +28,7 @@ fn subjects(count: usize) -> Vec<String> {
 fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
     let wiremock = WireMock::shared();
     let path = wiremock.path();
-    wiremock.answer(&path, &json!({"status": 403, "body": "canary-7d1f0c9e"}));
+    wiremock.answer(&path, &json!({"status": 410, "body": "canary-7d1f0c9e"}));
     let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 4"]);
     register(&mut app, &["ada"]);
     send(&mut app, &subjects(200));
@@ -37,7 +37,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
     });
     let told = status(&mut app);
     let reason = told["channel_reason"].as_str().unwrap();
-    assert!(reason.contains("403"), "{told}");
+    assert!(reason.contains("410"), "{told}");
     assert!(told["next_try_at"].is_string(), "{told}");
     // It is probed meanwhile, by one mail at a time.
     let before = wiremock.count(&path);
@@ -62,7 +62,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
     let log = scene.cluster.log();
     let warnings = log
         .lines()
-        .filter(|line| line.contains("WARNING") && line.contains("403"));
+        .filter(|line| line.contains("WARNING") && line.contains("410"));
     assert_eq!(warnings.count(), 1, "{log}");
     scene.audit(&mut [&mut app]);
 }

@@ -5,7 +5,9 @@
 //! one of them alone never holds up the others, and never passes for all. A channel that is paused keeps
 //! everything and sends one message now and then, a probe. One answer to a request with several messages says no
 //! more of the channel than an answer to one. A provider that asks for less gets a pause and then
-//! half as many requests at a time. The module reads no clock.
+//! half as many requests at a time; one that wants to be left alone for long is believed when it tells two messages so, and
+//! asked again each minute. A message that is refused for what it is may be refused for how we are set up, as long as no
+//! other one is taken. The module reads no clock.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -16,26 +18,33 @@ pub type Time = Duration;
 /// So many requests of different messages in a row, refused or without an answer, are enough.
 const REFUSED: usize = 5;
 const UNANSWERED: usize = 16;
+/// So many different messages in a row, each refused for what it is said to be and none taken, are no matter of the messages.
+const REJECTED: usize = 10;
 /// The pause after the first probe that failed; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Links live a quarter of an hour, and a probe is one request.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The same for a provider that refuses.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
 /// The longest while fewer than [`REFUSED`] messages say so, that others may not have to wait for long.
 const LONGEST_DOUBT: Duration = Duration::from_secs(10);
 /// The same for a provider that asks for less without saying when to come again.
 const FIRST_BREATH: Duration = Duration::from_millis(250);
 const LONGEST_BREATH: Duration = Duration::from_secs(60);
-/// No provider is left alone for longer than this, whatever it says.
-const LONGEST_SAID: Duration = Duration::from_secs(3600);
 /// A message that is throttled this often while others go through is itself what is wrong.
 const PATIENCE: u32 = 4;
+/// So many pauses make the next one as long as any.
+const LONG: u32 = 16;
 /// More suspects than this are not remembered.
 const SUSPECTS: usize = 10_000;
 
 /// What one message tells of the channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// The provider took a message, or refused one for what it is.
+    /// The provider took a message.
     Works,
+    /// It refused one for what it is.
+    Rejects(String),
     /// It could not now.
     Fails(String),
     /// It could not be reached.
@@ -57,6 +66,8 @@ pub enum Disposal {
     Release,
     /// It counts as an attempt: others go through.
     Charge,
+    /// It ends.
+    End,
     /// That is not known yet; see [`Channel::decide`].
     Wait,
 }
@@ -111,6 +122,10 @@ pub struct Channel {
     /// Messages that were refused, or got no answer, since one last went through.
     refused: HashSet<i64>,
     unanswered: HashSet<i64>,
+    /// Those that were refused for what they are, since one was last taken.
+    rejected: HashSet<i64>,
+    /// Those of which the provider said that it wants to be left alone for long.
+    silenced: HashSet<i64>,
     refusal: String,
     /// From this turn on a message that goes through clears the channel of those refusals.
     doubted: u64,
@@ -136,6 +151,8 @@ impl Channel {
             latest: 0,
             refused: HashSet::new(),
             unanswered: HashSet::new(),
+            rejected: HashSet::new(),
+            silenced: HashSet::new(),
             refusal: String::new(),
             doubted: 0,
             suspects: HashMap::new(),
@@ -160,15 +177,26 @@ impl Channel {
             self.turn = self.latest.saturating_add(1);
             self.refused.clear();
             self.unanswered.clear();
+            self.rejected.clear();
+            self.silenced.clear();
         }
         self.hurry(now);
     }
 
-    /// Has a paused channel try at once.
+    /// Has a channel that is paused or throttled try at once.
     pub fn hurry(&mut self, now: Time) {
-        if let State::Paused { probe_at, .. } = &mut self.state {
-            *probe_at = now;
+        self.pull(now);
+        if self.is_paused() {
             self.pauses = 0;
+        }
+    }
+
+    /// Has a channel that is paused or throttled try at once, and be as patient after that as it was.
+    pub fn pull(&mut self, now: Time) {
+        match &mut self.state {
+            State::Open => {}
+            State::Throttled { until, .. } => *until = now,
+            State::Paused { probe_at, .. } => *probe_at = (*probe_at).min(now),
         }
     }
 
@@ -249,7 +277,9 @@ impl Channel {
             // It tells of the time before a pause or a change of settings, of other credentials, say.
             match sign {
                 Sign::Fails(_) | Sign::Unreached(_) => return Disposal::Settle,
-                Sign::Throttles(..) | Sign::Refuses(_) => return Disposal::Release,
+                Sign::Throttles(..) | Sign::Refuses(_) | Sign::Rejects(_) => {
+                    return Disposal::Release;
+                }
                 Sign::Works | Sign::Denied(_) => {}
             }
         }
@@ -259,9 +289,10 @@ impl Channel {
             Sign::Unreached(reason) => self.fails(now, witness, turn, &reason, Disposal::Release),
             Sign::Throttles(reason, after) => self.throttles(now, id, turn, reason, after),
             Sign::Refuses(reason) => self.refuses(now, id, witness, turn, reason),
+            Sign::Rejects(reason) => self.rejects(now, id, turn, &reason),
             Sign::Denied(reason) => {
                 if turn >= self.turn {
-                    self.pause(now, &reason);
+                    self.pause_for(now, &reason, LONGEST_REFUSAL);
                 }
                 Disposal::Release
             }
@@ -271,6 +302,8 @@ impl Channel {
     fn works(&mut self, now: Time, id: i64, witness: i64, turn: u64) -> Disposal {
         self.suspects.remove(&id);
         self.unanswered.clear();
+        self.rejected.clear();
+        self.silenced.clear();
         if turn >= self.doubted {
             self.epoch = self.epoch.wrapping_add(1);
             self.refused.clear();
@@ -329,14 +362,23 @@ impl Channel {
         after: Option<Duration>,
     ) -> Disposal {
         let charged = self.accuse(id, PATIENCE);
+        let is_long = after.is_some_and(|after| after > LONGEST_BREATH);
+        if is_long {
+            self.silenced.insert(id);
+        }
+        let is_believed = is_long && self.silenced.len() > 1;
         if self.is_paused() {
             if turn >= self.turn {
-                self.pause(now, &reason);
+                self.pause_long(now, &reason, is_believed);
             }
             return Disposal::Release;
         }
         if charged {
             return Disposal::Charge;
+        }
+        if is_believed {
+            self.pause_long(now, &reason, true);
+            return Disposal::Release;
         }
         let fresh = matches!(self.state, State::Open);
         if fresh {
@@ -347,8 +389,9 @@ impl Channel {
         }
         let own = doubled(FIRST_BREATH, self.breaths, LONGEST_BREATH);
         let wait = after
+            .filter(|_| !is_long)
             .unwrap_or(own)
-            .clamp(own.min(FIRST_BREATH), LONGEST_SAID);
+            .max(own.min(FIRST_BREATH));
         let until = now.saturating_add(wait);
         match &mut self.state {
             State::Throttled { until: known, .. } => *known = (*known).max(until),
@@ -378,6 +421,25 @@ impl Channel {
         Disposal::Wait
     }
 
+    fn rejects(&mut self, now: Time, id: i64, turn: u64, reason: &str) -> Disposal {
+        let was_rejected = self.accuse(id, 1);
+        if self.is_paused() {
+            if turn >= self.turn {
+                self.pause_for(now, reason, LONGEST_REFUSAL);
+            }
+            return Disposal::Release;
+        }
+        if was_rejected {
+            return Disposal::End;
+        }
+        self.rejected.insert(id);
+        if self.rejected.len() >= REJECTED {
+            self.pause_for(now, reason, LONGEST_REFUSAL);
+            return Disposal::Release;
+        }
+        Disposal::Charge
+    }
+
     /// What becomes of those that wait; `None` when that is still open. `alone`: nothing else is under way or
     /// at hand that could tell.
     pub fn decide(&mut self, now: Time, alone: bool) -> Option<Disposal> {
@@ -401,13 +463,21 @@ impl Channel {
         if self.refused.len() < REFUSED {
             LONGEST_DOUBT
         } else {
-            LONGEST_PAUSE
+            LONGEST_REFUSAL
         }
     }
 
     /// Pauses, or goes on pausing: for a reason that concerns all messages.
     pub fn pause(&mut self, now: Time, why: &str) {
         self.pause_for(now, why, LONGEST_PAUSE);
+    }
+
+    /// For a provider that wants to be left alone.
+    fn pause_long(&mut self, now: Time, why: &str, is_believed: bool) {
+        if is_believed {
+            self.pauses = LONG;
+        }
+        self.pause_for(now, why, LONGEST_REFUSAL);
     }
 
     fn pause_for(&mut self, now: Time, why: &str, longest: Duration) {
@@ -429,6 +499,7 @@ impl Channel {
         // Until a probe is handed over, nothing under way tells of the channel as it is now.
         self.turn = u64::MAX;
         self.unanswered.clear();
+        self.rejected.clear();
     }
 
     /// Whether this message was accused so often, and others went through in between.

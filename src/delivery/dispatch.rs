@@ -163,7 +163,8 @@ impl Desk {
         let mut next = Some(first);
         while let Some(mut flight) = next {
             if let Some(request) = self.prepare(&mut flight) {
-                let answer = flight.client.post(request).await;
+                let count = flight.parcel.as_ref().map_or(0, |p| p.letters.len());
+                let answer = flight.client.post(request, body_limit(count)).await;
                 flight.land(answer);
             }
             // Gives its slot back.
@@ -194,12 +195,17 @@ impl Desk {
     fn prepare(&self, flight: &mut Flight) -> Option<Request> {
         let now = SystemTime::now();
         self.leave_out_late(&mut flight.parcel, now);
-        let parcel = flight.parcel.as_ref()?;
-        let messages: Vec<&Message> = parcel.letters.iter().map(|l| &l.message).collect();
-        // What a provider stumbles over in one mail is no fault of the others (I8).
-        let request = AssertUnwindSafe(|| flight.provider.request(&messages, now));
-        let request = catch_unwind(request)
-            .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()));
+        let parcel = flight.parcel.as_mut()?;
+        let mut request = request(&*flight.provider, &parcel.letters, now);
+        if request.is_err() && parcel.letters.len() > 1 {
+            // What cannot be put into a request is no fault of the others (I8).
+            self.leave_out_unsendable(&*flight.provider, parcel, now);
+            if parcel.letters.is_empty() {
+                flight.parcel = None;
+                return None;
+            }
+            request = self::request(&*flight.provider, &parcel.letters, now);
+        }
         match request {
             Ok(request) => Some(request),
             Err(reason) => {
@@ -207,6 +213,27 @@ impl Desk {
                     self.refuse(parcel, reason);
                 }
                 None
+            }
+        }
+    }
+
+    /// Reports those that cannot be put into a request of their own.
+    fn leave_out_unsendable(&self, provider: &dyn Provider, parcel: &mut Parcel, now: SystemTime) {
+        for letter in std::mem::take(&mut parcel.letters) {
+            let letter = [letter];
+            let refusal = request(provider, &letter, now).err();
+            let letters = Vec::from(letter);
+            match refusal {
+                None => parcel.letters.extend(letters),
+                Some(reason) => self.shared.report(Report {
+                    parcel: Parcel {
+                        letters,
+                        turn: parcel.turn,
+                        repeat: None,
+                    },
+                    outcome: Outcome::Unsendable(reason),
+                    status: None,
+                }),
             }
         }
     }
@@ -238,7 +265,7 @@ impl Desk {
         if parcel.letters.len() == 1 {
             return self.shared.report(Report {
                 parcel,
-                outcome: Outcome::Answered(vec![Verdict::Permanent { reason }]),
+                outcome: Outcome::Unsendable(reason),
                 status: None,
             });
         }
@@ -252,6 +279,23 @@ impl Desk {
             });
         }
     }
+}
+
+/// The request that carries these.
+fn request(
+    provider: &dyn Provider,
+    letters: &[Letter],
+    now: SystemTime,
+) -> Result<Request, String> {
+    let messages: Vec<&Message> = letters.iter().map(|l| &l.message).collect();
+    let request = AssertUnwindSafe(|| provider.request(&messages, now));
+    catch_unwind(request)
+        .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()))
+}
+
+/// How much of an answer is read that tells of so many mails.
+fn body_limit(count: usize) -> usize {
+    (64 << 10).max(count * (4 << 10))
 }
 
 /// What an answer, or none, means.
@@ -298,7 +342,7 @@ fn is_unwilling(outcome: &Outcome) -> bool {
             .iter()
             .any(|verdict| matches!(verdict, Verdict::Throttled { .. } | Verdict::Broken { .. })),
         Outcome::Unreached(_) | Outcome::Refused(_) => true,
-        Outcome::Unsent => false,
+        Outcome::Unsent | Outcome::Unsendable(_) => false,
     }
 }
 

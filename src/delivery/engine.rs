@@ -36,9 +36,20 @@ pub struct Letter {
     pub size: usize,
     /// It was in a request of its own before that got no answer.
     pub may_have_arrived: bool,
+    /// How often it may have been sent before.
+    pub ambiguous_attempts: i32,
+    /// Smaller is more urgent.
+    pub priority: i16,
+    /// `outbox.send_at`, in microseconds.
+    pub send_at: i64,
 }
 
 impl Letter {
+    /// Its place in the order of claims.
+    pub fn place(&self) -> (i16, i64, i64) {
+        (self.priority, self.send_at, self.message.id)
+    }
+
     /// Whether it is of no use any more.
     pub fn is_late(&self, now: SystemTime) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
@@ -72,6 +83,8 @@ pub struct Repeat {
 pub enum Outcome {
     /// The provider said something, of each letter.
     Answered(Vec<Verdict>),
+    /// It cannot be put into a request.
+    Unsendable(String),
     /// Nothing was written.
     Unreached(String),
     /// The endpoint is nowhere that may be dialled.

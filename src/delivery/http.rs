@@ -1,8 +1,8 @@
 //! One POST and its answer: names, addresses, TLS, timeouts, and how far it came.
 //!
 //! The name is looked up here, each address goes past the guard, and the very address that was checked is
-//! dialled; the name stays in SNI and in `host`. No proxy, no redirect, no cookie, and no more of an answer than
-//! [`BODY_LIMIT`]. Knows nothing of PostgreSQL.
+//! dialled; the name stays in SNI and in `host`. No proxy, no redirect, no cookie, and no more of an answer than was asked
+//! for. Knows nothing of PostgreSQL.
 
 use std::error::Error;
 use std::fmt;
@@ -15,22 +15,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Body;
+use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
+use hyper::http::response::Parts;
 use hyper::{Method, Uri};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::guard::Networks;
 use super::names::Names;
 use super::providers::Request;
 
-/// How much of an answer's body is read.
-pub const BODY_LIMIT: usize = 256 * 1024;
+/// How much of the head of an answer is read.
+const HEAD_LIMIT: usize = 256 * 1024;
 /// How long an unused connection is kept: shorter than most servers do, which would close it under our hands.
 const IDLE: Duration = Duration::from_secs(20);
 /// How often an HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
@@ -70,7 +72,7 @@ impl Conduct {
     }
 }
 
-/// An answer, its body cut at [`BODY_LIMIT`].
+/// An answer. Of its body as much as was asked for, or as came before it broke off or took too long.
 pub struct Reply {
     pub status: u16,
     pub headers: HeaderMap,
@@ -112,7 +114,7 @@ impl Client {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .http1_max_buf_size(BODY_LIMIT)
+            .http1_max_buf_size(HEAD_LIMIT)
             .http2_adaptive_window(true)
             .http2_keep_alive_interval(PING.0)
             .http2_keep_alive_timeout(PING.1)
@@ -132,9 +134,9 @@ impl Client {
     /// looked at: those are sent again, over another connection.
     ///
     /// # Errors
-    /// How far it came.
-    pub async fn post(&self, request: Request) -> Result<Reply, Trouble> {
-        let deadline = tokio::time::Instant::now() + self.timeout;
+    /// How far it came. Once there is a status there is an answer.
+    pub async fn post(&self, request: Request, body_limit: usize) -> Result<Reply, Trouble> {
+        let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
             let mut outgoing = hyper::Request::new(Full::new(request.body.clone()));
@@ -145,8 +147,9 @@ impl Client {
                 .headers_mut()
                 .insert(USER_AGENT, HeaderValue::from_static(AGENT));
             let connection = capture_connection(&mut outgoing);
-            return match tokio::time::timeout_at(deadline, self.exchange(outgoing)).await {
-                Ok(Err(Failure::Returned)) if tokio::time::Instant::now() + delay < deadline => {
+            let exchange = self.exchange(outgoing);
+            return match tokio::time::timeout_at(deadline, exchange).await {
+                Ok(Err(Failure::Returned)) if Instant::now() + delay < deadline => {
                     tokio::time::sleep(delay).await;
                     delay = delay.saturating_mul(2);
                     continue;
@@ -155,7 +158,11 @@ impl Client {
                     "the server closes its connections without looking at requests".to_owned(),
                 )),
                 Ok(Err(Failure::Final(trouble))) => Err(trouble),
-                Ok(Ok(reply)) => Ok(reply),
+                Ok(Ok((head, body))) => Ok(Reply {
+                    status: head.status.as_u16(),
+                    headers: head.headers,
+                    body: read(body, body_limit, deadline).await,
+                }),
                 Err(_) if connection.connection_metadata().is_none() => Err(Trouble::Unreached(
                     "timeout before a connection was there".to_owned(),
                 )),
@@ -166,7 +173,10 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, outgoing: hyper::Request<Full<Bytes>>) -> Result<Reply, Failure> {
+    async fn exchange(
+        &self,
+        outgoing: hyper::Request<Full<Bytes>>,
+    ) -> Result<(Parts, Incoming), Failure> {
         let answer = self.inner.request(outgoing).await.map_err(|error| {
             if is_returned(&error) {
                 Failure::Returned
@@ -174,30 +184,23 @@ impl Client {
                 Failure::Final(trouble(&error))
             }
         })?;
-        let (head, mut body) = answer.into_parts();
-        let mut read = Vec::new();
-        while read.len() < BODY_LIMIT && !body.is_end_stream() {
-            match body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        let room = BODY_LIMIT - read.len();
-                        read.extend_from_slice(&data[..data.len().min(room)]);
-                    }
-                }
-                Some(Err(_)) => {
-                    let reason =
-                        format!("the answer broke off after status {}", head.status.as_u16());
-                    return Err(Failure::Final(Trouble::Unclear(reason)));
-                }
-                None => break,
-            }
-        }
-        Ok(Reply {
-            status: head.status.as_u16(),
-            headers: head.headers,
-            body: read,
-        })
+        Ok(answer.into_parts())
     }
+}
+
+/// What there is of a body, up to a limit and a moment.
+async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
+    let mut read = Vec::new();
+    while read.len() < limit && !body.is_end_stream() {
+        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(deadline, body.frame()).await else {
+            break;
+        };
+        if let Ok(data) = frame.into_data() {
+            let room = limit - read.len();
+            read.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+    read
 }
 
 /// Why an exchange failed.

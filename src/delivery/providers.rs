@@ -109,9 +109,14 @@ pub enum Verdict {
         /// When the provider wants to hear again.
         after: Option<Duration>,
     },
-    /// This message will never be taken.
-    Permanent {
+    /// The provider refuses this message as it is: evidence against the message only while others pass.
+    Refused {
         /// E.g. `http 422 validation_error`.
+        reason: String,
+    },
+    /// The provider names a recipient that it does not send to: the message ends, and says nothing of the provider.
+    RecipientRefused {
+        /// E.g. `http 422 406: the recipient is inactive`.
         reason: String,
     },
     /// Nothing will be taken until somebody acts: credentials, quota, account. The message keeps its attempts.
@@ -130,6 +135,22 @@ pub enum Verdict {
         /// E.g. `timeout after the request was written`.
         reason: String,
     },
+}
+
+impl Verdict {
+    /// Why, for people; empty when it was accepted.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Sent { .. } => "",
+            Self::Retry { reason, .. }
+            | Self::Throttled { reason, .. }
+            | Self::Refused { reason }
+            | Self::RecipientRefused { reason }
+            | Self::Broken { reason }
+            | Self::Apart { reason }
+            | Self::Unknown { reason } => reason,
+        }
+    }
 }
 
 /// How one provider is spoken to.

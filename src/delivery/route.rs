@@ -43,9 +43,9 @@ pub fn plan() -> Result<Route, String> {
         }
         None => return Err("mailroom.credentials_file is not set".to_owned()),
     };
-    let sender = sending::sender().as_str();
+    let sender = sending::sender();
     let provider: Arc<dyn Provider> =
-        providers::choose(sender, &endpoint, &from, &credentials)?.into();
+        providers::choose(sender.as_str(), &endpoint, &from, &credentials)?.into();
     let concurrency = sending::http_concurrency();
     let files = server::allow_files(SERVER_FILES + (1 + SLOW_FACTOR) * concurrency);
     let slow = files
@@ -54,7 +54,7 @@ pub fn plan() -> Result<Route, String> {
     let conduct = Conduct {
         networks: sending::allowed_networks(),
         tls: tls(endpoint.starts_with("http:"))?,
-        timeout: sending::http_timeout(),
+        timeout: sending::http_timeout(sender),
         connect_timeout: sending::connect_timeout(),
     };
     Ok(Route {

@@ -21,9 +21,9 @@ static CA_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new
 static ALLOWED_NETWORKS: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c""));
 static HTTP_CONCURRENCY: GucSetting<i32> = GucSetting::<i32>::new(64);
-static HTTP_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
+static HTTP_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(0);
 static CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5_000);
-static ON_AMBIGUOUS: GucSetting<OnAmbiguous> = GucSetting::<OnAmbiguous>::new(OnAmbiguous::Retry);
+static MAX_AMBIGUOUS: GucSetting<i32> = GucSetting::<i32>::new(1);
 
 /// Who delivers the outbox: the values of `mailroom.sender`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
@@ -64,17 +64,6 @@ impl Sender {
             Self::Mailgun => "mailgun",
         }
     }
-}
-
-/// What becomes of a mail that may have been sent: the values of `mailroom.on_ambiguous`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
-pub enum OnAmbiguous {
-    /// It is tried again: late is better than never, twice is no harm.
-    #[name = c"retry"]
-    Retry,
-    /// It ends as error: twice is worse than never.
-    #[name = c"park"]
-    Park,
 }
 
 /// Defines them all. Called by [`super::define`].
@@ -144,9 +133,9 @@ pub fn define() {
     define_int(
         c"mailroom.http_timeout",
         c"How long one request may take, connecting included.",
-        c"Shorter than mailroom.lease.",
+        c"0: 30 s for a webhook, 60 s for the others. A mail whose request took longer may have been sent.",
         &HTTP_TIMEOUT,
-        100..=600_000,
+        0..=600_000,
         GucFlags::UNIT_MS,
     );
     define_int(
@@ -157,12 +146,12 @@ pub fn define() {
         100..=600_000,
         GucFlags::UNIT_MS,
     );
-    GucRegistry::define_enum_guc(
-        c"mailroom.on_ambiguous",
-        c"What becomes of a mail that may have been sent.",
-        c"retry: it is tried again; park: it ends as error. Providers that recognise a repeated request are always asked again.",
-        &ON_AMBIGUOUS,
-        GucContext::Suset,
+    define_int(
+        c"mailroom.max_ambiguous",
+        c"How often a mail is sent again that may have been sent.",
+        c"Then it ends as error. Providers that recognise a repeated request are asked again up to mailroom.max_attempts.",
+        &MAX_AMBIGUOUS,
+        0..=100,
         GucFlags::empty(),
     );
 }
@@ -223,9 +212,13 @@ pub fn http_concurrency() -> usize {
     HTTP_CONCURRENCY.get().unsigned_abs() as usize
 }
 
-/// `mailroom.http_timeout`.
-pub fn http_timeout() -> Duration {
-    millis(HTTP_TIMEOUT.get())
+/// `mailroom.http_timeout`, for this sender if it is 0.
+pub fn http_timeout(sender: Sender) -> Duration {
+    match (HTTP_TIMEOUT.get(), sender) {
+        (0, Sender::Webhook) => Duration::from_secs(30),
+        (0, _) => Duration::from_secs(60),
+        (set, _) => millis(set),
+    }
 }
 
 /// `mailroom.connect_timeout`.
@@ -233,9 +226,9 @@ pub fn connect_timeout() -> Duration {
     millis(CONNECT_TIMEOUT.get())
 }
 
-/// `mailroom.on_ambiguous`.
-pub fn on_ambiguous() -> OnAmbiguous {
-    ON_AMBIGUOUS.get()
+/// `mailroom.max_ambiguous`.
+pub fn max_ambiguous() -> i32 {
+    MAX_AMBIGUOUS.get()
 }
 
 fn text(setting: &GucSetting<Option<CString>>) -> Option<String> {

@@ -6,23 +6,27 @@
 //! extended for as long as it is.
 
 mod answers;
+mod bag;
+mod ended;
 mod leases;
 mod pace;
 mod rounds;
 mod singly;
 mod together;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
+use self::bag::Bag;
+use self::ended::Ended;
 use self::leases::Clock;
 use self::pace::Tempo;
 use super::session::{Failure, Session};
 use crate::delivery::channel::{Channel, News};
-use crate::delivery::engine::{Engine, Letter, Parcel};
+use crate::delivery::engine::{Engine, Parcel};
 use crate::delivery::providers::Provider;
 use crate::delivery::report::{self, Report};
 use crate::delivery::route;
@@ -39,12 +43,17 @@ type Time = Duration;
 /// How long what is under way has after a stop.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Urgent mail has a paused channel tried no more often.
+const PULL_SPACING: Duration = Duration::from_secs(5);
+
 /// Sender, endpoint, and the address that mail is from.
 type Address = (Sender, Option<String>, Option<String>);
 
 /// A mail between its claim and its settle.
 struct Held {
     attempts: i32,
+    /// How often it may have been sent before.
+    ambiguous: i32,
     size: usize,
     /// When its lease began.
     since: Time,
@@ -71,7 +80,7 @@ pub struct Courier {
     sharing: Sharing,
     concurrency: usize,
     tempo: Tempo,
-    bag: VecDeque<Letter>,
+    bag: Bag,
     /// What may have arrived and is sent again as it was, and what goes alone because of its company; and when.
     together: Vec<(Time, Parcel)>,
     held: HashMap<i64, Held>,
@@ -99,6 +108,9 @@ pub struct Courier {
     careful: bool,
     turn: u64,
     unknown: u64,
+    ended: Ended,
+    /// When urgent mail last had a paused channel tried.
+    pulled_at: Option<Time>,
     extended_at: Time,
     clock: Clock,
     reported: Option<Report>,
@@ -125,7 +137,7 @@ impl Courier {
             sharing: Sharing::default(),
             concurrency,
             tempo: Tempo::default(),
-            bag: VecDeque::new(),
+            bag: Bag::default(),
             together: Vec::new(),
             held: HashMap::new(),
             held_bytes: 0,
@@ -143,6 +155,8 @@ impl Courier {
             careful: false,
             turn: 0,
             unknown: 0,
+            ended: Ended::default(),
+            pulled_at: None,
             extended_at: now,
             clock: Clock::start(),
             reported: None,
@@ -173,6 +187,18 @@ impl Courier {
             self.sharing.reset();
         }
         true
+    }
+
+    /// There is urgent mail: a paused channel is tried, unless it just was.
+    pub fn look_urgently(&mut self, now: Time) {
+        self.look();
+        if self
+            .pulled_at
+            .is_none_or(|at| now.saturating_sub(at) >= PULL_SPACING)
+        {
+            self.pulled_at = Some(now);
+            self.channel.pull(now);
+        }
     }
 
     /// Somebody wants everything to be looked at.
@@ -324,6 +350,11 @@ impl Courier {
                     after.as_secs()
                 ),
             }
+        }
+        if let Some((count, reason)) = self.ended.take(now) {
+            warning!(
+                "mailroom worker ended {count} mails as error; the latest: {reason}; see outbox_attempts"
+            );
         }
         let (channel, reason, next_try) = self.channel.tell();
         // Told to a tenth of a second: times that are computed anew in each round would differ each time.

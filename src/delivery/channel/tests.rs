@@ -70,14 +70,14 @@ fn alone_it_does_until_another_one_goes_through() {
 }
 
 #[test]
-fn probes_back_off_up_to_ten_minutes() {
+fn probes_of_a_provider_that_refuses_back_off_up_to_a_minute() {
     let mut channel = Channel::new(64);
     for id in 1..=5 {
         channel.judge(seconds(0), id, 1, refuses());
     }
     channel.decide(seconds(0), false);
     let (pauses, now) = pauses_before(&mut channel, 6..18);
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60]);
     assert_eq!(channel.take_news().len(), 1, "the log hears of it once");
     channel.hurry(now);
     assert_eq!(channel.permit(now), Permit::Probe);
@@ -89,7 +89,7 @@ fn it_is_no_matter_of_a_few_once_a_fifth_message_is_refused() {
     channel.judge(seconds(0), 1, 1, refuses());
     channel.decide(seconds(0), true);
     let (pauses, _) = pauses_before(&mut channel, [1, 1, 1, 1, 1, 2, 3, 4, 5, 6]);
-    assert_eq!(pauses, [1, 2, 4, 8, 10, 10, 10, 10, 10, 512]);
+    assert_eq!(pauses, [1, 2, 4, 8, 10, 10, 10, 10, 10, 60]);
 }
 
 /// How long a paused channel waits before each of these probes, which are all refused, and when the last one was.
@@ -342,7 +342,7 @@ fn a_probe_that_is_throttled_is_followed_by_another() {
 #[test]
 fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
     let mut channel = Channel::new(64);
-    let throttles = || Sign::Throttles("http 429".to_owned(), Some(seconds(3000)));
+    let throttles = || Sign::Throttles("http 429".to_owned(), Some(seconds(30)));
     channel.note_turn(1);
     channel.note_turn(2);
     channel.judge(seconds(0), 1, 1, throttles());
@@ -355,13 +355,83 @@ fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
     assert_eq!(channel.permit(seconds(1)), Permit::Requests(64));
     channel.note_turn(3);
     channel.judge(seconds(1), 3, 3, throttles());
-    assert_eq!(channel.permit(seconds(1)), Permit::Nothing(seconds(3001)));
+    assert_eq!(channel.permit(seconds(1)), Permit::Nothing(seconds(31)));
 }
 
 #[test]
-fn a_provider_that_says_never_is_asked_again_within_the_hour() {
+fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     let mut channel = Channel::new(64);
-    let sign = Sign::Throttles("http 429".to_owned(), Some(Duration::MAX));
-    channel.judge(seconds(0), 1, 1, sign);
-    assert_eq!(channel.permit(seconds(0)), Permit::Nothing(LONGEST_SAID));
+    let throttles = || Sign::Throttles("http 429".to_owned(), Some(Duration::MAX));
+    for turn in 1..=3 {
+        channel.note_turn(turn);
+    }
+    channel.judge(seconds(0), 1, 1, throttles());
+    assert_eq!(
+        channel.permit(seconds(0)),
+        Permit::Nothing(FIRST_BREATH),
+        "one message alone holds up nobody for long"
+    );
+    assert_eq!(channel.take_news(), []);
+    channel.judge(seconds(1), 2, 2, throttles());
+    assert_eq!(channel.take_news(), [News::Paused("http 429".to_owned())]);
+    let mut now = seconds(1);
+    for turn in 4..8 {
+        assert_eq!(channel.permit(now), Permit::Nothing(now + seconds(60)));
+        now += seconds(60);
+        assert_eq!(channel.permit(now), Permit::Probe);
+        channel.note_probe(turn);
+        assert_eq!(
+            channel.judge(now, turn as i64, turn, throttles()),
+            Disposal::Release
+        );
+    }
+    assert_eq!(channel.take_news(), []);
+    // Urgent mail has it tried at once, and a probe that goes through ends it.
+    channel.pull(now);
+    channel.note_probe(8);
+    channel.judge(now, 8, 8, Sign::Works);
+    assert_eq!(channel.take_news(), [News::Resumed(now - seconds(1))]);
+}
+
+fn rejects() -> Sign {
+    Sign::Rejects("http 400".to_owned())
+}
+
+#[test]
+fn ten_different_messages_refused_in_a_row_pause_the_channel_and_none_ends() {
+    let mut channel = Channel::new(64);
+    for id in 1..10 {
+        // Again and again, as long as nothing else goes through.
+        for _ in 0..3 {
+            let disposal = channel.judge(seconds(0), id, 1, rejects());
+            assert_eq!(disposal, Disposal::Charge);
+        }
+    }
+    assert_eq!(
+        channel.judge(seconds(0), 10, 1, rejects()),
+        Disposal::Release
+    );
+    assert_eq!(channel.take_news(), [News::Paused("http 400".to_owned())]);
+    let mut now = seconds(0);
+    for (turn, pause) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {
+        assert_eq!(channel.permit(now), Permit::Nothing(now + seconds(pause)));
+        now += seconds(pause);
+        channel.note_probe(2 + turn as u64);
+        let disposal = channel.judge(now, 11 + turn as i64, 2 + turn as u64, rejects());
+        assert_eq!(disposal, Disposal::Release);
+    }
+    assert_eq!(channel.take_news(), []);
+}
+
+#[test]
+fn a_message_that_is_refused_again_after_another_was_taken_ends() {
+    let mut channel = Channel::new(64);
+    assert_eq!(channel.judge(seconds(0), 7, 1, rejects()), Disposal::Charge);
+    channel.judge(seconds(0), 8, 1, Sign::Works);
+    assert_eq!(channel.judge(seconds(1), 7, 2, rejects()), Disposal::End);
+    // Nine more are no ten in a row.
+    for id in 10..19 {
+        channel.judge(seconds(1), id, 2, rejects());
+    }
+    assert!(!paused(&channel));
 }

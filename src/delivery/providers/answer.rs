@@ -59,7 +59,7 @@ pub fn by_status(answer: &Answer<'_>, code: Option<&str>) -> Verdict {
     let status = answer.status;
     let reason = reason(status, code);
     match status {
-        400 | 413 | 414 | 422 | 431 | 451 => Verdict::Permanent { reason },
+        400 | 413 | 414 | 422 | 431 | 451 => Verdict::Refused { reason },
         401 | 403 | 407 => Verdict::Broken {
             reason: format!("{reason}: the credentials were refused"),
         },
@@ -101,7 +101,7 @@ pub fn throttled(answer: &Answer<'_>, code: Option<&str>) -> Verdict {
 /// ends a message, it cannot be told which one.
 pub fn for_all(messages: usize, verdict: Verdict) -> Vec<Verdict> {
     let verdict = match verdict {
-        Verdict::Permanent { reason } if messages > 1 => Verdict::Apart { reason },
+        Verdict::Refused { reason } if messages > 1 => Verdict::Apart { reason },
         other => other,
     };
     vec![verdict; messages]
@@ -236,7 +236,7 @@ mod tests {
     fn classes_of_statuses() {
         for status in [400, 413, 422] {
             let verdict = verdict(status);
-            assert!(matches!(verdict, Verdict::Permanent { .. }), "{status}");
+            assert!(matches!(verdict, Verdict::Refused { .. }), "{status}");
         }
         for status in (401..=407).chain([410, 415, 501, 505, 511]) {
             let verdict = verdict(status);

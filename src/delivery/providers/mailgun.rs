@@ -125,11 +125,10 @@ impl Provider for Mailgun {
 
     fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
         let verdict = match answer.status {
-            200..300 => match answer::id_in(&json::parse(answer.body), "id") {
-                Some(id) => Verdict::Sent {
-                    provider_id: Some(id),
-                },
-                None => answer::unreadable(answer.status),
+            200..300 => Verdict::Sent {
+                // In its events it stands without the brackets.
+                provider_id: answer::id_in(&json::parse(answer.body), "id")
+                    .map(|id| id.trim_matches(['<', '>']).to_owned()),
             },
             // There are no error codes, and the text may quote the mail.
             _ => answer::by_status(answer, None),
@@ -225,16 +224,16 @@ mod tests {
                 r#"{"id": "<1.2@mail.example.com>", "message": "Queued."}"#
             ),
             Verdict::Sent {
-                provider_id: Some("<1.2@mail.example.com>".to_owned())
+                provider_id: Some("1.2@mail.example.com".to_owned())
             }
         );
-        assert!(matches!(verdict(200, ""), Verdict::Unknown { .. }));
+        assert_eq!(verdict(200, ""), Verdict::Sent { provider_id: None });
         assert_eq!(
             verdict(
                 400,
                 r#"{"message": "'to' parameter is not a valid address"}"#
             ),
-            Verdict::Permanent {
+            Verdict::Refused {
                 reason: "http 400".to_owned()
             }
         );

@@ -107,6 +107,7 @@ impl Provider for Postmark {
             Value::Object(_) if !accepted || messages == 1 => {
                 answer::for_all(messages, verdict(&body, answer, Place::Alone))
             }
+            _ if accepted && messages == 1 => vec![Verdict::Sent { provider_id: None }],
             _ if accepted => vec![answer::unreadable(answer.status); messages],
             _ => answer::for_all(messages, answer::by_status(answer, None)),
         }
@@ -125,7 +126,10 @@ enum Place {
 fn verdict(result: &Value, answer: &Answer<'_>, place: Place) -> Verdict {
     let Some(code) = result["ErrorCode"].as_u64() else {
         return match answer.status {
-            200..300 => answer::unreadable(answer.status),
+            200..300 => match place {
+                Place::Alone => Verdict::Sent { provider_id: None },
+                Place::Batch => answer::unreadable(answer.status),
+            },
             _ => answer::by_status(answer, None),
         };
     };
@@ -143,13 +147,13 @@ fn verdict(result: &Value, answer: &Answer<'_>, place: Place) -> Verdict {
         405 | 412 | 413 => broken("the account cannot send"),
         // Of message streams, which the credentials file names.
         1220..1240 => broken("the message stream does not take mail"),
-        300 | 402 | 403 | 406 | 409 | 411 => Verdict::Permanent { reason: reason() },
-        410 => Verdict::Permanent { reason: reason() },
+        406 => Verdict::RecipientRefused { reason: reason() },
+        300 | 402 | 403 | 409..=411 => Verdict::Refused { reason: reason() },
         429 => answer::throttled(answer, Some(&name)),
         100 => answer::retry(answer, Some(&name)),
         _ => match place {
             Place::Alone if (200..300).contains(&answer.status) => {
-                Verdict::Permanent { reason: reason() }
+                Verdict::Refused { reason: reason() }
             }
             Place::Alone => answer::by_status(answer, Some(&name)),
             // It was not accepted. Alone it has a status that says more.
@@ -230,14 +234,20 @@ mod tests {
                 provider_id: Some("id-1".to_owned())
             }
         );
-        for code in [300, 402, 403, 406, 411] {
+        for code in [300, 402, 403, 411] {
             assert_eq!(
                 verdict(422, code),
-                Verdict::Permanent {
+                Verdict::Refused {
                     reason: format!("http 422 ErrorCode {code}")
                 }
             );
         }
+        assert_eq!(
+            verdict(422, 406),
+            Verdict::RecipientRefused {
+                reason: "http 422 ErrorCode 406".to_owned()
+            }
+        );
         for (status, code) in [
             (401, 10),
             (422, 400),
@@ -254,11 +264,12 @@ mod tests {
         assert!(matches!(verdict(422, 1235), Verdict::Broken { .. }));
         assert!(matches!(verdict(429, 429), Verdict::Throttled { .. }));
         assert!(matches!(verdict(503, 100), Verdict::Retry { .. }));
-        assert!(matches!(verdict(422, 9999), Verdict::Permanent { .. }));
+        assert!(matches!(verdict(422, 9999), Verdict::Refused { .. }));
         assert!(matches!(verdict(500, 0), Verdict::Retry { .. }));
         let bare = |status, body| fixture::verdict(&postmark(), status, body);
-        assert!(matches!(bare(200, "{}"), Verdict::Unknown { .. }));
-        assert!(matches!(bare(200, "[]"), Verdict::Unknown { .. }));
+        for cut in ["{}", "[]", "{\"To\": \"ada"] {
+            assert_eq!(bare(200, cut), Verdict::Sent { provider_id: None });
+        }
         assert!(matches!(bare(500, "<html>"), Verdict::Retry { .. }));
         assert!(matches!(bare(401, ""), Verdict::Broken { .. }));
     }
@@ -274,7 +285,7 @@ mod tests {
         };
         let verdicts = codes(&[0, 406, 405, 9999, 100]);
         assert!(matches!(verdicts[0], Verdict::Sent { .. }));
-        assert!(matches!(verdicts[1], Verdict::Permanent { .. }));
+        assert!(matches!(verdicts[1], Verdict::RecipientRefused { .. }));
         assert!(matches!(verdicts[2], Verdict::Broken { .. }));
         assert!(matches!(verdicts[3], Verdict::Apart { .. }));
         assert!(matches!(verdicts[4], Verdict::Retry { .. }));

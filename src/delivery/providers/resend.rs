@@ -122,19 +122,16 @@ impl Provider for Resend {
             return refusal(messages, answer, &body);
         }
         if messages == 1 {
-            return vec![sent(&body, answer)];
+            return vec![sent(&body)];
         }
         results(messages, answer, &body)
             .unwrap_or_else(|| vec![answer::unreadable(answer.status); messages])
     }
 }
 
-fn sent(body: &Value, answer: &Answer<'_>) -> Verdict {
-    match answer::id_in(body, "id") {
-        Some(id) => Verdict::Sent {
-            provider_id: Some(id),
-        },
-        None => answer::unreadable(answer.status),
+fn sent(body: &Value) -> Verdict {
+    Verdict::Sent {
+        provider_id: answer::id_in(body, "id"),
     }
 }
 
@@ -145,7 +142,7 @@ fn results(messages: usize, answer: &Answer<'_>, body: &Value) -> Option<Vec<Ver
     let none = Vec::new();
     for error in body["errors"].as_array().unwrap_or(&none) {
         let place = usize::try_from(error["index"].as_u64()?).ok()?;
-        *verdicts.get_mut(place)? = Some(Verdict::Permanent {
+        *verdicts.get_mut(place)? = Some(Verdict::Refused {
             reason: answer::reason(answer.status, Some("validation_error")),
         });
     }
@@ -159,7 +156,7 @@ fn results(messages: usize, answer: &Answer<'_>, body: &Value) -> Option<Vec<Ver
         .into_iter()
         .map(|refused| match refused {
             Some(refused) => Some(refused),
-            None => ids.next().map(|id| sent(id, answer)),
+            None => ids.next().map(sent),
         })
         .collect()
 }
@@ -171,9 +168,9 @@ fn refusal(messages: usize, answer: &Answer<'_>, body: &Value) -> Vec<Verdict> {
         reason: format!("{}: {why}", reason()),
     };
     let verdict = match name.unwrap_or("") {
-        // A request with this key was accepted before, with other contents: alone, its mails would go twice.
+        // A request with this key was accepted before, with other contents.
         "invalid_idempotent_request" => {
-            return vec![Verdict::Permanent { reason: reason() }; messages];
+            return vec![Verdict::Sent { provider_id: None }; messages];
         }
         "concurrent_idempotent_requests" => answer::retry(answer, name),
         "daily_quota_exceeded" | "monthly_quota_exceeded" => broken("the quota is spent"),
@@ -254,13 +251,13 @@ mod tests {
                 provider_id: Some("49a3999c".to_owned())
             }
         );
-        assert!(matches!(
+        assert_eq!(
             fixture::verdict(&resend(), 200, "{}"),
-            Verdict::Unknown { .. }
-        ));
+            Verdict::Sent { provider_id: None }
+        );
         assert_eq!(
             verdict(422, "validation_error"),
-            Verdict::Permanent {
+            Verdict::Refused {
                 reason: "http 422 validation_error".to_owned()
             }
         );
@@ -281,7 +278,7 @@ mod tests {
         let concurrent = verdict(409, "concurrent_idempotent_requests");
         assert!(matches!(concurrent, Verdict::Retry { .. }));
         let other = verdict(409, "invalid_idempotent_request");
-        assert!(matches!(other, Verdict::Permanent { .. }));
+        assert_eq!(other, Verdict::Sent { provider_id: None });
         let limit = verdict(429, "rate_limit_exceeded");
         assert!(matches!(limit, Verdict::Throttled { .. }));
         assert!(matches!(
@@ -303,7 +300,7 @@ mod tests {
             "errors": [{"index": 1, "message": "ada@example.com is bad"}],
         }));
         assert_eq!(some[0], id("a"));
-        assert!(matches!(some[1], Verdict::Permanent { .. }));
+        assert!(matches!(some[1], Verdict::Refused { .. }));
         assert_eq!(some[2], id("c"));
         for unclear in [
             json!({"data": [{"id": "a"}]}),
@@ -329,11 +326,7 @@ mod tests {
         let bad = verdicts(422, "validation_error");
         assert!(bad.iter().all(|v| matches!(v, Verdict::Apart { .. })));
         let before = verdicts(409, "invalid_idempotent_request");
-        assert!(
-            before
-                .iter()
-                .all(|v| matches!(v, Verdict::Permanent { .. }))
-        );
+        assert!(before.iter().all(|v| matches!(v, Verdict::Sent { .. })));
     }
 
     proptest! {

@@ -179,14 +179,14 @@ mod tests {
             r#"{"errors": [{"message": "ada@ is bad", "field": "personalizations.0.to.0.email"}]}"#;
         assert_eq!(
             verdict(400, body),
-            Verdict::Permanent {
+            Verdict::Refused {
                 reason: "http 400 personalizations.0.to.0.email".to_owned()
             }
         );
         for status in [401, 403, 404, 405] {
             assert!(matches!(verdict(status, ""), Verdict::Broken { .. }));
         }
-        assert!(matches!(verdict(413, ""), Verdict::Permanent { .. }));
+        assert!(matches!(verdict(413, ""), Verdict::Refused { .. }));
         assert!(matches!(verdict(429, ""), Verdict::Throttled { .. }));
         assert!(matches!(verdict(500, ""), Verdict::Retry { .. }));
     }

@@ -216,11 +216,8 @@ impl Provider for Ses {
             return answer::for_all(messages, refusal(answer, &body));
         }
         if messages == 1 {
-            return vec![match answer::id_in(&body, "MessageId") {
-                Some(id) => Verdict::Sent {
-                    provider_id: Some(id),
-                },
-                None => answer::unreadable(answer.status),
+            return vec![Verdict::Sent {
+                provider_id: answer::id_in(&body, "MessageId"),
             }];
         }
         match body["BulkEmailEntryResults"].as_array() {
@@ -246,11 +243,25 @@ fn error_name<'a>(answer: &'a Answer<'_>, body: &'a Value) -> Option<&'a str> {
 fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
     let name = error_name(answer, body);
     let reason = || answer::reason(answer.status, name);
+    // The same name for what is wrong with a mail and with the account. Of the words nothing is kept.
+    let says = |words: &str| {
+        ["message", "Message"].iter().any(|member| {
+            body[member]
+                .as_str()
+                .is_some_and(|text| text.to_ascii_lowercase().contains(words))
+        })
+    };
     match name.unwrap_or("") {
+        "MessageRejected" if says("not verified") => Verdict::Broken {
+            reason: format!("{}: the sender's address is not verified", reason()),
+        },
+        "ThrottlingException" | "Throttling" if says("quota") => Verdict::Broken {
+            reason: format!("{}: the quota is spent", reason()),
+        },
         "TooManyRequestsException" | "ThrottlingException" | "Throttling" => {
             answer::throttled(answer, name)
         }
-        "MessageRejected" | "BadRequestException" => Verdict::Permanent { reason: reason() },
+        "MessageRejected" | "BadRequestException" => Verdict::Refused { reason: reason() },
         "LimitExceededException" => Verdict::Broken {
             reason: format!("{}: the quota is spent", reason()),
         },
@@ -273,10 +284,12 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
         | "MissingAuthenticationTokenException"
         | "NotAuthorized"
         | "OptInRequired"
-        | "RequestExpired"
         | "SignatureDoesNotMatch"
         | "UnrecognizedClientException" => Verdict::Broken {
             reason: format!("{}: the credentials were refused", reason()),
+        },
+        "RequestExpired" => Verdict::Broken {
+            reason: format!("{}: the clock of this machine is wrong", reason()),
         },
         _ => answer::by_status(answer, name),
     }
@@ -295,13 +308,17 @@ fn entry(result: &Value, answer: &Answer<'_>) -> Verdict {
         },
         "TRANSIENT_FAILURE" => answer::retry(answer, status),
         "ACCOUNT_THROTTLED" => answer::throttled(answer, status),
-        "MESSAGE_REJECTED" | "INVALID_PARAMETER" => Verdict::Permanent { reason: reason() },
-        // Alone it is told what is wrong with it.
-        "FAILED" | "TEMPLATE_NOT_FOUND" => Verdict::Apart { reason: reason() },
+        // Alone it is told what is wrong with it, or with the account.
+        "MESSAGE_REJECTED"
+        | "INVALID_PARAMETER"
+        | "FAILED"
+        | "TEMPLATE_NOT_FOUND"
+        | "TEMPLATE_DOES_NOT_EXIST" => Verdict::Apart { reason: reason() },
         "ACCOUNT_DAILY_QUOTA_EXCEEDED" => broken("the quota is spent"),
         "ACCOUNT_SUSPENDED" | "ACCOUNT_SENDING_PAUSED" => broken("the account cannot send"),
         "MAIL_FROM_DOMAIN_NOT_VERIFIED" => broken("the sender's domain is not verified"),
         "CONFIGURATION_SET_NOT_FOUND"
+        | "CONFIGURATION_SET_DOES_NOT_EXIST"
         | "CONFIGURATION_SET_SENDING_PAUSED"
         | "INVALID_SENDING_POOL_NAME" => broken("the configuration set cannot send"),
         _ => answer::unreadable(answer.status),
@@ -453,11 +470,11 @@ mod tests {
                 provider_id: Some("0100-1".to_owned())
             }
         );
-        assert!(matches!(verdict(200, "<html>"), Verdict::Unknown { .. }));
+        assert_eq!(verdict(200, "<html>"), Verdict::Sent { provider_id: None });
         let named = |status, name: &str| verdict(status, &format!(r#"{{"__type": "{name}"}}"#));
         assert_eq!(
             named(400, "com.amazonaws.ses#MessageRejected"),
-            Verdict::Permanent {
+            Verdict::Refused {
                 reason: "http 400 MessageRejected".to_owned()
             }
         );
@@ -482,10 +499,18 @@ mod tests {
             );
         }
         assert!(matches!(verdict(503, ""), Verdict::Retry { .. }));
+        let quota =
+            r#"{"__type": "ThrottlingException", "message": "Daily message quota exceeded"}"#;
+        assert_eq!(
+            verdict(400, quota),
+            Verdict::Broken {
+                reason: "http 400 ThrottlingException: the quota is spent".to_owned()
+            }
+        );
     }
 
     #[test]
-    fn the_header_names_the_error_too() {
+    fn a_sender_who_is_not_verified_is_no_fault_of_the_mail() {
         let ses = ses("region = us-east-1");
         let mut headers = hyper::HeaderMap::new();
         let value = "MessageRejected:http://internal.amazon.com/coral/";
@@ -493,13 +518,13 @@ mod tests {
         let answer = Answer {
             status: 400,
             headers: &headers,
-            body: b"{\"message\": \"Email address is not verified.\"}",
+            body: b"{\"message\": \"Email address is not verified. canary@example.com\"}",
             now: UNIX_EPOCH,
         };
         assert_eq!(
             ses.verdicts(1, &answer),
-            [Verdict::Permanent {
-                reason: "http 400 MessageRejected".to_owned()
+            [Verdict::Broken {
+                reason: "http 400 MessageRejected: the sender's address is not verified".to_owned()
             }]
         );
     }
@@ -527,7 +552,7 @@ mod tests {
         assert!(matches!(verdicts[0], Verdict::Sent { .. }));
         assert!(matches!(verdicts[1], Verdict::Retry { .. }));
         assert!(matches!(verdicts[2], Verdict::Throttled { .. }));
-        assert!(matches!(verdicts[3], Verdict::Permanent { .. }));
+        assert!(matches!(verdicts[3], Verdict::Apart { .. }));
         assert!(matches!(verdicts[4], Verdict::Broken { .. }));
         assert!(matches!(verdicts[5], Verdict::Apart { .. }));
         assert!(matches!(verdicts[6], Verdict::Unknown { .. }));

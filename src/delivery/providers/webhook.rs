@@ -21,6 +21,8 @@ use crate::delivery::calendar;
 use crate::delivery::credentials::Credentials;
 
 const PREFIX: &str = "whsec_";
+/// With `true`, an answer of 422 refuses the mail for good.
+const PERMANENT: &str = "mailroom-permanent";
 /// Bytes of a secret, by the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
@@ -132,7 +134,18 @@ impl Provider for Webhook {
     fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
         let verdict = match answer.status {
             200..300 => Verdict::Sent { provider_id: None },
-            _ => answer::by_status(answer, None),
+            410 => Verdict::Broken {
+                reason: format!(
+                    "{}: the receiver wants nothing any more",
+                    answer::reason(answer.status, None)
+                ),
+            },
+            422 if answer::text(answer.headers, PERMANENT) == Some("true") => Verdict::Refused {
+                reason: answer::reason(answer.status, None),
+            },
+            429 | 502 | 504 => answer::throttled(answer, None),
+            // The receiver is the application's own, and may be in the middle of a deployment.
+            _ => answer::retry(answer, None),
         };
         answer::for_all(messages, verdict)
     }
@@ -238,7 +251,30 @@ mod tests {
         assert!(matches!(verdict(410), Verdict::Broken { .. }));
         assert!(matches!(verdict(302), Verdict::Retry { .. }));
         assert!(matches!(verdict(500), Verdict::Retry { .. }));
-        assert!(matches!(verdict(422), Verdict::Permanent { .. }));
+        for status in [400, 401, 403, 404, 413, 422] {
+            assert!(matches!(verdict(status), Verdict::Retry { .. }), "{status}");
+        }
+        for status in [429, 502, 504] {
+            assert!(matches!(verdict(status), Verdict::Throttled { .. }));
+        }
+        let mut headers = hyper::HeaderMap::new();
+        headers.insert(PERMANENT, "true".parse().unwrap());
+        let answer = |status| Answer {
+            status,
+            headers: &headers,
+            body: b"",
+            now: UNIX_EPOCH,
+        };
+        assert_eq!(
+            webhook.verdicts(1, &answer(422)),
+            [Verdict::Refused {
+                reason: "http 422".to_owned()
+            }]
+        );
+        assert!(matches!(
+            webhook.verdicts(1, &answer(400))[..],
+            [Verdict::Retry { .. }]
+        ));
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use crate::delivery::engine::{Letter, Outcome, Parcel, Report};
 use crate::delivery::providers::Verdict;
 use crate::delivery::settlements::{Arrival, Claim, Fault};
 use crate::delivery::sharing::Fate;
-use crate::settings::sending::{self, OnAmbiguous};
+use crate::settings::sending;
 
 /// What is sent again later than this is not waited for, to know whose fault a refusal is.
 const SOON: Duration = Duration::from_secs(10);
@@ -100,11 +100,17 @@ impl Courier {
                     let claim = Claim::of(letter);
                     let sign = Sign::Unreached(reason.clone());
                     match self.judge(now, claim.id, sent, sign) {
-                        Disposal::Settle | Disposal::Charge | Disposal::Wait => {
+                        Disposal::Settle | Disposal::Charge | Disposal::Wait | Disposal::End => {
                             self.settlements.failed(claim, fault(reason.clone()));
                         }
                         Disposal::Release => self.settlements.released(claim),
                     }
+                }
+            }
+            Outcome::Unsendable(reason) => {
+                self.channel.note_unsent(now, parcel.turn);
+                for letter in &parcel.letters {
+                    self.end(Claim::of(letter), reason.clone(), None);
                 }
             }
             Outcome::Answered(verdicts) => {
@@ -117,7 +123,6 @@ impl Courier {
                 for (letter, verdict) in parcel.letters.into_iter().zip(verdicts) {
                     match verdict {
                         Verdict::Apart { .. } if !sent.alone => {
-                            self.judge(now, letter.message.id, sent, Sign::Works);
                             self.set_apart(now, letter, sent.turn);
                         }
                         verdict => self.treat(now, Claim::of(&letter), sent, verdict, status),
@@ -134,12 +139,12 @@ impl Courier {
             return self.take_repeat_back(now, parcel);
         }
         let wall = SystemTime::now();
-        for letter in parcel.letters.into_iter().rev() {
+        for letter in parcel.letters {
             if letter.is_late(wall) {
                 // The next claim ends it, with the reason.
                 self.settlements.released(Claim::of(&letter));
             } else {
-                self.bag.push_front(letter);
+                self.bag.put(letter);
             }
         }
     }
@@ -180,9 +185,10 @@ impl Courier {
     fn note_sharing(&mut self, now: Time, parcel: &Parcel, verdicts: &[Verdict]) {
         let fate = |verdict: &Verdict| match verdict {
             Verdict::Sent { .. } => Fate::Taken,
-            Verdict::Permanent { .. } | Verdict::Apart { .. } | Verdict::Broken { .. } => {
-                Fate::Refused
-            }
+            Verdict::Refused { .. }
+            | Verdict::RecipientRefused { .. }
+            | Verdict::Apart { .. }
+            | Verdict::Broken { .. } => Fate::Refused,
             Verdict::Retry { .. } | Verdict::Throttled { .. } | Verdict::Unknown { .. } => {
                 Fate::Open
             }
@@ -223,10 +229,18 @@ impl Courier {
         verdict: Verdict,
         status: Option<u16>,
     ) {
-        let disposal = self.judge(now, claim.id, sent, sign(&verdict));
+        let Some(sign) = sign(&verdict) else {
+            // Another message is to tell of the channel.
+            self.channel.note_unsent(now, sent.turn);
+            return self.end(claim, verdict.reason().to_owned(), status);
+        };
+        let disposal = self.judge(now, claim.id, sent, sign);
         if disposal == Disposal::Release {
             self.settlements.released(claim);
             return;
+        }
+        if disposal == Disposal::End {
+            return self.end(claim, verdict.reason().to_owned(), status);
         }
         match verdict {
             Verdict::Sent { provider_id } => self.settlements.sent(claim, provider_id),
@@ -239,9 +253,10 @@ impl Courier {
                 let is_known_again = sent.alone && self.is_known_again(sent.turn);
                 self.unknown(claim, arrival, &reason, status, is_known_again);
             }
-            Verdict::Permanent { reason } | Verdict::Apart { reason } => {
+            Verdict::Refused { reason }
+            | Verdict::RecipientRefused { reason }
+            | Verdict::Apart { reason } => {
                 let fault = Fault {
-                    permanent: true,
                     status,
                     ..fault(reason)
                 };
@@ -279,17 +294,32 @@ impl Courier {
         is_known_again: bool,
     ) {
         self.unknown += 1;
-        let park = !is_known_again && sending::on_ambiguous() == OnAmbiguous::Park;
+        let before = self.held.get(&claim.id).map_or(0, |held| held.ambiguous);
+        let is_last = !is_known_again && before >= sending::max_ambiguous();
         // A provider does not recognise a mail by itself that was in a request with several.
         let company = match arrival {
             Arrival::WithOthers => "with others: ",
             Arrival::Alone | Arrival::No => "",
         };
         let fault = Fault {
-            permanent: park,
+            permanent: is_last,
             status,
             arrival,
             ..fault(format!("may have been sent: {company}{reason}"))
+        };
+        if is_last {
+            self.ended.note(&fault.reason);
+        }
+        self.settlements.failed(claim, fault);
+    }
+
+    /// It ends as an error.
+    fn end(&mut self, claim: Claim, reason: String, status: Option<u16>) {
+        self.ended.note(&reason);
+        let fault = Fault {
+            permanent: true,
+            status,
+            ..fault(reason)
         };
         self.settlements.failed(claim, fault);
     }
@@ -329,14 +359,16 @@ impl Courier {
     }
 }
 
-/// What it tells of the channel.
-pub(super) fn sign(verdict: &Verdict) -> Sign {
-    match verdict {
-        Verdict::Sent { .. } | Verdict::Permanent { .. } | Verdict::Apart { .. } => Sign::Works,
+/// What it tells of the channel, if anything.
+pub(super) fn sign(verdict: &Verdict) -> Option<Sign> {
+    Some(match verdict {
+        Verdict::Sent { .. } => Sign::Works,
+        Verdict::RecipientRefused { .. } => return None,
+        Verdict::Refused { reason } | Verdict::Apart { reason } => Sign::Rejects(reason.clone()),
         Verdict::Retry { reason, .. } | Verdict::Unknown { reason } => Sign::Fails(reason.clone()),
         Verdict::Throttled { reason, after } => Sign::Throttles(reason.clone(), *after),
         Verdict::Broken { reason } => Sign::Refuses(reason.clone()),
-    }
+    })
 }
 
 /// A failure like any other.

@@ -137,12 +137,12 @@ impl Courier {
                 .iter()
                 .any(|letter| lost.contains(&letter.message.id))
         });
-        let (gone, kept) = std::mem::take(&mut self.bag)
-            .into_iter()
-            .partition(|letter| lost.contains(&letter.message.id));
-        self.bag = kept;
-        for letter in Vec::from(gone) {
-            self.drop_held(letter.message.id);
+        for letter in self.bag.take_all() {
+            if lost.contains(&letter.message.id) {
+                self.drop_held(letter.message.id);
+            } else {
+                self.bag.put(letter);
+            }
         }
         self.look();
     }
@@ -154,8 +154,8 @@ impl Courier {
             // Its lease was lost meanwhile. What becomes of it is told for the new one.
             held.attempts = attempts;
             held.since = now;
-            if let Some(waiting) = self.bag.iter_mut().find(|l| l.message.id == id) {
-                *waiting = letter;
+            if self.bag.take(|waiting| waiting.message.id == id).is_some() {
+                self.bag.put(letter);
             }
             return None;
         }
@@ -164,6 +164,7 @@ impl Courier {
             id,
             Held {
                 attempts,
+                ambiguous: letter.ambiguous_attempts,
                 size: letter.size,
                 since: now,
                 away: false,

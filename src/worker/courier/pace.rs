@@ -105,7 +105,7 @@ impl Courier {
         };
         let kept = if wait.is_none() { granted.count } else { 0 };
         for letter in letters.drain(kept as usize..).rev() {
-            self.bag.push_front(letter);
+            self.bag.put(letter);
         }
         self.paced_until = wait.map(|wait| now.saturating_add(wait).saturating_add(MOMENT));
         (!letters.is_empty()).then_some(letters)

@@ -20,7 +20,7 @@ const CROWD: Duration = Duration::from_millis(20);
 const FULL: usize = 512;
 /// So many mails are held for each request that may be under way, or what goes in [`super::pace::SPAN`] if that is
 /// more, and so many in all.
-const AHEAD: usize = 8;
+const AHEAD: usize = 2;
 const HELD: usize = 2_048;
 /// So many are claimed at a time, to keep the transaction short.
 const CLAIM: usize = 512;
@@ -123,7 +123,7 @@ impl Courier {
 
     /// Gives back what is at hand.
     pub(super) fn empty_bag(&mut self) {
-        for letter in std::mem::take(&mut self.bag) {
+        for letter in self.bag.take_all() {
             self.settlements.released(Claim::of(&letter));
         }
         // Those of refused batches that were to go alone, too.
@@ -232,8 +232,9 @@ impl Courier {
         self.look = got >= appetite.mails as usize || claimed.surplus > 0;
         self.heed(now, claimed.budget);
         for letter in claimed.letters {
-            let letter = self.take_in(now, letter);
-            self.bag.extend(letter);
+            if let Some(letter) = self.take_in(now, letter) {
+                self.bag.put(letter);
+            }
         }
         Ok(())
     }
@@ -278,14 +279,8 @@ impl Courier {
                 }
                 self.hand_over_again(now);
                 let batch = self.batch_limit();
-                // Letters that share requests are put together as late as possible; others lie as well there
-                // as here.
-                let most = if batch > 1 {
-                    2 * window + self.slow().requests
-                } else {
-                    usize::MAX
-                };
-                let most = self.paced_requests(most, window);
+                // What is handed over cannot be overtaken by what is more urgent.
+                let most = self.paced_requests(2 * window + self.slow().requests, window);
                 let batch = self.paced_batch(batch);
                 while self.away_parcels.len() < most
                     && !self.is_paced(now)
@@ -325,11 +320,7 @@ impl Courier {
     /// What to try a paused channel with: a fresh mail, or what may have arrived if there is nothing else.
     fn next_probe(&mut self, now: Time) -> Option<(Vec<Letter>, Option<Repeat>)> {
         self.engine.as_ref()?;
-        let fresh = self
-            .bag
-            .iter()
-            .position(|letter| !self.channel.is_suspect(letter.message.id));
-        if let Some(letter) = self.bag.remove(fresh.unwrap_or(0)) {
+        if let Some(letter) = self.next_letter() {
             let letters = self.admit(now, vec![letter])?;
             self.empty_bag();
             return Some((letters, None));
@@ -338,28 +329,36 @@ impl Courier {
         Some((parcel.letters, parcel.repeat))
     }
 
+    /// The next one, of those that were not refused or throttled before if there are such: one alone holds up nobody.
+    fn next_letter(&mut self) -> Option<Letter> {
+        let is_fresh = |letter: &Letter| !self.channel.is_suspect(letter.message.id);
+        self.bag.take(is_fresh).or_else(|| self.bag.take_first())
+    }
+
     /// The next letters that may share a request.
     fn next_letters(&mut self, batch: usize) -> Option<Vec<Letter>> {
-        let first = self.bag.pop_front()?;
+        let first = self.next_letter()?;
         let mut letters = vec![first];
         // What may have arrived is known again only if it goes as it went: alone.
         let is_bound = |provider: &dyn Provider, letter: &Letter| {
             letter.may_have_arrived && provider.is_idempotent()
         };
         while letters.len() < batch
-            && let (Some(next), Some(provider)) = (self.bag.front(), &self.provider)
+            && let (Some(next), Some(provider)) = (self.bag.first(), &self.provider)
             && !is_bound(&**provider, &letters[0])
             && !is_bound(&**provider, next)
             && provider.may_share(&letters[0].message, &next.message)
         {
-            letters.extend(self.bag.pop_front());
+            letters.extend(self.bag.take_first());
         }
         Some(letters)
     }
 
     pub(super) fn send(&mut self, letters: Vec<Letter>, repeat: Option<Repeat>) {
         let Some(engine) = &self.engine else {
-            self.bag.extend(letters);
+            for letter in letters {
+                self.bag.put(letter);
+            }
             return;
         };
         for letter in &letters {

@@ -100,14 +100,19 @@ impl Courier {
     fn judge_all(&mut self, now: Time, report: &Report) -> bool {
         let sent = Sent::of(&report.parcel);
         let letters = &report.parcel.letters;
-        let signs: Vec<Sign> = match &report.outcome {
+        let signs: Vec<Option<Sign>> = match &report.outcome {
             Outcome::Answered(verdicts) => verdicts.iter().map(sign).collect(),
-            Outcome::Unreached(reason) => vec![Sign::Unreached(reason.clone()); letters.len()],
-            Outcome::Refused(reason) => vec![Sign::Denied(reason.clone()); letters.len()],
-            Outcome::Unsent => Vec::new(),
+            Outcome::Unreached(reason) => {
+                vec![Some(Sign::Unreached(reason.clone())); letters.len()]
+            }
+            Outcome::Refused(reason) => vec![Some(Sign::Denied(reason.clone())); letters.len()],
+            Outcome::Unsent | Outcome::Unsendable(_) => Vec::new(),
         };
         let mut spared = true;
         for (letter, sign) in letters.iter().zip(signs) {
+            let Some(sign) = sign else {
+                continue;
+            };
             spared &= self.judge(now, letter.message.id, sent, sign) == Disposal::Release;
         }
         spared
@@ -141,13 +146,13 @@ impl Courier {
     /// From now on each mail is by itself.
     fn part(&mut self, parcel: Parcel) {
         let doubt = parcel.repeat.and_then(|repeat| repeat.doubt);
-        for letter in parcel.letters.into_iter().rev() {
+        for letter in parcel.letters {
             match &doubt {
                 Some(doubt) => {
                     let claim = Claim::of(&letter);
                     self.unknown(claim, Arrival::WithOthers, doubt, None, false);
                 }
-                None => self.bag.push_front(letter),
+                None => self.bag.put(letter),
             }
         }
     }
@@ -179,7 +184,10 @@ fn is_clear(outcome: &Outcome) -> bool {
     let is_clear = |verdict: &Verdict| {
         matches!(
             verdict,
-            Verdict::Sent { .. } | Verdict::Permanent { .. } | Verdict::Apart { .. }
+            Verdict::Sent { .. }
+                | Verdict::Refused { .. }
+                | Verdict::RecipientRefused { .. }
+                | Verdict::Apart { .. }
         )
     };
     matches!(outcome, Outcome::Answered(verdicts) if verdicts.iter().any(is_clear))

@@ -313,6 +313,9 @@ fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Letter, &'stat
             .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
         size,
         may_have_arrived: needed(row, 15)?,
+        ambiguous_attempts: needed(row, 16)?,
+        priority: needed(row, 17)?,
+        send_at: needed(row, 18)?,
     }))
 }
 

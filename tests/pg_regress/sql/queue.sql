@@ -109,7 +109,7 @@ SELECT id FROM mailroom_claim(7);
 SELECT mailroom_mark_error(1, 'busy');
 SELECT mailroom_mark_error(2, 'slow down', '20 min', response_code => 429);
 SELECT mailroom_mark_error(3, 'no such mailbox', permanent => true, response_code => 550);
-SELECT mailroom_mark_error_many(ARRAY[4, 5, 6, 7]::bigint[], ARRAY['once', 'too late', 'in time', NULL], ARRAY[NULL, '1 h', '10 min', NULL]::interval[]);
+SELECT mailroom_mark_error_many(ARRAY[4, 5, 6, 7]::bigint[], ARRAY['once', 'last try', 'in time', NULL], ARRAY[NULL, '1 h', '10 min', NULL]::interval[]);
 TABLE story;
 SELECT id, send_at > clock_timestamp() - interval '1 min' AND send_at < clock_timestamp() + interval '5 s' AS soon, send_at > clock_timestamp() + interval '9 min' AS later
 FROM outbox ORDER BY id;
@@ -319,14 +319,29 @@ SELECT mailroom_mark_error(:quoted, 'refused: <Quoted@EXAMPLE.com> 04711 ' || re
 SELECT left(last_error, 60), length(last_error), send_at < now() + interval '31 days' AS bounded FROM outbox WHERE id = :quoted;
 SELECT mailroom_claim(1, '400000 years');
 
--- The wait before another try: anything between nothing and 5 s, doubled with each failure, and an hour at most.
+-- The wait before another try: anything between nothing and 2 s, doubled with each failure, and an hour at most, or a minute
+-- in the last hour.
 SELECT attempts, bool_and(wait BETWEEN 0 AND most) AS within, max(wait) > 0.9 * most AS up_to_it, min(wait) < 0.1 * most AS from_0
 FROM (
-    SELECT v.attempts, v.most, _backoff(v.attempts) AS wait
-    FROM (VALUES (0, 5), (1, 5), (2, 10), (10, 2560), (11, 3600), (2147483647, 3600)) v (attempts, most), generate_series(1, 500)
+    SELECT v.attempts, v.most, v.time_left, _backoff(v.attempts, v.time_left) AS wait
+    FROM (
+        VALUES
+            (0, 2, NULL::interval), (1, 2, NULL), (2, 4, NULL), (11, 2048, '2 h'), (12, 3600, NULL), (2147483647, 3600, NULL),
+            (5, 32, '1 h'), (6, 60, '1 h'), (20, 60, '10 s')
+    ) v (attempts, most, time_left), generate_series(1, 500)
 ) w
-GROUP BY attempts, most
-ORDER BY attempts;
+GROUP BY attempts, most, time_left
+ORDER BY attempts, most;
+
+-- The last try comes shortly before a mail is of no use any more, and it ends as expired only when that time is past.
+TRUNCATE outbox, outbox_attempts;
+INSERT INTO outbox (kind, recipients, subject, body_text, failed_attempts, expires_at)
+SELECT 'own', '{g@example.com}', 'S', 'T', 8, now() + i * interval '1 s' FROM unnest('{3,10,600}'::integer[]) i;
+SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
+SELECT mailroom_mark_error_many(
+    ARRAY(SELECT id FROM outbox ORDER BY id), '{no,no,no}', '{1 h,1 h,1 h}', claimant => 'me'
+) <> '{}' AS settled;
+SELECT state, (expires_at - send_at) AS before_its_end FROM outbox ORDER BY id;
 
 -- A claim of a group takes what comes after rows that end instead.
 TRUNCATE outbox, outbox_attempts;
