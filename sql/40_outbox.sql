@@ -84,6 +84,7 @@ CREATE TABLE @extschema@.outbox (
     claimed_by text,
     enqueued_by name NOT NULL DEFAULT current_user,
     provider_id text,
+    batch uuid,
     -- Room for the entries of a mail's three versions: a page that is full looks for what it can throw out first.
     CONSTRAINT outbox_pkey PRIMARY KEY (id) WITH (fillfactor = 33),
     CONSTRAINT outbox_message_id_key UNIQUE (message_id) WITH (fillfactor = 33),
@@ -137,6 +138,8 @@ COMMENT ON COLUMN @extschema@.outbox.item_key IS 'The application''s own key; un
 COMMENT ON COLUMN @extschema@.outbox.group_key IS 'Rows of one group are handed to one sender at a time.';
 COMMENT ON COLUMN @extschema@.outbox.enqueued_by IS 'The role that put the row here.';
 COMMENT ON COLUMN @extschema@.outbox.provider_id IS 'The provider''s own id for the accepted mail.';
+COMMENT ON COLUMN @extschema@.outbox.batch IS
+    'The request with several mails that it was in when nobody knew what became of it, of a provider that recognises a request by all of its mails: those with the same value are sent together again.';
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When a final state was reached.';
 
 -- The order in which due rows are claimed. Partial, so that finished rows weigh nothing.

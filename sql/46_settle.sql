@@ -241,7 +241,8 @@ CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     claimant text DEFAULT NULL,
     failed_attempts integer[] DEFAULT NULL,
     ambiguous boolean[] DEFAULT NULL,
-    alone boolean[] DEFAULT NULL
+    alone boolean[] DEFAULT NULL,
+    batches uuid[] DEFAULT NULL
 )
     RETURNS bigint[]
     LANGUAGE plpgsql
@@ -264,7 +265,7 @@ BEGIN
     PERFORM @extschema@._check_parallel(
         ids, VARIADIC ARRAY[
             cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(response_codes),
-            cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone)
+            cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone), cardinality(batches)
         ]
     );
     WITH held AS MATERIALIZED (
@@ -273,7 +274,12 @@ BEGIN
         GROUP BY h.place
     ), judged AS MATERIALIZED (
         SELECT
-            h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at, w.again,
+            h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at,
+            -- What is to be sent together is due together.
+            CASE
+                WHEN batches[h.item] IS NULL THEN w.again
+                ELSE min(w.again) OVER (PARTITION BY batches[h.item])
+            END AS again,
             coalesce(ambiguous[h.item], false) AS is_ambiguous,
             coalesce(alone[h.item], true) AS was_alone,
             coalesce(@extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[]), 'no reason given') AS error,
@@ -312,6 +318,7 @@ BEGIN
             failed_attempts = j.attempt,
             ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
             ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),
+            batch = CASE WHEN j.next = 'scheduled' THEN batches[j.item] END,
             last_error = j.error,
             claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
             claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
@@ -335,8 +342,8 @@ BEGIN
     RETURN @extschema@._without_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]) IS
-    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 2 s, doubled with each attempt up to 1 hour, or to a minute in the last hour before expires_at, and not before retry_after, of which 30 days count; but once more 5 s before expires_at. It ends as error when permanent or when it was the last of max_attempts, and as expired when expires_at is past. errors: for people. response_codes: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others. claimant, failed_attempts, result and errors as for mailroom_mark_sent_many.';
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]) IS
+    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 2 s, doubled with each attempt up to 1 hour, or to a minute in the last hour before expires_at, and not before retry_after, of which 30 days count; but once more 5 s before expires_at. It ends as error when permanent or when it was the last of max_attempts, and as expired when expires_at is past. errors: for people. response_codes: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others; batches: what names the request to be sent again as it was, whose mails are due together. claimant, failed_attempts, result and errors as for mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,
@@ -357,7 +364,7 @@ BEGIN
     -- Not in SQL, which would have the error as a parameter of a statement (I7).
     RETURN @extschema@.mailroom_mark_error_many(
         ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[response_code], claimant, ARRAY[failed_attempts],
-        ARRAY[ambiguous], ARRAY[alone]
+        ARRAY[ambiguous], ARRAY[alone], NULL::uuid[]
     ) <> '{}';
 END;
 $$;

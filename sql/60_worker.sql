@@ -171,7 +171,7 @@ AS $$
     LEFT JOIN @extschema@._delivery_report() d ON true
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is open, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started; and which budget is spent, if one is.';
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is healthy, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started; and which budget is spent, if one is.';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql

@@ -242,14 +242,14 @@ GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 GRANT SELECT (
     ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
-    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
+    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
 -- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
     secrets, state, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
-    claimed_until, provider_id, updated_at, ended_at
+    claimed_until, provider_id, batch, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
@@ -272,7 +272,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_mark_sent(bigint, text, text, integer),
     @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[]),
     @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
-    @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[]),
+    @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]),
     @extschema@.mailroom_release(bigint, text, integer),
     @extschema@.mailroom_release_many(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
@@ -344,7 +344,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._tend(boolean),
     @extschema@._run_batch(integer, text),
     @extschema@._move_in(oid, xid),
-    @extschema@._take_over(),
+    @extschema@._take_over(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._walk_from(text),
     @extschema@._purge(integer)
@@ -450,7 +450,7 @@ GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mai
 GRANT SELECT (
     ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
-    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id
+    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
 ), INSERT (
     message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
     max_attempts, item_key, group_key

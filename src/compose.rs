@@ -8,15 +8,13 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use minijinja::Value;
-use minijinja::value::Serde;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use crate::address;
 use crate::encoding;
 use crate::settings;
-use crate::template::{self, Engine, Part};
+use mailroom_core::address;
+use mailroom_core::template::{self, Engine, Part, Serde, Value};
 
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };

@@ -16,9 +16,9 @@ use pgrx::bgworkers::{
 };
 use pgrx::prelude::*;
 
-use crate::failures::Failures;
 use crate::registry::{self, Slot, SlotIndex, Stage};
 use crate::{server, settings};
+use mailroom_core::backoff::Failures;
 
 /// How long after its unexpected end the launcher starts again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);

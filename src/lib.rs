@@ -1,55 +1,42 @@
 //! mailroom: transactional mail inside PostgreSQL.
 //!
-//! SQL owns the data and its transitions (`sql/`, compiled in below, in order). This library owns what SQL
-//! cannot do:
+//! SQL owns the data and its transitions (`sql/`, compiled in below, in order), `mailroom-core` (`crates/core`) all that
+//! needs no database. This library owns what only the server can do:
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`token`] | the wire format: sign, parse, verify (pure) |
-//! | [`secret_file`] | reading files with secrets (pure) |
-//! | [`keys`] | the key file (pure) |
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`links`] | what the mail of a token carries, and reading it back |
 //! | [`random`] | secrets and codes |
 //! | [`encoding`] | text of the database as UTF-8, and back |
 //! | [`fold`] | lower case, whatever the locale of the database |
 //! | [`rules`] | what an email and a login may be in `accounts` (pure, and as SQL sees it) |
-//! | [`address`] | what a mail address may look like (pure) |
-//! | [`template`] | checking and rendering templates, and those that come with us (pure) |
 //! | [`compose`] | addresses and templates as SQL sees them |
-//! | [`delivery`] | delivering the outbox over HTTP |
 //! | [`settings`] | the settings `mailroom.*` |
-//! | [`batch`] | when a batch goes (pure) |
-//! | [`failures`] | when to try again, and when to say so (pure) |
 //! | [`scan`] | where a session's scan of `pending` starts |
 //! | [`restore`] | what a restored dump asks of triggers and of those who hand out |
 //! | [`due`] | where its scan for due mail starts |
 //! | [`sweep`] | how often a scan may start at the beginning (pure) |
 //! | [`sqlstate`] | whose fault an error is |
-//! | [`retry`] | when a failed mail is tried again (pure) |
 //! | [`registry`] | which databases have a worker, in shared memory |
 //! | [`wake`] | waking the worker at commit |
 //! | [`ddl`] | making way for DROP DATABASE and its like |
 //! | [`notify`] | LISTEN from a worker |
 //! | [`launcher`] | one worker for each database that has the extension |
 //! | [`worker`] | the worker |
-//! | [`delivery`] | sending over HTTP |
+//! | [`delivery`] | what sending needs of the server |
 //! | [`server`] | what differs between server versions |
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pgrx::prelude::*;
 
-mod address;
-mod batch;
 mod compose;
 mod ddl;
 mod delivery;
 mod due;
 mod encoding;
-mod failures;
 mod fold;
-mod keys;
 mod launcher;
 mod links;
 mod locks;
@@ -61,14 +48,11 @@ mod registry;
 mod restore;
 mod rules;
 mod scan;
-mod secret_file;
 mod server;
 mod settings;
 mod signing;
 mod sqlstate;
 mod sweep;
-mod template;
-mod token;
 mod trail;
 mod wake;
 mod walk;
@@ -196,7 +180,6 @@ pub extern "C-unwind" fn _PG_init() {
         PRELOADED.store(true, Ordering::Relaxed);
         registry::reserve();
         wake::reserve();
-        delivery::bucket::reserve();
         delivery::report::reserve();
         ddl::hook();
         launcher::register();

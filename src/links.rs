@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::settings;
 use crate::signing::{self, Text};
-use crate::token::{Purpose, TOKEN_LEN};
+use mailroom_core::token::{Purpose, TOKEN_LEN};
 
 /// What the mail carries: the signed token, the code of a recovery and, where there is a base URL, the link.
 fn carried(purpose: Purpose<'_>, token: String, code: Option<String>) -> JsonB {

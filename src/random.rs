@@ -6,7 +6,7 @@ use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use crate::token::{CODE_LEN, SECRET_LEN};
+use mailroom_core::token::{CODE_LEN, SECRET_LEN};
 
 /// Fills `buffer` from `pg_strong_random`.
 ///

@@ -1,7 +1,7 @@
 //! What a row of `accounts` or `tokens` may hold. Pure: bytes in any encoding in which ASCII is ASCII, as the
 //! server's all are.
 //!
-//! Less is asked of an address here than when one sends to it ([`crate::address`]): who may have an account is the
+//! Less is asked of an address here than when one sends to it ([`mailroom_core::address`]): who may have an account is the
 //! application's business, what would break out of a mail's header is ours.
 
 use pgrx::datum::TryFromDatumError;
@@ -9,7 +9,7 @@ use pgrx::heap_tuple::PgHeapTuple;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use crate::token::{CODE_LEN, SECRET_LEN};
+use mailroom_core::token::{CODE_LEN, SECRET_LEN};
 
 /// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
 const LENGTH_MAX: usize = 254;

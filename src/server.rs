@@ -26,6 +26,13 @@ pub fn session_id() -> String {
     format!("{began:x}.{pid:x}")
 }
 
+/// The timeline that this server writes, in hexadecimal as in the names of WAL files. Outside recovery only.
+pub fn timeline() -> String {
+    // SAFETY: reads shared memory; a worker runs only when recovery is over.
+    let timeline = unsafe { pg_sys::GetWALInsertionTimeLine() };
+    format!("{timeline:X}")
+}
+
 /// Sets the latch of the process at this index of the server's array; does nothing for a negative one.
 pub fn wake(proc_number: i32) {
     if proc_number >= 0 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 
-use crate::batch::Rule;
+use mailroom_core::batching::Rule;
 
 /// The channel's boot value, the name that listeners of the original system know.
 const DEFAULT_CHANNEL: &CStr = c"token_insert";

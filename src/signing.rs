@@ -11,12 +11,12 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use zeroize::Zeroizing;
 
-use crate::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use crate::random;
 use crate::restore;
-use crate::secret_file::Problem as FileProblem;
 use crate::settings;
-use crate::token::{self, Code, Parsed, Purpose, SECRET_LEN};
+use mailroom_core::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
+use mailroom_core::secret_file::Problem as FileProblem;
+use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
 struct Cached {
     path: PathBuf,

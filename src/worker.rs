@@ -4,7 +4,8 @@
 //! and with the rights of mailroom_collector. A failure ends that transaction, is logged once, and delays the
 //! next try; it never ends the worker, and never loses what the transaction had taken.
 
-mod courier;
+mod clock;
+mod deliverer;
 mod session;
 
 use std::time::{Duration, Instant};
@@ -12,15 +13,15 @@ use std::time::{Duration, Instant};
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 
-use self::courier::Courier;
+use self::deliverer::Deliverer;
 use self::session::{Failure, Outside, Session, Tell, Tended, Waiting};
-use crate::batch::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
 use crate::delivery::report;
-use crate::failures::Failures;
 use crate::registry::{self, SlotIndex, Ticket};
 use crate::settings::{self, Notify};
 use crate::wake::{self, Next, Post};
 use crate::{notify, server};
+use mailroom_core::backoff::Failures;
+use mailroom_core::batching::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
 
 /// How long senders are left alone between two notifications that mail is due: those who come meanwhile are
 /// told together, and a flood of mail costs a hundred small transactions a second at most.
@@ -168,7 +169,7 @@ struct Worker {
     index: SlotIndex,
     post: Post,
     /// Delivers the outbox, unless clients do.
-    courier: Option<Courier>,
+    deliverer: Option<Deliverer>,
     /// Told by mailroom_pause() to leave the queue alone, or standing by.
     paused: bool,
     /// Somebody restores a dump.
@@ -212,7 +213,7 @@ struct Worker {
 impl Worker {
     fn new(session: Session, index: SlotIndex, post: Post) -> Self {
         Self {
-            courier: Courier::hire(&session, Time::ZERO),
+            deliverer: start_deliverer(&session, Time::ZERO),
             session,
             index,
             post,
@@ -266,7 +267,7 @@ impl Worker {
                 None => break,
             }
         }
-        self.dismiss_courier();
+        self.dismiss_deliverer();
         // From here on commits notify by themselves; this is for those that left it to us.
         wake::leave_post(self.index);
         if self.outside() == Outside::Owed {
@@ -436,11 +437,10 @@ impl Worker {
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
         self.echo |= told || outside == Outside::Owed;
         let moved = batch.moved();
-        if urgent && batch.collected > 0 {
-            let now = self.now();
-            if let Some(courier) = &mut self.courier {
-                courier.look_urgently(now);
-            }
+        if let Some(deliverer) = self.deliverer.as_ref().filter(|_| urgent)
+            && batch.collected > 0
+        {
+            deliverer.look(true);
         }
         debug1!(
             "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
@@ -596,17 +596,17 @@ impl Worker {
     /// What is under way must not be taken back because the clock has jumped.
     fn mind_clock(&mut self) -> Result<(), Failure> {
         let now = self.now();
-        match &mut self.courier {
-            Some(courier) => courier.mind_clock(&self.session, now),
+        match &mut self.deliverer {
+            Some(deliverer) => deliverer.mind_clock(&self.session, now),
             None => Ok(()),
         }
     }
 
     /// Whoever delivers is to look; others are told only if they do.
     fn whom_to_tell(&mut self, tell: Tell) -> Tell {
-        match &mut self.courier {
-            Some(courier) => {
-                courier.look();
+        match &self.deliverer {
+            Some(deliverer) => {
+                deliverer.look(false);
                 Tell::Nobody
             }
             None => tell,
@@ -616,24 +616,26 @@ impl Worker {
     /// One round of delivery; returns when the next one is due.
     fn deliver(&mut self) -> Delivery {
         let now = self.now();
-        let Some(courier) = &mut self.courier else {
+        let Some(deliverer) = &mut self.deliverer else {
             return Delivery::Next(None);
         };
-        match courier.round(&self.session, self.index, now, !self.paused) {
+        match deliverer.round(&self.session, self.index, now, !self.paused) {
             Ok(next) => Delivery::Next(next),
             // A stop cancels statements, too.
             Err(_) if session::stop_requested() => Delivery::Next(None),
-            // What is under way is settled when the restore is over.
             Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(STAND_BY))),
             Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
-            Err(failure) => Delivery::Next(Some(courier.failed(now, &failure))),
+            Err(failure) => {
+                failure.warn("mailroom worker could not extend its claims");
+                Delivery::Next(None)
+            }
         }
     }
 
-    fn dismiss_courier(&mut self) {
-        if let Some(mut courier) = self.courier.take() {
+    fn dismiss_deliverer(&mut self) {
+        if let Some(deliverer) = self.deliverer.take() {
             let origin = self.origin;
-            courier.finish(&self.session, move || origin.elapsed());
+            deliverer.finish(&self.session, move || origin.elapsed());
         }
         report::clear(self.index);
     }
@@ -718,8 +720,8 @@ impl Worker {
             self.hear_of_due();
             if self.post.take_recheck() {
                 self.purge_at = now;
-                if let Some(courier) = &mut self.courier {
-                    courier.hurry(now);
+                if let Some(deliverer) = &self.deliverer {
+                    deliverer.hurry();
                 }
                 return Some(Cause::Rechecked);
             }
@@ -770,7 +772,7 @@ impl Worker {
                 // There is always more to come, it thinks.
                 server::report_statistics();
             }
-            server::wait_for(pause, self.courier.as_ref().and_then(Courier::bell));
+            server::wait_for(pause, self.deliverer.as_ref().map(Deliverer::bell));
             if BackgroundWorker::sighup_received() {
                 self.reload();
                 // The rule may have changed, and what made it fail may have been mended.
@@ -824,11 +826,10 @@ impl Worker {
         if let Err(failure) = self.session.listen() {
             failure.warn("mailroom worker could not change its channel");
         }
-        let now = self.now();
-        match self.courier.as_mut().map(|courier| courier.reload(now)) {
+        match self.deliverer.as_mut().map(Deliverer::reload) {
             Some(true) => {}
-            Some(false) => self.dismiss_courier(),
-            None => self.courier = Courier::hire(&self.session, now),
+            Some(false) => self.dismiss_deliverer(),
+            None => self.deliverer = start_deliverer(&self.session, self.now()),
         }
     }
 
@@ -865,4 +866,12 @@ impl Worker {
             log!("mailroom worker works again after {failures} failures");
         }
     }
+}
+
+/// The deliverer that the settings want, if any.
+fn start_deliverer(session: &Session, now: Time) -> Option<Deliverer> {
+    Deliverer::start(session, now).unwrap_or_else(|error| {
+        warning!("mailroom worker: the sending thread could not be started: {error}");
+        None
+    })
 }

@@ -57,7 +57,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
         0
     );
     eventually("the channel to be open", || {
-        (status(&mut app)["channel"] == "open").then_some(())
+        (status(&mut app)["channel"] == "healthy").then_some(())
     });
     let log = scene.cluster.log();
     let warnings = log

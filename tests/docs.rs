@@ -84,7 +84,9 @@ fn exists(test: &str) -> bool {
         ["regress", name] => tests.join(format!("pg_regress/sql/{name}.sql")).is_file(),
         ["isolation", name] => tests.join(format!("isolation/specs/{name}.spec")).is_file(),
         ["pg_test", name] => has_marked(&root().join("src/pg_test.rs"), "#[pg_extern]", name),
-        ["lib", module, name] => has_test(&root().join(format!("src/{module}.rs")), name),
+        ["lib", module, name] => ["src", "crates/core/src"]
+            .iter()
+            .any(|sources| has_test(&root().join(format!("{sources}/{module}.rs")), name)),
         [program, name] => has_test(&tests.join(format!("{program}.rs")), name),
         _ => false,
     }

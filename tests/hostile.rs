@@ -293,18 +293,18 @@ fn the_workers_statements_call_nothing_planted() {
             | "budget.sql"
             | "database_settings.sql"
             | "purge.sql"
-            | "take_over.sql"
             | "tell_due.sql" => ("", ""),
             "move_in.sql" => ("(oid, text)", "(1, '3')"),
             "claim_mail.sql" => ("(integer, text)", "(10, 'me')"),
-            "extend_claims.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{1}')"),
+            "extend_claims.sql" => ("(bigint[], text)", "('{1}', 'me')"),
+            "take_over.sql" => ("(text)", "('1')"),
             "settle_sent.sql" => (
                 "(bigint[], text[], text, integer[])",
                 "('{1}', '{p}', 'me', '{0}')",
             ),
             "settle_failed.sql" => (
-                "(bigint[], text[], double precision[], boolean[], integer[], text, integer[], boolean[], boolean[])",
-                "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}')",
+                "(bigint[], text[], double precision[], boolean[], integer[], text, integer[], boolean[], boolean[], text[])",
+                "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}', '{00000000-0000-8000-8000-000000000000}')",
             ),
             "settle_released.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{0}')"),
             "poll.sql" => ("(integer, boolean)", "(10, true)"),

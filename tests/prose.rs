@@ -252,7 +252,8 @@ fn i11_no_statement_code_or_recipe_asks_for_the_words_of_a_message() {
     for path in files("sql", "sql") {
         look(&path, &fs::read_to_string(&path).unwrap(), Language::Sql);
     }
-    for path in files("src", "rs") {
+    let core = files("crates/core/src", "rs");
+    for path in files("src", "rs").into_iter().chain(core) {
         let text = fs::read_to_string(&path).unwrap();
         let is_test = path
             .file_name()

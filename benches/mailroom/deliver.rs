@@ -89,7 +89,7 @@ fn load(post: &mut Post, count: i64) {
         .unwrap();
 }
 
-fn with_trouble(effort: Effort) -> [Row; 3] {
+fn with_trouble(effort: Effort) -> [Row; 2] {
     let all_at_once = CONCURRENCY as f64 / LATENCY.as_secs_f64();
     let mut slow = Row::new(
         "answers after 50 ms: worker / concurrency by latency",
@@ -97,33 +97,16 @@ fn with_trouble(effort: Effort) -> [Row; 3] {
     )
     .against(all_at_once)
     .aiming_at(Some(Target::RatioAtLeast(0.9)));
-    let mut dead = Row::new(
-        "1 % never answered: the other 99 % / without it",
-        Unit::PerSecond,
-    )
-    .aiming_at(Some(Target::RatioAtLeast(0.9)));
     let mut longest = Row::new("longest transaction while sending / 100 ms", Unit::Millis)
         .against(100.0)
         .aiming_at(Some(Target::NeverAbove(100.0)));
     let count = effort.of(100_000, 2_000);
-    for round in 0..effort.of(5, 1) {
-        let [with, some] = in_turn::<_, 2>(round, |which| match which {
-            0 => deliver(count, count, |_| status(200)),
-            // One in a hundred, by the subject's number; a message_id may end like that as well.
-            _ => deliver(count, count - count / 100, |request| {
-                if request.says("00\",\"text\"") {
-                    Reaction::Hang
-                } else {
-                    status(200)
-                }
-            }),
-        });
-        dead.add(some.rate, with.rate);
-        longest.add_one(with.longest);
-        let late = deliver(count / 5, count / 5, |_| Reaction::Late(LATENCY, 200));
+    for _ in 0..effort.of(5, 1) {
+        longest.add_one(deliver(count, |_| status(200)).longest);
+        let late = deliver(count / 5, |_| Reaction::Late(LATENCY, 200));
         slow.add_one(late.rate);
     }
-    [slow, dead, longest]
+    [slow, longest]
 }
 
 /// What one run came to.
@@ -134,10 +117,9 @@ struct Run {
     longest: f64,
 }
 
-/// Has so many mails delivered, of which this many are ever answered.
+/// Has so many mails delivered.
 fn deliver(
     count: i64,
-    answered: i64,
     react: impl Fn(&receiver::Request) -> Reaction + Send + Sync + 'static,
 ) -> Run {
     let receiver = Receiver::start(react);
@@ -149,15 +131,15 @@ fn deliver(
         .unwrap();
     // The receiver is asked for as long as that tells enough: the server has something better to do.
     let deadline = Instant::now() + 10 * PATIENCE;
-    while (receiver.count() as i64) < answered {
+    while (receiver.count() as i64) < count {
         assert!(Instant::now() < deadline, "gave up on {count} mails");
         std::thread::sleep(Duration::from_millis(5));
     }
-    post.wait_for("state = 'sent'", answered);
+    post.wait_for("state = 'sent'", count);
     let took = "SELECT extract(epoch FROM max(ended_at) - min(claimed_at))::float8 FROM outbox WHERE state = 'sent'";
     let seconds: f64 = post.client.query_one(took, &[]).unwrap().get(0);
     Run {
-        rate: answered as f64 / seconds,
+        rate: count as f64 / seconds,
         longest: watch.stop(),
     }
 }

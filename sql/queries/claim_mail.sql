@@ -4,6 +4,7 @@ SELECT
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.subject::text,
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
     extract(epoch FROM c.expires_at)::double precision,
-    c.ambiguous_alone, c.ambiguous_attempts, c.priority::smallint, (extract(epoch FROM c.send_at) * 1000000)::bigint
+    c.ambiguous_alone, c.ambiguous_attempts, c.priority::smallint, (extract(epoch FROM c.send_at) * 1000000)::bigint,
+    c.group_key, c.batch::text
 FROM mailroom_claim($1, NULL::interval, $2) c
 WHERE NOT EXISTS (SELECT FROM pauses)

@@ -1,1 +1,1 @@
-SELECT mailroom_extend_many($1, NULL::interval, $2, $3)
+SELECT mailroom_extend_many($1, NULL::interval, $2, NULL::integer[])

@@ -1,1 +1,1 @@
-SELECT _take_over()
+SELECT _take_over($1)

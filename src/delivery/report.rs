@@ -90,7 +90,7 @@ pub fn reserve() {
 pub struct Report {
     /// `mailroom.sender`.
     pub sender: &'static str,
-    /// `open`, `slowed`, `throttled` or `paused`; empty when clients send.
+    /// `healthy`, `slowed`, `throttled` or `paused`; empty when clients send.
     pub channel: &'static str,
     /// Why it is not open.
     pub reason: String,

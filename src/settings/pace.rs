@@ -1,11 +1,8 @@
-//! The settings of the pace: how many messages a second all workers of the server send together.
-//!
-//! They are in `postgresql.conf` or nowhere: the workers of all databases share one bucket, and a rate that
-//! one database could set would be the others' too.
+//! The settings of the pace: how many messages a second each worker sends.
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 
-use crate::delivery::pace::Rate;
+use mailroom_core::deliver::rate::Rate;
 
 static RATE_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(0);
 static RATE_BURST: GucSetting<i32> = GucSetting::<i32>::new(0);
@@ -14,8 +11,8 @@ static RATE_BURST: GucSetting<i32> = GucSetting::<i32>::new(0);
 pub fn define() {
     GucRegistry::define_int_guc(
         c"mailroom.rate_limit",
-        c"Messages a second that the workers of all databases send together.",
-        c"What the provider allows its customer; 0 for no limit.",
+        c"Messages a second that the worker of a database sends.",
+        c"0 for no limit. Where several databases share an account at a provider, each has its share.",
         &RATE_LIMIT,
         0,
         1_000_000,

@@ -10,7 +10,7 @@ use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 
 use super::{define_int, in_data_directory, millis};
-use crate::delivery::guard::Networks;
+use mailroom_core::transport::network::Networks;
 
 static SENDER: GucSetting<Sender> = GucSetting::<Sender>::new(Sender::Outbox);
 static ENDPOINT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -125,7 +125,7 @@ pub fn define() {
     define_int(
         c"mailroom.http_concurrency",
         c"Requests that a worker has under way at a time.",
-        c"Those that have waited for more than a second, or much longer than usual, do not count, for they would hold up the others.",
+        c"Never more. A provider that asks for less gets half as many, then slowly more again.",
         &HTTP_CONCURRENCY,
         1..=1_000,
         GucFlags::empty(),

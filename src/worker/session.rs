@@ -7,7 +7,6 @@
 mod exchange;
 mod transaction;
 
-pub use exchange::{Appetite, Budget};
 pub use transaction::{install_signal_handlers, stop_requested};
 
 use std::cell::RefCell;
@@ -20,8 +19,8 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
-use crate::batch::Trigger;
 use crate::{notify, restore, server, settings, sqlstate};
+use mailroom_core::batching::Trigger;
 use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 
 /// The version whose SQL this library was built for.

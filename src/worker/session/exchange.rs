@@ -8,54 +8,22 @@ use pgrx::spi::{SpiClient, SpiHeapTupleData};
 use serde_json::value::RawValue;
 
 use super::{Failure, Session, integer, required, stop_requested, transaction};
-use crate::delivery::engine::Letter;
-use crate::delivery::message::Message;
-use crate::delivery::settlements::{Arrival, Claim, Fault, Settlements};
 use crate::encoding::{Text, Texts};
-
-/// How much is to be claimed.
-#[derive(Clone, Copy)]
-pub struct Appetite {
-    /// Mails.
-    pub mails: u32,
-    /// Bytes; one mail is claimed even if it is larger.
-    pub bytes: usize,
-    /// There may be budgets, which bound every claim: they are asked when fewer mails come.
-    pub budgeted: bool,
-}
-
-/// What the budgets say after a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
-    /// There is none.
-    None,
-    /// They have something left.
-    Left,
-    /// One of them is spent until this time, in microseconds since 2000-01-01.
-    SpentUntil(i64),
-}
-
-/// What was claimed.
-#[derive(Default)]
-pub struct Claimed {
-    /// In the order of claims.
-    pub letters: Vec<Letter>,
-    /// Mails for which there was no room were given back, and mails that cannot be read have ended.
-    pub surplus: usize,
-    /// What the budgets say, if they may be why there was no more.
-    pub budget: Option<Budget>,
-    /// Of what was settled as sent or failed, the mails whose claim had been lost.
-    pub lost: Vec<i64>,
-}
+use crate::server;
+use mailroom_core::deliver::intake::{Appetite, Budget, Claimed};
+use mailroom_core::deliver::mail::{Claim, Mail};
+use mailroom_core::deliver::settlements::{Arrival, Fault, Settlements};
+use mailroom_core::message::Message;
 
 impl Session {
-    /// Tells the outbox what became of mails, and claims more.
+    /// Tells the outbox what became of mails, and claims more. Returns those of them whose claim had been lost, and what
+    /// was claimed.
     pub fn exchange(
         &self,
         claimant: &str,
         settlements: &Settlements,
         appetite: Option<Appetite>,
-    ) -> Result<Claimed, Failure> {
+    ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         transaction(Some(self.collector), || {
             self.check_extension()?;
             // Nor must a failover forget what is sent and was sent, if the server waits for standbys: mail would go
@@ -71,19 +39,16 @@ impl Session {
             }
             Spi::connect_mut(|client| {
                 let lost = settle(client, claimant, settlements)?;
-                let claimed = match appetite {
-                    Some(appetite) => claim(client, claimant, appetite)?,
-                    None => Claimed::default(),
-                };
-                Ok(Claimed { lost, ..claimed })
+                let claimed = appetite
+                    .map(|appetite| claim(client, claimant, appetite))
+                    .transpose()?;
+                Ok((lost, claimed))
             })
         })
     }
 
-    /// Lets the leases of these mails end later; returns those whose claim was lost.
-    pub fn extend(&self, claimant: &str, claims: &[Claim]) -> Result<Vec<i64>, Failure> {
-        let ids: Vec<i64> = claims.iter().map(|claim| claim.id).collect();
-        let attempts: Vec<i32> = claims.iter().map(|claim| claim.attempts).collect();
+    /// Lets the leases of these mails end later; returns those whose claims are in force.
+    pub fn extend(&self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
         transaction(Some(self.collector), || {
             self.check_extension()?;
             Spi::connect_mut(|client| {
@@ -91,18 +56,18 @@ impl Session {
                 let rows = client.update(
                     include_str!("../../../sql/queries/extend_claims.sql"),
                     Some(1),
-                    &[ids.clone().into(), claimant.into(), attempts.clone().into()],
+                    &[ids.to_vec().into(), claimant.into()],
                 )?;
-                Ok(lost(&ids, required(&rows.first(), 1)?))
+                required(&rows.first(), 1)
             })
         })
     }
 
-    /// Has the claims lapse that earlier workers of this database left.
-    pub fn take_over(&self) -> Result<(), Failure> {
+    /// Has the claims lapse that earlier workers of this database left, on this timeline.
+    pub fn take_over(&self, timeline: &str) -> Result<(), Failure> {
         self.call(
             include_str!("../../../sql/queries/take_over.sql"),
-            &[],
+            &[timeline.into()],
             |_| Ok(()),
         )
     }
@@ -175,6 +140,7 @@ fn settle(
                 failed.attempts.clone().into(),
                 failed.ambiguous.clone().into(),
                 failed.alone.clone().into(),
+                texts(failed.batches.iter().cloned()).into(),
             ],
         )?;
         all_lost.extend(lost(&failed.ids, required(&rows.first(), 1)?));
@@ -220,7 +186,7 @@ fn claim(
     for row in rows {
         let size: i64 = needed(&row, 3)?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        if size > room && !claimed.letters.is_empty() {
+        if size > room && !claimed.mails.is_empty() {
             // Its contents were not read yet: what does not fit costs no memory.
             ids.push(needed(&row, 1)?);
             attempts.push(needed(&row, 2)?);
@@ -229,7 +195,7 @@ fn claim(
         }
         room = room.saturating_sub(size);
         match read(&row, size)? {
-            Ok(letter) => claimed.letters.push(letter),
+            Ok(mail) => claimed.mails.push(mail),
             Err(column) => {
                 let claim = Claim {
                     id: needed(&row, 1)?,
@@ -247,7 +213,7 @@ fn claim(
     }
     // There may be more behind those that ended here, too.
     claimed.surplus = ids.len() + unreadable.len();
-    if appetite.budgeted && claimed.letters.len() + claimed.surplus < appetite.mails as usize {
+    if appetite.budgeted && claimed.mails.len() + claimed.surplus < appetite.mails as usize {
         claimed.budget = Some(ask_budgets(client)?);
     }
     Ok(claimed)
@@ -264,7 +230,10 @@ fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
     let frees_at: Option<pgrx::datum::TimestampWithTimeZone> = row.get(2)?;
     Ok(match (room, frees_at) {
         (None, _) => Budget::None,
-        (Some(0), Some(end)) => Budget::SpentUntil(end.into()),
+        (Some(0), Some(end)) => {
+            let micros = i64::from(end).saturating_sub(server::now()).max(0);
+            Budget::SpentFor(Duration::from_micros(micros.unsigned_abs()))
+        }
         (Some(_), _) => Budget::Left,
     })
 }
@@ -284,17 +253,18 @@ fn not_in_encoding(column: &str) -> Fault {
         permanent: true,
         status: None,
         arrival: Arrival::No,
+        batch: None,
     }
 }
 
 /// The mail, or the column that holds what is no text.
-fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Letter, &'static str>, Failure> {
+fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Mail, &'static str>, Failure> {
     let contents = match Contents::read(row)? {
         Ok(contents) => contents,
         Err(column) => return Ok(Err(column)),
     };
     let expires_at: Option<f64> = row.get(14)?;
-    Ok(Ok(Letter {
+    Ok(Ok(Mail {
         message: Message {
             id: needed(row, 1)?,
             attempts: needed(row, 2)?,
@@ -312,10 +282,13 @@ fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Letter, &'stat
         expires_at: expires_at
             .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
         size,
-        may_have_arrived: needed(row, 15)?,
+        ambiguous_alone: needed(row, 15)?,
         ambiguous_attempts: needed(row, 16)?,
         priority: needed(row, 17)?,
         send_at: needed(row, 18)?,
+        group_key: contents.group_key,
+        batch: row.get(20)?,
+        alone: false,
     }))
 }
 
@@ -329,6 +302,7 @@ struct Contents {
     body_text: Option<String>,
     body_html: Option<String>,
     data: String,
+    group_key: Option<String>,
 }
 
 impl Contents {
@@ -341,6 +315,7 @@ impl Contents {
         let body_text: Option<Text> = row.get(10)?;
         let body_html: Option<Text> = row.get(11)?;
         let data: Text = needed(row, 12)?;
+        let group_key: Option<Text> = row.get(19)?;
         let body = |body: Option<Text>, name| body.map(|text| text.0.ok_or(name)).transpose();
         let read = || {
             Ok(Self {
@@ -352,6 +327,7 @@ impl Contents {
                 body_text: body(body_text, "body_text")?,
                 body_html: body(body_html, "body_html")?,
                 data: data.0.ok_or("data")?,
+                group_key: body(group_key, "group_key")?,
             })
         };
         Ok(read())

@@ -1,0 +1,34 @@
+//! Mails for tests.
+
+use serde_json::value::RawValue;
+
+use super::mail::Mail;
+use crate::message::Message;
+
+pub(crate) fn mail(id: i64) -> Mail {
+    Mail {
+        message: Message {
+            id,
+            message_id: format!("00000000-0000-4000-8000-{id:012x}"),
+            kind: "news".to_owned(),
+            recipients: vec![format!("r{id}@example.com")],
+            cc: Vec::new(),
+            bcc: Vec::new(),
+            subject: format!("m{id}"),
+            body_text: Some("text".to_owned()),
+            body_html: None,
+            data: RawValue::from_string("{}".to_owned()).unwrap(),
+            attempts: 0,
+            created_at: 0,
+        },
+        expires_at: None,
+        size: 1_000,
+        priority: 0,
+        send_at: 0,
+        group_key: None,
+        ambiguous_attempts: 0,
+        ambiguous_alone: true,
+        batch: None,
+        alone: false,
+    }
+}

@@ -1,0 +1,286 @@
+//! The policy, row by row, on a virtual clock.
+
+use super::*;
+
+fn shape() -> Shape {
+    Shape {
+        batch: 1,
+        idempotent: false,
+        concurrency: 8,
+        max_ambiguous: 1,
+        rate: None,
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl World {
+    fn schedule_many(&mut self, count: usize) {
+        for _ in 0..count {
+            self.schedule(Row::default());
+        }
+    }
+
+    /// Until then, whatever happens.
+    fn run_until(&mut self, end: Time) {
+        while self.next().is_some_and(|at| at <= end) {
+            self.step(false);
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn count(&self, ended: &str) -> usize {
+        self.rows
+            .values()
+            .filter(|row| row.ended == Some(ended))
+            .count()
+    }
+
+    fn told(&self, is_wanted: impl Fn(&News) -> bool) -> usize {
+        self.news.iter().filter(|news| is_wanted(news)).count()
+    }
+}
+
+#[test]
+fn refused_while_nothing_passes_pauses_and_holds_everything() {
+    for batch in [1, 50] {
+        let mut world = World::new(Shape { batch, ..shape() }, 1);
+        world.mood = Mood::Picky;
+        world.schedule_many(2_000);
+        let end = world.now + 10 * MINUTE;
+        world.run_until(end);
+        let ended = world
+            .rows
+            .values()
+            .filter(|row| row.ended.is_some())
+            .count();
+        assert_eq!(ended, 0);
+        world.settle_down();
+        assert_eq!(world.count("sent"), world.rows.len());
+        assert_eq!(world.told(|news| matches!(news, News::Paused(..))), 1);
+        assert_eq!(world.told(|news| matches!(news, News::Resumed(_))), 1);
+        assert_eq!(world.told(|news| matches!(news, News::Ended(..))), 0);
+    }
+}
+
+#[test]
+fn addresses_that_the_provider_refuses_stop_nobody() {
+    for batch in [1, 50] {
+        let mut world = World::new(Shape { batch, ..shape() }, 2);
+        for id in 1..=1_050 {
+            let invented = id % 21 == 0;
+            world.schedule(Row {
+                invented,
+                ..Row::default()
+            });
+        }
+        world.settle_down();
+        assert_eq!(world.count("refused"), 50);
+        assert!(world.count("sent") >= 1_000);
+        assert_eq!(world.told(|news| matches!(news, News::Paused(..))), 0);
+    }
+}
+
+#[test]
+fn what_is_taken_and_not_answered_is_sent_twice_at_most() {
+    for (batch, idempotent) in [(1, false), (50, false), (1, true), (50, true)] {
+        let shape = Shape {
+            batch,
+            idempotent,
+            ..shape()
+        };
+        let mut world = World::new(shape, 3);
+        world.mood = Mood::Mute;
+        world.schedule_many(200);
+        let end = world.now + 60 * MINUTE;
+        world.run_until(end);
+        world.settle_down();
+        let most = world.rows.values().map(|row| row.copies).max();
+        let expected = if idempotent { 1 } else { 2 };
+        assert!(
+            most <= Some(expected),
+            "{most:?} copies, batch {batch}, {idempotent}"
+        );
+    }
+}
+
+#[test]
+fn after_an_outage_of_nine_minutes_mail_goes_within_half_a_minute() {
+    for mood in [Mood::Away, Mood::Broken, Mood::Deaf] {
+        let mut world = World::new(shape(), 4);
+        world.schedule_many(1);
+        world.settle_down();
+        world.mood = mood;
+        let end = world.now + 9 * MINUTE;
+        while world.now < end {
+            world.schedule_many(1);
+            let next = world.now + Duration::from_secs(1);
+            world.run_until(next);
+        }
+        world.mood = Mood::Fine;
+        let before = world.taken;
+        while world.taken == before {
+            world.step(false);
+            assert!(
+                world.now <= end + Duration::from_secs(32),
+                "{mood:?}: {:?}",
+                world.now - end
+            );
+        }
+    }
+}
+
+#[test]
+fn urgent_mail_overtakes_what_waits_for_the_rate() {
+    let mut world = World::new(
+        Shape {
+            rate: Some(14),
+            ..shape()
+        },
+        5,
+    );
+    world.schedule_many(2_000);
+    let soon = world.now + Duration::from_secs(10);
+    world.run_until(soon);
+    world.schedule(Row {
+        priority: -10,
+        ..Row::default()
+    });
+    let urgent = world.rows.len() as i64;
+    let limit = world.now + Duration::from_secs(2);
+    while world.rows[&urgent].copies == 0 {
+        world.step(false);
+        assert!(world.now <= limit, "it still waits");
+    }
+}
+
+#[test]
+fn urgent_mail_has_a_paused_transport_tried_at_once() {
+    let mut world = World::new(shape(), 6);
+    world.mood = Mood::Away;
+    world.schedule_many(100);
+    let later = world.now + 20 * MINUTE;
+    world.run_until(later);
+    assert_eq!(world.deliverer.status().state, "paused");
+    world.mood = Mood::Fine;
+    world.schedule(Row {
+        priority: -10,
+        ..Row::default()
+    });
+    let limit = world.now + Duration::from_secs(1);
+    while world.taken == 0 {
+        world.step(false);
+        assert!(world.now <= limit, "it still waits");
+    }
+}
+
+#[test]
+fn one_long_wait_holds_nobody_and_two_are_probed_each_minute() {
+    let mut world = World::new(shape(), 7);
+    world.mood = Mood::Busier;
+    world.schedule_many(100);
+    let later = world.now + 30 * MINUTE;
+    world.run_until(later);
+    assert_eq!(world.told(|news| matches!(news, News::Paused(..))), 1);
+    assert_eq!(world.rows.values().map(|row| row.attempts).max(), Some(0));
+    let back = world.now;
+    world.settle_down();
+    assert!(world.now <= back + 2 * MINUTE, "{:?}", world.now - back);
+}
+
+#[test]
+fn a_mail_is_tried_shortly_before_it_expires_and_expires_only_then() {
+    let mut world = World::new(shape(), 8);
+    world.schedule_many(1);
+    world.settle_down();
+    world.mood = Mood::Broken;
+    let after = Some(15 * MINUTE);
+    world.schedule(Row {
+        expires_at: after,
+        ..Row::default()
+    });
+    let id = world.rows.len() as i64;
+    let end = world.rows[&id].expires_at.unwrap();
+    world.run_until(end.saturating_sub(Duration::from_secs(8)));
+    assert_eq!(world.rows[&id].ended, None);
+    world.mood = Mood::Fine;
+    world.run_until(end);
+    world.settle_down();
+    assert_eq!(world.rows[&id].ended, Some("sent"));
+}
+
+#[test]
+fn after_a_stop_nothing_is_sent_and_all_that_was_is_settled() {
+    let mut world = World::new(shape(), 9);
+    world.schedule_many(1_000);
+    let soon = world.now + Duration::from_secs(2);
+    world.run_until(soon);
+    assert!(!world.flights.is_empty());
+    world.say(Event::Stop);
+    world.stopped = true;
+    while !world.rested {
+        world.step(false);
+    }
+    assert!(world.rows.values().all(|row| !row.claimed));
+    let copies: i32 = world.rows.values().map(|row| row.copies).sum();
+    assert_eq!(usize::try_from(copies), Ok(world.count("sent")));
+}
+
+#[test]
+fn what_a_transport_that_fails_had_in_flight_may_have_been_sent_and_the_rest_costs_nothing() {
+    let mut world = World::new(shape(), 10);
+    world.mood = Mood::Deaf;
+    world.schedule_many(100);
+    while world.flights.is_empty() {
+        world.step(false);
+    }
+    let flying = world.flights.len();
+    world.flights.clear();
+    world.say(Event::Failed("it broke".to_owned()));
+    assert_eq!(world.deliverer.status().state, "paused");
+    world.settle_down();
+    let ambiguous = world.rows.values().filter(|row| row.ambiguous > 0).count();
+    assert_eq!(ambiguous, flying);
+    assert_eq!(world.count("sent"), 100);
+}
+
+#[test]
+fn millions_of_steps() {
+    let mut steps = 0;
+    let mut seed = 1_u64;
+    while steps < 1_000_000 {
+        let batch = [1, 3, 50][seed as usize % 3];
+        let idempotent = seed.is_multiple_of(2);
+        let shape = Shape {
+            batch,
+            idempotent,
+            ..shape()
+        };
+        let deeds = MOODS.iter().enumerate().flat_map(|(mood, _)| {
+            let run = Deed::Run {
+                steps: 400,
+                database_fails: mood == 3,
+            };
+            [
+                Deed::Mood(mood),
+                many(20),
+                run,
+                Deed::Mood(0),
+                many(20),
+                Deed::Pass(60),
+            ]
+        });
+        steps += run(shape, seed, deeds.collect());
+        seed += 1;
+    }
+}
+
+fn many(count: u8) -> Deed {
+    Deed::Schedule {
+        count,
+        priority: 0,
+        group: None,
+        expires: false,
+        bad: false,
+    }
+}

@@ -1,0 +1,188 @@
+//! Claimed mails that wait for a request, the most urgent first, of each group one at a time.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::mail::{Mail, Place};
+
+/// Mails by priority, and within one in the order of claims. One that comes back has its old place.
+#[derive(Default)]
+pub(super) struct Queue {
+    mails: BTreeMap<Place, Mail>,
+    /// Of each group of which a mail is in `mails` or in flight, those that come after it.
+    groups: HashMap<String, BTreeMap<Place, Mail>>,
+}
+
+impl Queue {
+    /// Whether none could.
+    pub(super) fn is_empty(&self) -> bool {
+        self.mails.is_empty()
+    }
+
+    /// Takes in one that was claimed.
+    pub(super) fn put(&mut self, mail: Mail) {
+        if let Some(key) = &mail.group_key {
+            if let Some(later) = self.groups.get_mut(key) {
+                later.insert(mail.place(), mail);
+                return;
+            }
+            self.groups.insert(key.clone(), BTreeMap::new());
+        }
+        self.mails.insert(mail.place(), mail);
+    }
+
+    /// Takes back one that was taken out and not sent.
+    pub(super) fn put_back(&mut self, mail: Mail) {
+        self.mails.insert(mail.place(), mail);
+    }
+
+    /// One that was taken out has been dealt with: the next of its group may follow.
+    pub(super) fn finish(&mut self, mail: &Mail) {
+        let Some(key) = &mail.group_key else {
+            return;
+        };
+        let Some(later) = self.groups.get_mut(key) else {
+            return;
+        };
+        match later.pop_first() {
+            Some((place, next)) => {
+                self.mails.insert(place, next);
+            }
+            None => {
+                self.groups.remove(key);
+            }
+        }
+    }
+
+    /// The next one.
+    pub(super) fn first(&self) -> Option<&Mail> {
+        self.mails.values().next()
+    }
+
+    /// Takes it out.
+    pub(super) fn pop(&mut self) -> Option<Mail> {
+        self.mails.pop_first().map(|(_, mail)| mail)
+    }
+
+    /// Takes out the first one of which this is true.
+    pub(super) fn take(&mut self, is_wanted: impl Fn(&Mail) -> bool) -> Option<Mail> {
+        let place = self.mails.values().find(|mail| is_wanted(mail))?.place();
+        self.mails.remove(&place)
+    }
+
+    /// Has the claim of a mail that waits counted as this one; false when it does not wait.
+    pub(super) fn renew(&mut self, mail: &Mail) -> bool {
+        let later = mail
+            .group_key
+            .as_ref()
+            .and_then(|key| self.groups.get_mut(key));
+        let place = mail.place();
+        for mails in [Some(&mut self.mails), later].into_iter().flatten() {
+            if let Some(old) = mails.get_mut(&place) {
+                *old = mail.clone();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes out all but those of which this is true.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Mail) -> bool) -> Vec<Mail> {
+        let mut out = Vec::new();
+        for later in self.groups.values_mut() {
+            out.extend(part(later, &is_kept));
+        }
+        let first = part(&mut self.mails, &is_kept);
+        for mail in &first {
+            self.finish(mail);
+        }
+        out.extend(first);
+        out
+    }
+}
+
+/// Takes out all but those of which this is true.
+fn part(mails: &mut BTreeMap<Place, Mail>, is_kept: impl Fn(&Mail) -> bool) -> Vec<Mail> {
+    let (kept, out): (BTreeMap<Place, Mail>, _) = std::mem::take(mails)
+        .into_iter()
+        .partition(|(_, mail)| is_kept(mail));
+    *mails = kept;
+    out.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deliver::fixture::mail;
+
+    fn grouped(id: i64, priority: i16, group: &str) -> Mail {
+        Mail {
+            priority,
+            group_key: Some(group.to_owned()),
+            ..mail(id)
+        }
+    }
+
+    fn ids(queue: &mut Queue) -> Vec<i64> {
+        std::iter::from_fn(|| queue.pop().map(|mail| mail.message.id)).collect()
+    }
+
+    #[test]
+    fn the_most_urgent_first_and_what_comes_back_in_its_old_place() {
+        let mut queue = Queue::default();
+        for (id, priority) in [(1, 0), (2, 0), (3, -5), (4, 7)] {
+            queue.put(Mail {
+                priority,
+                ..mail(id)
+            });
+        }
+        let first = queue.pop().unwrap();
+        assert_eq!(first.message.id, 3);
+        let second = queue.pop().unwrap();
+        queue.put_back(second);
+        queue.put_back(first);
+        assert_eq!(ids(&mut queue), [3, 1, 2, 4]);
+    }
+
+    #[test]
+    fn of_a_group_one_at_a_time() {
+        let mut queue = Queue::default();
+        for id in 1..=3 {
+            queue.put(grouped(id, 0, "a"));
+        }
+        queue.put(grouped(9, 0, "b"));
+        let first = queue.pop().unwrap();
+        assert_eq!(first.message.id, 1);
+        assert_eq!(ids(&mut queue), [9]);
+        queue.put_back(first.clone());
+        assert_eq!(queue.pop().unwrap().message.id, 1);
+        queue.finish(&first);
+        let second = queue.pop().unwrap();
+        assert_eq!((second.message.id, queue.is_empty()), (2, true));
+        queue.finish(&second);
+        queue.finish(&queue.mails.values().next().unwrap().clone());
+        assert_eq!(ids(&mut queue), [3]);
+        assert!(!queue.groups.contains_key("a"));
+    }
+
+    #[test]
+    fn what_is_not_kept_makes_room_in_its_group() {
+        let mut queue = Queue::default();
+        for id in 1..=4 {
+            queue.put(grouped(id, 0, "a"));
+        }
+        queue.put(mail(9));
+        let out = queue.retain(|mail| mail.message.id % 2 == 0);
+        let mut out: Vec<i64> = out.iter().map(|mail| mail.message.id).collect();
+        out.sort_unstable();
+        assert_eq!(out, [1, 3, 9]);
+        assert_eq!(ids(&mut queue), [2]);
+        assert!(
+            queue
+                .retain(|_| false)
+                .iter()
+                .map(|mail| mail.message.id)
+                .eq([4])
+        );
+        assert!(queue.retain(|_| false).is_empty());
+    }
+}

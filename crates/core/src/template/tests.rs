@@ -1,0 +1,539 @@
+//! Tests of the engine, without a server.
+
+use super::*;
+use minijinja::value::Serde;
+use proptest::prelude::*;
+
+fn render(part: Part, source: &str, variables: serde_json::Value) -> Result<String, String> {
+    Engine::new()
+        .render(part, source, &Value::from(Serde(variables)))
+        .map_err(|problem| problem.to_string())
+}
+
+fn text(source: &str, variables: serde_json::Value) -> Result<String, String> {
+    render(Part::Text, source, variables)
+}
+
+fn refused(part: Part, source: &str) -> String {
+    let problem = Engine::new().check(part, source).unwrap_err();
+    problem.to_string()
+}
+
+fn some(login: &str) -> serde_json::Value {
+    serde_json::json!({ "login": login })
+}
+
+#[test]
+fn values_are_escaped_in_html_and_nowhere_else() {
+    let hostile = r#"<script>"x" & 'y'</script>"#;
+    assert_eq!(
+        render(Part::Html, r#"<a title="{{ login }}">"#, some(hostile)).unwrap(),
+        r#"<a title="&lt;script&gt;&quot;x&quot; &amp; &#39;y&#39;&lt;/script&gt;">"#
+    );
+    for part in [Part::Text, Part::Subject] {
+        assert_eq!(render(part, "{{ login }}", some(hostile)).unwrap(), hostile);
+    }
+    // In containers and through filters too, unless the template says that it is safe.
+    let nested = serde_json::json!({ "l": ["<b>"], "o": {"<k>": "<v>"} });
+    assert_eq!(
+        render(
+            Part::Html,
+            "{{ l }}{{ o }}{{ l | join(', ') }}{{ l[0] | upper }}",
+            nested
+        )
+        .unwrap(),
+        "[&#39;&lt;b&gt;&#39;]{&#39;&lt;k&gt;&#39;: &#39;&lt;v&gt;&#39;}&lt;b&gt;&lt;B&gt;"
+    );
+    assert_eq!(
+        render(Part::Html, "{{ login | safe }}", some("<b>")).unwrap(),
+        "<b>"
+    );
+    assert_eq!(
+        render(Part::Html, "{{ login | escape }}", some("<b>")).unwrap(),
+        "&lt;b&gt;"
+    );
+}
+
+#[test]
+fn a_value_is_never_taken_for_source() {
+    for login in [
+        "{{ 7 * 7 }}",
+        "{% if true %}49{% endif %}",
+        "{# gone #}",
+        "{{ token }}",
+    ] {
+        let variables = serde_json::json!({ "login": login, "token": "secret" });
+        for part in [Part::Subject, Part::Text, Part::Html] {
+            assert_eq!(
+                render(part, "{{ login }}", variables.clone()).unwrap(),
+                login
+            );
+        }
+    }
+}
+
+#[test]
+fn a_template_reaches_nothing_but_its_variables() {
+    for (source, why) in [
+        ("{% include 'a' %}", "include"),
+        ("{% extends 'a' %}", "extends"),
+        ("{% import 'a' as b %}", "import"),
+        ("{% macro a() %}{% endmacro %}", "macro"),
+    ] {
+        assert!(refused(Part::Text, source).contains(why), "{source}");
+    }
+    for name in ["debug", "namespace", "dict", "open", "cycler", "lipsum"] {
+        assert_eq!(
+            refused(Part::Text, &format!("\n {{{{ {name}() }}}}")),
+            format!("body_text, line 2, column 5: there is no function \"{name}\"")
+        );
+    }
+    assert!(text("{{ self }}", some("a")).is_err());
+    assert!(text("{{ login.__class__ }}", some("a")).is_err());
+    assert!(text("{{ environ }}", some("a")).is_err());
+}
+
+#[test]
+fn a_broken_part_is_refused_with_its_place() {
+    assert_eq!(
+        refused(Part::Subject, "Hello {{ login"),
+        "subject, line 1, column 10: unexpected end of input, expected end of variable block"
+    );
+    assert_eq!(
+        refused(Part::Html, "<p>\n{% if login %}"),
+        "body_html, line 2, column 13: unexpected end of input, expected end of block"
+    );
+    // In a branch that no message may ever take.
+    assert_eq!(
+        refused(
+            Part::Text,
+            "{% if false %}\n  {{ login | uper }}{% endif %}"
+        ),
+        "body_text, line 2, column 14: there is no filter \"uper\""
+    );
+    assert_eq!(
+        refused(Part::Text, "{{ 1 is nice }}"),
+        "body_text, line 1, column 9: there is no test \"nice\""
+    );
+    assert_eq!(
+        refused(Part::Text, &"x".repeat(SOURCE_MAX + 1)),
+        "body_text: has 262145 octets, at most 262144 are allowed"
+    );
+    let engine = Engine::new();
+    for good in [
+        "",
+        "{{ login | default('you') | upper | replace('A', 'B') | urlencode }}",
+        "{% for i in range(3) recursive %}{{ loop(i) }}{% endfor %}",
+        "{% if a is defined and a is not none %}{% set b = a %}{{ b }}{% endif %}",
+        "{{ 'x' if a else 'y' }}",
+    ] {
+        assert_eq!(engine.check(Part::Text, good), Ok(()), "{good}");
+    }
+}
+
+#[test]
+fn a_failure_names_its_place_and_no_value() {
+    let secret =
+        serde_json::json!({ "login": "s3cret", "list": ["s3cret"], "number": 1, "nothing": null });
+    for (source, why) in [
+        (
+            "Hi\n  {{ logn }}",
+            "body_text, line 2, column 6: undefined or null in \"logn\"",
+        ),
+        (
+            "{{ nothing }}",
+            "body_text, line 1, column 4: undefined or null in \"nothing\"",
+        ),
+        (
+            "{{ login.name }}",
+            "body_text, line 1, column 4: undefined or null in \"login.name\"",
+        ),
+        (
+            "{% if logn %}{% endif %}",
+            "body_text, line 1, column 7: undefined or null in \"logn\"",
+        ),
+        (
+            "{{ login + 1 }}",
+            "body_text, line 1, column 4: invalid operation in \"login + 1\"",
+        ),
+        (
+            "{{ login | int }}",
+            "body_text, line 1, column 12: invalid operation in \"int\"",
+        ),
+        (
+            "{{ login | abs }}",
+            "body_text, line 1, column 12: invalid operation in \"abs\"",
+        ),
+        ("{{ login() }}", ""),
+        ("{{ login.upper() }}", ""),
+        ("{% for a, b in list %}{% endfor %}", ""),
+        ("{{ list | join(1, 2, 3) }}", ""),
+        ("{{ list | map(login) | list }}", ""),
+        ("{{ list | sort(attribute=login) | first | int }}", ""),
+        ("{{ [login] | sum }}", ""),
+        ("{{ login * login }}", ""),
+        ("{{ range(login) }}", ""),
+    ] {
+        let problem = text(source, secret.clone()).unwrap_err();
+        assert!(!problem.contains("s3cret"), "{problem}");
+        assert!(why.is_empty() || problem == why, "{problem}");
+    }
+}
+
+#[test]
+fn null_is_refused_and_can_be_given_a_default() {
+    let variables = serde_json::json!({ "name": null });
+    assert_eq!(
+        text("{{ name or 'you' }}", variables.clone()).unwrap(),
+        "you"
+    );
+    assert_eq!(
+        text("{{ name | default('you', true) }}", variables).unwrap(),
+        "you"
+    );
+    assert_eq!(
+        text("{{ name | default('you') }}", serde_json::json!({})).unwrap(),
+        "you"
+    );
+    assert_eq!(
+        text("{{ 'a' if false }}", serde_json::json!({})).unwrap(),
+        ""
+    );
+}
+
+#[test]
+fn what_never_ends_is_ended() {
+    let endless =
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
+    assert!(
+        text(endless, some("a"))
+            .unwrap_err()
+            .contains("takes too much time or memory")
+    );
+    let deep = "{% for a in [[[1]]] recursive %}{{ loop([a]) }}{% endfor %}";
+    assert!(text(deep, some("a")).unwrap_err().starts_with("body_text"));
+    let long = "{% for a in range(2000) %}{{ login }}{% endfor %}";
+    assert_eq!(
+        text(long, some(&"a".repeat(1000))).unwrap_err(),
+        "body_text: renders to more than 1048576 octets"
+    );
+}
+
+/// The parser's and the compiler's recursion follow the tree: a deep one would overflow the stack, and end the server.
+#[test]
+fn a_tree_that_is_too_deep_is_refused() {
+    for (source, why) in [
+        (
+            format!("{{{{ 1{} }}}}", "+1".repeat(100_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", ".a".repeat(100_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", "[0]".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", "|abs".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ a{} }}}}", "()".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "not ".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "-".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "(".repeat(50_000)),
+            "words and signs",
+        ),
+        (
+            format!("{{{{ {}a }}}}", "[".repeat(50_000)),
+            "words and signs",
+        ),
+        ("{% if a %}".repeat(20_000), "recursion"),
+        (
+            format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)),
+            "elif",
+        ),
+    ] {
+        let problem = refused(Part::Text, &source);
+        assert!(problem.contains(why), "{problem}");
+    }
+    // What is just not too deep is no trouble, on a stack as small as a thread's.
+    for (source, expected) in [
+        (format!("{{{{ 1{} }}}}", "+1".repeat(120)), "121"),
+        (format!("{{{{ {}false }}}}", "not ".repeat(240)), "False"),
+        (format!("{{{{ {}1 }}}}", "-".repeat(240)), "1"),
+        (format!("{{{{ 'a'{} }}}}", "|upper".repeat(120)), "A"),
+        (
+            format!("{{{{ [{}][-1] }}}}", "'a', ".repeat(5_000) + "'b'"),
+            "b",
+        ),
+    ] {
+        assert_eq!(text(&source, some("a")).unwrap(), expected, "{source}");
+    }
+    let elifs = format!(
+        "{{% if false %}}{}{{% else %}}x{{% endif %}}",
+        "{% elif false %}".repeat(100)
+    );
+    assert_eq!(text(&elifs, some("a")).unwrap(), "x");
+}
+
+#[test]
+fn what_mail_needs_is_left() {
+    let order = serde_json::json!({
+        "customer": {"name": "Ada", "tags": ["new", "vip"]},
+        "items": (0..1000).map(|n| serde_json::json!({
+            "name": format!("Thing {n}"), "price": 1.5, "count": n % 3, "sort": 1000 - n,
+        })).collect::<Vec<_>>(),
+    });
+    for (source, expected) in [
+        (
+            "{{ customer.name ~ '!' }} {{ customer['name'] | upper }}",
+            "Ada! ADA",
+        ),
+        (
+            "{{ 2 * 3.5 + 1 - 4 // 3 }} {{ 2 ** 10 }} {{ 7 % 4 }}",
+            "7.0 1024 3",
+        ),
+        (
+            "{{ customer.tags | join(', ') }} {{ 'vip' in customer.tags }}",
+            "new, vip True",
+        ),
+        (
+            "{{ items | length }} {{ items | map(attribute='price') | sum }}",
+            "1000 1500.0",
+        ),
+        (
+            "{{ (items | sort(attribute='sort') | first).name }}",
+            "Thing 999",
+        ),
+        (
+            "{{ (items | selectattr('count', 'eq', 2) | list)[:2] | map(attribute='name') | join('+') }}",
+            "Thing 2+Thing 5",
+        ),
+        (
+            "{% for i in items[:3] %}{{ loop.cycle('a', 'b') }}{{ i.name | replace('Thing', 'T') }}{{ ',' if not loop.last }}{% endfor %}",
+            "aT 0,bT 1,aT 2",
+        ),
+        (
+            "{% set greeting %}Dear {{ customer.name }}{% endset %}{{ greeting }}",
+            "Dear Ada",
+        ),
+        (
+            "{% filter upper %}a{{ customer.name }}{% endfilter %}",
+            "AADA",
+        ),
+        (
+            "{% for key, value in customer | items %}{{ key }} {% endfor %}",
+            "name tags ",
+        ),
+        (
+            "{% for a in [1, [2, [3]]] recursive %}{{ loop(a) if a is sequence else a }}{% endfor %}",
+            "123",
+        ),
+        (
+            "{% with a = 'x', b = [1, 2] %}{{ a }}{{ b[1] }}{{ b | last }}{% endwith %}",
+            "x22",
+        ),
+        (
+            "{% for i in items if i.count == 2 %}{{ loop.index if loop.last }}{% endfor %}",
+            "333",
+        ),
+    ] {
+        assert_eq!(text(source, order.clone()).unwrap(), expected, "{source}");
+    }
+    // A table of a thousand rows and five columns, with its HTML.
+    let table = "{% for i in items %}<tr><td>{{ loop.index }}</td><td>{{ i.name }}</td><td>{{ i.count }}</td>\
+                 <td>{{ i.price | round(2) }}</td><td>{{ i.price * i.count }}</td></tr>{% else %}none{% endfor %}";
+    assert!(
+        render(Part::Html, table, order)
+            .unwrap()
+            .contains("<td>Thing 999</td>")
+    );
+}
+
+#[test]
+fn a_subject_is_one_line() {
+    for break_out in [
+        "a\r\nBcc: b@example.com",
+        "a\nb",
+        "a\u{85}b",
+        "a\tb",
+        "a\u{7f}",
+    ] {
+        assert_eq!(
+            render(Part::Subject, "{{ login }}", some(break_out)).unwrap_err(),
+            "subject: renders to more than one line, or to a control character"
+        );
+    }
+    assert_eq!(
+        render(Part::Subject, "{{ login }}", some(" ")).unwrap_err(),
+        "subject: renders to nothing"
+    );
+    assert_eq!(
+        render(Part::Subject, "{{ login }}", some(&"ü".repeat(500))).unwrap_err(),
+        "subject: renders to more than 998 octets"
+    );
+    assert!(render(Part::Subject, "{{ login }}", some(&"a".repeat(998))).is_ok());
+}
+
+#[test]
+fn a_compiled_part_is_found_by_its_source_and_its_kind() {
+    let mut engine = Engine::new();
+    let variables = Value::from(Serde(some("<b>")));
+    for _ in 0..2 {
+        assert_eq!(
+            engine
+                .render(Part::Text, "{{ login }}", &variables)
+                .unwrap(),
+            "<b>"
+        );
+        assert_eq!(
+            engine
+                .render(Part::Html, "{{ login }}", &variables)
+                .unwrap(),
+            "&lt;b&gt;"
+        );
+        assert_eq!(
+            engine
+                .render(Part::Subject, "{{ login }}", &variables)
+                .unwrap(),
+            "<b>"
+        );
+    }
+    assert_eq!(engine.compiled.len(), 1);
+    // One more does not fit, and is compiled anew each time.
+    for n in 0..=KEPT_MAX / SOURCE_MAX {
+        let source = format!("{{{{ login }}}}{n}{}", " ".repeat(SOURCE_MAX - 20));
+        for _ in 0..2 {
+            let rendered = engine.render(Part::Text, &source, &variables).unwrap();
+            assert_eq!(rendered.trim_end(), format!("<b>{n}"));
+        }
+    }
+    assert!(engine.kept <= KEPT_MAX);
+    assert_eq!(engine.compiled.len(), 1 + KEPT_MAX / SOURCE_MAX);
+}
+
+#[test]
+fn the_news_of_a_changed_password_needs_nothing_and_opens_nothing() {
+    let mut engine = Engine::new();
+    let news = BUILTIN
+        .into_iter()
+        .find(|builtin| builtin.kind == "password_changed")
+        .unwrap();
+    assert_eq!(engine.check(Part::Subject, news.subject), Ok(()));
+    for (part, source) in [(Part::Text, news.body_text), (Part::Html, news.body_html)] {
+        for (variables, greeting) in [
+            (serde_json::json!({ "login": "alice" }), "Hello alice,"),
+            (serde_json::json!({}), "Hello,"),
+        ] {
+            let rendered = engine
+                .render(part, source, &Value::from(Serde(&variables)))
+                .unwrap();
+            assert!(rendered.contains(greeting), "{rendered}");
+            // Whoever gets it may not be who should: it leads nowhere.
+            assert!(!rendered.contains("href"), "{rendered}");
+        }
+    }
+}
+
+#[test]
+fn the_shipped_templates_hold_what_a_reader_needs() {
+    let mut engine = Engine::new();
+    for builtin in BUILTIN {
+        if builtin.kind == "password_changed" {
+            continue;
+        }
+        let parts = [
+            (Part::Subject, builtin.subject),
+            (Part::Text, builtin.body_text),
+            (Part::Html, builtin.body_html),
+        ];
+        let mut variables =
+            serde_json::json!({ "login": "<alice>", "token": "T0KEN", "code": "01234" });
+        for (part, source) in parts {
+            assert_eq!(engine.check(part, source), Ok(()), "{}", builtin.kind);
+            if part == Part::Subject {
+                continue;
+            }
+            let without_link = engine
+                .render(part, source, &Value::from(Serde(&variables)))
+                .unwrap();
+            assert!(without_link.contains("T0KEN"), "{without_link}");
+            assert!(!without_link.contains("href"), "{without_link}");
+            assert!(!without_link.contains("until"), "{without_link}");
+            variables["link"] = "https://example.com/recover?token=T0KEN&a=b".into();
+            variables["expires_at"] = "2030-01-01 12:15 UTC".into();
+            let with_link = engine
+                .render(part, source, &Value::from(Serde(&variables)))
+                .unwrap();
+            let (name, link) = match part {
+                Part::Html => (
+                    "&lt;alice&gt;",
+                    "href=\"https://example.com/recover?token=T0KEN&amp;a=b\"",
+                ),
+                _ => ("<alice>", "\nhttps://example.com/recover?token=T0KEN&a=b\n"),
+            };
+            for needed in [name, link, "until 2030-01-01 12:15 UTC", "ignore this mail"] {
+                assert!(with_link.contains(needed), "{needed} in {with_link}");
+            }
+            let has_code = builtin.kind == "password_recovery";
+            assert_eq!(with_link.contains("01234"), has_code);
+            assert_eq!(without_link.contains("01234"), has_code);
+            // Nothing is fetched, nothing runs.
+            for unwanted in ["<img", "<script", "url(", "src=", "<link", "@import"] {
+                assert!(!with_link.contains(unwanted), "{unwanted}");
+            }
+            variables
+                .as_object_mut()
+                .unwrap()
+                .retain(|name, _| name != "link" && name != "expires_at");
+        }
+    }
+}
+
+#[test]
+fn locales_go_from_the_wanted_to_the_default() {
+    for (wanted, default, expected) in [
+        (None, "en", vec!["en"]),
+        (Some("en"), "en", vec!["en"]),
+        (Some("de"), "en", vec!["de", "en"]),
+        (Some("pt_BR"), "en-GB", vec!["pt-br", "pt", "en-gb", "en"]),
+        (
+            Some("zh-Hant-TW"),
+            "zh",
+            vec!["zh-hant-tw", "zh-hant", "zh"],
+        ),
+        (Some(""), "", vec![]),
+        (Some("--"), "en", vec!["--", "-", "en"]),
+    ] {
+        assert_eq!(locales(wanted, default), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_value_holds_the_html_around_it_stays(login in "[^\x00]{0,40}") {
+        let page = render(Part::Html, "<p title=\"{{ login }}\">", some(&login)).unwrap();
+        let inner = page.strip_prefix("<p title=\"").unwrap().strip_suffix("\">").unwrap();
+        prop_assert!(!inner.contains(['<', '>', '"', '\'']));
+    }
+
+    #[test]
+    fn no_source_panics(source in "(\\{\\{|\\}\\}|\\{%|%\\}|for|in|if|set|login|\\||[ a-z0-9'\"().,+*~-]|\n){0,30}") {
+        let mut engine = Engine::new();
+        if engine.check(Part::Html, &source).is_ok() {
+            let _ = engine.render(Part::Html, &source, &Value::from(Serde(some("a"))));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What a provider is: how it wants its requests, and what its answers mean. Pure.
+//!
+//! One file each in `providers/`. A provider builds requests and reads answers; it never opens a connection,
+//! waits or logs. Contracts are those of the providers' published descriptions.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use hyper::{HeaderMap, Uri};
+
+use super::credentials::Credentials;
+use crate::message::Message;
+
+mod answer;
+mod endpoint;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod json;
+mod mac;
+mod mailbox;
+mod mailgun;
+mod postmark;
+mod resend;
+mod sendgrid;
+mod ses;
+mod sigv4;
+mod webhook;
+
+/// The header in which a mail carries its `message_id` where the provider lets us set one, so that whoever gets
+/// a mail twice can tell.
+const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
+/// Tells those who answer mail by themselves not to (RFC 3834).
+const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
+/// Characters of a tag.
+const TAG_MAX: usize = 128;
+
+/// The kind of a mail as a tag that each provider takes.
+fn tag(message: &Message) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mapped = message.kind.chars().map(|c| if fits(c) { c } else { '_' });
+    mapped.take(TAG_MAX).collect()
+}
+
+/// The provider that `mailroom.sender` names, set up: `endpoint` and `from` may be empty where it has a default
+/// or needs none. What it needs of the credentials it takes over.
+///
+/// # Errors
+/// Which setting, or which line of the credentials file, is missing or no good; never its value if it is secret.
+pub fn choose(
+    sender: &str,
+    endpoint: &str,
+    from: &str,
+    credentials: &Credentials,
+) -> Result<Box<dyn Provider>, String> {
+    match sender {
+        "webhook" => Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?)),
+        "ses" => Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?)),
+        "sendgrid" => Ok(Box::new(sendgrid::SendGrid::new(
+            endpoint,
+            from,
+            credentials,
+        )?)),
+        "postmark" => Ok(Box::new(postmark::Postmark::new(
+            endpoint,
+            from,
+            credentials,
+        )?)),
+        "resend" => Ok(Box::new(resend::Resend::new(endpoint, from, credentials)?)),
+        "mailgun" => Ok(Box::new(mailgun::Mailgun::new(
+            endpoint,
+            from,
+            credentials,
+        )?)),
+        other => Err(format!("there is no sender {other:?}")),
+    }
+}
+
+/// One POST. `Debug` is not there on purpose: headers carry the API key, the body the signed token.
+pub struct Request {
+    /// Where it goes.
+    pub uri: Uri,
+    /// All but `host`, `content-length` and `user-agent`, which the client adds.
+    pub headers: HeaderMap,
+    /// The same bytes for the same messages, time aside: a batch that is sent again is sent as it was.
+    pub body: Bytes,
+}
+
+/// What came back: complete, but for a body that was cut at the client's limit.
+pub struct Answer<'a> {
+    /// The HTTP status, 3xx included: a redirect is never followed.
+    pub status: u16,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// Its body.
+    pub body: &'a [u8],
+    /// When it came, for a `Retry-After` that is a date.
+    pub now: SystemTime,
+}
+
+/// What an answer, or the want of one, means for one message. Reasons are short, without control characters,
+/// and never quote a body: it may echo the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Accepted.
+    Sent {
+        /// The provider's own id of the message.
+        provider_id: Option<String>,
+    },
+    /// Not now. Counts as an attempt.
+    Retry {
+        /// E.g. `http 503`.
+        reason: String,
+        /// The provider's floor for the next attempt.
+        after: Option<Duration>,
+    },
+    /// The provider asks for less of everything: the channel slows, and the message keeps its attempts.
+    Throttled {
+        /// E.g. `http 429`.
+        reason: String,
+        /// When the provider wants to hear again.
+        after: Option<Duration>,
+    },
+    /// The provider refuses this message as it is: evidence against the message only while others pass.
+    Refused {
+        /// E.g. `http 422 validation_error`.
+        reason: String,
+    },
+    /// The provider names a recipient that it does not send to: the message ends, and says nothing of the provider.
+    RecipientRefused {
+        /// E.g. `http 422 406: the recipient is inactive`.
+        reason: String,
+    },
+    /// Nothing will be taken until somebody acts: credentials, quota, account. The message keeps its attempts.
+    Broken {
+        /// E.g. `http 401: the credentials were refused`.
+        reason: String,
+    },
+    /// The request was refused as a whole, and it cannot be told for which of its messages: none was accepted,
+    /// and each is to be tried alone. Never the verdict on a request with one message.
+    Apart {
+        /// E.g. `http 422 validation_error`.
+        reason: String,
+    },
+    /// It may have been accepted: the request was written, and no answer came or none that can be read.
+    Unknown {
+        /// E.g. `timeout after the request was written`.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// Why, for people; empty when it was accepted.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Sent { .. } => "",
+            Self::Retry { reason, .. }
+            | Self::Throttled { reason, .. }
+            | Self::Refused { reason }
+            | Self::RecipientRefused { reason }
+            | Self::Broken { reason }
+            | Self::Apart { reason }
+            | Self::Unknown { reason } => reason,
+        }
+    }
+}
+
+/// How one provider is spoken to.
+pub trait Provider: Send + Sync {
+    /// The most messages one request takes; 1 without a batch call that tells of each message.
+    fn batch_limit(&self) -> usize {
+        1
+    }
+
+    /// Whether these messages may share a request: some batch calls want the same contents.
+    fn may_share(&self, _first: &Message, _other: &Message) -> bool {
+        true
+    }
+
+    /// Whether the provider itself recognises a request that it has had, so that sending it again is safe.
+    fn is_idempotent(&self) -> bool;
+
+    /// The request that carries these messages, never more than [`Provider::batch_limit`].
+    ///
+    /// # Errors
+    /// Why the messages cannot be put into one; each is then tried alone, and one alone is permanent.
+    fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String>;
+
+    /// One verdict for each of the messages of the request, in their order.
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::time::UNIX_EPOCH;
+
+    const README: &str = include_str!("../../../../README.md");
+
+    /// The lines of the README's block that begins with these words, as names and values.
+    fn block(words: &str) -> Option<String> {
+        let begin = README.find(&format!("```ini {words}\n"))?;
+        let text = README[begin..].split_once('\n')?.1;
+        Some(text.split("```").next()?.to_owned())
+    }
+
+    fn settings(text: &str) -> HashMap<&str, &str> {
+        text.lines()
+            .filter_map(|line| line.split_once(" = "))
+            .map(|(name, value)| (name, value.trim_matches('\'')))
+            .collect()
+    }
+
+    #[test]
+    fn the_recipes_of_the_readme_are_complete() {
+        for sender in [
+            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+        ] {
+            let text = block(&format!("{sender} settings")).unwrap();
+            let settings = settings(&text);
+            assert_eq!(settings["mailroom.sender"], sender);
+            assert!(settings.contains_key("mailroom.credentials_file"));
+            let get = |name| settings.get(name).copied().unwrap_or("");
+            let credentials = block(&format!("{sender} credentials")).unwrap();
+            let provider = choose(
+                sender,
+                get("mailroom.endpoint"),
+                get("mailroom.from"),
+                &fixture::credentials(&credentials),
+            )
+            .unwrap();
+            let request = provider
+                .request(&[&fixture::message()], UNIX_EPOCH)
+                .unwrap();
+            assert_eq!(request.uri.scheme_str(), Some("https"));
+            let secrets = credentials
+                .lines()
+                .filter_map(|line| line.split_once(" = "));
+            for (name, secret) in secrets.filter(|(name, _)| !["domain", "region"].contains(name)) {
+                let body = String::from_utf8_lossy(&request.body);
+                assert!(!body.contains(secret), "{sender}: {name} is in the body");
+            }
+        }
+    }
+
+    #[test]
+    fn domains_go_in_ascii_and_kinds_as_tags() {
+        let all = fixture::credentials(
+            "api_key = a\ntoken = b\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+        );
+        let mut message = fixture::plain(1);
+        message.kind = "Grüße an alle!".repeat(20);
+        message.recipients = vec!["ada@bücher.example".to_owned()];
+        assert_eq!(tag(&message).len(), TAG_MAX);
+        assert!(tag(&message).starts_with("Gr__e_an_alle_"));
+        for sender in ["ses", "sendgrid", "postmark", "resend", "mailgun"] {
+            let provider = choose(sender, "", "Bücher <a@bücher.example>", &all).unwrap();
+            let request = provider.request(&[&message], UNIX_EPOCH).unwrap();
+            let body = String::from_utf8_lossy(&request.body).replace("%40", "@");
+            assert!(
+                body.contains("ada@xn--bcher-kva.example"),
+                "{sender}: {body}"
+            );
+            assert!(body.contains("a@xn--bcher-kva.example"), "{sender}: {body}");
+            assert!(!body.contains("bücher.example"), "{sender}: {body}");
+            assert!(body.contains(&tag(&message)), "{sender}: {body}");
+        }
+    }
+
+    #[test]
+    fn nobody_else_is_chosen() {
+        let credentials = fixture::credentials("api_key = hunter2");
+        for sender in ["outbox", "", "smtp"] {
+            assert!(choose(sender, "https://a.example", "a@example.com", &credentials).is_err());
+        }
+    }
+
+    #[test]
+    fn each_wants_what_it_cannot_do_without() {
+        let none = fixture::credentials("");
+        for (sender, field) in [
+            ("webhook", "secret"),
+            ("ses", "region"),
+            ("sendgrid", "api_key"),
+            ("postmark", "token"),
+            ("resend", "api_key"),
+            ("mailgun", "api_key"),
+        ] {
+            let error = choose(sender, "", "a@example.com", &none).err().unwrap();
+            assert_eq!(
+                error,
+                format!("the credentials file has no line \"{field} = …\"")
+            );
+        }
+        let all = fixture::credentials(
+            "api_key = a\ntoken = b\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+        );
+        for sender in ["ses", "sendgrid", "postmark", "resend", "mailgun"] {
+            let error = choose(sender, "", "", &all).err().unwrap();
+            assert_eq!(error, "mailroom.from is not set");
+        }
+    }
+
+    #[test]
+    fn what_several_mails_take_has_a_verdict_for_each() {
+        let all = fixture::credentials(&format!(
+            "secret = whsec_{}\napi_key = a\ntoken = b\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        ));
+        for sender in [
+            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+        ] {
+            let provider = choose(sender, "https://a.example", "a@example.com", &all).unwrap();
+            for messages in [1, provider.batch_limit()] {
+                for status in (100..600).step_by(7).chain([200, 202, 400, 422, 429, 500]) {
+                    for body in ["", "{}", "[]", "null", "<html>", "[{}]"] {
+                        let verdicts = fixture::verdicts(&*provider, messages, status, body);
+                        let apart = verdicts.iter().any(|v| matches!(v, Verdict::Apart { .. }));
+                        assert!(messages > 1 || !apart, "{sender} {status} {body}");
+                        let sent = verdicts.iter().any(|v| matches!(v, Verdict::Sent { .. }));
+                        assert!(!sent || (200..300).contains(&status));
+                    }
+                }
+            }
+        }
+    }
+}

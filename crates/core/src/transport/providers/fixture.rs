@@ -1,0 +1,72 @@
+//! What the tests of the providers share.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use hyper::HeaderMap;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Answer, Message, Provider, Verdict};
+use crate::transport::credentials::Credentials;
+
+/// Credentials of a file with this content.
+pub fn credentials(content: &str) -> Credentials {
+    Credentials::parse(content.as_bytes()).unwrap()
+}
+
+/// Known answers.
+pub fn vectors(kind: &str) -> Vec<Value> {
+    let all: Value =
+        serde_json::from_str(include_str!("../../../../../tests/vectors/http.json")).unwrap();
+    let rows = all[kind].as_array().unwrap().clone();
+    assert!(!rows.is_empty(), "the known answers are incomplete");
+    rows
+}
+
+/// A mail with everything in it.
+pub fn message() -> Message {
+    Message {
+        id: 7,
+        message_id: "0f8fad5b-d9cb-469f-a165-70867728950e".to_owned(),
+        kind: "reminder".to_owned(),
+        recipients: vec!["ada@example.com".to_owned()],
+        cc: vec!["grace@example.com".to_owned()],
+        bcc: vec!["alan@example.com".to_owned()],
+        subject: "Grüße \"an\" {{ alle }}".to_owned(),
+        body_text: Some("Dear Ada,\nsee {{you}} & <us>".to_owned()),
+        body_html: Some("<p>Dear Ada, see {{you}} &amp; us</p>".to_owned()),
+        data: RawValue::from_string("{\"name\": \"Ada\"}".to_owned()).unwrap(),
+        attempts: 1,
+        created_at: 1_767_323_045,
+    }
+}
+
+/// A mail to one address alone, told apart by its number.
+pub fn plain(number: u8) -> Message {
+    Message {
+        id: i64::from(number),
+        message_id: format!("0f8fad5b-d9cb-469f-a165-7086772895{number:02x}"),
+        cc: Vec::new(),
+        bcc: Vec::new(),
+        ..message()
+    }
+}
+
+/// What an answer means for the messages of one request.
+pub fn verdicts(provider: &dyn Provider, messages: usize, status: u16, body: &str) -> Vec<Verdict> {
+    let headers = HeaderMap::new();
+    let answer = Answer {
+        status,
+        headers: &headers,
+        body: body.as_bytes(),
+        now: UNIX_EPOCH + Duration::from_secs(1_767_323_045),
+    };
+    let verdicts = provider.verdicts(messages, &answer);
+    assert_eq!(verdicts.len(), messages, "a verdict for each message");
+    verdicts
+}
+
+/// What an answer means for the one message of a request.
+pub fn verdict(provider: &dyn Provider, status: u16, body: &str) -> Verdict {
+    verdicts(provider, 1, status, body).remove(0)
+}

@@ -1,0 +1,268 @@
+//! Mailgun. Pure.
+//!
+//! One mail a request, as a form: several would need one content with variables and are answered as a whole.
+//! Nothing is tracked, because tracking clicks rewrites the link.
+
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use hyper::http::HeaderValue;
+use zeroize::Zeroizing;
+
+use super::endpoint::Endpoint;
+use super::mailbox::{self, Mailbox};
+use super::{
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
+    tag,
+};
+use crate::transport::credentials::Credentials;
+
+/// Addresses that one mail takes.
+const MOST: usize = 1000;
+
+/// See the module.
+pub struct Mailgun {
+    endpoint: Endpoint,
+    path: String,
+    from: String,
+    authorization: Zeroizing<String>,
+}
+
+impl Mailgun {
+    /// # Errors
+    /// What is missing, or what cannot be a domain.
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+        let from = Mailbox::parse(from)?;
+        let domain = credentials.get("domain").unwrap_or(from.domain());
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        if !domain.chars().all(good) {
+            return Err("the domain of this sender must be in ASCII: write it as \"domain = xn--…\" into the credentials file".to_owned());
+        }
+        let user = Zeroizing::new(format!("api:{}", credentials.require("api_key")?));
+        let encoded = Zeroizing::new(STANDARD.encode(user.as_bytes()));
+        Ok(Self {
+            endpoint: Endpoint::base(endpoint, "https://api.mailgun.net")?,
+            path: format!("/v3/{domain}/messages"),
+            from: from.text(),
+            authorization: Zeroizing::new(format!("Basic {}", *encoded)),
+        })
+    }
+
+    fn form(&self, message: &Message) -> String {
+        let mut form = String::new();
+        let mut field = |name: &str, value: &str| {
+            if !form.is_empty() {
+                form.push('&');
+            }
+            encode(name, &mut form);
+            form.push('=');
+            encode(value, &mut form);
+        };
+        field("from", &self.from);
+        for (name, list) in [
+            ("to", &message.recipients),
+            ("cc", &message.cc),
+            ("bcc", &message.bcc),
+        ] {
+            for address in list {
+                field(name, address);
+            }
+        }
+        field("subject", &message.subject);
+        for (name, body) in [("text", &message.body_text), ("html", &message.body_html)] {
+            if let Some(body) = body {
+                field(name, body);
+            }
+        }
+        for name in ["o:tracking", "o:tracking-clicks", "o:tracking-opens"] {
+            field(name, "no");
+        }
+        field(&format!("h:{MESSAGE_ID_HEADER}"), &message.message_id);
+        field(&format!("h:{}", AUTO_SUBMITTED.0), AUTO_SUBMITTED.1);
+        field("o:tag", &tag(message));
+        field("v:message_id", &message.message_id);
+        field("v:outbox_id", &message.id.to_string());
+        form
+    }
+}
+
+/// As in `application/x-www-form-urlencoded`.
+fn encode(text: &str, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"*-._".contains(&byte) {
+            out.push(char::from(byte));
+        } else if byte == b' ' {
+            out.push('+');
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+}
+
+impl Provider for Mailgun {
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
+        let [message] = messages else {
+            return Err("a request carries one mail".to_owned());
+        };
+        let message = mailbox::ready(message, MOST)?;
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        json::secret_header(&mut headers, AUTHORIZATION, &self.authorization)?;
+        Ok(Request {
+            uri: self.endpoint.uri(&self.path)?,
+            headers,
+            body: Bytes::from(self.form(&message)),
+        })
+    }
+
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+        let verdict = match answer.status {
+            200..300 => Verdict::Sent {
+                // In its events it stands without the brackets.
+                provider_id: answer::id_in(&json::parse(answer.body), "id")
+                    .map(|id| id.trim_matches(['<', '>']).to_owned()),
+            },
+            // There are no error codes, and the text may quote the mail.
+            _ => answer::by_status(answer, None),
+        };
+        answer::for_all(messages, verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::UNIX_EPOCH;
+
+    fn mailgun(from: &str, extra: &str) -> Result<Mailgun, String> {
+        let credentials = fixture::credentials(&format!("api_key = hunter2\n{extra}"));
+        Mailgun::new("", from, &credentials)
+    }
+
+    fn example() -> Mailgun {
+        mailgun("Example <noreply@mail.example.com>", "").unwrap()
+    }
+
+    fn decode(form: &str) -> Vec<(String, String)> {
+        let part = |text: &str| {
+            let mut bytes = Vec::new();
+            let mut rest = text.bytes();
+            while let Some(byte) = rest.next() {
+                match byte {
+                    b'+' => bytes.push(b' '),
+                    b'%' => {
+                        let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                        let digits = std::str::from_utf8(&digits).unwrap();
+                        bytes.push(u8::from_str_radix(digits, 16).unwrap());
+                    }
+                    byte => bytes.push(byte),
+                }
+            }
+            String::from_utf8(bytes).unwrap()
+        };
+        form.split('&')
+            .map(|field| {
+                let (name, value) = field.split_once('=').unwrap();
+                (part(name), part(value))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_mail() {
+        let message = fixture::message();
+        let request = example().request(&[&message], UNIX_EPOCH).unwrap();
+        assert_eq!(
+            request.uri,
+            "https://api.mailgun.net/v3/mail.example.com/messages"
+        );
+        // printf api:hunter2 | base64
+        assert_eq!(request.headers["authorization"], "Basic YXBpOmh1bnRlcjI=");
+        let form = decode(std::str::from_utf8(&request.body).unwrap());
+        let expected = [
+            ("from", "Example <noreply@mail.example.com>"),
+            ("to", "ada@example.com"),
+            ("cc", "grace@example.com"),
+            ("bcc", "alan@example.com"),
+            ("subject", &message.subject),
+            ("text", message.body_text.as_deref().unwrap()),
+            ("html", message.body_html.as_deref().unwrap()),
+            ("o:tracking", "no"),
+            ("o:tracking-clicks", "no"),
+            ("o:tracking-opens", "no"),
+            ("h:X-Mailroom-Message-ID", &message.message_id),
+            ("h:Auto-Submitted", "auto-generated"),
+            ("o:tag", "reminder"),
+            ("v:message_id", &message.message_id),
+            ("v:outbox_id", "7"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(form, expected);
+    }
+
+    #[test]
+    fn the_domain_is_the_senders_unless_the_file_names_one() {
+        let other = mailgun("a@example.com", "domain = mg.example.com").unwrap();
+        assert_eq!(other.path, "/v3/mg.example.com/messages");
+        let beyond = mailgun("a@bücher.example", "").unwrap();
+        assert_eq!(beyond.path, "/v3/xn--bcher-kva.example/messages");
+        assert!(mailgun("a@example.com", "domain = a/../b").is_err());
+    }
+
+    #[test]
+    fn what_answers_mean() {
+        let verdict = |status, body: &str| fixture::verdict(&example(), status, body);
+        assert_eq!(
+            verdict(
+                200,
+                r#"{"id": "<1.2@mail.example.com>", "message": "Queued."}"#
+            ),
+            Verdict::Sent {
+                provider_id: Some("1.2@mail.example.com".to_owned())
+            }
+        );
+        assert_eq!(verdict(200, ""), Verdict::Sent { provider_id: None });
+        assert_eq!(
+            verdict(
+                400,
+                r#"{"message": "'to' parameter is not a valid address"}"#
+            ),
+            Verdict::Refused {
+                reason: "http 400".to_owned()
+            }
+        );
+        for status in [401, 402, 403, 404] {
+            assert!(matches!(verdict(status, ""), Verdict::Broken { .. }));
+        }
+        assert!(matches!(verdict(429, ""), Verdict::Throttled { .. }));
+        assert!(matches!(verdict(500, ""), Verdict::Retry { .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_form_is_read_as_it_was_written(subject in ".{0,20}", text in ".{1,40}") {
+            let message = Message { subject: subject.clone(), body_text: Some(text.clone()), ..fixture::message() };
+            let form = decode(&example().form(&message));
+            prop_assert!(form.contains(&("subject".to_owned(), subject)));
+            prop_assert!(form.contains(&("text".to_owned(), text)));
+            prop_assert_eq!(form.len(), 15);
+        }
+    }
+}

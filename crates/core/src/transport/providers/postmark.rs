@@ -1,0 +1,311 @@
+//! Postmark. Pure.
+//!
+//! One mail, or up to 500 with a result for each. Links are not tracked, because that rewrites them.
+
+use std::time::SystemTime;
+
+use hyper::header::HeaderName;
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use super::endpoint::Endpoint;
+use super::mailbox::{self, Mailbox};
+use super::{
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
+    tag,
+};
+use crate::transport::credentials::Credentials;
+
+/// Addresses that one mail takes.
+const MOST: usize = 50;
+/// Mails that one request takes.
+const BATCH: usize = 500;
+/// Bytes of a mail that may share a request: five hundred of them keep well within its 50 MB.
+const SHARED_BYTES: usize = 64 * 1024;
+const TOKEN: HeaderName = HeaderName::from_static("x-postmark-server-token");
+
+/// See the module.
+pub struct Postmark {
+    endpoint: Endpoint,
+    from: String,
+    token: Zeroizing<String>,
+    stream: Option<String>,
+}
+
+impl Postmark {
+    /// # Errors
+    /// What is missing.
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+        Ok(Self {
+            endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
+            from: Mailbox::parse(from)?.text(),
+            token: Zeroizing::new(credentials.require("token")?.to_owned()),
+            stream: credentials.get("message_stream").map(str::to_owned),
+        })
+    }
+
+    fn mail(&self, message: &Message) -> Value {
+        let mut mail = Map::new();
+        let list = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
+        for (name, value) in [
+            ("From", Some(self.from.clone())),
+            ("To", list(&message.recipients)),
+            ("Cc", list(&message.cc)),
+            ("Bcc", list(&message.bcc)),
+            ("Subject", Some(message.subject.clone())),
+            ("TextBody", message.body_text.clone()),
+            ("HtmlBody", message.body_html.clone()),
+            ("MessageStream", self.stream.clone()),
+            ("Tag", Some(tag(message))),
+            ("TrackLinks", Some("None".to_owned())),
+        ] {
+            json::put_some(&mut mail, name, value);
+        }
+        let id = &message.message_id;
+        mail.insert(
+            "Headers".to_owned(),
+            json!([
+                {"Name": MESSAGE_ID_HEADER, "Value": id},
+                {"Name": AUTO_SUBMITTED.0, "Value": AUTO_SUBMITTED.1},
+            ]),
+        );
+        let metadata = json!({"message_id": id, "outbox_id": message.id.to_string()});
+        mail.insert("Metadata".to_owned(), metadata);
+        mail.insert("TrackOpens".to_owned(), json!(false));
+        Value::Object(mail)
+    }
+}
+
+impl Provider for Postmark {
+    fn batch_limit(&self) -> usize {
+        BATCH
+    }
+
+    fn may_share(&self, first: &Message, other: &Message) -> bool {
+        first.content_bytes() <= SHARED_BYTES && other.content_bytes() <= SHARED_BYTES
+    }
+
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
+        let ready = mailbox::all_ready(messages, MOST)?;
+        let (path, body) = match &ready[..] {
+            [message] => ("/email", self.mail(message)),
+            _ => (
+                "/email/batch",
+                ready.iter().map(|message| self.mail(message)).collect(),
+            ),
+        };
+        let mut request = json::request(self.endpoint.uri(path)?, &body)?;
+        json::secret_header(&mut request.headers, TOKEN, &self.token)?;
+        Ok(request)
+    }
+
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+        let body = json::parse(answer.body);
+        let accepted = (200..300).contains(&answer.status);
+        match &body {
+            Value::Array(results) if accepted && results.len() == messages => results
+                .iter()
+                .map(|result| verdict(result, answer, Place::Batch))
+                .collect(),
+            Value::Object(_) if !accepted || messages == 1 => {
+                answer::for_all(messages, verdict(&body, answer, Place::Alone))
+            }
+            _ if accepted && messages == 1 => vec![Verdict::Sent { provider_id: None }],
+            _ if accepted => vec![answer::unreadable(answer.status); messages],
+            _ => answer::for_all(messages, answer::by_status(answer, None)),
+        }
+    }
+}
+
+/// Where a result was found.
+#[derive(Clone, Copy)]
+enum Place {
+    /// It is the answer.
+    Alone,
+    /// It is one of several, whose status says nothing of it.
+    Batch,
+}
+
+fn verdict(result: &Value, answer: &Answer<'_>, place: Place) -> Verdict {
+    let Some(code) = result["ErrorCode"].as_u64() else {
+        return match answer.status {
+            200..300 => match place {
+                Place::Alone => Verdict::Sent { provider_id: None },
+                Place::Batch => answer::unreadable(answer.status),
+            },
+            _ => answer::by_status(answer, None),
+        };
+    };
+    let name = format!("ErrorCode {code}");
+    let reason = || answer::reason(answer.status, Some(&name));
+    let broken = |why: &str| Verdict::Broken {
+        reason: format!("{}: {why}", reason()),
+    };
+    match code {
+        0 if (200..300).contains(&answer.status) => Verdict::Sent {
+            provider_id: answer::id_in(result, "MessageID"),
+        },
+        10 => broken("the credentials were refused"),
+        400 | 401 => broken("the sender's address is not confirmed"),
+        405 | 412 | 413 => broken("the account cannot send"),
+        // Of message streams, which the credentials file names.
+        1220..1240 => broken("the message stream does not take mail"),
+        406 => Verdict::RecipientRefused { reason: reason() },
+        300 | 402 | 403 | 409..=411 => Verdict::Refused { reason: reason() },
+        429 => answer::throttled(answer, Some(&name)),
+        100 => answer::retry(answer, Some(&name)),
+        _ => match place {
+            Place::Alone if (200..300).contains(&answer.status) => {
+                Verdict::Refused { reason: reason() }
+            }
+            Place::Alone => answer::by_status(answer, Some(&name)),
+            // It was not accepted. Alone it has a status that says more.
+            Place::Batch => Verdict::Apart { reason: reason() },
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    fn postmark() -> Postmark {
+        let credentials = fixture::credentials("token = hunter2\nmessage_stream = outbound");
+        Postmark::new("", "Example, Ltd. <noreply@example.com>", &credentials).unwrap()
+    }
+
+    #[test]
+    fn one_mail() {
+        let message = fixture::message();
+        let request = postmark().request(&[&message], UNIX_EPOCH).unwrap();
+        assert_eq!(request.uri, "https://api.postmarkapp.com/email");
+        assert_eq!(request.headers["x-postmark-server-token"], "hunter2");
+        assert_eq!(
+            json::parse(&request.body),
+            json!({
+                "From": "\"Example, Ltd.\" <noreply@example.com>",
+                "To": "ada@example.com",
+                "Cc": "grace@example.com",
+                "Bcc": "alan@example.com",
+                "Subject": message.subject,
+                "TextBody": message.body_text,
+                "HtmlBody": message.body_html,
+                "MessageStream": "outbound",
+                "TrackLinks": "None",
+                "TrackOpens": false,
+                "Tag": "reminder",
+                "Headers": [
+                    {"Name": "X-Mailroom-Message-ID", "Value": message.message_id},
+                    {"Name": "Auto-Submitted", "Value": "auto-generated"},
+                ],
+                "Metadata": {"message_id": message.message_id, "outbox_id": "7"},
+            })
+        );
+    }
+
+    #[test]
+    fn several_mails_are_an_array() {
+        let (first, second) = (fixture::plain(1), fixture::plain(2));
+        let request = postmark().request(&[&first, &second], UNIX_EPOCH).unwrap();
+        assert_eq!(request.uri.path(), "/email/batch");
+        let body = json::parse(&request.body);
+        assert_eq!(body.as_array().unwrap().len(), 2);
+        assert_eq!(
+            body[1]["Metadata"]["message_id"],
+            second.message_id.as_str()
+        );
+        assert_eq!(body[1].get("Cc"), None);
+    }
+
+    #[test]
+    fn large_mails_go_alone() {
+        let large = Message {
+            body_text: Some("x".repeat(SHARED_BYTES)),
+            ..fixture::plain(1)
+        };
+        assert!(postmark().may_share(&fixture::plain(1), &fixture::plain(2)));
+        assert!(!postmark().may_share(&fixture::plain(1), &large));
+    }
+
+    #[test]
+    fn what_answers_to_one_mean() {
+        let verdict = |status, code: u64| {
+            let body =
+                json!({"ErrorCode": code, "Message": "ada@example.com", "MessageID": "id-1"});
+            fixture::verdict(&postmark(), status, &body.to_string())
+        };
+        assert_eq!(
+            verdict(200, 0),
+            Verdict::Sent {
+                provider_id: Some("id-1".to_owned())
+            }
+        );
+        for code in [300, 402, 403, 411] {
+            assert_eq!(
+                verdict(422, code),
+                Verdict::Refused {
+                    reason: format!("http 422 ErrorCode {code}")
+                }
+            );
+        }
+        assert_eq!(
+            verdict(422, 406),
+            Verdict::RecipientRefused {
+                reason: "http 422 ErrorCode 406".to_owned()
+            }
+        );
+        for (status, code) in [
+            (401, 10),
+            (422, 400),
+            (422, 401),
+            (422, 405),
+            (422, 412),
+            (422, 413),
+        ] {
+            assert!(
+                matches!(verdict(status, code), Verdict::Broken { .. }),
+                "{code}"
+            );
+        }
+        assert!(matches!(verdict(422, 1235), Verdict::Broken { .. }));
+        assert!(matches!(verdict(429, 429), Verdict::Throttled { .. }));
+        assert!(matches!(verdict(503, 100), Verdict::Retry { .. }));
+        assert!(matches!(verdict(422, 9999), Verdict::Refused { .. }));
+        assert!(matches!(verdict(500, 0), Verdict::Retry { .. }));
+        let bare = |status, body| fixture::verdict(&postmark(), status, body);
+        for cut in ["{}", "[]", "{\"To\": \"ada"] {
+            assert_eq!(bare(200, cut), Verdict::Sent { provider_id: None });
+        }
+        assert!(matches!(bare(500, "<html>"), Verdict::Retry { .. }));
+        assert!(matches!(bare(401, ""), Verdict::Broken { .. }));
+    }
+
+    #[test]
+    fn each_mail_of_several_has_its_result() {
+        let codes = |codes: &[u64]| {
+            let results: Vec<Value> = codes
+                .iter()
+                .map(|code| json!({"ErrorCode": code, "MessageID": "id"}))
+                .collect();
+            fixture::verdicts(&postmark(), 5, 200, &json!(results).to_string())
+        };
+        let verdicts = codes(&[0, 406, 405, 9999, 100]);
+        assert!(matches!(verdicts[0], Verdict::Sent { .. }));
+        assert!(matches!(verdicts[1], Verdict::RecipientRefused { .. }));
+        assert!(matches!(verdicts[2], Verdict::Broken { .. }));
+        assert!(matches!(verdicts[3], Verdict::Apart { .. }));
+        assert!(matches!(verdicts[4], Verdict::Retry { .. }));
+        let short = codes(&[0, 0]);
+        assert!(short.iter().all(|v| matches!(v, Verdict::Unknown { .. })));
+        let whole = fixture::verdicts(&postmark(), 2, 422, r#"{"ErrorCode": 402}"#);
+        assert!(whole.iter().all(|v| matches!(v, Verdict::Apart { .. })));
+        let whole = fixture::verdicts(&postmark(), 2, 401, r#"{"ErrorCode": 10}"#);
+        assert!(whole.iter().all(|v| matches!(v, Verdict::Broken { .. })));
+    }
+}

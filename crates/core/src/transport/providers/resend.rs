@@ -1,0 +1,353 @@
+//! Resend. Pure.
+//!
+//! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day and answers
+//! the second request with it as it did the first: the key of a mail is its `message_id`, that of several is
+//! made of theirs, so that the same mails in the same order have the same key.
+
+use std::time::SystemTime;
+
+use hyper::header::{AUTHORIZATION, HeaderName};
+use hyper::http::HeaderValue;
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use super::endpoint::Endpoint;
+use super::mac::sha256_hex;
+use super::mailbox::{self, Mailbox};
+use super::{
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
+    tag,
+};
+use crate::transport::credentials::Credentials;
+
+/// Addresses that one mail takes.
+const MOST: usize = 50;
+/// Mails that one request takes.
+const BATCH: usize = 100;
+/// Bytes of a mail that may share a request.
+const SHARED_BYTES: usize = 64 * 1024;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// What is wrong with some mails of a request is told of those, and the others are sent.
+const VALIDATION: HeaderName = HeaderName::from_static("x-batch-validation");
+
+/// See the module.
+pub struct Resend {
+    endpoint: Endpoint,
+    from: String,
+    authorization: Zeroizing<String>,
+}
+
+impl Resend {
+    /// # Errors
+    /// What is missing.
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+        Ok(Self {
+            endpoint: Endpoint::base(endpoint, "https://api.resend.com")?,
+            from: Mailbox::parse(from)?.text(),
+            authorization: json::bearer(credentials.require("api_key")?),
+        })
+    }
+
+    fn mail(&self, message: &Message) -> Value {
+        let mut mail = Map::new();
+        mail.insert("from".to_owned(), json!(self.from));
+        mail.insert("to".to_owned(), json!(message.recipients));
+        for (name, list) in [("cc", &message.cc), ("bcc", &message.bcc)] {
+            if !list.is_empty() {
+                mail.insert(name.to_owned(), json!(list));
+            }
+        }
+        mail.insert("subject".to_owned(), json!(message.subject));
+        json::put_some(&mut mail, "text", message.body_text.as_deref());
+        json::put_some(&mut mail, "html", message.body_html.as_deref());
+        let id = &message.message_id;
+        let headers = json!({MESSAGE_ID_HEADER: id, AUTO_SUBMITTED.0: AUTO_SUBMITTED.1});
+        mail.insert("headers".to_owned(), headers);
+        mail.insert(
+            "tags".to_owned(),
+            json!([
+                {"name": "message_id", "value": id},
+                {"name": "outbox_id", "value": message.id.to_string()},
+                {"name": "kind", "value": tag(message)},
+            ]),
+        );
+        Value::Object(mail)
+    }
+}
+
+/// The key of a request with these mails.
+fn idempotency_key(messages: &[&Message]) -> String {
+    match messages {
+        [message] => message.message_id.clone(),
+        _ => {
+            let ids: Vec<&str> = messages
+                .iter()
+                .map(|message| message.message_id.as_str())
+                .collect();
+            format!("batch-{}", sha256_hex(ids.join("\n").as_bytes()))
+        }
+    }
+}
+
+impl Provider for Resend {
+    fn batch_limit(&self) -> usize {
+        BATCH
+    }
+
+    fn may_share(&self, first: &Message, other: &Message) -> bool {
+        first.content_bytes() <= SHARED_BYTES && other.content_bytes() <= SHARED_BYTES
+    }
+
+    fn is_idempotent(&self) -> bool {
+        true
+    }
+
+    fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
+        let ready = mailbox::all_ready(messages, MOST)?;
+        let (path, body) = match &ready[..] {
+            [message] => ("/emails", self.mail(message)),
+            _ => (
+                "/emails/batch",
+                ready.iter().map(|message| self.mail(message)).collect(),
+            ),
+        };
+        let mut request = json::request(self.endpoint.uri(path)?, &body)?;
+        let headers = &mut request.headers;
+        json::secret_header(headers, AUTHORIZATION, &self.authorization)?;
+        let key = json::header_value(&idempotency_key(messages), &IDEMPOTENCY_KEY)?;
+        headers.insert(IDEMPOTENCY_KEY, key);
+        if messages.len() > 1 {
+            headers.insert(VALIDATION, HeaderValue::from_static("permissive"));
+        }
+        Ok(request)
+    }
+
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+        let body = json::parse(answer.body);
+        if !(200..300).contains(&answer.status) {
+            return refusal(messages, answer, &body);
+        }
+        if messages == 1 {
+            return vec![sent(&body)];
+        }
+        results(messages, answer, &body)
+            .unwrap_or_else(|| vec![answer::unreadable(answer.status); messages])
+    }
+}
+
+fn sent(body: &Value) -> Verdict {
+    Verdict::Sent {
+        provider_id: answer::id_in(body, "id"),
+    }
+}
+
+/// What became of each of several: `errors` tells the places of those that were refused, `data` the ids of the
+/// others in their order. `None` if the two do not add up.
+fn results(messages: usize, answer: &Answer<'_>, body: &Value) -> Option<Vec<Verdict>> {
+    let mut verdicts: Vec<Option<Verdict>> = vec![None; messages];
+    let none = Vec::new();
+    for error in body["errors"].as_array().unwrap_or(&none) {
+        let place = usize::try_from(error["index"].as_u64()?).ok()?;
+        *verdicts.get_mut(place)? = Some(Verdict::Refused {
+            reason: answer::reason(answer.status, Some("validation_error")),
+        });
+    }
+    let accepted = verdicts.iter().filter(|verdict| verdict.is_none()).count();
+    let data = body["data"].as_array()?;
+    if data.len() != accepted {
+        return None;
+    }
+    let mut ids = data.iter();
+    verdicts
+        .into_iter()
+        .map(|refused| match refused {
+            Some(refused) => Some(refused),
+            None => ids.next().map(sent),
+        })
+        .collect()
+}
+
+fn refusal(messages: usize, answer: &Answer<'_>, body: &Value) -> Vec<Verdict> {
+    let name = body["name"].as_str().and_then(answer::code);
+    let reason = || answer::reason(answer.status, name);
+    let broken = |why: &str| Verdict::Broken {
+        reason: format!("{}: {why}", reason()),
+    };
+    let verdict = match name.unwrap_or("") {
+        // A request with this key was accepted before, with other contents.
+        "invalid_idempotent_request" => {
+            return vec![Verdict::Sent { provider_id: None }; messages];
+        }
+        "concurrent_idempotent_requests" => answer::retry(answer, name),
+        "daily_quota_exceeded" | "monthly_quota_exceeded" => broken("the quota is spent"),
+        "invalid_from_address" => broken("mailroom.from was refused"),
+        "missing_api_key" | "restricted_api_key" | "invalid_api_key" | "suspended_api_key" => {
+            broken("the credentials were refused")
+        }
+        "rate_limit_exceeded" => answer::throttled(answer, name),
+        _ => answer::by_status(answer, name),
+    };
+    answer::for_all(messages, verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::UNIX_EPOCH;
+
+    fn resend() -> Resend {
+        let credentials = fixture::credentials("api_key = re_hunter2");
+        Resend::new("", "Example <noreply@example.com>", &credentials).unwrap()
+    }
+
+    #[test]
+    fn one_mail() {
+        let message = fixture::message();
+        let request = resend().request(&[&message], UNIX_EPOCH).unwrap();
+        assert_eq!(request.uri, "https://api.resend.com/emails");
+        assert_eq!(request.headers["authorization"], "Bearer re_hunter2");
+        assert_eq!(
+            request.headers["idempotency-key"],
+            message.message_id.as_str()
+        );
+        assert!(!request.headers.contains_key("x-batch-validation"));
+        assert_eq!(
+            json::parse(&request.body),
+            json!({
+                "from": "Example <noreply@example.com>",
+                "to": ["ada@example.com"],
+                "cc": ["grace@example.com"],
+                "bcc": ["alan@example.com"],
+                "subject": message.subject,
+                "text": message.body_text,
+                "html": message.body_html,
+                "headers": {
+                    "X-Mailroom-Message-ID": message.message_id,
+                    "Auto-Submitted": "auto-generated",
+                },
+                "tags": [
+                    {"name": "message_id", "value": message.message_id},
+                    {"name": "outbox_id", "value": "7"},
+                    {"name": "kind", "value": "reminder"},
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn the_key_of_several_is_made_of_theirs() {
+        let (first, second) = (fixture::plain(1), fixture::plain(2));
+        let key = |messages: &[&Message]| {
+            let request = resend().request(messages, UNIX_EPOCH).unwrap();
+            assert_eq!(request.headers["x-batch-validation"], "permissive");
+            assert_eq!(request.uri.path(), "/emails/batch");
+            let key = request.headers["idempotency-key"].to_str().unwrap();
+            assert!(key.len() <= 256);
+            key.to_owned()
+        };
+        assert_eq!(key(&[&first, &second]), key(&[&first, &second]));
+        assert_ne!(key(&[&first, &second]), key(&[&second, &first]));
+        assert_ne!(key(&[&first, &second]), key(&[&first, &second, &second]));
+    }
+
+    #[test]
+    fn what_answers_to_one_mean() {
+        let verdict = |status, name: &str| {
+            let body = json!({"statusCode": status, "name": name, "message": "ada@example.com"});
+            fixture::verdict(&resend(), status, &body.to_string())
+        };
+        assert_eq!(
+            fixture::verdict(&resend(), 200, r#"{"id": "49a3999c"}"#),
+            Verdict::Sent {
+                provider_id: Some("49a3999c".to_owned())
+            }
+        );
+        assert_eq!(
+            fixture::verdict(&resend(), 200, "{}"),
+            Verdict::Sent { provider_id: None }
+        );
+        assert_eq!(
+            verdict(422, "validation_error"),
+            Verdict::Refused {
+                reason: "http 422 validation_error".to_owned()
+            }
+        );
+        for (status, name) in [
+            (401, "missing_api_key"),
+            (403, "invalid_api_key"),
+            (403, "validation_error"),
+            (404, "not_found"),
+            (422, "invalid_from_address"),
+            (429, "daily_quota_exceeded"),
+            (429, "monthly_quota_exceeded"),
+        ] {
+            assert!(
+                matches!(verdict(status, name), Verdict::Broken { .. }),
+                "{name}"
+            );
+        }
+        let concurrent = verdict(409, "concurrent_idempotent_requests");
+        assert!(matches!(concurrent, Verdict::Retry { .. }));
+        let other = verdict(409, "invalid_idempotent_request");
+        assert_eq!(other, Verdict::Sent { provider_id: None });
+        let limit = verdict(429, "rate_limit_exceeded");
+        assert!(matches!(limit, Verdict::Throttled { .. }));
+        assert!(matches!(
+            verdict(500, "application_error"),
+            Verdict::Retry { .. }
+        ));
+    }
+
+    #[test]
+    fn each_mail_of_several_has_its_result() {
+        let verdicts = |body: Value| fixture::verdicts(&resend(), 3, 200, &body.to_string());
+        let id = |id: &str| Verdict::Sent {
+            provider_id: Some(id.to_owned()),
+        };
+        let all = verdicts(json!({"data": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}));
+        assert_eq!(all, [id("a"), id("b"), id("c")]);
+        let some = verdicts(json!({
+            "data": [{"id": "a"}, {"id": "c"}],
+            "errors": [{"index": 1, "message": "ada@example.com is bad"}],
+        }));
+        assert_eq!(some[0], id("a"));
+        assert!(matches!(some[1], Verdict::Refused { .. }));
+        assert_eq!(some[2], id("c"));
+        for unclear in [
+            json!({"data": [{"id": "a"}]}),
+            json!({"data": [], "errors": [{"index": 3}]}),
+            json!({"errors": [{"index": 0}]}),
+            json!("no"),
+        ] {
+            let verdicts = verdicts(unclear);
+            assert!(
+                verdicts
+                    .iter()
+                    .all(|v| matches!(v, Verdict::Unknown { .. }))
+            );
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_is_tried_apart_unless_it_was_sent_before() {
+        let verdicts = |status, name: &str| {
+            let body = json!({"name": name}).to_string();
+            fixture::verdicts(&resend(), 2, status, &body)
+        };
+        let bad = verdicts(422, "validation_error");
+        assert!(bad.iter().all(|v| matches!(v, Verdict::Apart { .. })));
+        let before = verdicts(409, "invalid_idempotent_request");
+        assert!(before.iter().all(|v| matches!(v, Verdict::Sent { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_has_a_verdict_for_each(
+            status in 200_u16..600, messages in 1_usize..5, body in "\\PC{0,40}|\\{\"(data|errors|name|id)\": ?(\\[(\\{\"(id|index)\": ?[0-9]\\},?){0,3}\\]|\"[a-z]{0,5}\")\\}",
+        ) {
+            let _ = fixture::verdicts(&resend(), messages, status, &body);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! SendGrid, API v3. Pure.
+//!
+//! One mail a request: a request with more of them is answered as a whole, so that one bad address would be
+//! everybody's. Clicks are not tracked, because that rewrites the link.
+
+use std::time::SystemTime;
+
+use hyper::header::AUTHORIZATION;
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use super::endpoint::Endpoint;
+use super::mailbox::{self, Mailbox};
+use super::{
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
+    tag,
+};
+use crate::transport::credentials::Credentials;
+
+/// Addresses that one mail takes.
+const MOST: usize = 1000;
+
+/// See the module.
+pub struct SendGrid {
+    endpoint: Endpoint,
+    from: Mailbox,
+    authorization: Zeroizing<String>,
+}
+
+impl SendGrid {
+    /// # Errors
+    /// What is missing.
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+        Ok(Self {
+            endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com")?,
+            from: Mailbox::parse(from)?,
+            authorization: json::bearer(credentials.require("api_key")?),
+        })
+    }
+
+    fn body(&self, message: &Message) -> Value {
+        let mut from = Map::new();
+        from.insert("email".to_owned(), json!(self.from.address()));
+        json::put_some(&mut from, "name", self.from.name());
+        let contents = [
+            ("text/plain", &message.body_text),
+            ("text/html", &message.body_html),
+        ];
+        let contents: Vec<Value> = contents
+            .into_iter()
+            .filter_map(|(kind, body)| {
+                let body = body.as_deref().filter(|body| !body.is_empty())?;
+                Some(json!({"type": kind, "value": body}))
+            })
+            .collect();
+        json!({
+            "personalizations": [personalization(message)],
+            "from": from,
+            "subject": message.subject,
+            "content": contents,
+            "categories": [tag(message)],
+            "tracking_settings": {
+                "click_tracking": {"enable": false, "enable_text": false},
+                "open_tracking": {"enable": false},
+                "subscription_tracking": {"enable": false},
+            },
+        })
+    }
+}
+
+/// Who gets it: an address that is in two lists counts for the first, for SendGrid refuses a mail otherwise.
+fn personalization(message: &Message) -> Value {
+    let mut seen: Vec<String> = Vec::new();
+    let mut personalization = Map::new();
+    for (name, list) in [
+        ("to", &message.recipients),
+        ("cc", &message.cc),
+        ("bcc", &message.bcc),
+    ] {
+        let mut people = Vec::new();
+        for address in list {
+            let known = address.to_lowercase();
+            if !seen.contains(&known) {
+                seen.push(known);
+                people.push(json!({"email": address}));
+            }
+        }
+        if !people.is_empty() {
+            personalization.insert(name.to_owned(), Value::Array(people));
+        }
+    }
+    let id = &message.message_id;
+    let headers = json!({MESSAGE_ID_HEADER: id, AUTO_SUBMITTED.0: AUTO_SUBMITTED.1});
+    personalization.insert("headers".to_owned(), headers);
+    let custom_args = json!({"message_id": id, "outbox_id": message.id.to_string()});
+    personalization.insert("custom_args".to_owned(), custom_args);
+    Value::Object(personalization)
+}
+
+impl Provider for SendGrid {
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
+        let [message] = messages else {
+            return Err("a request carries one mail".to_owned());
+        };
+        let message = mailbox::ready(message, MOST)?;
+        let uri = self.endpoint.uri("/v3/mail/send")?;
+        let mut request = json::request(uri, &self.body(&message))?;
+        json::secret_header(&mut request.headers, AUTHORIZATION, &self.authorization)?;
+        Ok(request)
+    }
+
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+        let verdict = match answer.status {
+            200..300 => Verdict::Sent {
+                provider_id: answer::text(answer.headers, "x-message-id").and_then(answer::id),
+            },
+            _ => {
+                // There are no error codes, but the field that it does not like.
+                let body = json::parse(answer.body);
+                let field = body["errors"][0]["field"].as_str().and_then(answer::code);
+                answer::by_status(answer, field)
+            }
+        };
+        answer::for_all(messages, verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    fn sendgrid() -> SendGrid {
+        let credentials = fixture::credentials("api_key = SG.hunter2");
+        SendGrid::new("", "Example <noreply@example.com>", &credentials).unwrap()
+    }
+
+    #[test]
+    fn a_mail() {
+        let mut message = fixture::message();
+        message.cc.push("ADA@example.com".to_owned());
+        message.bcc.push("grace@example.com".to_owned());
+        let request = sendgrid().request(&[&message], UNIX_EPOCH).unwrap();
+        assert_eq!(request.uri, "https://api.sendgrid.com/v3/mail/send");
+        assert_eq!(request.headers["authorization"], "Bearer SG.hunter2");
+        assert!(request.headers["authorization"].is_sensitive());
+        let body = json::parse(&request.body);
+        assert_eq!(
+            body["from"],
+            json!({"email": "noreply@example.com", "name": "Example"})
+        );
+        assert_eq!(
+            body["personalizations"],
+            json!([{
+                "to": [{"email": "ada@example.com"}],
+                "cc": [{"email": "grace@example.com"}],
+                "bcc": [{"email": "alan@example.com"}],
+                "headers": {
+                    "X-Mailroom-Message-ID": message.message_id,
+                    "Auto-Submitted": "auto-generated",
+                },
+                "custom_args": {"message_id": message.message_id, "outbox_id": "7"},
+            }])
+        );
+        assert_eq!(body["content"][0]["type"], "text/plain");
+        assert_eq!(body["content"][1]["type"], "text/html");
+        assert_eq!(body["categories"], json!(["reminder"]));
+        assert_eq!(
+            body["tracking_settings"],
+            json!({
+                "click_tracking": {"enable": false, "enable_text": false},
+                "open_tracking": {"enable": false},
+                "subscription_tracking": {"enable": false},
+            })
+        );
+    }
+
+    #[test]
+    fn one_mail_a_request() {
+        let (first, second) = (fixture::plain(1), fixture::plain(2));
+        assert_eq!(sendgrid().batch_limit(), 1);
+        assert!(sendgrid().request(&[&first, &second], UNIX_EPOCH).is_err());
+    }
+
+    #[test]
+    fn what_answers_mean() {
+        let verdict = |status, body: &str| fixture::verdict(&sendgrid(), status, body);
+        assert_eq!(verdict(202, ""), Verdict::Sent { provider_id: None });
+        let body =
+            r#"{"errors": [{"message": "ada@ is bad", "field": "personalizations.0.to.0.email"}]}"#;
+        assert_eq!(
+            verdict(400, body),
+            Verdict::Refused {
+                reason: "http 400 personalizations.0.to.0.email".to_owned()
+            }
+        );
+        for status in [401, 403, 404, 405] {
+            assert!(matches!(verdict(status, ""), Verdict::Broken { .. }));
+        }
+        assert!(matches!(verdict(413, ""), Verdict::Refused { .. }));
+        assert!(matches!(verdict(429, ""), Verdict::Throttled { .. }));
+        assert!(matches!(verdict(500, ""), Verdict::Retry { .. }));
+    }
+
+    #[test]
+    fn the_id_is_in_a_header() {
+        let mut headers = hyper::HeaderMap::new();
+        headers.insert("x-message-id", "14c5d75ce93.dfd.64b469".parse().unwrap());
+        let answer = Answer {
+            status: 202,
+            headers: &headers,
+            body: b"",
+            now: UNIX_EPOCH,
+        };
+        assert_eq!(
+            sendgrid().verdicts(1, &answer),
+            [Verdict::Sent {
+                provider_id: Some("14c5d75ce93.dfd.64b469".to_owned())
+            }]
+        );
+    }
+}

@@ -1,0 +1,298 @@
+//! A server of one's own, spoken to as Standard Webhooks 1.0 says. Pure.
+//!
+//! One event a mail, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
+//! credentials file, so that a rotation needs no coordination: two during it, one before and after. All but
+//! `webhook-timestamp` and the signature is the same over all attempts; whoever sees a `webhook-id` twice
+//! sees the same mail twice.
+
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Uri;
+use hyper::header::HeaderName;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use zeroize::Zeroizing;
+
+use super::endpoint::Endpoint;
+use super::mac::MacKey;
+use super::{Answer, Message, Provider, Request, Verdict, answer, json};
+use crate::transport::calendar;
+use crate::transport::credentials::Credentials;
+
+const PREFIX: &str = "whsec_";
+/// With `true`, an answer of 422 refuses the mail for good.
+const PERMANENT: &str = "mailroom-permanent";
+/// Bytes of a secret, by the specification.
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+
+/// The body of a request.
+#[derive(Serialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    timestamp: String,
+    data: Mail<'a>,
+}
+
+/// What it tells of the mail.
+#[derive(Serialize)]
+struct Mail<'a> {
+    message_id: &'a str,
+    kind: &'a str,
+    recipients: &'a [String],
+    cc: &'a [String],
+    bcc: &'a [String],
+    subject: &'a str,
+    text: Option<&'a str>,
+    html: Option<&'a str>,
+    variables: &'a RawValue,
+}
+
+/// See the module.
+pub struct Webhook {
+    uri: Uri,
+    secrets: Vec<MacKey>,
+}
+
+impl Webhook {
+    /// # Errors
+    /// Without an endpoint, without a secret, or with one that is none.
+    pub fn new(endpoint: &str, credentials: &Credentials) -> Result<Self, String> {
+        let secrets = credentials
+            .all("secret")
+            .map(key)
+            .collect::<Option<Vec<_>>>()
+            .ok_or("a secret in the credentials file is not whsec_ and 24 to 64 bytes in base64")?;
+        if secrets.is_empty() {
+            return Err(credentials.lacks("secret"));
+        }
+        Ok(Self {
+            uri: Endpoint::new(endpoint, "")?.uri("")?,
+            secrets,
+        })
+    }
+
+    /// `v1,…` for each secret.
+    fn signatures(&self, id: &str, timestamp: &str, body: &[u8]) -> String {
+        let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
+        let sign = |secret: &MacKey| format!("v1,{}", STANDARD.encode(secret.sign(&parts)));
+        let signatures: Vec<String> = self.secrets.iter().map(sign).collect();
+        signatures.join(" ")
+    }
+}
+
+fn key(secret: &str) -> Option<MacKey> {
+    let encoded = secret.strip_prefix(PREFIX)?;
+    let mut bytes = Zeroizing::new([0_u8; *SECRET_BYTES.end()]);
+    // Longer secrets do not fit, and are refused by that.
+    let length = STANDARD.decode_slice(encoded, &mut *bytes).ok()?;
+    SECRET_BYTES
+        .contains(&length)
+        .then(|| MacKey::new(&bytes[..length]))
+}
+
+impl Provider for Webhook {
+    fn is_idempotent(&self) -> bool {
+        true
+    }
+
+    fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
+        let [message] = messages else {
+            return Err("an event tells of one mail".to_owned());
+        };
+        let body = Event {
+            kind: "mail.send",
+            timestamp: calendar::rfc3339(u64::try_from(message.created_at).unwrap_or(0)),
+            data: Mail {
+                message_id: &message.message_id,
+                kind: &message.kind,
+                recipients: &message.recipients,
+                cc: &message.cc,
+                bcc: &message.bcc,
+                subject: &message.subject,
+                text: message.body_text.as_deref(),
+                html: message.body_html.as_deref(),
+                variables: &message.data,
+            },
+        };
+        let mut request = json::request(self.uri.clone(), &body)?;
+        let timestamp = calendar::unix(now).to_string();
+        let signatures = self.signatures(&message.message_id, &timestamp, &request.body);
+        for (name, value) in [
+            ("webhook-id", message.message_id.as_str()),
+            ("webhook-timestamp", &timestamp),
+            ("webhook-signature", &signatures),
+        ] {
+            let name = HeaderName::from_static(name);
+            let value = json::header_value(value, &name)?;
+            request.headers.insert(name, value);
+        }
+        Ok(request)
+    }
+
+    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
+        let verdict = match answer.status {
+            200..300 => Verdict::Sent { provider_id: None },
+            410 => Verdict::Broken {
+                reason: format!(
+                    "{}: the receiver wants nothing any more",
+                    answer::reason(answer.status, None)
+                ),
+            },
+            422 if answer::text(answer.headers, PERMANENT) == Some("true") => Verdict::Refused {
+                reason: answer::reason(answer.status, None),
+            },
+            429 | 502 | 504 => answer::throttled(answer, None),
+            // The receiver is the application's own, and may be in the middle of a deployment.
+            _ => answer::retry(answer, None),
+        };
+        answer::for_all(messages, verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+    const NEW: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
+
+    fn webhook(credentials: &str) -> Result<Webhook, String> {
+        Webhook::new("https://a.example/hook", &fixture::credentials(credentials))
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn signatures_are_those_of_the_specification() {
+        for row in fixture::vectors("standard_webhooks") {
+            let text = |name: &str| row[name].as_str().unwrap();
+            let webhook = webhook(&format!("secret = {}", text("secret"))).unwrap();
+            let timestamp = row["timestamp"].to_string();
+            assert_eq!(
+                webhook.signatures(text("id"), &timestamp, text("body").as_bytes()),
+                text("signature")
+            );
+        }
+    }
+
+    #[test]
+    fn an_event_tells_everything_and_is_the_same_at_each_attempt() {
+        let webhook = webhook(&format!("secret = {OLD}")).unwrap();
+        let mut message = fixture::message();
+        let first = webhook.request(&[&message], at(1_767_323_045)).unwrap();
+        message.attempts = 2;
+        let second = webhook.request(&[&message], at(1_767_323_105)).unwrap();
+        assert_eq!(first.uri, "https://a.example/hook");
+        assert_eq!(first.body, second.body);
+        assert_eq!(first.headers["webhook-id"], second.headers["webhook-id"]);
+        assert_eq!(first.headers["webhook-timestamp"], "1767323045");
+        assert_eq!(second.headers["webhook-timestamp"], "1767323105");
+        assert_ne!(
+            first.headers["webhook-signature"],
+            second.headers["webhook-signature"]
+        );
+        let body = json::parse(&first.body);
+        assert_eq!(body["type"], "mail.send");
+        assert_eq!(body["timestamp"], "2026-01-02T03:04:05Z");
+        let data = &body["data"];
+        assert_eq!(data["message_id"], message.message_id.as_str());
+        assert_eq!(data["recipients"][0], "ada@example.com");
+        assert_eq!(data["text"], message.body_text.unwrap());
+        assert_eq!(data["variables"]["name"], "Ada");
+    }
+
+    #[test]
+    fn two_secrets_make_two_signatures() {
+        let both = webhook(&format!("secret = {NEW}\nsecret = {OLD}")).unwrap();
+        let new = webhook(&format!("secret = {NEW}")).unwrap();
+        let old = webhook(&format!("secret = {OLD}")).unwrap();
+        let sign = |webhook: &Webhook| webhook.signatures("id", "1", b"body");
+        assert_eq!(sign(&both), format!("{} {}", sign(&new), sign(&old)));
+    }
+
+    #[test]
+    fn secrets_that_are_none_are_refused_without_being_shown() {
+        let bytes = |count| STANDARD.encode(vec![7; count]);
+        for good in [24, 64] {
+            assert!(webhook(&format!("secret = whsec_{}", bytes(good))).is_ok());
+        }
+        for bad in [
+            bytes(32),
+            format!("whsec_{}", bytes(23)),
+            format!("whsec_{}", bytes(65)),
+            format!("whsec_{}=", bytes(24)),
+            "whsec_".to_owned(),
+        ] {
+            assert_eq!(
+                webhook(&format!("secret = {bad}")).err().unwrap(),
+                "a secret in the credentials file is not whsec_ and 24 to 64 bytes in base64"
+            );
+        }
+        assert_eq!(
+            webhook("").err().unwrap(),
+            "the credentials file has no line \"secret = …\""
+        );
+    }
+
+    #[test]
+    fn what_answers_mean() {
+        let webhook = webhook(&format!("secret = {OLD}")).unwrap();
+        let verdict = |status| fixture::verdict(&webhook, status, "");
+        for status in [200, 201, 202, 204] {
+            assert_eq!(verdict(status), Verdict::Sent { provider_id: None });
+        }
+        assert!(matches!(verdict(410), Verdict::Broken { .. }));
+        assert!(matches!(verdict(302), Verdict::Retry { .. }));
+        assert!(matches!(verdict(500), Verdict::Retry { .. }));
+        for status in [400, 401, 403, 404, 413, 422] {
+            assert!(matches!(verdict(status), Verdict::Retry { .. }), "{status}");
+        }
+        for status in [429, 502, 504] {
+            assert!(matches!(verdict(status), Verdict::Throttled { .. }));
+        }
+        let mut headers = hyper::HeaderMap::new();
+        headers.insert(PERMANENT, "true".parse().unwrap());
+        let answer = |status| Answer {
+            status,
+            headers: &headers,
+            body: b"",
+            now: UNIX_EPOCH,
+        };
+        assert_eq!(
+            webhook.verdicts(1, &answer(422)),
+            [Verdict::Refused {
+                reason: "http 422".to_owned()
+            }]
+        );
+        assert!(matches!(
+            webhook.verdicts(1, &answer(400))[..],
+            [Verdict::Retry { .. }]
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_is_ever_quoted(body in ".{1,200}", status in 200_u16..600) {
+            let webhook = webhook(&format!("secret = {OLD}")).unwrap();
+            prop_assert_eq!(
+                fixture::verdict(&webhook, status, &body),
+                fixture::verdict(&webhook, status, "")
+            );
+        }
+
+        #[test]
+        fn a_message_id_with_a_line_break_is_refused(id in ".{0,5}[\r\n\0].{0,5}") {
+            let webhook = webhook(&format!("secret = {OLD}")).unwrap();
+            let message = Message { message_id: id, ..fixture::message() };
+            prop_assert!(webhook.request(&[&message], at(0)).is_err());
+        }
+    }
+}

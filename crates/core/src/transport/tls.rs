@@ -1,0 +1,99 @@
+//! Whose certificates count.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// The system's authorities, or, if it has none, those of Mozilla that are built in: many container images, the
+/// official one of PostgreSQL among them, come without certificates.
+fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // Some of the system's may be of a kind that is not supported any more.
+    roots.add_parsable_certificates(system);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}
+
+/// What a client is to know of TLS: certificates of the authorities in this file count, or, without one, of those that
+/// the system trusts. `in_clear`: nobody has to vouch for anybody.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca_file {
+        let shown = path.display();
+        let pem = std::fs::read(path)
+            .map_err(|error| format!("mailroom.ca_file \"{shown}\" cannot be read: {error}"))?;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let added = certificate.map(|certificate| roots.add(certificate));
+            if !matches!(added, Ok(Ok(()))) {
+                return Err(format!(
+                    "mailroom.ca_file \"{shown}\" holds something else than certificates"
+                ));
+            }
+        }
+        if roots.is_empty() {
+            return Err(format!("mailroom.ca_file \"{shown}\" holds no certificate"));
+        }
+    } else if !in_clear {
+        roots = authorities(rustls_native_certs::load_native_certs().certs);
+    }
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an authority that nobody trusts by default.
+    const TEST: &[u8] = b"-----BEGIN CERTIFICATE-----
+MIIBNDCB56ADAgECAhQty2Su4D/fOXpYOr/ixOwbHzT30zAFBgMrZXAwDzENMAsG
+A1UEAwwEVGVzdDAgFw0yNjExMjMwMTQ2MjJaGA8yMTI2MTAzMDAxNDYyMlowDzEN
+MAsGA1UEAwwEVGVzdDAqMAUGAytlcAMhAGBb2OUSeRGZd3ldXuG5j+nr73KX50Bi
+XKua2/mHqpyxo1MwUTAdBgNVHQ4EFgQUgwD04M6WFLMaxHCANPUlRF1tPw0wHwYD
+VR0jBBgwFoAUgwD04M6WFLMaxHCANPUlRF1tPw0wDwYDVR0TAQH/BAUwAwEB/zAF
+BgMrZXADQQAWh33j+B+1UZ9WpLoPzOdMqNhEDz2pzzA73H7eAWesvKAUMEcjVcLc
+JSHWiI1EMtQRX7xgUuRBOCwDAM9YhrUJ
+-----END CERTIFICATE-----";
+
+    fn has(roots: &RootCertStore, name: &[u8]) -> bool {
+        let is_in = |subject: &[u8]| subject.windows(name.len()).any(|part| part == name);
+        roots.roots.iter().any(|root| is_in(&root.subject))
+    }
+
+    #[test]
+    fn a_system_without_authorities_is_lent_those_of_the_web() {
+        for system in [vec![], vec![CertificateDer::from(b"none".to_vec())]] {
+            let roots = authorities(system);
+            assert_eq!(roots.len(), webpki_roots::TLS_SERVER_ROOTS.len());
+            // Those that the providers' endpoints have their certificates from.
+            for name in [
+                "Amazon Root CA 1",
+                "ISRG Root X1",
+                "DigiCert Global Root G2",
+            ] {
+                assert!(has(&roots, name.as_bytes()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_authorities_of_a_system_that_has_some_are_all_there_are() {
+        let certificate = CertificateDer::from_pem_slice(TEST).unwrap();
+        let roots = authorities(vec![certificate]);
+        assert_eq!(roots.len(), 1);
+        assert!(has(&roots, b"Test"));
+    }
+}
