@@ -160,7 +160,7 @@ SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget();
 
 SELECT @s@.mailroom_release_many(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
 
-SELECT @s@._take_over();
+SELECT @s@._take_over('1'::pg_catalog.text);
 
 -- As in a copy of a database.
 DELETE FROM @s@._home;
