@@ -94,17 +94,7 @@ BEGIN
     IF looked.single IS NOT FALSE THEN
         RETURN looked.send_ats[1];
     END IF;
-    held := ARRAY(
-        SELECT k.group_key
-        FROM (SELECT DISTINCT u.group_key FROM unnest(looked.keys) u (group_key) WHERE u.group_key IS NOT NULL) k
-        WHERE EXISTS (
-            SELECT
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.group_key = k.group_key
-              AND o.claimed_until > moment
-        )
-    );
+    held := @extschema@._held_groups(looked.keys, moment);
     RETURN coalesce(
         (
             SELECT min(u.send_at)

@@ -227,17 +227,7 @@ BEGIN
     looked := coalesce(cardinality(seen.places), 0);
     more := looked = look;
     -- A look at the claims, too, lest the groups that others hold are found to be held one by one.
-    busy := ARRAY(
-        SELECT k.key
-        FROM (SELECT DISTINCT u.key FROM unnest(seen.keys) u (key) WHERE u.key IS NOT NULL) k
-        WHERE EXISTS (
-            SELECT
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.group_key = k.key
-              AND o.claimed_until > moment
-        )
-    );
+    busy := @extschema@._held_groups(seen.keys, moment);
     passed := ARRAY(
         SELECT u.number::integer
         FROM unnest(seen.keys) WITH ORDINALITY u (key, number)

@@ -5,28 +5,47 @@
 -- rows of groups that are held are stepped over without a look at the claims, and are counted, so that they hide
 -- nothing that comes after them (I4).
 
+CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) RETURNS text[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    -- Claims that lapsed hold nothing; and so a look steps over those claims only, dead ones too, that were made within a
+    -- lease. A search for each group, never a plan that reads all claims with all dead ones, which statistics may call few:
+    -- OFFSET 0 keeps the question for each row, and rows are compared as outbox_group_held has them and no other index.
+    RETURN ARRAY(
+        SELECT c.group_key
+        FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
+        WHERE EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.group_key IS NOT NULL
+              AND (o.group_key, o.claimed_until) > (c.group_key, moment)
+              AND (o.group_key, o.claimed_until) <= (c.group_key, 'infinity')
+            OFFSET 0
+        )
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._held_groups(text[], timestamptz) IS
+    'Internal. Those of the groups of which a claim is in force at that moment.';
+
 CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer, OUT free text[], OUT over boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
 DECLARE
-    moment timestamptz := clock_timestamp();
+    held text[] := @extschema@._held_groups(candidates, clock_timestamp());
     wanted text[];
 BEGIN
-    -- Claims that lapsed hold nothing; and so a look steps over those claims only, dead ones too, that were made within a
-    -- lease. The time is not asked in the statement: an index is not searched for what may be another for each row.
     wanted := ARRAY(
         SELECT c.group_key
         FROM unnest(candidates) WITH ORDINALITY c (group_key, number)
+        WHERE c.group_key <> ALL (held)
         GROUP BY c.group_key
-        HAVING NOT EXISTS (
-            SELECT
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.group_key = c.group_key
-              AND o.claimed_until > moment
-        )
         ORDER BY min(c.number)
         LIMIT row_limit + 1
     );
@@ -39,18 +58,8 @@ BEGIN
         FROM unnest(wanted[:row_limit]) w (group_key)
         WHERE @extschema@._try_lock_group(hashtextextended(w.group_key, 0))
     );
-    moment := clock_timestamp();
-    free := ARRAY(
-        SELECT w.group_key
-        FROM unnest(wanted) w (group_key)
-        WHERE NOT EXISTS (
-            SELECT
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.group_key = w.group_key
-              AND o.claimed_until > moment
-        )
-    );
+    held := @extschema@._held_groups(wanted, clock_timestamp());
+    free := ARRAY(SELECT w.group_key FROM unnest(wanted) w (group_key) WHERE w.group_key <> ALL (held));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS

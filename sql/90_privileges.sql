@@ -295,6 +295,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._claimant(text),
     @extschema@._term(interval),
     @extschema@._take_back(timestamptz, integer),
+    @extschema@._held_groups(text[], timestamptz),
     @extschema@._free_groups(text[], integer),
     @extschema@._judge(tid[], timestamptz, integer),
     @extschema@._due_lanes(boolean, boolean),

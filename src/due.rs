@@ -23,7 +23,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -38,6 +38,8 @@ pub const SLACK: i64 = 100_000;
 /// Sweeps are cheap that look at fewer pages than this, over and over: a dead row is a look. That is some milliseconds. A
 /// session's first call looks at some thousand for its plans.
 const CHEAP: i64 = 10_000;
+/// What a sweep that is cheap, and a look at pieces, takes at most.
+const LONGEST: Duration = Duration::from_millis(25);
 /// What a mail that was found may cost in pages, and a group; what is beyond that was stepped over.
 const PAGES_A_MAIL: i64 = 8;
 const PAGES_A_GROUP: i64 = 32;
@@ -195,7 +197,8 @@ impl Due {
         } else if self.piece.is_some() && self.lanes.range(self.round.0..).next().is_none() {
             self.swept(self.round.1);
         }
-        self.sweeps.end(now, swept || self.piece.is_some());
+        self.sweeps
+            .end_bounded(now, swept || self.piece.is_some(), LONGEST);
     }
 
     /// What lies behind the positions was looked at for so many pages.

@@ -37,9 +37,15 @@ impl Sweeps {
 
     /// Ends a scan and starts the clock of its next part, if there is one.
     pub fn end(&mut self, now: Instant, swept: bool) {
+        self.end_bounded(now, swept, Duration::MAX);
+    }
+
+    /// The same where a sweep has bounds of its own and cannot cost more than this: what took longer waited for something
+    /// else, such as a processor.
+    pub fn end_bounded(&mut self, now: Instant, swept: bool, most: Duration) {
         if swept {
             let began = self.began.unwrap_or(now);
-            let cost = now.saturating_duration_since(began);
+            let cost = now.saturating_duration_since(began).min(most);
             self.last = Some(Sweep { ended: now, cost });
         }
         self.began = Some(now);
@@ -73,5 +79,15 @@ mod tests {
             "the last sweep took 10 ms"
         );
         assert!(sweeps.is_due(start + 210 * MS));
+    }
+
+    #[test]
+    fn what_a_sweep_waits_for_does_not_count() {
+        let start = Instant::now();
+        let mut sweeps = Sweeps::default();
+        sweeps.begin(start);
+        sweeps.end_bounded(start + 1_000 * MS, true, 10 * MS);
+        assert!(!sweeps.is_due(start + 1_199 * MS));
+        assert!(sweeps.is_due(start + 1_200 * MS));
     }
 }

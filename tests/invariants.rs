@@ -174,6 +174,39 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
+/// Whether a group is free is looked up for that group, and not among all claims that there were.
+#[test]
+fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_held() {
+    const ROUNDS: usize = 30;
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    let mut costs = Vec::new();
+    for round in 0..ROUNDS {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \
+                 SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', md5('{round} ' || i) FROM generate_series(1, 250) i; \
+                 SELECT count(*) FROM mailroom_claim(250, '1 h', 'me'); \
+                 SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed'), claimant => 'me')"
+            ))
+            .unwrap();
+        if round == 1 {
+            // Statistics know of no claim.
+            client.batch_execute("ANALYZE outbox").unwrap();
+            holder
+                .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+                .unwrap();
+        }
+        costs.push(pages(
+            &mut client,
+            "SELECT cardinality(free) FROM _free_groups(ARRAY(SELECT md5(i::text) FROM generate_series(1, 10) i), 100)",
+        ));
+    }
+    let (early, late) = (costs[7], costs[ROUNDS - 1]);
+    assert!(late <= 2 * early, "{early} pages, later {late}: {costs:?}");
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
 /// While nothing can be tidied up, what came in behind all positions is found in looks of which none is a look at all: mail
 /// of a known and of a new priority, and a claim that lapsed long ago.
 #[test]
