@@ -440,19 +440,6 @@ CREATE FUNCTION @extschema@._worker_report(
 COMMENT ON FUNCTION @extschema@._worker_report() IS
     'Internal. What the worker of this database tells of itself; no row when there is none.';
 
-CREATE FUNCTION @extschema@._delivery_report(
-    OUT sender text,
-    OUT channel text,
-    OUT reason text,
-    OUT next_try_at timestamptz,
-    OUT in_flight integer,
-    OUT unknown bigint
-) RETURNS SETOF record
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_delivery_report_wrapper';
-COMMENT ON FUNCTION @extschema@._delivery_report() IS
-    'Internal. What the worker of this database tells of delivery; no row when there is none.';
-
 CREATE FUNCTION @extschema@._recheck_at_commit() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_recheck_at_commit_wrapper';

@@ -92,12 +92,11 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT errors_in_a_row integer,
     OUT next_wake_at timestamptz,
     OUT next_wake_for text,
-    OUT sender text,
-    OUT channel text,
-    OUT channel_reason text,
-    OUT next_try_at timestamptz,
-    OUT in_flight integer,
-    OUT unknown bigint,
+    OUT transport_state text,
+    OUT transport_reason text,
+    OUT next_probe_at timestamptz,
+    OUT ambiguous bigint,
+    OUT transports_error text,
     OUT budget text
 )
     LANGUAGE sql
@@ -143,12 +142,11 @@ AS $$
         w.failures,
         w.next_wake_at,
         w.next_wake_for,
-        d.sender,
-        d.channel,
-        d.reason,
-        d.next_try_at,
-        d.in_flight,
-        d.unknown,
+        t.state,
+        t.reason,
+        t.next_probe_at,
+        t.ambiguous,
+        (SELECT min(e.transports_error) FROM @extschema@.deliverers e),
         (SELECT b.reason FROM @extschema@._budget() b)
     FROM (
         -- No count of a backlog, however long it is.
@@ -168,10 +166,18 @@ AS $$
             ) AS failed
     ) c
     LEFT JOIN @extschema@._worker_report() w ON true
-    LEFT JOIN @extschema@._delivery_report() d ON true
+    CROSS JOIN (
+        -- The one that is worst off, and what may have been sent through any.
+        SELECT
+            max(p.state)::text AS state,
+            (array_agg(format('%s: %s', p.name, p.reason) ORDER BY p.state DESC, p.since) FILTER (WHERE p.reason <> ''))[1] AS reason,
+            min(p.next_probe_at) AS next_probe_at,
+            sum(p.ambiguous)::bigint AS ambiguous
+        FROM @extschema@.transports p
+    ) t
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then who delivers, whether the channel to it is healthy, slowed, throttled or paused, why, and when it is tried next, mails handed over and not answered yet, and how many may have been sent without the provider saying so, since the worker started; and which budget is spent, if one is.';
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then the state of the transport that is worst off (see mailroom_transports), why, when one is tried next, and how many mails may have been sent without their provider saying so; what is wrong with the transports file; and which budget is spent, if one is.';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql

@@ -24,7 +24,8 @@
 //! | [`notify`] | LISTEN from a worker |
 //! | [`launcher`] | one worker for each database that has the extension |
 //! | [`worker`] | the worker |
-//! | [`delivery`] | what sending needs of the server |
+//! | [`transports`] | what the transports file says |
+//! | [`log`] | lines of the log with detail and hint |
 //! | [`server`] | what differs between server versions |
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,13 +34,13 @@ use pgrx::prelude::*;
 
 mod compose;
 mod ddl;
-mod delivery;
 mod due;
 mod encoding;
 mod fold;
 mod launcher;
 mod links;
 mod locks;
+mod log;
 mod notify;
 #[cfg(feature = "pg_test")]
 mod pg_test;
@@ -54,6 +55,7 @@ mod signing;
 mod sqlstate;
 mod sweep;
 mod trail;
+mod transports;
 mod wake;
 mod walk;
 mod worker;
@@ -180,7 +182,6 @@ pub extern "C-unwind" fn _PG_init() {
         PRELOADED.store(true, Ordering::Relaxed);
         registry::reserve();
         wake::reserve();
-        delivery::report::reserve();
         ddl::hook();
         launcher::register();
     }

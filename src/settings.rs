@@ -6,9 +6,6 @@
 //! All are for the superuser to change (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they say where links
 //! point, how long they live and who is woken, and a session of the application has no say in that.
 
-pub mod pace;
-pub mod sending;
-
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +44,7 @@ static MAX_MESSAGE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
 static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 3600);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static TRANSPORTS_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LOCALE: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_LOCALE));
@@ -221,6 +219,14 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::SUPERUSER_ONLY,
     );
+    GucRegistry::define_string_guc(
+        c"mailroom.transports_file",
+        c"The file that says through which transports the worker delivers, in TOML.",
+        c"Of the server's user with mode 0600, or of root with mode 0640, or stricter; relative to the data directory. Empty: the worker delivers nothing.",
+        &TRANSPORTS_FILE,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
     // SAFETY: as above.
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
@@ -243,8 +249,6 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
-    pace::define();
-    sending::define();
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
 }
@@ -394,6 +398,14 @@ pub fn key_file() -> PathBuf {
         b"" => in_data_directory(DEFAULT_KEY_FILE),
         _ => in_data_directory(&configured),
     }
+}
+
+/// The path of `mailroom.transports_file`; `None` when it is not set.
+pub fn transports_file() -> Option<PathBuf> {
+    TRANSPORTS_FILE
+        .get()
+        .filter(|name| !name.is_empty())
+        .map(|name| in_data_directory(&name))
 }
 
 /// A path as it was set, a relative one counted from the data directory.

@@ -22,7 +22,6 @@ use pgrx::prelude::*;
 use pgrx::{PgSharedMemoryInitialization, pg_shmem_init};
 
 use crate::registry::{self, SLOTS, SlotIndex};
-use crate::settings::sending::{self, Sender};
 use crate::settings::{self, Notify};
 use crate::{notify, server};
 
@@ -614,7 +613,7 @@ fn _announce_due(due: TimestampWithTimeZone) {
 fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
     let is_due = due <= server::now();
-    if is_worker() && sending::sender() == Sender::Outbox {
+    if is_worker() && !DELIVERS.get() {
         // It learns of later times when it looks, and tells of mail in its transaction.
         return mode != Notify::Off && is_due;
     }
@@ -625,8 +624,20 @@ fn announce_due(due: i64) -> bool {
         part.due_now = is_due;
         part.due = if is_due { NEVER } else { due };
     });
-    // Where the worker delivers by itself nobody else waits to be told.
-    !is_worker() && mode == Notify::Commit
+    if is_worker() {
+        return mode != Notify::Off && is_due && settings::transport().is_empty();
+    }
+    mode == Notify::Commit
+}
+
+thread_local! {
+    /// Whether this process is a worker that delivers.
+    static DELIVERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether this worker delivers, and so wants to hear of what its own statements make due.
+pub fn set_delivers(delivers: bool) {
+    DELIVERS.set(delivers);
 }
 
 /// Announces the end of a lease, and brings the claim to disk when it commits, whatever the session's

@@ -15,7 +15,6 @@ use pgrx::prelude::*;
 
 use self::deliverer::Deliverer;
 use self::session::{Failure, Outside, Session, Tell, Tended, Waiting};
-use crate::delivery::report;
 use crate::registry::{self, SlotIndex, Ticket};
 use crate::settings::{self, Notify};
 use crate::wake::{self, Next, Post};
@@ -119,7 +118,6 @@ unsafe extern "C-unwind" fn leave_at_exit(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: a plain variable of this process.
     if registry::slot(index).worker == unsafe { pg_sys::MyProcPid } {
         wake::leave_post(index);
-        report::clear(index);
         registry::leave(index);
     }
 }
@@ -602,12 +600,16 @@ impl Worker {
         }
     }
 
-    /// Whoever delivers is to look; others are told only if they do.
+    /// The deliverer is to look; clients are told if they deliver what has no transport named.
     fn whom_to_tell(&mut self, tell: Tell) -> Tell {
         match &self.deliverer {
             Some(deliverer) => {
                 deliverer.look(false);
-                Tell::Nobody
+                if settings::transport().is_empty() {
+                    tell
+                } else {
+                    Tell::Nobody
+                }
             }
             None => tell,
         }
@@ -619,7 +621,7 @@ impl Worker {
         let Some(deliverer) = &mut self.deliverer else {
             return Delivery::Next(None);
         };
-        match deliverer.round(&self.session, self.index, now, !self.paused) {
+        match deliverer.round(&self.session, now, !self.paused) {
             Ok(next) => Delivery::Next(next),
             // A stop cancels statements, too.
             Err(_) if session::stop_requested() => Delivery::Next(None),
@@ -637,7 +639,6 @@ impl Worker {
             let origin = self.origin;
             deliverer.finish(&self.session, move || origin.elapsed());
         }
-        report::clear(self.index);
     }
 
     /// Takes note of what commits said of the outbox.

@@ -77,7 +77,7 @@ fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
             _ => status(200),
         }
     });
-    let mut post = Post::start(&receiver, &["mailroom.http_timeout = '500ms'"]);
+    let mut post = Post::start(&receiver, &["transport.timeout = '500ms'"]);
     post.send(200);
     post.hurry_until_ended(200);
     assert_eq!(post.count("state = 'sent'"), 200);
@@ -150,8 +150,8 @@ fn there_are_never_more_requests_than_allowed_however_slow_they_are() {
     let mut post = Post::start(
         &receiver,
         &[
-            "mailroom.http_concurrency = 4",
-            "mailroom.http_timeout = '60s'",
+            "transport.concurrency = 4",
+            "transport.timeout = '60s'",
         ],
     );
     post.send(50);
@@ -168,7 +168,7 @@ fn an_endless_answer_is_cut() {
     const MAILS: usize = 3;
     let receiver = Receiver::start(|_| Reaction::Endless);
     // Who reads on does so for as long as this test waits.
-    let mut post = Post::start(&receiver, &["mailroom.http_timeout = '10min'"]);
+    let mut post = Post::start(&receiver, &["transport.timeout = '10min'"]);
     post.send(MAILS as i64);
     post.wait_until_ended(MAILS as i64);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 3);

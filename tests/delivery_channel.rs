@@ -23,37 +23,37 @@ use receiver::{Reaction, Receiver, status};
 fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     let receiver = Receiver::start(|_| status(410));
     // Few at a time: each second without an answer lets as many more go.
-    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 4"]);
+    let mut post = Post::start(&receiver, &["transport.concurrency = 4"]);
     post.send(100);
-    post.wait_for_status("channel", "paused");
-    post.wait_for_status("channel_reason", "http 410");
+    post.wait_for_status("transport_state", "paused");
+    post.wait_for_status("transport_reason", "http 410");
     post.wait_for("state = 'scheduled' AND failed_attempts = 0", 100);
     let probed = receiver.requests();
     assert!(
         probed < 100,
         "{probed} requests to a channel that is broken"
     );
-    assert!(!post.status("next_try_at").is_empty());
+    assert!(!post.status("next_probe_at").is_empty());
     receiver.react(|_| status(200));
     post.wait_until_ended(100);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 100);
-    post.wait_for_status("channel", "healthy");
+    post.wait_for_status("transport_state", "healthy");
     let log = post.cluster.log();
     assert_eq!(
-        log.matches("paused sending by webhook: http 410").count(),
+        log.matches("transport \"main\" paused: http 410").count(),
         1,
         "{log}"
     );
-    assert_eq!(log.matches("sends again by webhook").count(), 1, "{log}");
+    assert_eq!(log.matches("transport \"main\" resumed after").count(), 1, "{log}");
 }
 
 #[test]
 fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
     let receiver = Receiver::start(|_| status(410));
     // As much as is in doubt.
-    let mut post = Post::start(&receiver, &["mailroom.rate_limit = 2"]);
+    let mut post = Post::start(&receiver, &["transport.rate = 2 messages/s"]);
     post.send(2);
-    post.wait_for_status("channel_reason", "http 410");
+    post.wait_for_status("transport_reason", "http 410");
     receiver.react(|_| status(200));
     post.wait_until_ended(2);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 2);
@@ -63,7 +63,7 @@ fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
 fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
     let receiver =
         Receiver::start(|request| status(if request.says("poison") { 410 } else { 200 }));
-    let settings = ["mailroom.rate_limit = 2", "mailroom.max_attempts = 1"];
+    let settings = ["transport.rate = 2 messages/s", "mailroom.max_attempts = 1"];
     let mut post = Post::start(&receiver, &settings);
     post.client
         .batch_execute(
@@ -75,7 +75,7 @@ fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
     assert_eq!(post.count("state = 'sent'"), 3);
     assert_eq!(post.count("subject = 'poison' AND failed_attempts = 1"), 1);
     let log = post.cluster.log();
-    assert!(!log.contains("paused sending"), "{log}");
+    assert!(!log.contains("\" paused: "), "{log}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn one_mail_that_is_refused_does_not_stop_the_others() {
     post.client
         .batch_execute("SELECT mailroom_send('p@example.com', 'poison', 'Text', priority => -5)")
         .unwrap();
-    post.wait_for_status("channel", "paused");
+    post.wait_for_status("transport_state", "paused");
     post.send(50);
     post.wait_for("state = 'sent'", 50);
     // By now it is known whose fault it was.
@@ -136,7 +136,7 @@ fn an_endpoint_that_is_away_costs_few_attempts() {
     });
     let mut post = Post::start_at(&endpoint, &[]);
     post.send(200);
-    post.wait_for_status("channel_reason", "no connection");
+    post.wait_for_status("transport_reason", "no connection");
     // Those that failed before it was clear have one attempt each.
     post.wait_for("state = 'scheduled'", 200);
     assert!(post.count("failed_attempts > 0") < 100);
@@ -156,7 +156,7 @@ fn throttling_slows_the_channel_and_costs_no_attempt() {
             status(200)
         }
     });
-    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 8"]);
+    let mut post = Post::start(&receiver, &["transport.concurrency = 8"]);
     post.send(300);
     post.wait_until_ended(300);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 300);
@@ -174,25 +174,24 @@ fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
     let receiver = Receiver::start(|_| status(200));
     let port = receiver.address.port();
     let endpoint = format!("https://localhost:{port}/");
-    let mut post = Post::start_at(&endpoint, &["mailroom.allowed_networks = ''"]);
+    let mut post = Post::start_at(&endpoint, &["transport.allowed_networks = "]);
     post.send(2);
-    post.wait_for_status("channel_reason", "is not public");
+    post.wait_for_status("transport_reason", "is not public");
     assert_eq!(receiver.connections(), 0);
     post.wait_for("state = 'scheduled' AND failed_attempts = 0", 2);
     // Listed, but in clear only for loopback, and by that very address.
-    post.set("mailroom.endpoint", &format!("http://127.0.0.1:{port}/"));
-    post.wait_for_status("channel_reason", "is not public");
-    post.set("mailroom.allowed_networks", "10.0.0.0/8");
-    post.wait_for_status("channel_reason", "is not public");
-    post.set("mailroom.allowed_networks", "127.0.0.1");
+    post.set("transport.endpoint", &format!("http://127.0.0.1:{port}/"));
+    post.wait_for_status("transport_reason", "is not public");
+    post.set("transport.allowed_networks", "10.0.0.0/8");
+    post.wait_for_status("transport_reason", "is not public");
+    post.set("transport.allowed_networks", "127.0.0.1");
     post.wait_until_ended(2);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 2);
-    // What is no network is refused when it is set.
-    let error = post
-        .client
-        .batch_execute("SET mailroom.allowed_networks = 'localhost'")
-        .unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "22023");
+    // What is no network is refused when the file is read, and changes nothing.
+    post.set("transport.allowed_networks", "localhost");
+    post.wait_for_status("transports_error", "allowed_networks");
+    post.send(1);
+    post.wait_until_ended(3);
 }
 
 #[test]
@@ -208,14 +207,14 @@ fn settings_take_effect_without_a_restart_and_lose_nothing() {
     });
     let second = Receiver::start(|_| status(200));
     let settings = [
-        "mailroom.http_concurrency = 2",
-        "mailroom.http_timeout = '60s'",
+        "transport.concurrency = 2",
+        "transport.timeout = '60s'",
     ];
     let mut post = Post::start(&first, &settings);
     let worker = post.worker();
     post.send(200);
     eventually("mail under way", || (first.open() >= 2).then_some(()));
-    post.set("mailroom.endpoint", &second.endpoint());
+    post.set("transport.endpoint", &second.endpoint());
     gate.store(true, Ordering::Release);
     eventually("mail at the second", || (second.count() > 0).then_some(()));
     post.wait_until_ended(200);
@@ -226,17 +225,23 @@ fn settings_take_effect_without_a_restart_and_lose_nothing() {
     all.dedup();
     assert_eq!(all.len(), 200);
     assert_eq!(first.count() + second.count(), 200, "nothing twice");
-    // A file that is no good pauses, a good one goes on, and clients can take over at any time.
-    post.write_secret("webhook.secret", "secret = nonsense\n");
-    post.cluster.reload();
-    post.wait_for_status("channel", "paused");
+    // A file that is no good changes nothing, and clients can take over at any time.
+    post.set("transport.secret", "nonsense");
+    post.wait_for_status("transports_error", "secret");
     assert!(!post.cluster.log().contains("nonsense"));
     post.send(1);
-    post.write_secret("webhook.secret", post::SECRET);
-    post.cluster.reload();
     post.wait_until_ended(201);
-    post.set("mailroom.sender", "outbox");
-    post.wait_for_status("coalesce(sender, 'nobody')", "nobody");
+    post.transports.put_lines(post::SECRET);
+    post.set("transport.concurrency", "3");
+    cluster::eventually("the error to go", || {
+        post.status("transports_error").is_empty().then_some(())
+    });
+    post.set("mailroom.transport", "");
+    post.set("mailroom.transports_file", "");
+    cluster::eventually("no transport", || {
+        let told = "SELECT count(*) FROM mailroom_transports";
+        (number(&mut post.client, told) == 0).then_some(())
+    });
     post.send(1);
     let claimed = number(&mut post.client, "SELECT count(*) FROM mailroom_claim()");
     assert_eq!(claimed, 1);
@@ -256,8 +261,8 @@ fn a_pause_stops_claims_and_settles_what_is_under_way() {
     let mut post = Post::start(
         &receiver,
         &[
-            "mailroom.http_concurrency = 5",
-            "mailroom.http_timeout = '60s'",
+            "transport.concurrency = 5",
+            "transport.timeout = '60s'",
         ],
     );
     post.send(400);
@@ -291,12 +296,12 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
             status(200)
         }
     });
-    let mut post = Post::start(&receiver, &["mailroom.max_ambiguous = 0"]);
+    let mut post = Post::start(&receiver, &["transport.max_ambiguous = 0"]);
     // A webhook knows a message again, so that even `park` tries it again.
     post.send(3);
     post.hurry_until_ended(3);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 1"), 3);
-    post.wait_for_status("unknown", "3");
+    post.wait_for_status("ambiguous", "3");
     let told = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'ambiguous'";
     assert_eq!(number(&mut post.client, told), 3);
 }

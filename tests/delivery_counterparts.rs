@@ -195,7 +195,7 @@ fn every_fault_ends_right_and_is_told() {
         wiremock.answer_first(&path, case.name, &case.response);
     }
     wiremock.answer("/elsewhere", &accepted());
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_timeout = '15s'"]);
+    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.timeout = '15s'"]);
     let subjects: Vec<String> = cases.iter().map(|case| case.name.to_owned()).collect();
     send(&mut app, &subjects);
     until_delivered(&mut app);
@@ -306,7 +306,7 @@ fn only_the_authority_of_ca_file_is_trusted_and_http_2_is_spoken() {
     wiremock.answer(&path, &accepted());
     let (scene, mut app) = Scene::webhook(
         &wiremock.https_url(&path),
-        &["mailroom.allowed_networks = '127.0.0.0/8, ::1'"],
+        &["transport.allowed_networks = '127.0.0.0/8, ::1'"],
     );
     send(&mut app, &["over TLS".to_owned()]);
     let attempt = |app: &mut postgres::Client, part: &str| {

@@ -59,7 +59,7 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
     const MAILS: i64 = 1_500;
     // So many until the next kill; the rest are under way by then.
     let (receiver, quota) = answering_as_many_as_told();
-    let mut post = Post::start(&receiver, &["mailroom.http_concurrency = 16"]);
+    let mut post = Post::start(&receiver, &["transport.concurrency = 16"]);
     post.load(MAILS);
     let mut unsettled = 0;
     for _ in 0..KILLS {
@@ -99,8 +99,8 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
 fn stop_with_requests_under_way() -> bool {
     let (receiver, quota) = answering_as_many_as_told();
     let settings = [
-        "mailroom.http_concurrency = 4",
-        "mailroom.http_timeout = '10min'",
+        "transport.concurrency = 4",
+        "transport.timeout = '10min'",
     ];
     let mut post = Post::start(&receiver, &settings);
     post.send(200);
@@ -166,7 +166,7 @@ fn a_cancel_while_mail_is_under_way_takes_nothing_from_it() {
 #[test]
 fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
     let receiver = Receiver::start(|_| Reaction::Hang);
-    let mut post = Post::start(&receiver, &["mailroom.http_timeout = '60s'"]);
+    let mut post = Post::start(&receiver, &["transport.timeout = '60s'"]);
     post.send(100);
     eventually("mail under way", || (receiver.open() >= 64).then_some(()));
     post.stop_promptly(Duration::from_secs(20));
@@ -184,7 +184,7 @@ fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
 #[test]
 fn leases_of_what_is_under_way_for_long_are_extended() {
     let receiver = Receiver::start(|_| Reaction::Late(Duration::from_secs(5), 200));
-    let settings = ["mailroom.lease = '2s'", "mailroom.http_timeout = '60s'"];
+    let settings = ["mailroom.lease = '2s'", "transport.timeout = '60s'"];
     let mut post = Post::start(&receiver, &settings);
     post.send(3);
     post.wait_until_ended(3);
@@ -217,7 +217,7 @@ fn a_mail_that_cannot_be_settled_keeps_no_other_from_it() {
 fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
     const MAILS: usize = 31;
     let (receiver, quota) = answering_as_many_as_told();
-    let settings = ["mailroom.lease = '1h'", "mailroom.http_timeout = '10min'"];
+    let settings = ["mailroom.lease = '1h'", "transport.timeout = '10min'"];
     let mut post = Post::start(&receiver, &settings);
     post.send(MAILS as i64);
     eventually("all requests to be under way", || {

@@ -54,9 +54,9 @@ fn until_told(app: &mut Client, part: &str) {
 fn http_2_connections_that_go_away_under_requests_lose_and_double_nothing() {
     let authority = Authority::shared();
     let server = Leaving::start(authority, 32);
-    let ca_file = format!("mailroom.ca_file = '{}'", authority.certificate.display());
+    let ca_file = format!("transport.ca_file = '{}'", authority.certificate.display());
     let endpoint = format!("https://localhost:{}/hook", server.port);
-    let networks = "mailroom.allowed_networks = '127.0.0.0/8, ::1'";
+    let networks = "transport.allowed_networks = '127.0.0.0/8, ::1'";
     let (scene, mut app) = Scene::webhook(&endpoint, &[&ca_file, networks]);
     send(&mut app, &subjects(200));
     until_delivered(&mut app);
@@ -86,7 +86,7 @@ fn names_are_looked_up_and_every_address_is_judged() {
         "webhook",
         &at("nowhere.test"),
         &format!("secret = {}\n", counterparts::scene::SECRET),
-        &["mailroom.connect_timeout = '2s'"],
+        &["transport.connect_timeout = '2s'"],
     );
     let dns = Names::start(&scene);
     let mut app = scene.cluster.create_database("app");
@@ -146,7 +146,7 @@ fn in_a_system_without_authorities_those_that_are_built_in_judge() {
     let authority = Authority::shared();
     let server = Leaving::start(authority, 1000);
     let endpoint = format!("https://localhost:{}/hook", server.port);
-    let networks = "mailroom.allowed_networks = '127.0.0.0/8, ::1'";
+    let networks = "transport.allowed_networks = '127.0.0.0/8, ::1'";
     let (scene, app) = Scene::webhook(&endpoint, &[networks]);
     drop(app);
     let nowhere = scene.cluster.scratch().join("no-certificates");
@@ -167,7 +167,7 @@ fn in_a_system_without_authorities_those_that_are_built_in_judge() {
     until_told(&mut app, "UnknownIssuer");
     assert!(server.events("taken ").is_empty());
 
-    // What the system trusts, if anything, and what the setting names, is trusted as ever.
+    // What the system trusts, if anything, and what the file names, is trusted as ever.
     app = restart(&authority.certificate);
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 1);
@@ -193,7 +193,7 @@ fn a_clock_that_jumps_while_mail_is_under_way_loses_none() {
         &[
             "mailroom.poll_interval = '500ms'",
             // A request that is given up would be sent again for another reason.
-            "mailroom.http_timeout = '50s'",
+            "transport.timeout = '50s'",
         ],
     );
     drop(app);
@@ -242,7 +242,7 @@ fn what_is_taken_back_while_it_is_under_way_is_not_sent_a_second_time() {
         &path,
         &json!({"status": 204, "fixedDelayMilliseconds": 500}),
     );
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_timeout = '50s'"]);
+    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.timeout = '50s'"]);
     // What a clock does that jumps just after the worker has looked at it.
     eventually("mail to be taken back", || {
         let before = wiremock.count(&path);
@@ -283,8 +283,8 @@ fn a_stop_at_any_moment_is_prompt_and_loses_nothing() {
     let (scene, mut app) = Scene::webhook(
         &wiremock.url(&good),
         &[
-            "mailroom.http_timeout = '60s'",
-            "mailroom.connect_timeout = '60s'",
+            "transport.timeout = '60s'",
+            "transport.connect_timeout = '60s'",
         ],
     );
     let moments = [
@@ -313,11 +313,8 @@ fn a_stop_at_any_moment_is_prompt_and_loses_nothing() {
             None => eventually(moment, || (count(&mut app, "claimed") > 0).then_some(())),
         }
         // For the worker that comes after the stop.
-        app.batch_execute(&format!(
-            "ALTER SYSTEM SET mailroom.endpoint = '{}'",
-            wiremock.url(&good)
-        ))
-        .unwrap();
+        scene.transports.put("endpoint", &wiremock.url(&good));
+        scene.transports.write(&scene.cluster);
         drop(app);
         let took = scene.cluster.stop_server(Stop::Fast);
         // Two seconds for what is under way, and what a loaded machine adds; never the minute of the timeout.

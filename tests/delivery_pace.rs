@@ -38,7 +38,8 @@ fn spent(client: &mut Client) -> i64 {
 #[test]
 fn a_rate_is_kept_over_any_stretch_of_time() {
     const RATE: f64 = 100.0;
-    const BURST: f64 = 10.0;
+    // A second's worth.
+    const BURST: f64 = 100.0;
     const EACH: i64 = 240;
     let arrivals = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&arrivals);
@@ -48,7 +49,7 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
     });
     let mut post = Post::start(
         &receiver,
-        &["mailroom.rate_limit = 100", "mailroom.rate_burst = 10"],
+        &["transport.rate = 100 messages/s"],
     );
     let halts = Halts::watch();
     let start = Instant::now();
@@ -81,11 +82,13 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
 fn a_new_rate_is_in_force_without_a_restart() {
     let receiver = Receiver::start(|_| status(200));
     // So slow that nothing would ever go.
-    let mut post = Post::start(&receiver, &["mailroom.rate_limit = 1"]);
+    let mut post = Post::start(&receiver, &["transport.rate = 1 messages/min"]);
     post.send(200);
     post.wait_for("state = 'sent'", 1);
     assert!(post.count("state = 'sent'") < 200);
-    post.set("mailroom.rate_limit", "0");
+    post.transports.remove("rate");
+    post.transports.write(&post.cluster);
+    post.cluster.reload();
     post.wait_for("state = 'sent'", 200);
 }
 
@@ -161,7 +164,7 @@ fn what_is_given_back_has_cost_no_share() {
         .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 20)")
         .unwrap();
     post.send(20);
-    post.wait_for_status("channel", "paused");
+    post.wait_for_status("transport_state", "paused");
     let wake = "SELECT mailroom_wake_worker()";
     eventually("some probes", || {
         post.client.batch_execute(wake).unwrap();
@@ -295,7 +298,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
         &[
             "wal_level = replica",
             "wal_consistency_checking = all",
-            "mailroom.http_timeout = '10min'",
+            "transport.timeout = '10min'",
             "mailroom.lease = '15s'",
         ],
     );

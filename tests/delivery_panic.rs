@@ -78,8 +78,8 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     let (mut post, order) = breakable(
         &receiver,
         &[
-            "mailroom.http_concurrency = 4",
-            "mailroom.http_timeout = '10min'",
+            "transport.concurrency = 4",
+            "transport.timeout = '10min'",
             "mailroom.lease = '1h'",
         ],
     );
@@ -108,7 +108,7 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     let log = post.cluster.log();
     let times = |text: &str| log.matches(text).count();
     assert_eq!(
-        times("paused sending by webhook: the sending thread failed and was started anew"),
+        times("transport \"main\" paused: the sending thread failed and was started anew"),
         1
     );
     // Where it happened is told, not what the panic said.
@@ -124,7 +124,7 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
 #[test]
 fn a_thread_that_breaks_again_and_again_is_started_ever_more_slowly() {
     let (receiver, willing) = reluctant();
-    let (mut post, order) = breakable(&receiver, &["mailroom.http_timeout = '10min'"]);
+    let (mut post, order) = breakable(&receiver, &["transport.timeout = '10min'"]);
     let worker = post.worker();
     let panics = |post: &Post| {
         let log = post.cluster.log();
@@ -137,8 +137,8 @@ fn a_thread_that_breaks_again_and_again_is_started_ever_more_slowly() {
         eventually("the thread to break", || {
             (panics(&post) == times).then_some(())
         });
-        post.wait_for_status("channel", "paused");
-        post.wait_for_status("channel_reason", "the sending thread failed");
+        post.wait_for_status("transport_state", "paused");
+        post.wait_for_status("transport_reason", "the sending thread failed");
     }
     willing.store(true, Ordering::Release);
     post.hurry_until_ended(50);

@@ -21,18 +21,12 @@ use receiver::{Reaction, Receiver, Request, status};
 /// A worker that delivers by SendGrid's API, which does not know a request again.
 fn by_sendgrid(receiver: &Receiver, settings: &[&str]) -> Post {
     let mut all = vec![
-        "mailroom.sender = sendgrid",
-        "mailroom.credentials_file = 'sendgrid.secret'",
-        "mailroom.from = 'noreply@example.com'",
+        "transport.provider = sendgrid",
+        "transport.api_key = SG.0123456789abcdef",
+        "transport.from = noreply@example.com",
     ];
     all.extend(settings);
-    let mut post = Post::start_at(&format!("http://{}", receiver.address), &all);
-    post.write_secret("sendgrid.secret", "api_key = SG.0123456789abcdef\n");
-    post.cluster.reload();
-    post.client
-        .batch_execute("SELECT mailroom_wake_worker()")
-        .unwrap();
-    post
+    Post::start_at(&format!("http://{}", receiver.address), &all)
 }
 
 fn send(post: &mut Post, to: &str, subject: &str, count: i64, priority: i32) {
@@ -65,6 +59,9 @@ fn noting(
     }
 }
 
+/// How the log tells of a pause because of an answer.
+const PAUSED_BY_HTTP: &str = "transport \"main\" paused: http";
+
 fn times(log: &str, words: &str) -> usize {
     log.matches(words).count()
 }
@@ -78,7 +75,7 @@ fn what_is_refused_while_nothing_passes_is_held() {
             _ => by_sendgrid(&receiver, &[]),
         };
         post.load(2_000);
-        post.wait_for_status("channel", "paused");
+        post.wait_for_status("transport_state", "paused");
         // It is tried meanwhile, each time with another one.
         let before = receiver.requests();
         cluster::eventually("a probe", || (receiver.requests() > before).then_some(()));
@@ -93,11 +90,11 @@ fn what_is_refused_while_nothing_passes_is_held() {
         assert_eq!(post.count("state = 'sent'"), 2_000, "{sender} {refusal}");
         let log = post.cluster.log();
         assert_eq!(
-            times(&log, &format!("paused sending by {sender}: http")),
+            times(&log, PAUSED_BY_HTTP),
             1,
             "{log}"
         );
-        assert_eq!(times(&log, "sends again by"), 1, "{log}");
+        assert_eq!(times(&log, "resumed after"), 1, "{log}");
         assert_eq!(times(&log, "as error"), 0, "{log}");
     }
 }
@@ -128,7 +125,7 @@ fn addresses_that_are_refused_stop_nobody() {
     }
     assert_eq!(post.count("state = 'error' AND failed_attempts < 2"), 0);
     let log = post.cluster.log();
-    assert_eq!(times(&log, "paused sending by sendgrid: http"), 0, "{log}");
+    assert_eq!(times(&log, PAUSED_BY_HTTP), 0, "{log}");
     assert_eq!(
         times(&log, "mails as error; the latest: http 400"),
         1,
@@ -172,7 +169,7 @@ fn a_provider_that_answers_too_late_gets_no_more_copies_than_the_limit() {
             status(202)
         }
     }));
-    let mut post = by_sendgrid(&receiver, &["mailroom.http_timeout = '1s'"]);
+    let mut post = by_sendgrid(&receiver, &["transport.timeout = '1s'"]);
     send(&mut post, "a@example.com", "slow", 3, 0);
     send(&mut post, "a@example.com", "fine", 3, 0);
     post.hurry_until_ended(6);
@@ -204,7 +201,7 @@ fn the_head_of_an_answer_settles_a_mail() {
         "endless1" => Reaction::Endless,
         _ => Reaction::Raw(b"HTTP/1.1 202 Accepted\r\ncontent-length: 9\r\n\r\nabc".to_vec()),
     });
-    let mut post = by_sendgrid(&receiver, &["mailroom.http_timeout = '2s'"]);
+    let mut post = by_sendgrid(&receiver, &["transport.timeout = '2s'"]);
     for name in ["stall", "endless", "short"] {
         send(&mut post, "a@example.com", name, 1, 0);
     }
@@ -222,7 +219,7 @@ fn a_long_wait_is_believed_from_two_mails_and_told() {
             status(202)
         }
     });
-    let mut post = by_sendgrid(&receiver, &["mailroom.http_concurrency = 1"]);
+    let mut post = by_sendgrid(&receiver, &["transport.concurrency = 1"]);
     send(&mut post, "a@example.com", "first", 1, 0);
     post.wait_for("state = 'sent'", 1);
     // One alone holds up nobody.
@@ -231,12 +228,12 @@ fn a_long_wait_is_believed_from_two_mails_and_told() {
     post.wait_for("state = 'sent'", 6);
     receiver.react(|_| Reaction::Answer(429, "retry-after: 3600\r\n".to_owned(), String::new()));
     send(&mut post, "a@example.com", "all", 5, 0);
-    post.wait_for_status("channel", "paused");
-    let next = "SELECT count(*) FROM mailroom_status() WHERE next_try_at < now() + interval '61 s'";
+    post.wait_for_status("transport_state", "paused");
+    let next = "SELECT count(*) FROM mailroom_status() WHERE next_probe_at < now() + interval '61 s'";
     assert_eq!(number(&mut post.client, next), 1);
     let log = post.cluster.log();
     assert_eq!(
-        times(&log, "paused sending by sendgrid: http 429"),
+        times(&log, "transport \"main\" paused: http 429"),
         1,
         "{log}"
     );
@@ -253,17 +250,17 @@ fn what_cannot_be_put_into_a_request_says_nothing_of_the_provider() {
     let receiver = Receiver::start(|_| status(503));
     let mut post = by_sendgrid(&receiver, &[]);
     post.load(50);
-    post.wait_for_status("channel", "paused");
+    post.wait_for_status("transport_state", "paused");
     // Any address that an account may have, and not every provider can be told.
     post.client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('ann..lee@example.com', 'ann')")
         .unwrap();
     post.hurry_until_ended(1);
     assert_eq!(post.count("state = 'error' AND token_id IS NOT NULL"), 1);
-    post.wait_for_status("channel", "paused");
+    post.wait_for_status("transport_state", "paused");
     let log = post.cluster.log();
     assert_eq!(
-        times(&log, "paused sending by sendgrid: http 503"),
+        times(&log, "transport \"main\" paused: http 503"),
         1,
         "{log}"
     );
@@ -278,7 +275,7 @@ fn urgent_mail_overtakes_what_is_held() {
     let receiver = Receiver::start(noting(&arrivals, |_| {
         Reaction::Late(Duration::from_millis(100), 202)
     }));
-    let settings = ["mailroom.http_concurrency = 2"];
+    let settings = ["transport.concurrency = 2"];
     let mut post = by_sendgrid(&receiver, &settings);
     post.load(200);
     cluster::eventually("some to be sent", || {

@@ -13,6 +13,7 @@ mod counterparts;
 
 use std::collections::HashSet;
 
+use cluster::transports::{FILE, write_secret};
 use cluster::{eventually, number};
 use counterparts::judge;
 use counterparts::scene::{Scene, count, register, send, send_rich, status, until_delivered};
@@ -36,10 +37,7 @@ fn ses(port: u16, settings: &[&str]) -> Scene {
 fn ses_takes_single_mails_and_bulk_requests() {
     let local = SesLocal::start();
     // So slow that what waits goes out in one request.
-    let scene = ses(
-        local.port,
-        &["mailroom.rate_limit = 10", "mailroom.rate_burst = 10"],
-    );
+    let scene = ses(local.port, &["transport.rate = 10 messages/s"]);
     let mut app = scene.cluster.create_database("app");
     register(&mut app, &["ada"]);
     send_rich(&mut app, 30);
@@ -160,7 +158,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
         |body: &str| json!({"status": 200, "body": body, "transformers": ["response-template"]});
     let refused = |_: &str| json!({"status": 401, "jsonBody": {"ErrorCode": 10, "Message": "canary-7d1f0c9e"}});
     answer_to("old-token-0123456789", &taken);
-    let credentials = "token = old-token-0123456789\n";
+    let credentials = "api_key = old-token-0123456789\n";
     let scene = Scene::start("postmark", &wiremock.url(""), credentials, &[]);
     let mut app = scene.cluster.create_database("app");
     send(&mut app, &["before".to_owned()]);
@@ -177,7 +175,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
             .contains("credentials")
             .then_some(())
     });
-    scene.write_credentials("token = new-token-0123456789\n");
+    scene.write_credentials("api_key = new-token-0123456789\n");
     scene.cluster.reload();
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 41);
@@ -209,7 +207,7 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
         &json!({"status": 200, "jsonBody": {"ErrorCode": 0, "MessageID": "id"}}),
     );
     wiremock.answer(&batch, &json!({"status": 404}));
-    let credentials = "token = any-token-0123456789\n";
+    let credentials = "api_key = any-token-0123456789\n";
     let scene = Scene::start("postmark", &wiremock.url(&base), credentials, &[]);
     let mut app = scene.cluster.create_database("app");
     let subjects: Vec<String> = (0..60).map(|n| format!("mail {n}")).collect();
@@ -223,40 +221,41 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
         0
     );
     let log = scene.cluster.log();
-    assert!(!log.contains("paused sending"), "{log}");
+    assert!(!log.contains("\" paused: "), "{log}");
 }
 
-/// The README's block with these words after its language.
-fn block(words: &str) -> String {
+/// The README's block for this provider: one transport, which has its name.
+fn block(provider: &str) -> String {
     let readme =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let (_, rest) = readme
-        .split_once(&format!("```ini {words}\n"))
-        .unwrap_or_else(|| panic!("the README has no {words}"));
+        .split_once(&format!("```toml {provider}\n"))
+        .unwrap_or_else(|| panic!("the README has no transport for {provider}"));
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// A database that delivers as the README says, but for the endpoint.
-fn follow_recipe(scene: &Scene, provider: &str, endpoint: &str) -> Client {
+/// A block with another endpoint, which is on this machine, and a database of its own.
+fn moved(provider: &str, endpoint: &str) -> String {
+    let others = block(provider);
+    let others: Vec<&str> = others
+        .lines()
+        .filter(|line| !line.starts_with("endpoint"))
+        .collect();
+    format!(
+        "{}\nendpoint = \"{endpoint}\"\nallowed_networks = [\"127.0.0.0/8\"]\ndatabases = [\"{provider}\"]\n",
+        others.join("\n")
+    )
+}
+
+/// A database whose mail goes through the transport of this name.
+fn follow_recipe(scene: &Scene, provider: &str) -> Client {
     let mut app = scene.cluster.connect("postgres");
     app.batch_execute(&format!("CREATE DATABASE {provider}"))
         .unwrap();
-    let settings = block(&format!("{provider} settings"));
-    let others = settings
-        .lines()
-        .filter(|line| !line.starts_with("mailroom.endpoint"))
-        // FROM is a word of SQL.
-        .map(|line| line.replace("mailroom.from", "mailroom.\"from\""));
-    let mut file = None;
-    for line in others.chain([format!("mailroom.endpoint = '{endpoint}'")]) {
-        if let Some((_, name)) = line.split_once("credentials_file = ") {
-            file = Some(name.trim_matches('\'').to_owned());
-        }
-        app.batch_execute(&format!("ALTER DATABASE {provider} SET {line}"))
-            .unwrap();
-    }
-    let credentials = block(&format!("{provider} credentials"));
-    scene.write_credentials_to(&file.expect("a credentials file"), &credentials);
+    app.batch_execute(&format!(
+        "ALTER DATABASE {provider} SET mailroom.transport = '{provider}'"
+    ))
+    .unwrap();
     let mut app = scene.cluster.connect(provider);
     app.batch_execute("CREATE EXTENSION mailroom").unwrap();
     register(&mut app, &["ada"]);
@@ -305,21 +304,34 @@ fn each_recipe_of_the_readme_delivers() {
     wiremock.answer(&hook, &json!({"status": 204}));
     let local = SesLocal::start();
     let ses = format!("http://127.0.0.1:{}", local.port);
-    let scene = Scene::start("outbox", "", "secret = whsec_unused0123456789\n", &[]);
-    let mut apps: Vec<Client> = [
+    let hooked = block("webhook");
+    let (_, secret) = hooked.split_once("secret = \"").expect("a secret");
+    let secret = secret.split('"').next().unwrap();
+    let scene = Scene::start(
+        "webhook",
+        &wiremock.url(&hook),
+        &format!("secret = {secret}\n"),
+        &[],
+    );
+    let providers = [
         ("webhook", wiremock.url(&hook)),
         ("ses", ses),
         ("sendgrid", wiremock.url("")),
         ("postmark", wiremock.url("/postmark")),
         ("resend", wiremock.url("")),
         ("mailgun", wiremock.url("")),
-    ]
-    .iter()
-    .map(|(provider, endpoint)| follow_recipe(&scene, provider, endpoint))
-    .collect();
+    ];
+    // All of them in one file.
+    let all: Vec<String> = providers
+        .iter()
+        .map(|(provider, endpoint)| moved(provider, endpoint))
+        .collect();
+    write_secret(&scene.cluster, FILE, &all.join("\n"));
+    let mut apps: Vec<Client> = providers
+        .iter()
+        .map(|(provider, _)| follow_recipe(&scene, provider))
+        .collect();
 
-    let secret = block("webhook credentials");
-    let (_, secret) = secret.trim().split_once(" = ").unwrap();
     assert_eq!(
         judge::webhook_verifier(secret, &wiremock.received(&hook)),
         [true]

@@ -10,6 +10,7 @@
 mod cluster;
 mod counterparts;
 
+use cluster::transports::{FILE, write_secret};
 use cluster::{eventually, number};
 use counterparts::scene::{Scene, count, register, send, status, until_delivered};
 use counterparts::servers::SesLocal;
@@ -29,16 +30,16 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
     let wiremock = WireMock::shared();
     let path = wiremock.path();
     wiremock.answer(&path, &json!({"status": 410, "body": "canary-7d1f0c9e"}));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 4"]);
+    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.concurrency = 4"]);
     register(&mut app, &["ada"]);
     send(&mut app, &subjects(200));
     eventually("the channel to be paused", || {
-        (status(&mut app)["channel"] == "paused").then_some(())
+        (status(&mut app)["transport_state"] == "paused").then_some(())
     });
     let told = status(&mut app);
-    let reason = told["channel_reason"].as_str().unwrap();
+    let reason = told["transport_reason"].as_str().unwrap();
     assert!(reason.contains("410"), "{told}");
-    assert!(told["next_try_at"].is_string(), "{told}");
+    assert!(told["next_probe_at"].is_string(), "{told}");
     // It is probed meanwhile, by one mail at a time.
     let before = wiremock.count(&path);
     eventually("a probe", || (wiremock.count(&path) > before).then_some(()));
@@ -57,7 +58,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
         0
     );
     eventually("the channel to be open", || {
-        (status(&mut app)["channel"] == "healthy").then_some(())
+        (status(&mut app)["transport_state"] == "healthy").then_some(())
     });
     let log = scene.cluster.log();
     let warnings = log
@@ -80,7 +81,7 @@ fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
         "request": {"method": "POST", "urlPath": path},
         "response": {"status": 429, "headers": {"Retry-After": "3"}},
     }));
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["mailroom.http_concurrency = 1"]);
+    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.concurrency = 1"]);
     send(&mut app, &subjects(200));
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 200);
@@ -134,20 +135,18 @@ fn databases_with_different_senders_do_not_meet() {
     wiremock.answer(&path, &accepted());
     let local = SesLocal::start();
     let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &[]);
-    scene.write_credentials_to(
-        "ses.conf",
-        "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI/K7MDENG\nregion = eu-west-1\n",
+    let ses = format!(
+        "\n[transports.ses]\nprovider = \"ses\"\nendpoint = \"http://127.0.0.1:{}\"\nfrom = \"other@example.com\"\n\
+         allowed_networks = [\"127.0.0.0/8\"]\ndatabases = [\"other\"]\nregion = \"eu-west-1\"\n\
+         access_key_id = \"AKIDEXAMPLE\"\nsecret_access_key = \"wJalrXUtnFEMI/K7MDENG\"\n",
+        local.port
     );
+    let both = scene.transports.render() + &ses;
+    write_secret(&scene.cluster, FILE, &both);
+    scene.cluster.reload();
     app.batch_execute("CREATE DATABASE other").unwrap();
-    for setting in [
-        "sender = 'ses'".to_owned(),
-        format!("endpoint = 'http://127.0.0.1:{}'", local.port),
-        "credentials_file = 'ses.conf'".to_owned(),
-        "\"from\" = 'other@example.com'".to_owned(),
-    ] {
-        app.batch_execute(&format!("ALTER DATABASE other SET mailroom.{setting}"))
-            .unwrap();
-    }
+    app.batch_execute("ALTER DATABASE other SET mailroom.transport = 'ses'")
+        .unwrap();
     let mut other = scene.cluster.connect("other");
     other.batch_execute("CREATE EXTENSION mailroom").unwrap();
     register(&mut app, &["ada"]);

@@ -57,7 +57,7 @@ fn resend_gets_what_its_description_allows() {
         &format!("http://127.0.0.1:{}", prism.port),
         "api_key = re_0123456789abcdef\n",
         // So slow that what waits goes out in one request.
-        &["mailroom.rate_limit = 10", "mailroom.rate_burst = 10"],
+        &["transport.rate = 10 messages/s"],
     );
     let mut app = scene.cluster.create_database("app");
     register(&mut app, &["ada"]);

@@ -418,7 +418,7 @@ fn wait_for_no_transaction(client: &mut Client) {
 #[test]
 fn i5_no_transaction_is_open_during_network_io() {
     let receiver = Receiver::start(|_| Reaction::Hang);
-    let settings = ["mailroom.http_timeout = '1h'", "mailroom.lease = '1h'"];
+    let settings = ["transport.timeout = '1h'", "mailroom.lease = '1h'"];
     let mut post = Post::start(&receiver, &settings);
     let mut client = post.cluster.connect("app");
 
@@ -646,7 +646,7 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
         "pg_stat_statements.track = all",
         "mailroom.poll_interval = '200ms'",
         "mailroom.batch_timeout = 0",
-        "mailroom.rate_limit = 1000",
+        "transport.rate = 1000 messages/s",
         "autovacuum = off",
     ];
     let mut post = Post::start(&receiver, &settings);

@@ -622,31 +622,35 @@ fn a_file_of_roots_is_taken_as_postgresql_takes_a_private_key_and_is_not_rotated
     }
 }
 
-/// A mounted credentials file is judged as a key file is.
+/// A mounted transports file is judged as a key file is.
 #[test]
 fn credentials_of_roots_are_taken_as_postgresql_takes_a_private_key() {
     let cluster = Cluster::start(&[
-        "mailroom.sender = webhook",
-        "mailroom.endpoint = 'https://127.0.0.1:1/'",
-        "mailroom.credentials_file = 'mailroom.webhook'",
+        "mailroom.transport = main",
+        "mailroom.transports_file = 'transports.toml'",
     ]);
     if !is_root(&cluster.scratch()) {
         return;
     }
     let group = fs::metadata(cluster.data()).unwrap().gid();
-    let file = cluster.data().join("mailroom.webhook");
-    fs::write(&file, "secret = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
+    let file = cluster.data().join("transports.toml");
+    let transport = "[transports.main]\nprovider = \"webhook\"\nendpoint = \"https://127.0.0.1:1/\"\n\
+         secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n";
+    fs::write(&file, transport).unwrap();
     let mut client = cluster.create_database("app");
     client
         .execute("SELECT mailroom_send('a@example.com', 'S', 'B')", &[])
         .unwrap();
-    // What a sender is stopped by that has its credentials.
-    for (mode, reason) in [(0o644, "mode 0644"), (0o440, "is not public")] {
+    for (mode, column, reason) in [
+        (0o644, "transports_error", "mode 0644"),
+        // What a sender is stopped by that has its credentials.
+        (0o440, "transport_reason", "is not public"),
+    ] {
         give(&file, (0, group), mode);
         cluster.reload();
         eventually(reason, || {
             let told: Option<String> = client
-                .query_one("SELECT channel_reason FROM mailroom_status()", &[])
+                .query_one(&format!("SELECT {column} FROM mailroom_status()"), &[])
                 .unwrap()
                 .get(0);
             told.filter(|told| told.contains(reason))

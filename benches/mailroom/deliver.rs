@@ -74,7 +74,7 @@ fn send(post: &mut Post, provider: &Provider, count: i64) -> f64 {
 /// A database whose worker delivers there, and waits.
 pub fn start(endpoint: &str) -> Post {
     let mut settings = ground::SETTINGS.to_vec();
-    settings.push("mailroom.http_timeout = '10s'");
+    settings.push("transport.timeout = '10s'");
     let mut post = Post::start_at(endpoint, &settings);
     post.client
         .batch_execute("SELECT mailroom_pause()")

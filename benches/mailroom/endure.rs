@@ -43,7 +43,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         .start(&post.cluster, "app");
         std::thread::sleep(Duration::from_secs(2));
         let worker = eventually("the worker", || cluster::find_worker(&mut post.client));
-        could += number(&mut post.client, "SELECT in_flight FROM mailroom_status()");
+        could += number(&mut post.client, "SELECT claimed FROM mailroom_status()");
         could += receiver.open() as i64;
         signal("KILL", worker);
         kills += 1;

@@ -1,4 +1,4 @@
-//! `mailroom.rate_limit`: as much as it says, and never more at once.
+//! The rate of a transport: as much as it says, and never more at once.
 //!
 //! The worker has more to send than it may. A receiver notes when each request came in: how many in 30 seconds, and
 //! over all stretches of time how many more than the rate allows in it, which the burst bounds.
@@ -13,7 +13,8 @@ use crate::receiver::{Receiver, beyond, status};
 use crate::table::{Row, Target, Unit};
 
 const RATE: u32 = 100;
-const BURST: u32 = 10;
+/// A second's worth.
+const BURST: u32 = 100;
 
 /// The rows of the rate.
 pub fn measure(effort: Effort) -> Vec<Row> {
@@ -32,9 +33,8 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         log.lock().unwrap().push(request.at);
         status(200)
     });
-    let rate = format!("mailroom.rate_limit = {RATE}");
-    let burst = format!("mailroom.rate_burst = {BURST}");
-    let mut post = Post::start(&receiver, &[&rate, &burst]);
+    let rate = format!("transport.rate = {RATE} messages/s");
+    let mut post = Post::start(&receiver, &[&rate]);
     let mails = i64::from(RATE * (seconds + 10));
     post.send(mails);
     // It is at it, and what was left of the burst is spent.

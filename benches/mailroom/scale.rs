@@ -62,7 +62,6 @@ pub fn measure(effort: Effort) -> Vec<Row> {
 
 /// Workers deliver to the receiver once they are told to. Whatever takes them long is in the log.
 fn start(receiver: &Receiver) -> Cluster {
-    let endpoint = format!("mailroom.endpoint = '{}'", receiver.endpoint());
     let mut settings = ground::SETTINGS.to_vec();
     settings.extend([
         "shared_preload_libraries = 'mailroom, auto_explain'",
@@ -71,16 +70,12 @@ fn start(receiver: &Receiver) -> Cluster {
         "max_wal_size = 4GB",
         "autovacuum = off",
         "jit = off",
-        "mailroom.sender = webhook",
-        "mailroom.credentials_file = 'webhook.secret'",
-        "mailroom.allowed_networks = '127.0.0.1'",
         "mailroom.lease = '1s'",
-        "mailroom.rate_limit = 500",
+        "transport.rate = 500 messages/s",
         // The worker has nothing to purge, which would be in no turn.
         "mailroom.retention = '60d'",
-        &endpoint,
     ]);
-    Cluster::start_with_file(&settings, "webhook.secret", post::SECRET)
+    post::start_cluster(&receiver.endpoint(), &settings).0
 }
 
 /// A row for each operation: the large database against the small one.

@@ -1,12 +1,14 @@
 //! The deliverer as the worker has it: what it wants done in the database is done here, one job after the other.
 //!
 //! No transaction is open while anything is sent (I5): the deliverer has a thread of its own, and decides everything
-//! there. The worker settles and claims what it is told (each in one commit), reads settings, and extends the leases of
-//! what is held, at once when the clock has jumped.
+//! there. The worker settles and claims what it is told (each in one commit), reads the transports file, publishes how
+//! the transports are, and extends the leases of what is held, at once when the clock has jumped.
 
+mod publish;
 mod singly;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
@@ -16,14 +18,12 @@ use mailroom_core::deliver::events::News;
 use mailroom_core::deliver::intake::{Appetite, Exchanged};
 use mailroom_core::deliver::settlements::Settlements;
 use mailroom_core::deliver::thread::{Job, Thread};
+use mailroom_core::transport::config::{Configured, Error};
 
+use self::publish::Publisher;
 use super::clock::Clock;
 use super::session::{Failure, Session, stop_requested};
-use crate::delivery::report::{self, Report};
-use crate::delivery::route;
-use crate::registry::SlotIndex;
-use crate::settings::sending::{self, Sender};
-use crate::{server, settings};
+use crate::{log, server, settings, transports, wake};
 
 /// Time since the worker started.
 type Time = Duration;
@@ -36,8 +36,9 @@ const STAND_BY: Duration = Duration::from_secs(1);
 /// The worker's deliverer.
 pub struct Deliverer {
     claimant: String,
-    sender: Sender,
+    database: String,
     thread: Thread,
+    publisher: Publisher,
     /// The mails whose claims are not settled yet.
     held: HashSet<i64>,
     /// The latest exchange failed: settle alone first, each mail by itself.
@@ -45,63 +46,70 @@ pub struct Deliverer {
     allowed: bool,
     extended_at: Time,
     clock: Clock,
-    reported: Option<Report>,
     failures: Failures,
 }
 
+/// What one exchange of a transport is to do.
+struct Exchange {
+    transport: Arc<str>,
+    settlements: Box<Settlements>,
+    appetite: Option<Appetite>,
+    paused: Vec<(Arc<str>, Duration)>,
+}
+
 impl Deliverer {
-    /// One for the settings as they are, unless clients deliver.
+    /// One for the transports of this database, if it has any or the file cannot be read.
     ///
     /// # Errors
     /// When the system has no thread to spare.
     pub fn start(session: &Session, now: Time) -> Result<Option<Self>, std::io::Error> {
-        let sender = sending::sender();
-        if sender == Sender::Outbox {
+        let loaded = transports::load(session.database());
+        if matches!(&loaded, Ok(none) if none.is_empty()) {
             return Ok(None);
         }
         let thread = Thread::start(|body| server::spawn_without_signals("mailroom sender", body))?;
-        let deliverer = Self {
+        let mut deliverer = Self {
             claimant: format!(
                 "mailroom worker/{}/{}",
                 server::timeline(),
                 server::session_id()
             ),
-            sender,
+            database: session.database().to_owned(),
             thread,
+            publisher: Publisher::default(),
             held: HashSet::new(),
             careful: false,
             allowed: true,
             extended_at: now,
             clock: Clock::start(),
-            reported: None,
             failures: Failures::default(),
         };
         if let Err(failure) = session.take_over(&server::timeline()) {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
-        log!("mailroom worker delivers by {}", sender.as_str());
-        deliverer.configure();
+        wake::set_delivers(true);
+        deliverer.configure(loaded);
         Ok(Some(deliverer))
     }
 
-    /// There may be mail; `urgent`: somebody waits for it.
+    /// There may be mail; `urgent`: a person waits for it.
     pub fn look(&self, urgent: bool) {
         self.thread.look(urgent);
     }
 
-    /// Somebody wants everything to be looked at.
+    /// Everything is to be tried at once.
     pub fn hurry(&self) {
         self.thread.hurry();
     }
 
-    /// Settings may have changed, or what they name. False when clients deliver from now on.
+    /// The file may have changed, or what it names. False when this database has no transport any more.
     #[must_use]
     pub fn reload(&mut self) -> bool {
-        self.sender = sending::sender();
-        if self.sender == Sender::Outbox {
+        let loaded = transports::load(&self.database);
+        if matches!(&loaded, Ok(none) if none.is_empty()) {
             return false;
         }
-        self.configure();
+        self.configure(loaded);
         true
     }
 
@@ -110,10 +118,26 @@ impl Deliverer {
         self.thread.bell()
     }
 
-    fn configure(&self) {
-        match route::plan() {
-            Ok((limits, conduct)) => self.thread.configure(limits, conduct),
-            Err(problem) => self.thread.misconfigure(problem),
+    /// Takes over what was read; a file that is no good changes nothing.
+    fn configure(&mut self, loaded: Result<Vec<Configured>, Error>) {
+        match loaded {
+            Ok(transports) => {
+                let list = transports::list(&transports);
+                if self.publisher.configure(&transports) {
+                    log!("mailroom worker delivers through {list}");
+                }
+                self.thread.configure(transports);
+            }
+            Err(error) => {
+                if self.publisher.note_problem(error.to_string()) {
+                    log::warn(
+                        format!("mailroom worker: {error}"),
+                        "The transports that were read before stay in force; without any, mail waits.",
+                        &error.hint(),
+                    );
+                }
+                self.thread.keep_configuration();
+            }
         }
     }
 
@@ -126,7 +150,6 @@ impl Deliverer {
     pub fn round(
         &mut self,
         session: &Session,
-        index: SlotIndex,
         now: Time,
         allowed: bool,
     ) -> Result<Option<Time>, Failure> {
@@ -151,37 +174,54 @@ impl Deliverer {
         if now.saturating_sub(self.extended_at) >= extension_interval() {
             self.extend(session, now)?;
         }
-        self.announce(index, now);
-        let extend_at = self.extended_at.saturating_add(extension_interval());
-        Ok((!self.held.is_empty()).then_some(extend_at))
+        let publish_at = self
+            .publisher
+            .publish(session, &self.claimant, &self.thread, now);
+        let extend_at = (!self.held.is_empty())
+            .then(|| self.extended_at.saturating_add(extension_interval()));
+        Ok([publish_at, extend_at].into_iter().flatten().min())
     }
 
     fn work(&mut self, session: &Session, job: Job, now: Time) -> Result<(), Failure> {
         match job {
-            Job::Configure => self.configure(),
-            Job::Tell(news) => self.tell(&news),
+            Job::Configure => {
+                let loaded = transports::load(&self.database);
+                self.configure(loaded);
+            }
+            Job::Tell(transport, news) => tell(&transport, &news),
             Job::Exchange {
+                transport,
                 settlements,
                 appetite,
-            } => return self.exchange(session, settlements, appetite, now),
+                paused,
+            } => {
+                let exchange = Exchange {
+                    transport,
+                    settlements,
+                    appetite,
+                    paused,
+                };
+                return self.exchange(session, exchange, now);
+            }
         }
         Ok(())
     }
 
-    fn exchange(
-        &mut self,
-        session: &Session,
-        settlements: Box<Settlements>,
-        appetite: Option<Appetite>,
-        now: Time,
-    ) -> Result<(), Failure> {
+    fn exchange(&mut self, session: &Session, wanted: Exchange, now: Time) -> Result<(), Failure> {
+        let Exchange {
+            transport,
+            settlements,
+            appetite,
+            paused,
+        } = wanted;
         if self.careful && !settlements.is_empty() {
-            return self.settle_singly(session, settlements, now);
+            return self.settle_singly(session, &transport, settlements, now);
         }
         let began = Instant::now();
-        let (lost, claimed) = match session.exchange(&self.claimant, &settlements, appetite) {
+        let claim = appetite.map(|appetite| (&*transport, appetite, &*paused));
+        let (lost, claimed) = match session.exchange(&self.claimant, &settlements, claim) {
             Ok(done) => done,
-            Err(failure) => return self.failed(session, settlements, failure, now),
+            Err(failure) => return self.failed(session, &transport, settlements, failure, now),
         };
         self.careful = false;
         if self.failures.end() > 0 {
@@ -201,12 +241,13 @@ impl Deliverer {
             }
             self.held.extend(ids);
         }
-        self.thread.exchanged(Exchanged {
+        let exchanged = Exchanged {
             settled: *settlements,
             lost,
             stuck: Settlements::default(),
             claimed: appetite.zip(claimed),
-        });
+        };
+        self.thread.exchanged(&transport, exchanged);
         if began.elapsed() >= extension_interval() {
             // A standby was waited for, and the leases began before.
             self.extend(session, now)?;
@@ -214,10 +255,11 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Nothing of an exchange has happened: it is repeated later. An error when there is nobody to repeat it.
+    /// Nothing of an exchange has happened: it is repeated later. An error when nothing is left that could repeat it.
     fn failed(
         &mut self,
         session: &Session,
+        transport: &Arc<str>,
         settlements: Box<Settlements>,
         failure: Failure,
         now: Time,
@@ -230,7 +272,8 @@ impl Deliverer {
             // What is in flight is settled when the restore is over.
             STAND_BY
         } else if failure.is_extension_gone() || session.is_gone() {
-            self.thread.exchange_failed(settlements, self.thread.now());
+            self.thread
+                .exchange_failed(transport, settlements, self.thread.now());
             return Err(failure);
         } else {
             self.careful = true;
@@ -244,8 +287,9 @@ impl Deliverer {
             }
             verdict.delay
         };
+        let retry_at = self.thread.now().saturating_add(delay);
         self.thread
-            .exchange_failed(settlements, self.thread.now().saturating_add(delay));
+            .exchange_failed(transport, settlements, retry_at);
         Ok(())
     }
 
@@ -287,6 +331,7 @@ impl Deliverer {
     pub fn finish(mut self, session: &Session, now: impl Fn() -> Time) {
         let mut deadline = Instant::now() + GRACE;
         let mut has_given_up = false;
+        wake::set_delivers(false);
         self.thread.stop();
         loop {
             let mut failures = 0;
@@ -294,14 +339,14 @@ impl Deliverer {
                 failures += usize::from(self.work(session, job, now()).is_err());
             }
             if self.thread.is_resting() {
-                return;
+                break;
             }
             if Instant::now() >= deadline || failures > 0 {
                 if std::mem::replace(&mut has_given_up, true) {
                     warning!(
                         "mailroom worker could not settle its last mails; their claims will lapse"
                     );
-                    return;
+                    break;
                 }
                 self.thread.give_up();
                 deadline = Instant::now() + GRACE;
@@ -309,50 +354,34 @@ impl Deliverer {
             let left = deadline.saturating_duration_since(Instant::now());
             server::wait_for(left, Some(self.thread.bell()));
         }
+        self.publisher.withdraw(session, &self.claimant);
     }
+}
 
-    fn tell(&self, news: &News) {
-        let sender = self.sender.as_str();
-        match news {
-            News::Paused(reason, next) => warning!(
-                "mailroom worker paused sending by {sender}: {reason}; mail waits, and one is tried in {} s, then now and then",
+/// A line of the log.
+fn tell(transport: &str, news: &News) {
+    match news {
+        News::Paused(reason, next) => log::warn(
+            format!("mailroom worker: transport \"{transport}\" paused: {reason}"),
+            &format!(
+                "Its mail waits. One message is tried in {} s, then now and then.",
                 next.as_secs()
             ),
-            News::Throttled(reason, wait) => log!(
-                "mailroom worker slows sending by {sender}: {reason}; next after {:.1} s",
-                wait.as_secs_f64()
-            ),
-            News::Resumed(after) => log!(
-                "mailroom worker sends again by {sender}, after {} s",
-                after.as_secs()
-            ),
-            News::Ended(count, reason) => warning!(
-                "mailroom worker ended {count} mails as error; the latest: {reason}; see outbox_attempts"
-            ),
-        }
-    }
-
-    /// Tells mailroom_status() of what has changed.
-    fn announce(&mut self, index: SlotIndex, _now: Time) {
-        let status = self.thread.status();
-        let elapsed = self.thread.now();
-        // Told to a tenth of a second: times that are computed anew in each round would differ each time.
-        let next_try = status.next_try.map(|at| {
-            let wait = i64::try_from(at.saturating_sub(elapsed).as_micros()).unwrap_or(i64::MAX);
-            server::now().saturating_add(wait) / 100_000 * 100_000
-        });
-        let report = Report {
-            sender: self.sender.as_str(),
-            channel: status.state,
-            reason: status.reason,
-            next_try,
-            in_flight: status.in_flight,
-            unknown: status.ambiguous,
-        };
-        if self.reported.as_ref() != Some(&report) {
-            report::write(index, &report);
-            self.reported = Some(report);
-        }
+            "SELECT mailroom_wake_worker() has one tried at once.",
+        ),
+        News::Throttled(reason, wait) => log!(
+            "mailroom worker: transport \"{transport}\" slowed: {reason}; next request in {:.1} s",
+            wait.as_secs_f64()
+        ),
+        News::Resumed(after) => log!(
+            "mailroom worker: transport \"{transport}\" resumed after {} s",
+            after.as_secs()
+        ),
+        News::Ended(count, reason) => log::warn(
+            format!("mailroom worker: {count} mails of transport \"{transport}\" ended as error"),
+            &format!("The latest: {reason}."),
+            "Look at outbox_attempts; mailroom_retry_failed puts them back.",
+        ),
     }
 }
 

@@ -9,6 +9,8 @@
     reason = "each test program uses its own part of this module"
 )]
 
+pub mod transports;
+
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! A server whose worker delivers, and what its tests ask of it again and again.
 
-use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -8,10 +7,9 @@ use postgres::Client;
 use serde_json::Value;
 
 use super::audit::Audit;
+use crate::cluster::transports::Transports;
 use crate::cluster::{Cluster, PATIENCE, Stop, eventually, find_worker, number, signal};
 
-/// The credentials file, in the data directory.
-const CREDENTIALS: &str = "provider.conf";
 /// A secret for webhooks.
 pub const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 /// Another one.
@@ -20,39 +18,50 @@ pub const NEW_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
 /// A cluster whose databases deliver over HTTP, once they have the extension.
 pub struct Scene {
     pub cluster: Cluster,
+    pub transports: Transports,
     audit: Mutex<Audit>,
 }
 
 impl Scene {
-    /// A server whose workers deliver in this way, with these credentials, and more settings. No database has the
-    /// extension yet.
-    pub fn start(sender: &str, endpoint: &str, credentials: &str, settings: &[&str]) -> Self {
-        let sender = format!("mailroom.sender = '{sender}'");
-        let endpoint = format!("mailroom.endpoint = '{endpoint}'");
+    /// A server whose workers deliver in this way, with these credentials, lines of `key = value`, and more settings, of
+    /// the server or `transport.KEY = VALUE`. No database has the extension yet.
+    pub fn start(provider: &str, endpoint: &str, credentials: &str, settings: &[&str]) -> Self {
+        let provider = format!("transport.provider = {provider}");
         let mut all = vec![
-            sender.as_str(),
-            endpoint.as_str(),
-            "mailroom.credentials_file = 'provider.conf'",
-            "mailroom.from = 'Example <noreply@example.com>'",
-            "mailroom.allowed_networks = '127.0.0.0/8'",
+            provider.as_str(),
+            "transport.allowed_networks = 127.0.0.0/8",
+            // On a loaded machine Java takes its time, and what is asked twice counts twice.
+            "transport.timeout = 60 s",
+            "transport.connect_timeout = 30 s",
             "mailroom.link_base_url = 'https://links.example.com'",
             "mailroom.batch_timeout = 0",
             "mailroom.max_attempts = 1000",
-            // On a loaded machine Java takes its time, and what is asked twice counts twice.
-            "mailroom.http_timeout = '60s'",
-            "mailroom.connect_timeout = '30s'",
             // Whatever can leak into the log has to try.
             "log_min_messages = debug1",
             "log_statement = 'ddl'",
             "log_error_verbosity = verbose",
         ];
+        if !provider.ends_with("webhook") {
+            all.push("transport.from = Example <noreply@example.com>");
+        }
+        let endpoint = format!("transport.endpoint = {endpoint}");
+        if !endpoint.ends_with("= ") {
+            all.push(&endpoint);
+        }
         all.extend(settings);
-        let scene = Self {
-            cluster: Cluster::start(&all),
-            audit: Mutex::new(Audit::default()),
-        };
-        scene.write_credentials(credentials);
-        scene
+        let (transports, others) = Transports::take(&all);
+        transports.put_lines(credentials);
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let cluster = Cluster::start(&others);
+        transports.write(&cluster);
+        cluster.reload();
+        let mut audit = Audit::default();
+        audit.remember_credentials(credentials);
+        Self {
+            cluster,
+            transports,
+            audit: Mutex::new(audit),
+        }
     }
 
     /// As [`Self::start`], for webhooks, with a database `app`.
@@ -72,21 +81,12 @@ impl Scene {
         self.cluster.start_server_under("", &environment);
     }
 
-    /// Changes a setting of the whole server for a worker that starts after that.
+    /// Changes a key of the transport for a worker that starts after that.
     ///
-    /// A running worker takes it up at the next moment, but a test cannot tell when that was.
+    /// A running worker would take it up with the next reload, but a test cannot tell when that was.
     pub fn set(&self, app: &mut Client, name: &str, value: &str) {
-        app.batch_execute(&format!("ALTER SYSTEM SET mailroom.{name} = '{value}'"))
-            .unwrap();
-        self.cluster.reload();
-        let value: &str = value;
-        eventually("the server to have read it", || {
-            let shown: String = app
-                .query_one("SELECT current_setting($1)", &[&format!("mailroom.{name}")])
-                .unwrap()
-                .get(0);
-            (shown == value).then_some(())
-        });
+        self.transports.put(name, value);
+        self.transports.write(&self.cluster);
         let old = self.cluster.worker("app");
         signal("TERM", old);
         eventually("another worker", || {
@@ -94,23 +94,11 @@ impl Scene {
         });
     }
 
-    /// Puts a new credentials file in the place of the old one, and remembers what must not leak.
+    /// Puts new credentials, lines of `key = value`, in the place of the old ones, and remembers what must not leak.
     pub fn write_credentials(&self, content: &str) {
-        self.write_credentials_to(CREDENTIALS, content);
-    }
-
-    /// As [`Self::write_credentials`], to another file of the data directory.
-    pub fn write_credentials_to(&self, file: &str, content: &str) {
         self.audit.lock().unwrap().remember_credentials(content);
-        // Made by the server's user, as any other file would be refused.
-        let mut shell = self.cluster.as_server_user(Command::new("sh"));
-        let status = shell
-            .current_dir(self.cluster.data())
-            .args(["-euc", "umask 077; printf %s \"$0\" >new; mv new \"$1\""])
-            .args([content, file])
-            .status()
-            .unwrap();
-        assert!(status.success());
+        self.transports.put_lines(content);
+        self.transports.write(&self.cluster);
     }
 
     /// Nothing that has been said in confidence is where others may read it. To be called at the end, once the

@@ -5,46 +5,40 @@
     reason = "each test program uses its own part of this module"
 )]
 
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::Duration;
 
 use postgres::Client;
 
+use crate::cluster::transports::{self, Transports};
 use crate::cluster::{Cluster, Stop, eventually_or_tell, number};
 use crate::receiver::Receiver;
 
 /// A secret as Standard Webhooks has them.
-pub const SECRET: &str = "secret = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n";
+pub const SECRET: &str = "secret = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A database `app` with the extension, whose worker delivers.
+/// A database `app` with the extension, whose worker delivers through a transport `main`.
 pub struct Post {
     pub client: Client,
     pub cluster: Cluster,
+    pub transports: Transports,
 }
 
 impl Post {
-    /// Starts it, delivering to this receiver, with these settings besides.
+    /// Starts it, delivering to this receiver, with these settings besides: of the server, or `transport.KEY = VALUE`.
     pub fn start(receiver: &Receiver, settings: &[&str]) -> Self {
         Self::start_at(&receiver.endpoint(), settings)
     }
 
     /// As above, for any endpoint.
     pub fn start_at(endpoint: &str, settings: &[&str]) -> Self {
-        let endpoint = format!("mailroom.endpoint = '{endpoint}'");
-        let mut all = vec![
-            "mailroom.sender = webhook",
-            "mailroom.credentials_file = 'webhook.secret'",
-            "mailroom.allowed_networks = '127.0.0.1'",
-            // Of a receiver that is slow because the machine is.
-            "mailroom.http_timeout = '60s'",
-            "mailroom.connect_timeout = '30s'",
-            &endpoint,
-        ];
-        all.extend(settings);
-        let cluster = Cluster::start_with_file(&all, "webhook.secret", SECRET);
+        let (cluster, transports) = start_cluster(endpoint, settings);
         let client = cluster.create_database("app");
         cluster.worker("app");
-        Self { client, cluster }
+        Self {
+            client,
+            cluster,
+            transports,
+        }
     }
 
     /// Schedules so many messages.
@@ -163,21 +157,16 @@ impl Post {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Writes a file into the data directory, as the server wants its secrets.
-    pub fn write_secret(&self, name: &str, content: &str) {
-        let path = self.cluster.data().join(name);
-        std::fs::write(&path, content).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let data = std::fs::metadata(self.cluster.data()).unwrap();
-        use std::os::unix::fs::MetadataExt;
-        chown(&path, Some(data.uid()), Some(data.gid())).unwrap();
-    }
-
-    /// Changes a setting and has it read.
+    /// Changes a setting of the server or, as `transport.KEY`, of the transport, and has it read.
     pub fn set(&mut self, setting: &str, value: &str) {
-        self.client
-            .batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'"))
-            .unwrap();
+        if let Some(key) = setting.strip_prefix("transport.") {
+            self.transports.put(key, value);
+            self.transports.write(&self.cluster);
+        } else {
+            self.client
+                .batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'"))
+                .unwrap();
+        }
         self.cluster.reload();
     }
 
@@ -186,4 +175,25 @@ impl Post {
         let took = self.cluster.stop_server(Stop::Fast);
         assert!(took < limit, "stopping took {took:?}");
     }
+}
+
+/// A cluster whose workers deliver webhooks to this endpoint.
+pub fn start_cluster(endpoint: &str, settings: &[&str]) -> (Cluster, Transports) {
+    let endpoint = format!("transport.endpoint = {endpoint}");
+    let secret = format!("transport.{SECRET}");
+    let mut all = vec![
+        "transport.allowed_networks = 127.0.0.1",
+        // Of a receiver that is slow because the machine is.
+        "transport.timeout = 60 s",
+        "transport.connect_timeout = 30 s",
+        &endpoint,
+    ];
+    all.extend(settings);
+    if !all.iter().any(|one| one.starts_with("transport.provider")) {
+        all.extend(["transport.provider = webhook", &secret]);
+    }
+    let (transports, others) = Transports::take(&all);
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let cluster = Cluster::start_with_file(&others, transports::FILE, &transports.render());
+    (cluster, transports)
 }

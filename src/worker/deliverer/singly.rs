@@ -1,5 +1,7 @@
 //! Settling a mail at a time, after settling many together has failed.
 
+use std::sync::Arc;
+
 use mailroom_core::deliver::intake::Exchanged;
 use mailroom_core::deliver::settlements::Settlements;
 
@@ -16,6 +18,7 @@ impl Deliverer {
     pub(super) fn settle_singly(
         &mut self,
         session: &Session,
+        transport: &Arc<str>,
         settlements: Box<Settlements>,
         now: Time,
     ) -> Result<(), Failure> {
@@ -37,8 +40,8 @@ impl Deliverer {
                         for id in done.settled.ids() {
                             self.held.remove(id);
                         }
-                        self.thread.exchanged(done);
-                        return self.failed(session, Box::new(untold), failure, now);
+                        self.thread.exchanged(transport, done);
+                        return self.failed(session, transport, Box::new(untold), failure, now);
                     }
                     reason = Some(failure);
                 }
@@ -57,7 +60,7 @@ impl Deliverer {
                 ids.join(", ")
             ));
         }
-        self.thread.exchanged(done);
+        self.thread.exchanged(transport, done);
         Ok(())
     }
 }

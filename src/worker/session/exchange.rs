@@ -1,13 +1,15 @@
 //! Settling and claiming mail: one transaction for both, so that a round costs one commit.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use pgrx::datum::DatumWithOid;
 use pgrx::prelude::*;
-use pgrx::spi::{SpiClient, SpiHeapTupleData};
+use pgrx::spi::{SpiClient, SpiHeapTupleData, SpiTupleTable};
 use serde_json::value::RawValue;
 
-use super::{Failure, Session, integer, required, stop_requested, transaction};
+use super::{Failure, Session, integer, prepared, required, stop_requested, transaction};
 use crate::encoding::{Text, Texts};
 use crate::server;
 use mailroom_core::deliver::intake::{Appetite, Budget, Claimed};
@@ -16,13 +18,13 @@ use mailroom_core::deliver::settlements::{Arrival, Fault, Settlements};
 use mailroom_core::message::Message;
 
 impl Session {
-    /// Tells the outbox what became of mails, and claims more. Returns those of them whose claim had been lost, and what
-    /// was claimed.
+    /// Tells the outbox what became of mails, and claims more of a transport, on which mail may fall back of those that
+    /// have been paused for so long. Returns those of the mails whose claim had been lost, and what was claimed.
     pub fn exchange(
         &self,
         claimant: &str,
         settlements: &Settlements,
-        appetite: Option<Appetite>,
+        claims: Option<(&str, Appetite, &[(Arc<str>, Duration)])>,
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         transaction(Some(self.collector), || {
             self.check_extension()?;
@@ -39,8 +41,11 @@ impl Session {
             }
             Spi::connect_mut(|client| {
                 let lost = settle(client, claimant, settlements)?;
-                let claimed = appetite
-                    .map(|appetite| claim(client, claimant, appetite))
+                let claimed = claims
+                    .map(|(transport, appetite, paused)| {
+                        fall_back(client, transport, paused, appetite)?;
+                        claim(client, claimant, transport, appetite)
+                    })
                     .transpose()?;
                 Ok((lost, claimed))
             })
@@ -53,14 +58,32 @@ impl Session {
             self.check_extension()?;
             Spi::connect_mut(|client| {
                 // Made here, because looking up the type of an array takes a transaction.
-                let rows = client.update(
+                let rows = run(
+                    client,
                     include_str!("../../../sql/queries/extend_claims.sql"),
-                    Some(1),
                     &[ids.to_vec().into(), claimant.into()],
                 )?;
                 required(&rows.first(), 1)
             })
         })
+    }
+
+    /// Publishes how the transports of a deliverer are, a JSON array, and what is wrong with its file.
+    pub fn publish(
+        &self,
+        deliverer: &str,
+        transports: String,
+        problem: Option<String>,
+    ) -> Result<(), Failure> {
+        self.call(
+            include_str!("../../../sql/queries/publish_transports.sql"),
+            &[
+                deliverer.into(),
+                Text(Some(transports)).into(),
+                problem.map(|problem| Text(Some(problem))).into(),
+            ],
+            |_| Ok(()),
+        )
     }
 
     /// Has the claims lapse that earlier workers of this database left, on this timeline.
@@ -90,6 +113,16 @@ fn commit_as_configured() {
     }
 }
 
+/// Runs a statement that is prepared once in this process: nothing is parsed and planned for each exchange.
+fn run<'c>(
+    client: &mut SpiClient<'c>,
+    statement: &'static str,
+    arguments: &[DatumWithOid<'_>],
+) -> Result<SpiTupleTable<'c>, Failure> {
+    let prepared = prepared(client, statement, arguments)?;
+    Ok(client.update(prepared, None, arguments)?)
+}
+
 /// Those of the mails that are not among these.
 fn lost(ids: &[i64], held: Vec<i64>) -> Vec<i64> {
     if held.len() == ids.len() {
@@ -114,9 +147,9 @@ fn settle(
         released,
     } = settlements;
     if !sent.ids.is_empty() {
-        let rows = client.update(
+        let rows = run(
+            client,
             include_str!("../../../sql/queries/settle_sent.sql"),
-            Some(1),
             &[
                 sent.ids.clone().into(),
                 texts(sent.provider_ids.iter().cloned()).into(),
@@ -127,9 +160,9 @@ fn settle(
         all_lost.extend(lost(&sent.ids, required(&rows.first(), 1)?));
     }
     if !failed.ids.is_empty() {
-        let rows = client.update(
+        let rows = run(
+            client,
             include_str!("../../../sql/queries/settle_failed.sql"),
-            Some(1),
             &[
                 failed.ids.clone().into(),
                 texts(failed.errors.iter().cloned().map(Some)).into(),
@@ -157,9 +190,9 @@ fn release(
     ids: &[i64],
     attempts: &[i32],
 ) -> Result<(), Failure> {
-    client.update(
+    run(
+        client,
         include_str!("../../../sql/queries/settle_released.sql"),
-        Some(1),
         &[
             ids.to_vec().into(),
             claimant.into(),
@@ -169,19 +202,52 @@ fn release(
     Ok(())
 }
 
+/// Moves due mail to this transport from those that have been paused for long enough.
+fn fall_back(
+    client: &mut SpiClient<'_>,
+    transport: &str,
+    paused: &[(Arc<str>, Duration)],
+    appetite: Appetite,
+) -> Result<(), Failure> {
+    if paused.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = paused.iter().map(|(name, _)| name.to_string()).collect();
+    let seconds: Vec<f64> = paused
+        .iter()
+        .map(|(_, since)| since.as_secs_f64())
+        .collect();
+    run(
+        client,
+        include_str!("../../../sql/queries/fall_back.sql"),
+        &[
+            transport.into(),
+            names.into(),
+            seconds.into(),
+            integer(appetite.mails).into(),
+        ],
+    )?;
+    Ok(())
+}
+
 fn claim(
     client: &mut SpiClient<'_>,
     claimant: &str,
+    transport: &str,
     appetite: Appetite,
 ) -> Result<Claimed, Failure> {
     let mut claimed = Claimed::default();
     let mut room = appetite.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
     let mut unreadable = Settlements::default();
-    let rows = client.update(
+    let rows = run(
+        client,
         include_str!("../../../sql/queries/claim_mail.sql"),
-        None,
-        &[integer(appetite.mails).into(), claimant.into()],
+        &[
+            integer(appetite.mails).into(),
+            claimant.into(),
+            vec![transport.to_owned()].into(),
+        ],
     )?;
     for row in rows {
         let size: i64 = needed(&row, 3)?;
@@ -220,9 +286,9 @@ fn claim(
 }
 
 fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
-    let rows = client.update(
+    let rows = run(
+        client,
         include_str!("../../../sql/queries/budget.sql"),
-        Some(1),
         &[],
     )?;
     let row = rows.first();

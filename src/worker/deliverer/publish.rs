@@ -1,0 +1,154 @@
+//! How the transports are, for people and for scheduling: published in the table `transports` when it changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mailroom_core::deliver::thread::Thread;
+use mailroom_core::transport::config::Configured;
+use serde_json::{Value, json};
+
+use super::Time;
+use crate::worker::session::Session;
+
+/// How long after one publication the next may come: a transport may change its mind many times a second.
+const SPACING: Duration = Duration::from_millis(500);
+
+/// What does not change with a transport's state.
+struct Known {
+    provider: &'static str,
+    allow_from: Vec<String>,
+}
+
+/// What changes.
+#[derive(PartialEq)]
+struct Shown {
+    name: Arc<str>,
+    state: &'static str,
+    reason: String,
+    /// Time since the deliverer started.
+    next_try: Option<Time>,
+    ambiguous: u64,
+}
+
+/// Publishes what has changed.
+#[derive(Default)]
+pub(super) struct Publisher {
+    known: HashMap<Arc<str>, Known>,
+    /// What is wrong with the file.
+    problem: Option<String>,
+    published: Option<(Vec<Shown>, Option<String>)>,
+    /// When the next may go.
+    free_at: Time,
+    /// The latest failed, which the log was told of.
+    failing: bool,
+}
+
+impl Publisher {
+    /// The file was read. Whether that is news: other transports, or the first good file after one that was none.
+    pub(super) fn configure(&mut self, transports: &[Configured]) -> bool {
+        let had_problem = self.problem.take().is_some();
+        let is_news = had_problem
+            || transports.len() != self.known.len()
+            || transports.iter().any(|one| {
+                self.known
+                    .get(&one.name)
+                    .is_none_or(|known| known.provider != one.provider_name)
+            });
+        self.known = transports
+            .iter()
+            .map(|one| {
+                let known = Known {
+                    provider: one.provider_name,
+                    allow_from: one.allow_from.clone(),
+                };
+                (Arc::clone(&one.name), known)
+            })
+            .collect();
+        is_news
+    }
+
+    /// The file is no good. Whether that is news.
+    pub(super) fn note_problem(&mut self, problem: String) -> bool {
+        let is_news = self.problem.as_ref() != Some(&problem);
+        self.problem = Some(problem);
+        is_news
+    }
+
+    /// Publishes what has changed, if it is time; returns when it will be.
+    pub(super) fn publish(
+        &mut self,
+        session: &Session,
+        deliverer: &str,
+        thread: &Thread,
+        now: Time,
+    ) -> Option<Time> {
+        let current = (self.current(thread), self.problem.clone());
+        if self.published.as_ref() == Some(&current) {
+            return None;
+        }
+        if now < self.free_at {
+            return Some(self.free_at);
+        }
+        self.free_at = now.saturating_add(SPACING);
+        let rows = self.as_json(&current.0, thread.now());
+        match session.publish(deliverer, rows, current.1.clone()) {
+            Ok(()) => {
+                self.published = Some(current);
+                self.failing = false;
+                None
+            }
+            Err(failure) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    failure.warn("mailroom worker could not publish how its transports are");
+                }
+                // With the next change or poll.
+                self.free_at = now.saturating_add(Duration::from_secs(10));
+                Some(self.free_at)
+            }
+        }
+    }
+
+    /// Takes back all that was published. Should that fail, the next worker does it.
+    pub(super) fn withdraw(&mut self, session: &Session, deliverer: &str) {
+        if self.published.take().is_some() {
+            let _ = session.publish(deliverer, "[]".to_owned(), None);
+        }
+    }
+
+    fn current(&self, thread: &Thread) -> Vec<Shown> {
+        let statuses = thread.statuses().into_iter();
+        statuses
+            .filter(|(name, _)| self.known.contains_key(name))
+            .map(|(name, status)| Shown {
+                name,
+                state: status.state,
+                reason: status.reason,
+                next_try: status.next_try,
+                ambiguous: status.ambiguous,
+            })
+            .collect()
+    }
+
+    /// As `_publish_transports` takes it.
+    fn as_json(&self, shown: &[Shown], elapsed: Time) -> String {
+        let rows = shown.iter().filter_map(|one| {
+            let known = self.known.get(&one.name)?;
+            let next_probe_at = one.next_try.map(|at| {
+                let at = SystemTime::now() + at.saturating_sub(elapsed);
+                let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                since.as_secs_f64()
+            });
+            Some(json!({
+                "name": &*one.name,
+                "provider": known.provider,
+                "allow_from": known.allow_from,
+                "state": one.state,
+                "reason": one.reason,
+                "next_probe_at": next_probe_at,
+                "ambiguous": one.ambiguous,
+            }))
+        });
+        Value::from_iter(rows).to_string()
+    }
+}
