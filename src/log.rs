@@ -3,10 +3,14 @@
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-/// Writes a WARNING, with detail and hint in their own fields.
-pub fn warn(message: String, detail: &str, hint: &str) {
-    ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "mailroom")
-        .set_detail(detail)
-        .set_hint(hint)
-        .report(PgLogLevel::WARNING);
+/// Writes a WARNING, with detail and hint in their own fields unless they are empty.
+pub fn warn(message: &str, detail: &str, hint: &str) {
+    let mut report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "mailroom");
+    if !detail.is_empty() {
+        report = report.set_detail(detail);
+    }
+    if !hint.is_empty() {
+        report = report.set_hint(hint);
+    }
+    report.report(PgLogLevel::WARNING);
 }

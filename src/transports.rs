@@ -31,12 +31,3 @@ fn fit(transports: &mut [Configured]) {
         transport.limits.concurrency = transport.limits.concurrency.min(share).max(1);
     }
 }
-
-/// Names and providers, for the log.
-pub fn list(transports: &[Configured]) -> String {
-    let names: Vec<String> = transports
-        .iter()
-        .map(|one| format!("{} ({})", one.name, one.provider_name))
-        .collect();
-    names.join(", ")
-}

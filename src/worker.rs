@@ -595,7 +595,7 @@ impl Worker {
     fn mind_clock(&mut self) -> Result<(), Failure> {
         let now = self.now();
         match &mut self.deliverer {
-            Some(deliverer) => deliverer.mind_clock(&self.session, now),
+            Some(deliverer) => deliverer.mind_clock(&mut self.session, now),
             None => Ok(()),
         }
     }
@@ -621,7 +621,7 @@ impl Worker {
         let Some(deliverer) = &mut self.deliverer else {
             return Delivery::Next(None);
         };
-        match deliverer.round(&self.session, now, !self.paused) {
+        match deliverer.round(&mut self.session, now, !self.paused) {
             Ok(next) => Delivery::Next(next),
             // A stop cancels statements, too.
             Err(_) if session::stop_requested() => Delivery::Next(None),
@@ -637,7 +637,7 @@ impl Worker {
     fn dismiss_deliverer(&mut self) {
         if let Some(deliverer) = self.deliverer.take() {
             let origin = self.origin;
-            deliverer.finish(&self.session, move || origin.elapsed());
+            deliverer.finish(&mut self.session, move || origin.elapsed());
         }
     }
 

@@ -14,6 +14,8 @@
 //! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
 //! | [`batch`] | requests that a provider knows again by all of their mails |
+//! | [`store`] | what it needs of the database and of its process |
+//! | [`owner`] | does in the database what it wants done |
 //! | [`settlements`] | what is to be told to the outbox |
 //! | `ended` | what is said in the log of mail that ends as an error |
 //! | [`thread`] | the thread on which it runs beside its transport, as its owner has it |
@@ -32,11 +34,13 @@ pub(crate) mod fixture;
 pub mod intake;
 pub mod machine;
 pub mod mail;
+pub mod owner;
 mod pace;
 mod pick;
 mod queue;
 pub mod rate;
 pub mod settlements;
+pub mod store;
 mod suspects;
 pub mod thread;
 

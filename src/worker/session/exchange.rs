@@ -1,7 +1,6 @@
 //! Settling and claiming mail: one transaction for both, so that a round costs one commit.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pgrx::datum::DatumWithOid;
@@ -12,21 +11,22 @@ use serde_json::value::RawValue;
 use super::{Failure, Session, integer, prepared, required, stop_requested, transaction};
 use crate::encoding::{Text, Texts};
 use crate::server;
-use mailroom_core::deliver::intake::{Appetite, Budget, Claimed};
+use mailroom_core::deliver::intake::{Budget, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
 use mailroom_core::deliver::settlements::{Arrival, Fault, Settlements};
+use mailroom_core::deliver::store::{self, Claim as Wanted, Kind, Store};
 use mailroom_core::message::Message;
 
-impl Session {
-    /// Tells the outbox what became of mails, and claims more of a transport, on which mail may fall back of those that
-    /// have been paused for so long. Returns those of the mails whose claim had been lost, and what was claimed.
-    pub fn exchange(
-        &self,
+impl Store for Session {
+    type Failure = Failure;
+
+    fn exchange(
+        &mut self,
         claimant: &str,
         settlements: &Settlements,
-        claims: Option<(&str, Appetite, &[(Arc<str>, Duration)])>,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
-        transaction(Some(self.collector), || {
+        let done = transaction(Some(self.collector), || {
             self.check_extension()?;
             // Nor must a failover forget what is sent and was sent, if the server waits for standbys: mail would go
             // out twice, and out of a budget that is spent.
@@ -41,19 +41,23 @@ impl Session {
             }
             Spi::connect_mut(|client| {
                 let lost = settle(client, claimant, settlements)?;
-                let claimed = claims
-                    .map(|(transport, appetite, paused)| {
-                        fall_back(client, transport, paused, appetite)?;
-                        claim(client, claimant, transport, appetite)
+                let claimed = wanted
+                    .map(|wanted| {
+                        fall_back(client, &wanted)?;
+                        claim(client, claimant, &wanted)
                     })
                     .transpose()?;
                 Ok((lost, claimed))
             })
+        });
+        // The error of a statement may come of that.
+        done.map_err(|failure| match self.is_gone() {
+            true => Failure::ExtensionGone,
+            false => failure,
         })
     }
 
-    /// Lets the leases of these mails end later; returns those whose claims are in force.
-    pub fn extend(&self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
+    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
         transaction(Some(self.collector), || {
             self.check_extension()?;
             Spi::connect_mut(|client| {
@@ -68,9 +72,8 @@ impl Session {
         })
     }
 
-    /// Publishes how the transports of a deliverer are, a JSON array, and what is wrong with its file.
-    pub fn publish(
-        &self,
+    fn publish(
+        &mut self,
         deliverer: &str,
         transports: String,
         problem: Option<String>,
@@ -85,7 +88,9 @@ impl Session {
             |_| Ok(()),
         )
     }
+}
 
+impl Session {
     /// Has the claims lapse that earlier workers of this database left, on this timeline.
     pub fn take_over(&self, timeline: &str) -> Result<(), Failure> {
         self.call(
@@ -93,6 +98,21 @@ impl Session {
             &[timeline.into()],
             |_| Ok(()),
         )
+    }
+}
+
+impl store::Failure for Failure {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::ExtensionGone => Kind::Gone,
+            Self::Restoring => Kind::Restoring,
+            Self::Refused { .. } if self.is_row_at_fault() => Kind::Row,
+            Self::Refused { .. } => Kind::Other,
+        }
+    }
+
+    fn warn(&self, what: &str) {
+        Failure::warn(self, what);
     }
 }
 
@@ -203,28 +223,21 @@ fn release(
 }
 
 /// Moves due mail to this transport from those that have been paused for long enough.
-fn fall_back(
-    client: &mut SpiClient<'_>,
-    transport: &str,
-    paused: &[(Arc<str>, Duration)],
-    appetite: Appetite,
-) -> Result<(), Failure> {
-    if paused.is_empty() {
+fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Failure> {
+    if wanted.paused.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = paused.iter().map(|(name, _)| name.to_string()).collect();
-    let seconds: Vec<f64> = paused
-        .iter()
-        .map(|(_, since)| since.as_secs_f64())
-        .collect();
+    let paused = wanted.paused.iter();
+    let names: Vec<String> = paused.clone().map(|(name, _)| name.to_string()).collect();
+    let seconds: Vec<f64> = paused.map(|(_, since)| since.as_secs_f64()).collect();
     run(
         client,
         include_str!("../../../sql/queries/fall_back.sql"),
         &[
-            transport.into(),
+            wanted.transport.into(),
             names.into(),
             seconds.into(),
-            integer(appetite.mails).into(),
+            integer(wanted.appetite.mails).into(),
         ],
     )?;
     Ok(())
@@ -233,9 +246,9 @@ fn fall_back(
 fn claim(
     client: &mut SpiClient<'_>,
     claimant: &str,
-    transport: &str,
-    appetite: Appetite,
+    wanted: &Wanted<'_>,
 ) -> Result<Claimed, Failure> {
+    let appetite = wanted.appetite;
     let mut claimed = Claimed::default();
     let mut room = appetite.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
@@ -246,7 +259,7 @@ fn claim(
         &[
             integer(appetite.mails).into(),
             claimant.into(),
-            vec![transport.to_owned()].into(),
+            vec![wanted.transport.to_owned()].into(),
         ],
     )?;
     for row in rows {

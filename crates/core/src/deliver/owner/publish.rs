@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use mailroom_core::deliver::thread::Thread;
-use mailroom_core::transport::config::Configured;
 use serde_json::{Value, json};
 
-use super::Time;
-use crate::worker::session::Session;
+use crate::deliver::Time;
+use crate::deliver::store::{Failure, Store};
+use crate::deliver::thread::Thread;
+use crate::transport::config::Configured;
 
 /// How long after one publication the next may come: a transport may change its mind many times a second.
 const SPACING: Duration = Duration::from_millis(500);
@@ -76,9 +76,9 @@ impl Publisher {
     }
 
     /// Publishes what has changed, if it is time; returns when it will be.
-    pub(super) fn publish(
+    pub(super) fn publish<S: Store>(
         &mut self,
-        session: &Session,
+        store: &mut S,
         deliverer: &str,
         thread: &Thread,
         now: Time,
@@ -92,7 +92,7 @@ impl Publisher {
         }
         self.free_at = now.saturating_add(SPACING);
         let rows = self.as_json(&current.0, thread.now());
-        match session.publish(deliverer, rows, current.1.clone()) {
+        match store.publish(deliverer, rows, current.1.clone()) {
             Ok(()) => {
                 self.published = Some(current);
                 self.failing = false;
@@ -100,7 +100,7 @@ impl Publisher {
             }
             Err(failure) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    failure.warn("mailroom worker could not publish how its transports are");
+                    failure.warn("mailroom could not publish how its transports are");
                 }
                 // With the next change or poll.
                 self.free_at = now.saturating_add(Duration::from_secs(10));
@@ -110,9 +110,9 @@ impl Publisher {
     }
 
     /// Takes back all that was published. Should that fail, the next worker does it.
-    pub(super) fn withdraw(&mut self, session: &Session, deliverer: &str) {
+    pub(super) fn withdraw<S: Store>(&mut self, store: &mut S, deliverer: &str) {
         if self.published.take().is_some() {
-            let _ = session.publish(deliverer, "[]".to_owned(), None);
+            let _ = store.publish(deliverer, "[]".to_owned(), None);
         }
     }
 

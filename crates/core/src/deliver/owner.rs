@@ -1,0 +1,417 @@
+//! What owns a deliverer: does in the database what the deliverer wants done, one job after the other.
+//!
+//! No transaction is open while anything is sent (I5): the deliverer has a thread of its own, and decides everything
+//! there. Its owner settles and claims what it is told (each in one commit), has the transports file read, publishes how
+//! the transports are, and extends the leases of what is held. The worker of a database is one owner, `mailroom send`
+//! another; they differ in their [`Store`] and [`Host`].
+
+mod publish;
+mod singly;
+
+use std::collections::HashSet;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use self::publish::Publisher;
+use super::Time;
+use super::events::News;
+use super::intake::{Appetite, Exchanged};
+use super::settlements::Settlements;
+use super::store::{Claim, Failure, Host, Kind, Line, Store};
+use super::thread::{Job, Thread};
+use crate::backoff::Failures;
+use crate::transport::config::{Configured, Error};
+
+/// How long what is in flight has after a stop, and then what is to be settled.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long a restore is waited for.
+const STAND_BY: Duration = Duration::from_secs(1);
+
+/// A deliverer, as its owner has it.
+pub struct Owner<H> {
+    host: H,
+    /// Begins each line of the log.
+    who: &'static str,
+    claimant: String,
+    thread: Thread,
+    publisher: Publisher,
+    /// The mails whose claims are not settled yet.
+    held: HashSet<i64>,
+    /// The latest exchange failed: settle alone first, each mail by itself.
+    careful: bool,
+    allowed: bool,
+    extended_at: Time,
+    failures: Failures,
+}
+
+/// What one exchange of a transport is to do.
+struct Exchange {
+    transport: Arc<str>,
+    settlements: Box<Settlements>,
+    appetite: Option<Appetite>,
+    paused: Vec<(Arc<str>, Duration)>,
+}
+
+impl<H: Host> Owner<H> {
+    /// Starts one, unless the file names no transport for this database. `who` begins each line of its log.
+    ///
+    /// # Errors
+    /// When the system has no thread to spare.
+    pub fn start(
+        host: H,
+        who: &'static str,
+        claimant: String,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
+        now: Time,
+    ) -> Result<Option<Self>, std::io::Error> {
+        let loaded = host.load();
+        if is_empty(&loaded) {
+            return Ok(None);
+        }
+        let mut owner = Self {
+            host,
+            who,
+            claimant,
+            thread: Thread::start(spawn)?,
+            publisher: Publisher::default(),
+            held: HashSet::new(),
+            careful: false,
+            allowed: true,
+            extended_at: now,
+            failures: Failures::default(),
+        };
+        owner.configure(loaded);
+        Ok(Some(owner))
+    }
+
+    /// There may be mail; `urgent`: a person waits for it.
+    pub fn look(&self, urgent: bool) {
+        self.thread.look(urgent);
+    }
+
+    /// Everything is to be tried at once.
+    pub fn hurry(&self) {
+        self.thread.hurry();
+    }
+
+    /// The file may have changed, or what it names. False when it names no transport any more.
+    #[must_use]
+    pub fn reload(&mut self) -> bool {
+        let loaded = self.host.load();
+        if is_empty(&loaded) {
+            return false;
+        }
+        self.configure(loaded);
+        true
+    }
+
+    /// Readable when there is something to do.
+    pub fn bell(&self) -> RawFd {
+        self.thread.bell()
+    }
+
+    /// Claims that are not settled yet.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether the deliverer itself has failed: what was claimed is for another one to take over.
+    pub fn has_failed(&self) -> bool {
+        self.thread.has_failed()
+    }
+
+    /// The names of the transports.
+    pub fn transports(&self) -> Vec<Arc<str>> {
+        let statuses = self.thread.statuses().into_iter();
+        statuses.map(|(name, _)| name).collect()
+    }
+
+    /// Takes over what was read; a file that is no good changes nothing.
+    fn configure(&mut self, loaded: Result<Vec<Configured>, Error>) {
+        match loaded {
+            Ok(transports) => {
+                let names: Vec<String> = transports
+                    .iter()
+                    .map(|one| format!("{} ({})", one.name, one.provider_name))
+                    .collect();
+                if self.publisher.configure(&transports) {
+                    let line = format!("{} delivers through {}", self.who, names.join(", "));
+                    self.host.log(&Line::Log(line));
+                }
+                self.thread.configure(transports);
+            }
+            Err(error) => {
+                if self.publisher.note_problem(error.to_string()) {
+                    self.warn(
+                        &error.to_string(),
+                        "The transports that were read before stay in force; without any, mail waits.",
+                        &error.hint(),
+                    );
+                }
+                self.thread.keep_configuration();
+            }
+        }
+    }
+
+    fn log(&self, message: &str) {
+        self.host
+            .log(&Line::Log(format!("{}{message}", self.who)));
+    }
+
+    fn warn(&self, message: &str, detail: &str, hint: &str) {
+        self.host.log(&Line::Warning {
+            message: format!("{}: {message}", self.who),
+            detail: detail.to_owned(),
+            hint: hint.to_owned(),
+        });
+    }
+
+    /// Does what there is to do now; returns when there is more, apart from what the bell will tell.
+    ///
+    /// `allowed`: mail may be claimed and sent; otherwise what is in flight is settled and the rest given back.
+    ///
+    /// # Errors
+    /// When the store is gone.
+    pub fn round<S: Store>(
+        &mut self,
+        store: &mut S,
+        now: Time,
+        allowed: bool,
+    ) -> Result<Option<Time>, S::Failure> {
+        if self.allowed != allowed {
+            self.allowed = allowed;
+            self.thread.allow(allowed);
+        }
+        let mut gone = None;
+        for job in self.thread.jobs() {
+            if let Err(failure) = self.work(store, job, now) {
+                gone = Some(failure);
+            }
+        }
+        if let Some(failure) = gone {
+            return Err(failure);
+        }
+        if now.saturating_sub(self.extended_at) >= self.extension_interval() {
+            self.extend(store, now)?;
+        }
+        let publish_at = self
+            .publisher
+            .publish(store, &self.claimant, &self.thread, now);
+        let extend_at = (!self.held.is_empty())
+            .then(|| self.extended_at.saturating_add(self.extension_interval()));
+        Ok([publish_at, extend_at].into_iter().flatten().min())
+    }
+
+    fn work<S: Store>(&mut self, store: &mut S, job: Job, now: Time) -> Result<(), S::Failure> {
+        match job {
+            Job::Configure => {
+                let loaded = self.host.load();
+                self.configure(loaded);
+                Ok(())
+            }
+            Job::Tell(transport, news) => {
+                self.tell(&transport, &news);
+                Ok(())
+            }
+            Job::Exchange {
+                transport,
+                settlements,
+                appetite,
+                paused,
+            } => {
+                let exchange = Exchange {
+                    transport,
+                    settlements,
+                    appetite,
+                    paused,
+                };
+                self.exchange(store, exchange, now)
+            }
+        }
+    }
+
+    fn exchange<S: Store>(
+        &mut self,
+        store: &mut S,
+        wanted: Exchange,
+        now: Time,
+    ) -> Result<(), S::Failure> {
+        let Exchange {
+            transport,
+            settlements,
+            appetite,
+            paused,
+        } = wanted;
+        if self.careful && !settlements.is_empty() {
+            return self.settle_singly(store, &transport, settlements, now);
+        }
+        let began = Instant::now();
+        let claim = appetite.map(|appetite| Claim {
+            transport: &transport,
+            appetite,
+            paused: &paused,
+        });
+        let (lost, claimed) = match store.exchange(&self.claimant, &settlements, claim) {
+            Ok(done) => done,
+            Err(failure) => return self.failed(&transport, settlements, failure, now),
+        };
+        self.careful = false;
+        if self.failures.end() > 0 {
+            self.log(" claims and settles mail again");
+        }
+        if self.host.stop_requested() {
+            // What was claimed is not sent any more.
+            self.thread.stop();
+        }
+        for id in settlements.ids() {
+            self.held.remove(id);
+        }
+        if let Some(claimed) = &claimed {
+            let ids = claimed.mails.iter().map(|mail| mail.message.id);
+            if self.held.is_empty() {
+                self.extended_at = now;
+            }
+            self.held.extend(ids);
+        }
+        let exchanged = Exchanged {
+            settled: *settlements,
+            lost,
+            stuck: Settlements::default(),
+            claimed: appetite.zip(claimed),
+        };
+        self.thread.exchanged(&transport, exchanged);
+        if began.elapsed() >= self.extension_interval() {
+            // A standby was waited for, and the leases began before.
+            self.extend(store, now)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing of an exchange has happened: it is repeated later. An error when nothing is left that could repeat it.
+    fn failed<F: Failure>(
+        &mut self,
+        transport: &Arc<str>,
+        settlements: Box<Settlements>,
+        failure: F,
+        now: Time,
+    ) -> Result<(), F> {
+        // A stop cancels statements, too.
+        let delay = if self.host.stop_requested() {
+            self.careful = true;
+            Duration::ZERO
+        } else if failure.kind() == Kind::Restoring {
+            // What is in flight is settled when the restore is over.
+            STAND_BY
+        } else if failure.kind() == Kind::Gone {
+            self.thread
+                .exchange_failed(transport, settlements, self.thread.now());
+            return Err(failure);
+        } else {
+            self.careful = true;
+            let verdict = self.failures.record(now);
+            if verdict.tell {
+                failure.warn(&format!(
+                    "{} could not claim or settle mail (attempt {}, next in {} s)",
+                    self.who,
+                    self.failures.count(),
+                    verdict.delay.as_secs()
+                ));
+            }
+            verdict.delay
+        };
+        let retry_at = self.thread.now().saturating_add(delay);
+        self.thread
+            .exchange_failed(transport, settlements, retry_at);
+        Ok(())
+    }
+
+    /// Extends the leases of what is held.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn extend<S: Store>(&mut self, store: &mut S, now: Time) -> Result<(), S::Failure> {
+        self.extended_at = now;
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<i64> = self.held.iter().copied().collect();
+        let in_force = store.extend(&self.claimant, &ids)?;
+        if in_force.len() < ids.len() {
+            // What is in flight stays held, for its settle.
+            self.thread.in_force(in_force.into_iter().collect());
+        }
+        Ok(())
+    }
+
+    /// Gives back what was not sent, waits a little for what was, and settles it.
+    pub fn finish<S: Store>(mut self, store: &mut S, now: impl Fn() -> Time) {
+        let mut deadline = Instant::now() + GRACE;
+        let mut has_given_up = false;
+        self.thread.stop();
+        loop {
+            let mut failures = 0;
+            for job in self.thread.jobs() {
+                failures += usize::from(self.work(store, job, now()).is_err());
+            }
+            if self.thread.is_resting() {
+                break;
+            }
+            if Instant::now() >= deadline || failures > 0 {
+                if std::mem::replace(&mut has_given_up, true) {
+                    self.host.log(&Line::Warning {
+                        message: format!(
+                            "{} could not settle its last mails; their claims will lapse",
+                            self.who
+                        ),
+                        detail: String::new(),
+                        hint: String::new(),
+                    });
+                    break;
+                }
+                self.thread.give_up();
+                deadline = Instant::now() + GRACE;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.host.wait(left, self.thread.bell());
+        }
+        self.publisher.withdraw(store, &self.claimant);
+    }
+
+    /// A line of the log.
+    fn tell(&self, transport: &str, news: &News) {
+        match news {
+            News::Paused(reason, next) => self.warn(
+                &format!("transport \"{transport}\" paused: {reason}"),
+                &format!(
+                    "Its mail waits. One message is tried in {} s, then now and then.",
+                    next.as_secs()
+                ),
+                "SELECT mailroom_wake_worker() has one tried at once.",
+            ),
+            News::Throttled(reason, wait) => self.log(&format!(
+                ": transport \"{transport}\" slowed: {reason}; next request in {:.1} s",
+                wait.as_secs_f64()
+            )),
+            News::Resumed(after) => self.log(&format!(
+                ": transport \"{transport}\" resumed after {} s",
+                after.as_secs()
+            )),
+            News::Ended(count, reason) => self.warn(
+                &format!("{count} mails of transport \"{transport}\" ended as error"),
+                &format!("The latest: {reason}."),
+                "Look at outbox_attempts; mailroom_retry_failed puts them back.",
+            ),
+        }
+    }
+
+    /// How old the lease of a held mail gets before it is extended: two thirds of it are left for that to succeed.
+    fn extension_interval(&self) -> Duration {
+        self.host.lease() / 3
+    }
+}
+
+fn is_empty(loaded: &Result<Vec<Configured>, Error>) -> bool {
+    matches!(loaded, Ok(none) if none.is_empty())
+}
