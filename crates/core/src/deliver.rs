@@ -10,7 +10,7 @@
 //! | `pace` | how it waits for the rate |
 //! | [`breaker`] | the circuit breaker: whether the provider is to be asked at all just now |
 //! | `suspects` | messages of which it is not known whether they are at fault |
-//! | [`rate`] | how many messages may go now |
+//! | [`rate`] | how much may go now |
 //! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
 //! | [`batch`] | requests that a provider knows again by all of their mails |

@@ -18,7 +18,7 @@ pub struct Limits {
     pub provider: Arc<dyn Provider>,
     /// Requests at a time.
     pub concurrency: usize,
-    /// Messages a second.
+    /// How much a second, in what the provider counts.
     pub rate: Option<Rate>,
     /// How often a mail is sent again that may have been sent.
     pub max_ambiguous: i32,

@@ -19,12 +19,13 @@ impl Deliverer {
             self.end_doubt(now.at);
             return None;
         };
-        let batch = self.paced_batch(self.batch_limit());
+        let batch = self.batch_limit();
         let mut mails = vec![first];
         while mails.len() < batch
             && let Some(next) = self.queue.first()
             && self.may_share(&mails[0], next)
             && !next.is_late(now.wall)
+            && !self.is_beyond_burst(&mails, next)
         {
             mails.extend(self.queue.pop());
         }

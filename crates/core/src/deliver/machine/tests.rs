@@ -106,7 +106,7 @@ struct Shape {
     idempotent: bool,
     concurrency: usize,
     max_ambiguous: i32,
-    rate: Option<u32>,
+    rate: Option<&'static str>,
 }
 
 struct World {
@@ -160,7 +160,7 @@ impl World {
                 idempotent: self.shape.idempotent,
             }),
             concurrency: self.shape.concurrency,
-            rate: self.shape.rate.map(|rate| Rate::new(rate, 0)),
+            rate: self.shape.rate.and_then(Rate::parse),
             max_ambiguous: self.shape.max_ambiguous,
             address: "fake".to_owned(),
         }
@@ -628,7 +628,13 @@ fn shapes() -> impl Strategy<Value = Shape> {
         any::<bool>(),
         1_usize..10,
         0_i32..3,
-        prop_oneof![Just(None), Just(Some(20_u32)), Just(Some(500))],
+        prop_oneof![
+            Just(None),
+            Just(Some("20 messages/s")),
+            Just(Some("500 recipients/s")),
+            Just(Some("5 requests/s")),
+            Just(Some("10 recipients/s"))
+        ],
     )
         .prop_map(
             |(batch, idempotent, concurrency, max_ambiguous, rate)| Shape {

@@ -134,7 +134,7 @@ fn after_an_outage_of_nine_minutes_mail_goes_within_half_a_minute() {
 fn urgent_mail_overtakes_what_waits_for_the_rate() {
     let mut world = World::new(
         Shape {
-            rate: Some(14),
+            rate: Some("14 messages/s"),
             ..shape()
         },
         5,
