@@ -17,11 +17,16 @@ impl Deliverer {
         self.limits.as_ref().and_then(|limits| limits.rate)
     }
 
-    /// Whether these and another one are more than the bucket ever holds.
-    pub(super) fn is_beyond_burst(&self, mails: &[Mail], next: &Mail) -> bool {
-        self.rate().is_some_and(|rate| match rate.unit() {
-            Unit::Requests => false,
-            unit => cost(unit, mails.iter().chain([next])) > rate.burst(),
+    /// The most that mails which share a request may weigh: what the bucket ever holds.
+    pub(super) fn heaviest(&self) -> u32 {
+        self.rate().map_or(u32::MAX, Rate::burst)
+    }
+
+    /// What one more mail in a request adds to its cost.
+    pub(super) fn weight(&self, mail: &Mail) -> u32 {
+        self.rate().map_or(0, |rate| match rate.unit() {
+            Unit::Requests => 0,
+            unit => cost(unit, [mail]),
         })
     }
 
