@@ -16,7 +16,7 @@
 //! | [`batch`] | requests that a provider knows again by all of their mails |
 //! | [`settlements`] | what is to be told to the outbox |
 //! | `ended` | what is said in the log of mail that ends as an error |
-//! | [`thread`] | the thread on which it runs beside its transport, as its owner has it |
+//! | [`thread`] | the thread on which one a transport runs, as its owner has it |
 //! | `driver` | what that thread does |
 
 use std::time::{Duration, SystemTime};
