@@ -5,12 +5,16 @@ use pgrx::prelude::*;
 
 /// Writes a WARNING, with detail and hint in their own fields unless they are empty.
 pub fn warn(message: &str, detail: &str, hint: &str) {
-    let mut report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "mailroom");
+    let mut report = ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_WARNING,
+        message.to_owned(),
+        "mailroom",
+    );
     if !detail.is_empty() {
-        report = report.set_detail(detail);
+        report = report.set_detail(detail.to_owned());
     }
     if !hint.is_empty() {
-        report = report.set_hint(hint);
+        report = report.set_hint(hint.to_owned());
     }
     report.report(PgLogLevel::WARNING);
 }

@@ -108,7 +108,7 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     let log = post.cluster.log();
     let times = |text: &str| log.matches(text).count();
     assert_eq!(
-        times("transport \"main\" paused: the sending thread failed and was started anew"),
+        times("transport \"main\" paused: the sending thread failed and was started again"),
         1
     );
     // Where it happened is told, not what the panic said.
