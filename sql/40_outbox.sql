@@ -144,8 +144,8 @@ COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When a final state was reached
 
 -- The order in which due rows are claimed. Partial, so that finished rows weigh nothing.
 CREATE INDEX outbox_due ON @extschema@.outbox (priority, send_at, id) WHERE state = 'scheduled';
--- Claims that lapsed. Not WHERE state = 'claimed': it would do for a look at the claims of a group, too, by way of all claims.
-CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE claimed_until IS NOT NULL;
+-- Claims that lapsed.
+CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'claimed';
 -- What a purge deletes, and what people look for.
 CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';
@@ -164,8 +164,10 @@ CREATE INDEX outbox_group_due ON @extschema@.outbox (priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
 CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
+-- Who holds a group is asked without its state, so that no other index will do: not that of all claims, which has their
+-- dead entries, too.
 CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key, claimed_until)
-    WHERE state = 'claimed' AND group_key IS NOT NULL;
+    WHERE claimed_until IS NOT NULL AND group_key IS NOT NULL;
 
 CREATE TYPE @extschema@.attempt_outcome AS ENUM ('failed', 'ambiguous', 'lease_expired', 'late');
 COMMENT ON TYPE @extschema@.attempt_outcome IS

@@ -12,18 +12,16 @@ CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) 
 AS $$
 BEGIN
     -- Claims that lapsed hold nothing; and so a look steps over those claims only, dead ones too, that were made within a
-    -- lease. A search for each group, never a plan that reads all claims with all dead ones, which statistics may call few:
-    -- OFFSET 0 keeps the question for each row, and rows are compared as outbox_group_held has them and no other index.
+    -- lease. A search for each group, whatever statistics say: OFFSET 0 keeps the question for each row, and only
+    -- outbox_group_held has what it asks for.
     RETURN ARRAY(
         SELECT c.group_key
         FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
         WHERE EXISTS (
             SELECT
             FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.group_key IS NOT NULL
-              AND (o.group_key, o.claimed_until) > (c.group_key, moment)
-              AND (o.group_key, o.claimed_until) <= (c.group_key, 'infinity')
+            WHERE o.group_key = c.group_key
+              AND o.claimed_until > moment
             OFFSET 0
         )
     );

@@ -17,7 +17,7 @@ SELECT
         WHEN o.group_key IS NOT NULL AND EXISTS (
             SELECT
             FROM @extschema@.outbox h
-            WHERE h.state = 'claimed'
+            WHERE h.claimed_until IS NOT NULL
               AND h.group_key = o.group_key
         ) THEN 'a mail of its group is being sent'
         WHEN CASE WHEN o.priority <= @extschema@._urgent_priority() THEN b.urgent_room ELSE b.room END = 0 THEN b.reason

@@ -193,7 +193,13 @@ impl Due {
             self.apply(note, clock);
         }
         if swept {
-            self.swept(pages.saturating_sub(self.began) - found);
+            let all = pages.saturating_sub(self.began);
+            for lane in self.lanes.values_mut() {
+                // What is dead was claimed of late, and in many more marks than this it is not.
+                lane.trail
+                    .keep(if all < PIECE { 0 } else { all / PIECE + 2 });
+            }
+            self.swept(all - found);
         } else if self.piece.is_some() && self.lanes.range(self.round.0..).next().is_none() {
             self.swept(self.round.1);
         }
@@ -230,11 +236,8 @@ impl Due {
             Kind::Sweep { back, unfinished } => {
                 lane.position = if back { at } else { at.max(lane.position) };
                 lane.paused = unfinished.then_some(note.at);
-                if note.pages < PIECE {
-                    lane.trail.clear();
-                } else {
-                    lane.trail.add(at, note.pages);
-                }
+                // As sweeps are cheap no piece is looked at; but once they are not, this will lie behind the position, too.
+                lane.trail.add(at, note.pages);
             }
             Kind::Piece { unfinished } => {
                 if !unfinished {

@@ -61,6 +61,13 @@ impl<K: Copy + Ord> Trail<K> {
         }
     }
 
+    /// So many marks are enough: the latest.
+    pub fn keep(&mut self, count: i64) {
+        while i64::try_from(self.marks.len()).is_ok_and(|marks| marks > count) {
+            self.marks.pop_first();
+        }
+    }
+
     /// All of it is cheap.
     pub fn clear(&mut self) {
         self.marks.clear();
@@ -83,6 +90,19 @@ mod tests {
         assert_eq!(trail.piece(Some(2), 9), 3);
         assert_eq!(trail.piece(Some(3), 9), 9);
         assert_eq!(trail.piece(Some(0), 1), 1, "not beyond the end");
+    }
+
+    #[test]
+    fn the_latest_marks_are_kept() {
+        let mut trail = Trail::default();
+        for at in 1..6 {
+            trail.add(at, PIECE);
+        }
+        trail.keep(2);
+        assert_eq!(trail.piece(None, 9), 4);
+        assert_eq!(trail.piece(Some(4), 9), 5);
+        trail.keep(0);
+        assert_eq!(trail.piece(None, 9), 9);
     }
 
     #[test]
