@@ -15,8 +15,8 @@ use super::endpoint::Endpoint;
 use super::mac::sha256_hex;
 use super::mailbox::{self, Mailbox};
 use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
-    tag,
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
+    json, tag,
 };
 use crate::transport::credentials::Credentials;
 
@@ -95,7 +95,7 @@ impl Provider for Resend {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        first.content_bytes() <= SHARED_BYTES && other.content_bytes() <= SHARED_BYTES
+        bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
     }
 
     fn is_idempotent(&self) -> bool {

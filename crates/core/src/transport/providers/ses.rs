@@ -12,8 +12,8 @@ use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
 use super::sigv4::Signer;
 use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
-    tag,
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
+    json, tag,
 };
 use crate::transport::credentials::Credentials;
 
@@ -173,14 +173,18 @@ fn tags(message: &Message) -> Value {
     ])
 }
 
-/// What fits into a bulk request: one address, and not much to say.
-fn is_small(message: &Message) -> bool {
-    let bytes = |body: &Option<String>| body.as_deref().map_or(0, quoted_twice);
-    message.recipients.len() == 1
-        && message.cc.is_empty()
-        && message.bcc.is_empty()
-        && quoted_twice(&message.subject) + bytes(&message.body_text) + bytes(&message.body_html)
-            <= SHARED_BYTES
+/// Of what fits into a bulk request, one address and not much to say, whether it has a text and HTML.
+fn small_parts(message: &Message) -> Option<(bool, bool)> {
+    let is_to_one =
+        message.recipients.len() == 1 && message.cc.is_empty() && message.bcc.is_empty();
+    let html = bodies::html(message);
+    let bytes = quoted_twice(&message.subject) + html.map_or(0, quoted_twice);
+    if !is_to_one || bytes > SHARED_BYTES {
+        return None;
+    }
+    let text = bodies::text(message);
+    let bytes = bytes + text.as_deref().map_or(0, quoted_twice);
+    (bytes <= SHARED_BYTES).then_some((text.is_some(), html.is_some()))
 }
 
 /// Bytes of this text as JSON within JSON.
@@ -200,12 +204,7 @@ impl Provider for Ses {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        let alike =
-            |part: fn(&Message) -> &Option<String>| part(first).is_some() == part(other).is_some();
-        is_small(first)
-            && is_small(other)
-            && alike(|message| &message.body_text)
-            && alike(|message| &message.body_html)
+        small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
     }
 
     fn is_idempotent(&self) -> bool {

@@ -99,6 +99,29 @@ fn several_share_a_template_of_variables_alone() {
 }
 
 #[test]
+fn mail_with_html_alone_has_a_text_in_a_bulk_request_too() {
+    let ses = ses("region = us-east-1");
+    let both = fixture::plain(1);
+    let html_alone = Message {
+        body_text: None,
+        body_html: Some("<p>&lt;you&gt;</p>".to_owned()),
+        ..fixture::plain(2)
+    };
+    assert!(ses.may_share(&both, &html_alone));
+    let request = ses.request(&[&both, &html_alone], UNIX_EPOCH).unwrap();
+    let body = json::parse(&request.body);
+    let template = &body["BulkEmailEntries"][1]["ReplacementEmailContent"]["ReplacementTemplate"];
+    let data = template["ReplacementTemplateData"].as_str().unwrap();
+    assert_eq!(json::parse(data.as_bytes())["text"], "<you>\n");
+    // What is made of its HTML counts, too.
+    let long = Message {
+        body_html: Some("<p>a".repeat(SHARED_BYTES / 8)),
+        ..html_alone
+    };
+    assert!(!ses.may_share(&long, &long));
+}
+
+#[test]
 fn what_does_not_fit_goes_alone() {
     let ses = ses("region = us-east-1");
     let small = fixture::plain(1);
