@@ -256,6 +256,9 @@ fn error_name<'a>(answer: &'a Answer<'_>, body: &'a Value) -> Option<&'a str> {
 fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
     let name = error_name(answer, body);
     let reason = || answer::reason(answer.status, name);
+    let broken = |why: &str| Verdict::Broken {
+        reason: format!("{}: {why}", reason()),
+    };
     // The same name for what is wrong with a mail and with the account. Of the words nothing is kept.
     let says = |words: &str| {
         ["message", "Message"].iter().any(|member| {
@@ -265,45 +268,39 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
         })
     };
     match name.unwrap_or("") {
-        "MessageRejected" if says("not verified") => Verdict::Broken {
-            reason: format!("{}: the sender's address is not verified", reason()),
-        },
-        "ThrottlingException" | "Throttling" if says("quota") => Verdict::Broken {
-            reason: format!("{}: the quota is spent", reason()),
-        },
+        "MessageRejected" if says("not verified") => broken("the sender's address is not verified"),
+        // Of the day; the rate, which is one of the second, is called that.
+        "TooManyRequestsException" | "ThrottlingException" | "Throttling" if says("quota") => {
+            broken("the quota is spent")
+        }
         "TooManyRequestsException" | "ThrottlingException" | "Throttling" => {
             answer::throttled(answer, name)
         }
         "MessageRejected" | "BadRequestException" => Verdict::Refused { reason: reason() },
-        "LimitExceededException" => Verdict::Broken {
-            reason: format!("{}: the quota is spent", reason()),
-        },
-        "AccountSuspendedException" | "SendingPausedException" => Verdict::Broken {
-            reason: format!("{}: the account cannot send", reason()),
-        },
-        "MailFromDomainNotVerifiedException" => Verdict::Broken {
-            reason: format!("{}: the sender's domain is not verified", reason()),
-        },
-        "NotFoundException" => Verdict::Broken {
-            reason: format!("{}: there is no such configuration set", reason()),
-        },
+        "LimitExceededException" => broken("the quota is spent"),
+        "AccountSuspendedException" | "SendingPausedException" => broken("the account cannot send"),
+        "MailFromDomainNotVerifiedException" => broken("the sender's domain is not verified"),
+        "NotFoundException" => broken("there is no such configuration set"),
+        "RequestExpired" | "RequestTimeTooSkewed" => broken("the clock of this machine is wrong"),
+        "SignatureDoesNotMatch" | "InvalidSignatureException"
+            if says("signature expired") || says("not yet current") =>
+        {
+            broken("the clock of this machine is wrong")
+        }
+        // Both go into the signature.
+        "SignatureDoesNotMatch" | "InvalidSignatureException" => {
+            broken("the secret access key or the clock is wrong")
+        }
         "AccessDeniedException"
         | "ExpiredTokenException"
         | "IncompleteSignature"
         | "IncompleteSignatureException"
         | "InvalidClientTokenId"
-        | "InvalidSignatureException"
         | "MissingAuthenticationToken"
         | "MissingAuthenticationTokenException"
         | "NotAuthorized"
         | "OptInRequired"
-        | "SignatureDoesNotMatch"
-        | "UnrecognizedClientException" => Verdict::Broken {
-            reason: format!("{}: the credentials were refused", reason()),
-        },
-        "RequestExpired" => Verdict::Broken {
-            reason: format!("{}: the clock of this machine is wrong", reason()),
-        },
+        | "UnrecognizedClientException" => broken("the credentials were refused"),
         _ => answer::by_status(answer, name),
     }
 }

@@ -206,13 +206,42 @@ fn what_answers_to_one_mean() {
         );
     }
     assert!(matches!(verdict(503, ""), Verdict::Retry { .. }));
-    let quota = r#"{"__type": "ThrottlingException", "message": "Daily message quota exceeded"}"#;
-    assert_eq!(
-        verdict(400, quota),
-        Verdict::Broken {
-            reason: "http 400 ThrottlingException: the quota is spent".to_owned()
+    let rate = r#"{"__type": "ThrottlingException", "message": "Maximum sending rate exceeded."}"#;
+    assert!(matches!(verdict(400, rate), Verdict::Throttled { .. }));
+    for name in ["ThrottlingException", "TooManyRequestsException"] {
+        let quota =
+            format!(r#"{{"__type": "{name}", "message": "Daily message quota exceeded."}}"#);
+        assert_eq!(
+            verdict(400, &quota),
+            Verdict::Broken {
+                reason: format!("http 400 {name}: the quota is spent")
+            }
+        );
+    }
+}
+
+#[test]
+fn a_clock_that_is_wrong_is_named() {
+    let ses = ses("region = us-east-1");
+    let reason = |name: &str, message: &str| {
+        let body = json!({"__type": name, "message": message}).to_string();
+        let verdict = fixture::verdict(&ses, 403, &body);
+        assert!(matches!(verdict, Verdict::Broken { .. }), "{name}");
+        verdict.reason().to_owned()
+    };
+    let clock = "the clock of this machine is wrong";
+    assert!(reason("RequestExpired", "").ends_with(clock));
+    for name in ["SignatureDoesNotMatch", "InvalidSignatureException"] {
+        for late in [
+            "Signature expired: 20261124T070000Z is now earlier than 20261124T080000Z",
+            "Signature not yet current: 20261124T090000Z is still later than 20261124T080000Z",
+        ] {
+            assert!(reason(name, late).ends_with(clock), "{name}: {late}");
         }
-    );
+        let other = reason(name, "The request signature we calculated does not match");
+        assert!(other.ends_with("the secret access key or the clock is wrong"));
+    }
+    assert!(reason("AccessDeniedException", "").ends_with("the credentials were refused"));
 }
 
 #[test]
@@ -262,6 +291,13 @@ fn each_mail_of_several_has_its_result() {
     assert!(matches!(verdicts[4], Verdict::Broken { .. }));
     assert!(matches!(verdicts[5], Verdict::Apart { .. }));
     assert!(matches!(verdicts[6], Verdict::Unknown { .. }));
+    for name in [
+        "CONFIGURATION_SET_NOT_FOUND",
+        "CONFIGURATION_SET_DOES_NOT_EXIST",
+    ] {
+        let verdicts = results(&[name; 7]);
+        assert!(verdicts.iter().all(|v| matches!(v, Verdict::Broken { .. })));
+    }
     let short = results(&["SUCCESS"]);
     assert!(short.iter().all(|v| matches!(v, Verdict::Unknown { .. })));
     let refused = fixture::verdicts(&ses, 2, 400, r#"{"__type": "BadRequestException"}"#);
