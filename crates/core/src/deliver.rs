@@ -13,6 +13,7 @@
 //! | [`rate`] | how much may go now |
 //! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
+//! | `memory` | how long a provider knows a request again |
 //! | [`batch`] | requests that a provider knows again by all of their mails |
 //! | [`settlements`] | what is to be told to the outbox |
 //! | `ended` | what is said in the log of mail that ends as an error |
@@ -32,6 +33,7 @@ pub(crate) mod fixture;
 pub mod intake;
 pub mod machine;
 pub mod mail;
+mod memory;
 mod pace;
 mod pick;
 mod queue;

@@ -180,6 +180,11 @@ pub trait Provider: Send + Sync {
     /// Whether the provider itself recognises a request that it has had, so that sending it again is safe.
     fn is_idempotent(&self) -> bool;
 
+    /// How long it does, if it [does][Provider::is_idempotent]: at least so long after the request.
+    fn remembers_for(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// The request that carries these messages, never more than [`Provider::batch_limit`].
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! the second request with it as it did the first: the key of a mail is its `message_id`, that of several is
 //! made of theirs, so that the same mails in the same order have the same key.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::{AUTHORIZATION, HeaderName};
 use hyper::http::HeaderValue;
@@ -26,6 +26,8 @@ const MOST: usize = 50;
 const BATCH: usize = 100;
 /// Bytes of a mail that may share a request.
 const SHARED_BYTES: usize = 64 * 1024;
+/// A day, by its documentation; an hour is for the way of a request and for clocks that differ.
+const MEMORY: Duration = Duration::from_secs(23 * 3600);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// What is wrong with some mails of a request is told of those, and the others are sent.
 const VALIDATION: HeaderName = HeaderName::from_static("x-batch-validation");
@@ -100,6 +102,10 @@ impl Provider for Resend {
 
     fn is_idempotent(&self) -> bool {
         true
+    }
+
+    fn remembers_for(&self) -> Duration {
+        MEMORY
     }
 
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
