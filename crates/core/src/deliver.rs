@@ -13,6 +13,7 @@
 //! | [`rate`] | how much may go now |
 //! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
+//! | `memory` | how long a provider knows a request again |
 //! | [`batch`] | requests that a provider knows again by all of their mails |
 //! | [`store`] | what it needs of the database and of its process |
 //! | [`owner`] | does in the database what it wants done |
@@ -34,6 +35,7 @@ pub(crate) mod fixture;
 pub mod intake;
 pub mod machine;
 pub mod mail;
+mod memory;
 pub mod owner;
 mod pace;
 mod pick;

@@ -64,7 +64,12 @@ impl Deliverer {
             batch: None,
             status,
         };
-        if !sent.alone && self.is_known_again(request) && is_open(&outcome, flight.repeat) {
+        let is_forgotten = |mail: &Mail| self.is_forgotten(mail, now.wall);
+        if !sent.alone
+            && self.is_known_again(request)
+            && is_open(&outcome, flight.repeat)
+            && !mails.iter().any(is_forgotten)
+        {
             let address = self.limits.as_ref().map(|limits| limits.address.as_str());
             sent.batch = address.map(|address| batch::id(address, mails.iter()));
         }
@@ -72,7 +77,7 @@ impl Deliverer {
             Outcome::GivenUp => {
                 for mail in mails {
                     let reason = "given up before there was an answer";
-                    self.ambiguous(mail, &sent, reason);
+                    self.ambiguous(now, mail, &sent, reason);
                 }
             }
             Outcome::Denied(reason) => {
@@ -165,7 +170,7 @@ impl Deliverer {
                     self.settlements.sent(mail.claim(), provider_id);
                     self.queue.finish(&mail);
                 }
-                Verdict::Unknown { reason } => self.ambiguous(mail, sent, &reason),
+                Verdict::Unknown { reason } => self.ambiguous(now, mail, sent, &reason),
                 Verdict::Retry { reason, after } | Verdict::Throttled { reason, after } => {
                     let fault = Fault {
                         after,
@@ -193,10 +198,12 @@ impl Deliverer {
     }
 
     /// It may have been sent, or not.
-    fn ambiguous(&mut self, mail: Mail, sent: &Sent, reason: &str) {
+    fn ambiguous(&mut self, now: Now, mail: Mail, sent: &Sent, reason: &str) {
         self.ambiguous += 1;
-        let is_known_again =
-            sent.batch.is_some() || sent.alone && self.is_known_again(sent.request);
+        let is_known_again = sent.batch.is_some()
+            || sent.alone
+                && self.is_known_again(sent.request)
+                && !self.is_forgotten(&mail, now.wall);
         let is_last = !is_known_again && mail.ambiguous_attempts >= self.max_ambiguous();
         // A provider does not recognise a mail by itself that was in a request with several.
         let (arrival, company) = if sent.alone {

@@ -10,6 +10,7 @@ const CANDIDATES_MOST: usize = 64;
 impl Deliverer {
     /// The mails of the next request that may go by the rate, and whether they went together before.
     pub(super) fn next_mails(&mut self, now: Now) -> Option<(Vec<Mail>, bool)> {
+        self.part_forgotten(now.wall);
         if !self.breaker.is_doubtful()
             && let Some(mails) = self.again.pop()
         {
@@ -26,6 +27,7 @@ impl Deliverer {
             && let Some(next) = self.queue.first()
             && self.may_share(&mails[0], next)
             && !next.is_late(now.wall)
+            && !self.is_spent(next, now.wall)
             && let together = weight.saturating_add(self.weight(next))
             && together <= self.heaviest()
         {
@@ -53,11 +55,14 @@ impl Deliverer {
     fn next_mail(&mut self, now: Now) -> Option<Mail> {
         loop {
             let mail = self.take_next()?;
-            if !mail.is_late(now.wall) {
+            if mail.is_late(now.wall) {
+                // The next claim ends it, with the reason.
+                self.release(mail);
+            } else if self.is_spent(&mail, now.wall) {
+                self.end_spent(mail);
+            } else {
                 return Some(mail);
             }
-            // The next claim ends it, with the reason.
-            self.release(mail);
         }
     }
 
@@ -73,6 +78,7 @@ impl Deliverer {
 
     /// What to try a paused transport with: a fresh mail, or what may have arrived if there is nothing else.
     pub(super) fn next_probe(&mut self, now: Now) -> Option<(Vec<Mail>, bool)> {
+        self.part_forgotten(now.wall);
         let next = self.next_mail(now);
         let is_fresh = |mail: &Mail| !self.breaker.is_suspect(mail.message.id);
         // Behind those that were sent before there may be others.

@@ -31,6 +31,8 @@ use super::names::Names;
 use super::network::Networks;
 use super::providers::Request;
 
+mod unwritten;
+
 /// How much of the head of an answer is read.
 const HEAD_LIMIT: usize = 256 * 1024;
 /// How long an unused connection is kept: shorter than most servers do, which would close it under our hands.
@@ -250,6 +252,10 @@ fn trouble(error: &legacy::Error) -> Trouble {
     let reason = presentable(&cause.to_string());
     if error.is_connect() {
         Trouble::Unreached(format!("no connection: {reason}"))
+    } else if unwritten::is_unwritten(error) {
+        Trouble::Unreached(format!(
+            "the connection ended before the request was written: {reason}"
+        ))
     } else {
         Trouble::Unclear(format!("no answer: {reason}"))
     }

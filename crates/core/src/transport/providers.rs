@@ -12,6 +12,7 @@ use super::credentials::Credentials;
 use crate::message::Message;
 
 mod answer;
+mod bodies;
 mod endpoint;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -179,6 +180,11 @@ pub trait Provider: Send + Sync {
     /// Whether the provider itself recognises a request that it has had, so that sending it again is safe.
     fn is_idempotent(&self) -> bool;
 
+    /// How long it does, if it [does][Provider::is_idempotent]: at least so long after the request.
+    fn remembers_for(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// The request that carries these messages, never more than [`Provider::batch_limit`].
     ///
     /// # Errors
@@ -215,6 +221,27 @@ mod tests {
             assert!(body.contains("a@xn--bcher-kva.example"), "{sender}: {body}");
             assert!(!body.contains("bücher.example"), "{sender}: {body}");
             assert!(body.contains(&tag(&message)), "{sender}: {body}");
+        }
+    }
+
+    #[test]
+    fn each_makes_a_text_of_mail_with_html_alone() {
+        let all = fixture::credentials(&format!(
+            "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        ));
+        let message = Message {
+            body_text: None,
+            body_html: Some("<p>Only <b>this</b></p>".to_owned()),
+            ..fixture::plain(1)
+        };
+        for sender in [
+            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+        ] {
+            let provider = choose(sender, "https://a.example", "a@example.com", &all).unwrap();
+            let request = provider.request(&[&message], UNIX_EPOCH).unwrap();
+            let body = String::from_utf8_lossy(&request.body).replace('+', " ");
+            assert!(body.contains("Only this"), "{sender}: {body}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Message;
+use super::{Message, bodies};
 use crate::address;
 
 /// Bytes of text in one encoded word, which has 75 characters at most (RFC 2047).
@@ -141,7 +141,7 @@ fn in_ascii(address: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("{local}@{domain}")))
 }
 
-/// The mail with the domains of its addresses in ASCII, after [`check`].
+/// The mail as a provider gets it, after [`check`]: the domains of its addresses in ASCII, and its [`bodies`].
 ///
 /// # Errors
 /// As [`check`]; a domain that cannot be written so.
@@ -151,6 +151,7 @@ pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String>
     if [&message.recipients, &message.cc, &message.bcc]
         .into_iter()
         .all(is_ascii)
+        && bodies::are_ready(message)
     {
         return Ok(Cow::Borrowed(message));
     }
@@ -165,6 +166,8 @@ pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String>
             *address = in_ascii(address).ok_or_else(wrong)?.into_owned();
         }
     }
+    message.body_text = bodies::text(&message).map(Cow::into_owned);
+    message.body_html = bodies::html(&message).map(str::to_owned);
     Ok(Cow::Owned(message))
 }
 

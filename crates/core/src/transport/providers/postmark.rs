@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
 use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
-    tag,
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
+    json, tag,
 };
 use crate::transport::credentials::Credentials;
 
@@ -82,7 +82,7 @@ impl Provider for Postmark {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        first.content_bytes() <= SHARED_BYTES && other.content_bytes() <= SHARED_BYTES
+        bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
     }
 
     fn is_idempotent(&self) -> bool {

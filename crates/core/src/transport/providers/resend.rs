@@ -4,7 +4,7 @@
 //! the second request with it as it did the first: the key of a mail is its `message_id`, that of several is
 //! made of theirs, so that the same mails in the same order have the same key.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::{AUTHORIZATION, HeaderName};
 use hyper::http::HeaderValue;
@@ -15,8 +15,8 @@ use super::endpoint::Endpoint;
 use super::mac::sha256_hex;
 use super::mailbox::{self, Mailbox};
 use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
-    tag,
+    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
+    json, tag,
 };
 use crate::transport::credentials::Credentials;
 
@@ -26,6 +26,8 @@ const MOST: usize = 50;
 const BATCH: usize = 100;
 /// Bytes of a mail that may share a request.
 const SHARED_BYTES: usize = 64 * 1024;
+/// A day, by its documentation; an hour is for the way of a request and for clocks that differ.
+const MEMORY: Duration = Duration::from_secs(23 * 3600);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// What is wrong with some mails of a request is told of those, and the others are sent.
 const VALIDATION: HeaderName = HeaderName::from_static("x-batch-validation");
@@ -95,11 +97,15 @@ impl Provider for Resend {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        first.content_bytes() <= SHARED_BYTES && other.content_bytes() <= SHARED_BYTES
+        bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
     }
 
     fn is_idempotent(&self) -> bool {
         true
+    }
+
+    fn remembers_for(&self) -> Duration {
+        MEMORY
     }
 
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {

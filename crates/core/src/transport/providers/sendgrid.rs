@@ -49,7 +49,7 @@ impl SendGrid {
         let contents: Vec<Value> = contents
             .into_iter()
             .filter_map(|(kind, body)| {
-                let body = body.as_deref().filter(|body| !body.is_empty())?;
+                let body = body.as_deref()?;
                 Some(json!({"type": kind, "value": body}))
             })
             .collect();

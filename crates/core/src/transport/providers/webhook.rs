@@ -5,6 +5,7 @@
 //! `webhook-timestamp` and the signature is the same over all attempts; a receiver that sees a
 //! `webhook-id` twice sees the same mail twice.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use base64::Engine;
@@ -17,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mac::MacKey;
-use super::{Answer, Message, Provider, Request, Verdict, answer, json};
+use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, json};
 use crate::transport::calendar;
 use crate::transport::credentials::Credentials;
 
@@ -45,7 +46,7 @@ struct Mail<'a> {
     cc: &'a [String],
     bcc: &'a [String],
     subject: &'a str,
-    text: Option<&'a str>,
+    text: Option<Cow<'a, str>>,
     html: Option<&'a str>,
     variables: &'a RawValue,
 }
@@ -112,7 +113,7 @@ impl Provider for Webhook {
                 cc: &message.cc,
                 bcc: &message.bcc,
                 subject: &message.subject,
-                text: message.body_text.as_deref(),
+                text: bodies::text(message),
                 html: message.body_html.as_deref(),
                 variables: &message.data,
             },

@@ -1,0 +1,86 @@
+//! The bodies of a mail as a provider gets them. Pure.
+//!
+//! An empty body is none. Mail with HTML alone gets a text that is made from it: filters count its absence against a
+//! mail, and some readers show nothing else.
+
+use std::borrow::Cow;
+
+use super::Message;
+use crate::transport::plain;
+
+/// The text: the mail's own, or one made from its HTML, if that says anything.
+pub fn text(message: &Message) -> Option<Cow<'_, str>> {
+    if let Some(text) = said(message.body_text.as_ref()) {
+        return Some(Cow::Borrowed(text));
+    }
+    let text = plain::from_html(html(message)?);
+    (!text.is_empty()).then_some(Cow::Owned(text))
+}
+
+/// The HTML.
+pub fn html(message: &Message) -> Option<&str> {
+    said(message.body_html.as_ref())
+}
+
+/// Whether they are in the mail as a provider gets them.
+pub fn are_ready(message: &Message) -> bool {
+    let is_said = |body: &Option<String>| body.as_ref().is_some_and(|body| !body.is_empty());
+    is_said(&message.body_text) && (message.body_html.is_none() || is_said(&message.body_html))
+}
+
+/// Bytes of the subject and the bodies, those of a text to be made included: about as many as the HTML has.
+pub fn bytes(message: &Message) -> usize {
+    let made = match said(message.body_text.as_ref()) {
+        Some(_) => 0,
+        None => html(message).map_or(0, str::len),
+    };
+    message.content_bytes() + made
+}
+
+fn said(body: Option<&String>) -> Option<&str> {
+    body.map(String::as_str).filter(|body| !body.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    fn with(text: Option<&str>, html: Option<&str>) -> Message {
+        Message {
+            body_text: text.map(str::to_owned),
+            body_html: html.map(str::to_owned),
+            ..fixture::plain(1)
+        }
+    }
+
+    #[test]
+    fn a_text_is_made_only_where_there_is_none() {
+        let html = "<p>Dear Ada,</p><p>see &lt;you&gt;</p>";
+        for none in [None, Some("")] {
+            let message = with(none, Some(html));
+            assert_eq!(text(&message).unwrap(), "Dear Ada,\n\nsee <you>\n");
+            assert!(!are_ready(&message));
+        }
+        let both = with(Some("Hello"), Some(html));
+        assert_eq!(text(&both).unwrap(), "Hello");
+        assert!(are_ready(&both));
+        assert_eq!(text(&with(None, Some("<img src=x>"))), None);
+        assert_eq!(text(&with(Some(""), None)), None);
+    }
+
+    #[test]
+    fn an_empty_body_is_none() {
+        let message = with(Some("Hello"), Some(""));
+        assert_eq!(super::html(&message), None);
+        assert!(!are_ready(&message));
+        assert!(are_ready(&with(Some("Hello"), None)));
+    }
+
+    #[test]
+    fn a_text_to_be_made_counts() {
+        let subject = fixture::plain(1).subject.len();
+        assert_eq!(bytes(&with(Some("12"), Some("345"))), subject + 5);
+        assert_eq!(bytes(&with(None, Some("345"))), subject + 6);
+    }
+}

@@ -1,0 +1,240 @@
+"""The fields of a request, with the same names for each provider and each maker of requests.
+
+What is in no field of its own is in `other`, and no member of a body is left out.
+"""
+
+import base64
+import email
+import email.policy
+import json
+from urllib.parse import parse_qsl
+
+# Of the client's, and what a signature covers: that is held to botocore elsewhere.
+HTTP_HEADERS_LEFT_OUT = (
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "host",
+    "user-agent",
+    "x-amz-date",
+    "amz-sdk-invocation-id",
+    "amz-sdk-request",
+)
+# SES makes those of the body itself where it is not given a message; the others differ each time.
+MIME_HEADERS_LEFT_OUT = ("content-transfer-encoding", "content-type", "mime-version")
+
+
+def of(provider, request):
+    """The fields of this request, `part.member` for each member of a part."""
+    fields = {"request": f"{request['method']} {request['url']}", "http": {}}
+    for name, value in request["headers"].items():
+        name = name.lower()
+        if name not in HTTP_HEADERS_LEFT_OUT:
+            fields["http"][name] = http_value(name, value)
+    fields.update(OF[provider](request["body"]))
+    flat = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{member}": inner for member, inner in value.items()})
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+def http_value(name, value):
+    if name == "content-type":
+        return value.split(";")[0]
+    if name == "authorization" and value.startswith("AWS4-HMAC-SHA256 Credential="):
+        key, _, region, service, _ = value.split("=")[1].split(",")[0].split("/")
+        return f"AWS {key} {region} {service}"
+    return value
+
+
+def addresses(text):
+    """Of a header, with names and encoded words."""
+    header = email.policy.default.header_factory("To", text)
+    return [(address.display_name, address.addr_spec) for address in header.addresses]
+
+
+def sender(text):
+    [(name, address)] = addresses(text)
+    return {"name": name, "address": address}
+
+
+def recipients(texts):
+    people = [one for text in texts for one in addresses(text)]
+    return [address if not name else [name, address] for name, address in people] or None
+
+
+def named(pairs):
+    """Headers, by their names in lower case."""
+    headers = {}
+    for name, value in pairs:
+        if name.lower() in headers:
+            raise ValueError(f"two headers {name}")
+        headers[name.lower()] = value
+    return headers
+
+
+def labelled(tags):
+    """Pairs of name and value: the kind is a tag, and the others are metadata."""
+    values = {tag["name"]: tag["value"] for tag in tags}
+    kind = values.pop("kind", None)
+    return {"tags": kind and [kind], "metadata": values}
+
+
+def off(value):
+    return "off" if value in (False, "no", "None", "DISABLED") else value
+
+
+def sendgrid(body):
+    body = json.loads(body)
+    [people] = body.pop("personalizations")
+    [*contents] = body.pop("content")
+    contents = {content["type"]: content["value"] for content in contents}
+    tracking = body.pop("tracking_settings")
+    clicks = tracking.pop("click_tracking")
+    settings = {"clicks": off(clicks.pop("enable"))}
+    settings.update({f"clicks.{name}": off(value) for name, value in clicks.items()})
+    for name, setting in tracking.items():
+        settings[name.removesuffix("_tracking")] = off(setting.pop("enable"))
+        settings.update({f"{name}.{more}": value for more, value in setting.items()})
+    settings["opens"] = settings.pop("open")
+    who = lambda name: [one.pop("email") if len(one) == 1 else one for one in people.pop(name, [])]
+    from_ = body.pop("from")
+    # They may be of the only mail, or of all mails of the request.
+    both = lambda name: {**body.pop(name, {}), **people.pop(name, {})}
+    return {
+        "from": {"name": from_.pop("name", ""), "address": from_.pop("email")},
+        **{name: who(name) or None for name in ("to", "cc", "bcc")},
+        "subject": body.pop("subject"),
+        "text": contents.pop("text/plain", None),
+        "html": contents.pop("text/html", None),
+        "tags": body.pop("categories"),
+        "metadata": both("custom_args"),
+        "headers": named(both("headers").items()),
+        "tracking": settings,
+        "other": {**body, **people, **from_, **contents},
+    }
+
+
+def postmark(body):
+    body = json.loads(body)
+    tag = body.pop("Tag")
+    return {
+        "from": sender(body.pop("From")),
+        **{name.lower(): recipients([body.pop(name, "")]) for name in ("To", "Cc", "Bcc")},
+        "subject": body.pop("Subject"),
+        "text": body.pop("TextBody", None),
+        "html": body.pop("HtmlBody", None),
+        "tags": [tag],
+        "metadata": body.pop("Metadata"),
+        "headers": named((one["Name"], one["Value"]) for one in body.pop("Headers")),
+        "tracking": {
+            "clicks": off(body.pop("TrackLinks")),
+            "opens": off(body.pop("TrackOpens")),
+        },
+        "other": body,
+    }
+
+
+def resend(body):
+    body = json.loads(body)
+    return {
+        "from": sender(body.pop("from")),
+        **{name: recipients(body.pop(name, [])) for name in ("to", "cc", "bcc")},
+        **{name: body.pop(name, None) for name in ("subject", "text", "html")},
+        **labelled(body.pop("tags", [])),
+        "headers": named(body.pop("headers").items()),
+        "other": body,
+    }
+
+
+def mailgun(body):
+    form = {}
+    for name, value in parse_qsl(body, keep_blank_values=True, strict_parsing=True):
+        form.setdefault(name, []).append(value)
+
+    def one(name):
+        values = form.pop(name, [None])
+        if len(values) > 1:
+            raise ValueError(f"{name} is there {len(values)} times")
+        return values[0]
+
+    def prefixed(prefix):
+        names = [name for name in form if name.startswith(prefix)]
+        return {name.removeprefix(prefix): one(name) for name in names}
+
+    who = {name: recipients(form.pop(name, [])) for name in ("to", "cc", "bcc")}
+    tracking = prefixed("o:tracking")
+    return {
+        "from": sender(one("from")),
+        **who,
+        **{name: one(name) for name in ("subject", "text", "html")},
+        "tags": form.pop("o:tag"),
+        "metadata": prefixed("v:"),
+        "headers": named(prefixed("h:").items()),
+        "tracking": {name.lstrip("-") or "all": off(value) for name, value in tracking.items()},
+        "other": form,
+    }
+
+
+def ses(body):
+    body = json.loads(body)
+    content = body.pop("Content")
+    people = body.pop("Destination")
+    tracking = body.pop("ConfigurationOverrides").pop("Tracking")
+    tags = [{"name": tag["Name"], "value": tag["Value"]} for tag in body.pop("EmailTags")]
+    said = simple(content.pop("Simple")) if "Simple" in content else raw(content.pop("Raw"))
+    from_ = body.pop("FromEmailAddress", None) or said.pop("from")
+    to = {name: recipients(people.pop(f"{name.title()}Addresses", [])) for name in ("to", "cc", "bcc")}
+    # A message names those who see each other, too.
+    for name in ("to", "cc"):
+        if said.pop(name, to[name]) != to[name]:
+            raise ValueError(f"{name} differs from the destination")
+    return {
+        "from": sender(from_),
+        **to,
+        **said,
+        **labelled(tags),
+        "tracking": {
+            "clicks": off(tracking.pop("ClickTrackingEnabled")),
+            "opens": off(tracking.pop("OpenTrackingEnabled")),
+        },
+        "other": {**body, **content, **people, **tracking},
+    }
+
+
+def simple(content):
+    bodies = content["Body"]
+    texts = {"subject": content["Subject"], "text": bodies.get("Text"), "html": bodies.get("Html")}
+    for text in texts.values():
+        if text is not None and text["Charset"] != "UTF-8":
+            raise ValueError("not UTF-8")
+    return {
+        **{name: text and text["Data"] for name, text in texts.items()},
+        "headers": named((one["Name"], one["Value"]) for one in content["Headers"]),
+    }
+
+
+def raw(content):
+    message = email.message_from_bytes(base64.b64decode(content["Data"]), policy=email.policy.default)
+    headers = {}
+    for name, value in message.items():
+        name = name.lower()
+        if name not in MIME_HEADERS_LEFT_OUT:
+            headers[name] = "*" if name in ("date", "message-id") else str(value)
+    body = lambda kind: message.get_body((kind,))
+    texts = {name: body(kind) and body(kind).get_content() for name, kind in (("text", "plain"), ("html", "html"))}
+    return {
+        "from": headers.pop("from"),
+        "to": recipients([headers.pop("to", "")]),
+        "cc": recipients([headers.pop("cc", "")]),
+        "subject": headers.pop("subject"),
+        **texts,
+        "headers": headers,
+    }
+
+
+OF = {"ses": ses, "sendgrid": sendgrid, "postmark": postmark, "resend": resend, "mailgun": mailgun}
