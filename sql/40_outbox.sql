@@ -151,7 +151,7 @@ COMMENT ON COLUMN @extschema@.outbox.batch IS
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When a final state was reached.';
 
 -- The order in which due rows of a transport are claimed. Partial, so that finished rows weigh nothing; transport comes
--- first, so that rows of transports that nobody claims cost nothing to those who claim others.
+-- first, so that rows of transports that are not claimed cost a claim of others nothing.
 CREATE INDEX outbox_due ON @extschema@.outbox (transport, priority, send_at, id) WHERE state = 'scheduled';
 -- Claims that lapsed. Not WHERE state = 'claimed': it would do for a look at the claims of a group, too, by way of all claims.
 CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE claimed_until IS NOT NULL;

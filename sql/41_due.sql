@@ -126,7 +126,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz) IS
-    'Internal. Since when a mail of this transport and priority behind this position is due that is not of a group that somebody holds; NULL if there is none.';
+    'Internal. Since when a mail of this transport and priority behind this position is due that is not of a group of which a claim is in force; NULL if there is none.';
 
 CREATE FUNCTION @extschema@._transports(named text[]) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
@@ -207,4 +207,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS
-    'When to call mailroom_claim with these transports (default: that of the mail which clients deliver) next: a time that is past when something is due that nobody holds, or a claim has lapsed; else when the next message of theirs becomes due or the next claim lapses; NULL for never. A mail that another transaction is just claiming counts as due, and so does one that a claim leaves out: after a claim that found nothing wait a second. Of others'' claims and of what becomes due later a sender that waits is told on mailroom.outbox_channel: with the worker of all, without it of what is scheduled, put back or freed by a COMMIT, but not of a claim, nor of one that was rolled back. So without the worker wait no longer than a lease.';
+    'When to call mailroom_claim with these transports (default: that of the mail which clients deliver) next: a time that is past when something is due that is not held, or a claim has lapsed; else when the next message of theirs becomes due or the next claim lapses; NULL for never. A mail that another transaction is just claiming counts as due, and so does one that a claim leaves out: after a claim that found nothing wait a second. Of others'' claims and of what becomes due later a sender that waits is told on mailroom.outbox_channel: with the worker of all, without it of what is scheduled, put back or freed by a COMMIT, but not of a claim, nor of one that was rolled back. So without the worker wait no longer than a lease.';

@@ -1,8 +1,8 @@
 -- Routes: which transport delivers which mail.
 --
 -- mailroom_admin writes routes; the deliverers write transports (49_transports.sql), each what it has. Invariants: the
--- transport of a mail is resolved once, when its row is written, by one rule (_route), whoever writes it; a changed
--- route concerns later rows only.
+-- transport of a mail is resolved once, when its row is written, by one rule (_route), for
+-- every writer; a changed route concerns later rows only.
 
 CREATE TABLE @extschema@.routes (
     position integer,
@@ -98,7 +98,7 @@ CREATE FUNCTION @extschema@._outbox_route() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    NEW.transport := @extschema@._route(NEW.kind);
+    NEW.transport := @extschema@._route(NEW.kind::text);
     RETURN NEW;
 END;
 $$;
@@ -111,5 +111,5 @@ CREATE TRIGGER outbox_route
     FOR EACH ROW
     WHEN (NEW.transport IS NULL)
     EXECUTE FUNCTION @extschema@._outbox_route();
--- Also in an apply worker, and where somebody loads rows as a replica does.
+-- Also in an apply worker, and in a session that loads rows as a replica does.
 ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_route;

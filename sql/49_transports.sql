@@ -1,7 +1,7 @@
 -- Transports at work: mail that waits for one goes to another, and deliverers publish what they have.
 --
 -- mailroom_admin moves all mail of a transport (mailroom_reroute); a deliverer moves what routes allow it to, while a
--- transport is paused (_fall_back). Invariants: a row that another transaction holds stays, and nobody waits for it
+-- transport is paused (_fall_back). Invariants: a row that another transaction holds stays, and is not waited for
 -- (I3); what may have been sent through one transport never goes to another by itself (I2).
 
 CREATE VIEW @extschema@.mailroom_transports AS
@@ -95,7 +95,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reroute(text, text) IS
-    'Has another transport deliver what is scheduled for one, and announces it to those who deliver; leaves out what another transaction holds just now, without waiting, and what is claimed. Returns how many mails were moved. Errors: 22023 unless both are known, or empty for clients, and differ.';
+    'Has another transport deliver what is scheduled for one, announces it, and returns how many mails were moved; leaves out what another transaction holds just now, without waiting, and what is claimed. Errors: 22023 unless both are known, or empty for clients, and differ.';
 
 CREATE FUNCTION @extschema@._fall_back_from(
     of_transport text,

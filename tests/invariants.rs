@@ -207,7 +207,7 @@ fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// Mail that waits for a transport that nobody claims costs nothing to those who claim others.
+/// Mail that waits for one transport costs nothing to those who claim others.
 #[test]
 fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_another() {
     const CALLS: [&str; 6] = [

@@ -6,5 +6,5 @@ SELECT
     extract(epoch FROM c.expires_at)::double precision,
     c.ambiguous_alone, c.ambiguous_attempts, c.priority::smallint, (extract(epoch FROM c.send_at) * 1000000)::bigint,
     c.group_key, c.batch::text
-FROM mailroom_claim($1, NULL::interval, $2) c
+FROM mailroom_claim($1, NULL::interval, $2, NULL::text[]) c
 WHERE NOT EXISTS (SELECT FROM pauses)

@@ -31,7 +31,7 @@ INSERT INTO routes (position, kind_pattern, transport, fallback) VALUES
     (40, 'digest-weekly', 'urgent', NULL);
 SELECT * FROM routes ORDER BY position;
 
--- Whoever writes a row gets the same: a hand-written one, those of the functions, and those of tokens.
+-- Every writer of a row gets the same: a hand-written one, those of the functions, and those of tokens.
 CREATE VIEW mails AS SELECT kind, transport, state FROM outbox;
 INSERT INTO outbox (kind, recipients) VALUES ('digest-weekly', '{a@example.com}'), ('100%', '{a@example.com}'), ('100', '{a@example.com}');
 INSERT INTO outbox (kind, recipients, transport) VALUES ('digest', '{a@example.com}', ''), ('digest', '{a@example.com}', 'elsewhere');
@@ -93,7 +93,7 @@ SELECT id, transport, priority FROM mailroom_claim(2, '1 h', 'me', '{two,one}');
 SELECT id, transport, priority FROM mailroom_claim(9, '1 h', 'me', '{two,one}');
 ROLLBACK;
 SELECT id, transport, priority FROM mailroom_claim(9, '1 h', 'me', '{one,two}');
--- One claimant has a group, whatever the transport.
+-- One claimant has a group, over all transports.
 SELECT mailroom_release_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND group_key = 'g' AND transport = 'two'), 'me');
 SELECT count(*) FROM mailroom_claim(9, '1 h', 'you', '{one,two}');
 SELECT count(*) FROM mailroom_claim_group(claimant => 'you', transports => '{two}');
@@ -109,7 +109,7 @@ SELECT id, transport FROM mailroom_claim_group(1, claimant => 'you', group_key =
 ROLLBACK;
 SELECT id, transport FROM mailroom_claim_group(claimant => 'you', transports => '{three,one,two}');
 SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed'), claimant => 'you');
--- Claims that lapsed are taken back, whatever their transport, and are claimed by it.
+-- Claims that lapsed are taken back, of any transport, and are claimed by it.
 UPDATE outbox SET state = 'claimed', claimed_by = 'gone', claimed_at = now() - interval '1 h', claimed_until = now() - interval '1 min' WHERE id IN (1, 2);
 SELECT mailroom_next_due('{two}') <= clock_timestamp() AS lapsed;
 SELECT id, transport, failed_attempts FROM mailroom_claim(9, '1 h', 'me', '{one}');
