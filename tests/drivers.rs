@@ -73,6 +73,38 @@ fn calls() -> Vec<Call> {
             json!([]),
             "true",
         ),
+        // Transports.
+        (
+            "INSERT INTO routes (position, kind_pattern, transport) VALUES ($1, $2, $3) RETURNING transport::text",
+            json!([1, "digest%", "bulk"]),
+            "bulk",
+        ),
+        (
+            "SELECT mailroom_send($1, $2, $3, kind => $4, transport => $5)::text",
+            json!(["e@example.com", "Subject", "Text", "digest", null]),
+            "4",
+        ),
+        (
+            "SELECT (mailroom_next_due($1) <= now())::text",
+            json!([["bulk"]]),
+            "true",
+        ),
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2, transports => $3)",
+            json!([1, "me", ["bulk", "other"]]),
+            "4",
+        ),
+        (
+            "SELECT mailroom_release($1, claimant => $2)::text",
+            json!([4, "me"]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_reroute($1, $2)::text",
+            json!(["bulk", ""]),
+            "1",
+        ),
+        ("SELECT mailroom_cancel($1)::text", json!([4]), "true"),
         // Claiming and settling.
         (
             "SELECT id::text FROM mailroom_claim($1, claimant => $2)",

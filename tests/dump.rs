@@ -116,6 +116,8 @@ fn contents(client: &mut Client) -> Vec<String> {
             "outbox_attempts" => format!(
                 "SELECT t::text FROM outbox_attempts t WHERE outbox_id NOT IN (SELECT id FROM outbox WHERE {LIVE_TOKEN_MAIL})"
             ),
+            // Deliverers publish them again.
+            "transports" | "deliverers" => "SELECT ''::text WHERE false".to_owned(),
             // Each database is at home, the restored one, too.
             "_home" => "SELECT format('%s', database = d.oid) FROM _home \
                  JOIN pg_database d ON d.datname = current_database()"
@@ -174,6 +176,9 @@ fn populate(client: &mut Client) {
              SELECT mailroom_request_activation('user9@example.com');
              SELECT mailroom_request_recovery('user1@example.com');
              INSERT INTO budgets (period, amount) VALUES ('hour', 100), ('month', 1000);
+             INSERT INTO routes (position, kind_pattern, transport, fallback) VALUES (1, 'a\\_%', 'one', 'two');
+             SELECT _publish_transports('me', '[{\"name\": \"one\", \"provider\": \"log\"}]');
+             SELECT mailroom_send('routed@example.com', 'S', 'T', transport => 'one');
              SELECT _take_shares(5, false);
              CREATE TABLE people (mail text, name text);
              SELECT mailroom_attach('people', 'mail', 'name');
@@ -201,6 +206,8 @@ fn every_table_is_dumped_or_has_a_reason() {
     let reasons = [
         ("_home", "it says which database this is"),
         ("_purged_tokens", "a purge begins anew"),
+        ("deliverers", "they publish that while they run"),
+        ("transports", "deliverers publish them while they run"),
     ];
     let mut expected: BTreeSet<String> = relations(&mut client, "r,p,S").into_iter().collect();
     assert!(expected.contains("accounts") && expected.contains("accounts_id_seq"));

@@ -85,13 +85,13 @@ SELECT @s@.mailroom_preview('activation'::pg_catalog.text, '{}'::pg_catalog.json
 SELECT @s@.mailroom_send(
     'a@example.com'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     'note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid
+    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text
 ) FROM (VALUES ('error', NULL), ('ignore', NULL), ('replace', 'group')) v (c, k);
 
 SELECT @s@.mailroom_send(
     'b@example.com, b2@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid()
+    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid(), NULL::pg_catalog.text
 ) FROM pg_catalog.generate_series(1, 20) i;
 
 SELECT @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
@@ -108,15 +108,15 @@ SELECT @s@.mailroom_reschedule(id, pg_catalog.now()), @s@.mailroom_cancel(id) FR
 
 UPDATE @s@.outbox SET state = 'cancelled' WHERE item_key OPERATOR(pg_catalog.=) '3';
 
-SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, 'group'::pg_catalog.text);
+SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, 'group'::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT @s@.mailroom_release(id, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
-SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text);
+SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT @s@.mailroom_release_many(ARRAY[id], 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
-SELECT id FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
+SELECT id FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::integer), @s@.mailroom_extend_many(ARRAY[id], '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 
@@ -134,7 +134,7 @@ SELECT @s@.mailroom_retry(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog
 
 SELECT @s@.mailroom_retry_failed(NULL::pg_catalog.text, 'failed'::@s@.attempt_outcome, 500::integer, NULL::pg_catalog.timestamptz, 10::integer);
 
-SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text);
+SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT * FROM @s@._tend(true);
 
@@ -151,10 +151,10 @@ INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('hour', 3, 0.5)
 SELECT @s@.mailroom_send(
     'c@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, p::integer,
-    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid
+    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text
 ) FROM (VALUES (0), (0), (0), (OPERATOR(pg_catalog.-) 10), (OPERATOR(pg_catalog.-) 20)) v (p);
 
-SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text);
+SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget();
 
@@ -169,15 +169,56 @@ SELECT @s@._move_in(1::pg_catalog.oid, '3'::pg_catalog.xid);
 
 DELETE FROM @s@.budgets;
 
-SELECT @s@.mailroom_next_due();
+SELECT @s@.mailroom_next_due(NULL::pg_catalog.text[]);
+
+-- Several transports: of each kind of mail one, which are claimed, put off, moved by hand and by a fallback.
+INSERT INTO @s@.routes (position, kind_pattern, transport, fallback, fallback_after) VALUES (1, 'message', 'one', 'two', '0');
+
+SELECT @s@._publish_transports('me'::pg_catalog.text, '[{"name": "three", "provider": "log", "state": "paused", "next_probe_at": 1}]'::pg_catalog.jsonb);
+
+INSERT INTO @s@.outbox (kind, recipients, send_at) VALUES ('message', '{d@example.com}', pg_catalog.now()), ('message', '{d@example.com}', pg_catalog.now() OPERATOR(pg_catalog.+) '1 day');
+
+SELECT @s@.mailroom_send(
+    'd@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
+    NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
+    NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text
+) FROM (VALUES ('one', NULL), ('two', NULL), ('three', 'group of three'), (NULL, NULL)) v (t, k);
+
+SELECT id FROM @s@.mailroom_claim(2::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, '{two,three}'::pg_catalog.text[]);
+
+SELECT id FROM @s@.mailroom_claim_group(2::integer, '1 min'::pg_catalog.interval, 'you'::pg_catalog.text, NULL::pg_catalog.text, '{one,three}'::pg_catalog.text[]);
+
+DO $$
+BEGIN
+    IF @s@._fall_back('two'::pg_catalog.text, '{one}'::pg_catalog.text[], '{1 h}'::pg_catalog.interval[], 1::integer) OPERATOR(pg_catalog.<>) 1 THEN
+        RAISE 'no fallback';
+    END IF;
+    IF @s@.mailroom_reroute('one'::pg_catalog.text, 'three'::pg_catalog.text) OPERATOR(pg_catalog.=) 0 THEN
+        RAISE 'nothing was rerouted';
+    END IF;
+    PERFORM @s@.mailroom_reroute('one'::pg_catalog.text, 'none'::pg_catalog.text);
+    RAISE 'rerouted to nothing';
+EXCEPTION
+    WHEN invalid_parameter_value THEN
+        NULL;
+END;
+$$;
+
+SELECT @s@.mailroom_next_due('{one,two,three}'::pg_catalog.text[]);
+
+SELECT * FROM @s@.mailroom_transports, @s@._scheduled_transports();
+
+SELECT @s@._publish_transports('me'::pg_catalog.text, '[]'::pg_catalog.jsonb);
+
+DELETE FROM @s@.routes;
 
 SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_wake_worker();
 
 SELECT @s@.mailroom_purge(10::integer);
 
-DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text[]); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
 
-DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim_group(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim_group(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[]); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
 
 DO $$ BEGIN PERFORM * FROM @s@.mailroom_dequeue(0::integer); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
 
