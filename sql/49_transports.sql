@@ -134,7 +134,7 @@ BEGIN
     SELECT c.priority, c.send_at, c.id INTO lane, after_send_at, after_id FROM @extschema@._fallback_cursor(of_transport) c;
     LOOP
         IF after_id IS NULL THEN
-            SELECT o.priority, '-infinity', 0
+            SELECT o.priority, '-infinity'::timestamptz, 0::bigint
             INTO lane, after_send_at, after_id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
