@@ -149,10 +149,7 @@ fn there_are_never_more_requests_than_allowed_however_slow_they_are() {
     let receiver = Receiver::start(|_| Reaction::Hang);
     let mut post = Post::start(
         &receiver,
-        &[
-            "transport.concurrency = 4",
-            "transport.timeout = '60s'",
-        ],
+        &["transport.concurrency = 4", "transport.timeout = '60s'"],
     );
     post.send(50);
     eventually("all to be stuck", || (receiver.open() == 4).then_some(()));
@@ -254,7 +251,9 @@ const WAITING: [(&str, &str, &str); 4] = [
 #[test]
 fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
     let receiver = Receiver::start(|_| status(204));
-    let Post { client, cluster } = Post::start(
+    let Post {
+        client, cluster, ..
+    } = Post::start(
         &receiver,
         &["mailroom.batch_timeout = 0", "max_worker_processes = 16"],
     );
