@@ -402,7 +402,7 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailr
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.outbox_attempts, @extschema@.outbox_history TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._delivery_report(),
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(),
     @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, priority, state, send_at, expires_at, failed_attempts, max_attempts,
