@@ -98,9 +98,16 @@ CREATE FUNCTION @extschema@._knows_transport(wanted text) RETURNS boolean
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN wanted COLLATE "C" IN ('', @extschema@._default_transport())
-        OR EXISTS (SELECT FROM @extschema@.routes r WHERE wanted COLLATE "C" IN (r.transport, r.fallback))
-        OR EXISTS (SELECT FROM @extschema@.transports t WHERE t.name = wanted COLLATE "C");
+    -- One question after the other: it is asked for each row of a bulk, and the first answer is enough.
+    IF wanted COLLATE "C" IN ('', @extschema@._default_transport()) THEN
+        RETURN true;
+    END IF;
+    PERFORM FROM @extschema@.routes r WHERE r.transport = wanted COLLATE "C" OR r.fallback = wanted COLLATE "C" LIMIT 1;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    PERFORM FROM @extschema@.transports t WHERE t.name = wanted COLLATE "C" LIMIT 1;
+    RETURN FOUND;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._knows_transport(text) IS
