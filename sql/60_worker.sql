@@ -206,7 +206,7 @@ AS $$
         -- The one that is worst off, and what may have been sent through any.
         SELECT
             max(p.state)::text AS state,
-            (array_agg(format('%s: %s', p.name, p.reason) ORDER BY p.state DESC, p.since) FILTER (WHERE p.reason <> ''))[1] AS reason,
+            (array_agg(format('%s: %s', p.name, p.reason) ORDER BY p.state DESC, p.since) FILTER (WHERE p.state <> 'healthy'))[1] AS reason,
             min(p.next_probe_at) AS next_probe_at,
             sum(p.ambiguous)::bigint AS ambiguous
         FROM @extschema@.mailroom_transports p

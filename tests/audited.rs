@@ -126,7 +126,7 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
     mailer.batch_execute("SELECT mailroom_collect(1)").unwrap();
     let row = mailer
         .query_one(
-            "SELECT id, data ->> 'token', data ->> 'link', body_text FROM mailroom_claim(1, '5 min', 'me')",
+            "SELECT id, data ->> 'token', data ->> 'link', body_text FROM mailroom_claim(1, '5 min', 'me', '{main}')",
             &[],
         )
         .unwrap();
@@ -193,7 +193,7 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
         .unwrap();
     secrets.push((row.get(0), row.get(1)));
     let claim = mailer
-        .batch_execute("SELECT FROM mailroom_claim(1, '5 min', 'me')")
+        .batch_execute("SELECT FROM mailroom_claim(1, '5 min', 'me', '{main}')")
         .unwrap_err();
     for (error, constraint) in [(guess, "guessed"), (claim, "unclaimed")] {
         let error = error.as_db_error().unwrap();

@@ -207,7 +207,7 @@ fn what_lies_behind_a_large_held_group_is_delivered_without_a_poll() {
             "SELECT mailroom_pause(); \
              INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \
              SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'large' FROM generate_series(1, 12000); \
-             SELECT id FROM mailroom_claim_group(1, '1 h', 'holder'); \
+             SELECT id FROM mailroom_claim_group(1, '1 h', 'holder', transports => '{main}'); \
              SELECT mailroom_send('a@example.com', 'Behind', 'Text'); \
              SELECT mailroom_resume()",
         )
@@ -233,7 +233,7 @@ const WAITING: [(&str, &str, &str); 4] = [
     (
         "claimed",
         "SELECT mailroom_pause(); SELECT mailroom_send('a@example.com', 'Claimed', 'Text'); \
-         SELECT mailroom_claim(1, '1 h', 'me'); SELECT mailroom_resume()",
+         SELECT mailroom_claim(1, '1 h', 'me', '{main}'); SELECT mailroom_resume()",
         "DELETE FROM outbox WHERE state = 'claimed'",
     ),
     (
@@ -310,7 +310,7 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
          SELECT mailroom_request_recovery('a@example.com'), \
              mailroom_send('a@example.com', 'Later', 'Text', send_at => now() + interval '1 h'); \
          SELECT mailroom_send('a@example.com', 'Own', 'Text'); \
-         SELECT mailroom_claim(1, '1 h', 'me')",
+         SELECT mailroom_claim(1, '1 h', 'me', '{main}')",
     );
     restart_worker("tenant");
     eventually("the worker to look", || {
