@@ -230,8 +230,10 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     );
     let cancelled = std::thread::scope(|scope| {
         let counting = scope.spawn(move || {
-            let outcome =
-                counting.query_one("SELECT count(*) FROM mailroom_claim(10, NULL, 'me', '{main}')", &[]);
+            let outcome = counting.query_one(
+                "SELECT count(*) FROM mailroom_claim(10, NULL, 'me', '{main}')",
+                &[],
+            );
             (counting, outcome.map(|_| ()))
         });
         eventually("it to be counting", || {

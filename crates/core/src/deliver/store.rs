@@ -92,6 +92,9 @@ pub trait Host {
     /// How long claims are in force.
     fn lease(&self) -> Duration;
 
+    /// How long what is in flight has after a stop.
+    fn stop_grace(&self) -> Duration;
+
     /// Waits until the bell rings, or for so long.
     fn wait(&self, limit: Duration, bell: RawFd);
 }
