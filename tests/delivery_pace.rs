@@ -79,7 +79,7 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
 fn a_new_rate_is_in_force_without_a_restart() {
     let receiver = Receiver::start(|_| status(200));
     // So slow that nothing would ever go.
-    let mut post = Post::start(&receiver, &["transport.rate = 1 messages/min"]);
+    let mut post = Post::start(&receiver, &["transport.rate = 1 messages/s"]);
     post.send(200);
     post.wait_for("state = 'sent'", 1);
     assert!(post.count("state = 'sent'") < 200);
