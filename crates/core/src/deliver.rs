@@ -10,7 +10,7 @@
 //! | `pace` | how it waits for the rate |
 //! | [`breaker`] | the circuit breaker: whether the provider is to be asked at all just now |
 //! | `suspects` | messages of which it is not known whether they are at fault |
-//! | [`rate`] | how many messages may go now |
+//! | [`rate`] | how much may go now |
 //! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
 //! | [`batch`] | requests that a provider knows again by all of their mails |
@@ -18,7 +18,7 @@
 //! | [`owner`] | does in the database what it wants done |
 //! | [`settlements`] | what is to be told to the outbox |
 //! | `ended` | what is said in the log of mail that ends as an error |
-//! | [`thread`] | the thread on which it runs beside its transport, as its owner has it |
+//! | [`thread`] | the thread on which one a transport runs, as its owner has it |
 //! | `driver` | what that thread does |
 
 use std::time::{Duration, SystemTime};

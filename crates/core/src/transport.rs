@@ -7,10 +7,12 @@
 //! | [`tls`] | whose certificates count |
 //! | `names` | looking names up |
 //! | [`network`] | which addresses may be dialled (pure) |
-//! | [`credentials`] | the file with what a provider knows its customer by |
+//! | [`config`] | the transports file |
+//! | [`credentials`] | what a provider knows its customer by |
 //! | `calendar` | times as providers write them (pure) |
 
 mod calendar;
+pub mod config;
 pub mod credentials;
 pub mod http;
 mod names;

@@ -164,6 +164,14 @@ impl Breaker {
         matches!(self.state, State::Paused { .. })
     }
 
+    /// When it was paused, if it is.
+    pub fn paused_since(&self) -> Option<Time> {
+        match self.state {
+            State::Paused { since, .. } => Some(since),
+            State::Open | State::Throttled { .. } => None,
+        }
+    }
+
     /// What may be sent now.
     pub fn permit(&mut self, now: Time) -> Permit {
         match &self.state {

@@ -1,7 +1,8 @@
-//! What runs on a deliverer's thread: hands it its events, and makes its requests.
+//! What runs on the deliverers' thread: hands each deliverer its events, and makes its requests.
+//!
+//! One deliverer a transport. They share the thread and nothing else: what one of them waits for holds up no other.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
@@ -9,31 +10,68 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
-use super::Now;
-use super::events::{Action, Event, Outcome};
+use super::events::{Action, Event, Limits, Status};
 use super::machine::Deliverer;
 use super::mail::Mail;
 use super::thread::{Command, Job, Shared, lock};
-use crate::message::Message;
-use crate::transport::http::{Client, Reply, Trouble};
-use crate::transport::providers::{Answer, Provider, Request, Verdict};
+use super::{Now, Time};
+use crate::transport::config::Configured;
+use crate::transport::http::Client;
+
+mod fallback;
+mod request;
+
+use request::{Sender, Setup};
+
+/// One transport.
+struct Transport {
+    name: Arc<str>,
+    /// Never given again: an answer is for this one, not for a later one of the same name.
+    number: u64,
+    deliverer: Deliverer,
+    setup: Setup,
+    /// It is no longer in the file.
+    is_leaving: bool,
+    /// After a stop: nothing is in flight or to be settled any more.
+    is_resting: bool,
+    is_known_as_paused: bool,
+}
+
+impl Transport {
+    fn new(name: Arc<str>, number: u64, setup: Setup) -> Self {
+        Self {
+            name,
+            number,
+            deliverer: Deliverer::new(),
+            setup,
+            is_leaving: false,
+            is_resting: false,
+            is_known_as_paused: false,
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.deliverer.breaker.is_paused()
+    }
+}
 
 /// What runs on the thread.
 pub(super) struct Driver {
-    deliverer: Deliverer,
-    setup: Option<Setup>,
+    /// In the file's order, then those that are leaving.
+    transports: Vec<Transport>,
+    next_number: u64,
     tasks: JoinSet<()>,
-    /// The deliverer is at work: a panic is its own.
+    /// A deliverer is at work: a panic is its own.
     is_deciding: bool,
+    allowed: bool,
+    stopping: bool,
+    /// The owner has been asked for the settings.
+    is_configuring: bool,
+    /// When the others look again because a transport is paused.
+    fallback_at: Option<Time>,
     shared: Arc<Shared>,
     commands: UnboundedSender<Command>,
     origin: Instant,
-}
-
-#[derive(Clone)]
-struct Setup {
-    provider: Arc<dyn Provider>,
-    client: Arc<Client>,
 }
 
 impl Driver {
@@ -43,36 +81,40 @@ impl Driver {
         origin: Instant,
     ) -> Self {
         Self {
-            deliverer: Deliverer::new(),
-            setup: None,
+            transports: Vec::new(),
+            next_number: 1,
             tasks: JoinSet::new(),
             is_deciding: false,
+            allowed: true,
+            stopping: false,
+            is_configuring: false,
+            fallback_at: None,
             shared,
             commands,
             origin,
         }
     }
 
-    /// After a panic: gives up what was in flight. False when the deliverer itself is not to be relied on any more.
+    /// After a panic: gives up what was in flight. False when a deliverer itself is not to be relied on any more.
     pub(super) fn begin_anew(&mut self) -> bool {
         if self.is_deciding {
             return false;
         }
         self.tasks = JoinSet::new();
-        let reason = "the sending thread failed and was started anew";
-        self.handle(Event::Failed(reason.to_owned()));
+        let reason = "the sending thread failed and was started again";
+        self.handle_all(|| Event::Failed(reason.to_owned()));
         self.show();
         true
     }
 
     pub(super) async fn run(&mut self, commands: &mut UnboundedReceiver<Command>) {
         loop {
-            let mut next = match self.deliverer.wake_at() {
+            let mut next = match self.wake_at() {
                 Some(at) => {
                     let at = (self.origin + at).into();
                     match tokio::time::timeout_at(at, commands.recv()).await {
                         Ok(command) => command,
-                        Err(_) => Some(Command::Event(Event::Tick)),
+                        Err(_) => Some(Command::Tick),
                     }
                 }
                 None => commands.recv().await,
@@ -82,33 +124,158 @@ impl Driver {
             }
             // All that came meanwhile at once.
             while let Some(command) = next {
-                match command {
-                    Command::Event(event) => self.handle(event),
-                    Command::Setup(setup) => {
-                        let (limits, conduct) = *setup;
-                        self.setup = Some(Setup {
-                            provider: Arc::clone(&limits.provider),
-                            client: Arc::new(Client::new(conduct)),
-                        });
-                        self.handle(Event::Configured(Box::new(limits)));
-                    }
-                    Command::GiveUp => self.tasks.abort_all(),
-                    Command::End => return,
+                if let Command::End = command {
+                    return;
                 }
+                self.obey(command);
                 next = commands.try_recv().ok();
             }
             while self.tasks.try_join_next().is_some() {}
+            self.look_for_fallback();
+            self.drop_those_that_left();
             self.show();
         }
     }
 
-    /// Has people see how it is.
+    fn wake_at(&self) -> Option<Time> {
+        let deliverers = self.transports.iter();
+        deliverers
+            .filter_map(|transport| transport.deliverer.wake_at())
+            .chain(self.fallback_at)
+            .min()
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Configure(transports) => self.configure(transports),
+            Command::KeepConfiguration => {
+                self.is_configuring = false;
+                self.handle_all(|| Event::ConfigurationKept);
+            }
+            Command::Look { urgent } => self.handle_all(|| Event::Look { urgent }),
+            Command::Hurry => self.handle_all(|| Event::Hurry),
+            Command::Allow(allowed) => {
+                self.allowed = allowed;
+                self.handle_all(|| Event::Allowed(allowed));
+            }
+            Command::InForce(ids) => {
+                let ids = Arc::new(ids);
+                self.handle_all(|| Event::InForce(Arc::clone(&ids)));
+            }
+            Command::Stop => {
+                self.stopping = true;
+                self.handle_all(|| Event::Stop);
+            }
+            Command::Exchange(name, event) => {
+                let mut names = self.transports.iter().map(|transport| &transport.name);
+                if let Some(place) = names.position(|known| *known == name) {
+                    self.handle(place, event);
+                }
+            }
+            Command::Answered(number, event) => {
+                let mut numbers = self.transports.iter().map(|transport| transport.number);
+                if let Some(place) = numbers.position(|known| known == number) {
+                    self.handle(place, event);
+                }
+            }
+            Command::GiveUp => self.tasks.abort_all(),
+            Command::Tick => {
+                let now = self.origin.elapsed();
+                for place in 0..self.transports.len() {
+                    let wake_at = self.transports[place].deliverer.wake_at();
+                    if wake_at.is_some_and(|at| at <= now) {
+                        self.handle(place, Event::Tick);
+                    }
+                }
+            }
+            Command::End => {}
+        }
+    }
+
+    /// These are the transports from now on. What is in flight goes on as it was sent.
+    fn configure(&mut self, transports: Vec<Configured>) {
+        let is_reread = std::mem::take(&mut self.is_configuring);
+        if self.stopping {
+            return;
+        }
+        // First, so that a panic here changes nothing.
+        let with_setups: Vec<(Arc<str>, Limits, Setup)> = transports
+            .into_iter()
+            .map(|configured| {
+                let setup = Setup {
+                    provider: Arc::clone(&configured.limits.provider),
+                    client: Arc::new(Client::new(configured.conduct)),
+                };
+                (configured.name, configured.limits, setup)
+            })
+            .collect();
+        let mut old = std::mem::take(&mut self.transports);
+        let mut told = Vec::new();
+        for (name, limits, setup) in with_setups {
+            let mut events = Vec::new();
+            match old.iter().position(|known| known.name == name) {
+                Some(place) => {
+                    let mut known = old.remove(place);
+                    if std::mem::take(&mut known.is_leaving) {
+                        known.is_resting = false;
+                        events.push(Event::Start);
+                    }
+                    // What a probe of another transport has had read does not cost this one its connections.
+                    if !is_reread || known.is_paused() || !known.deliverer.is_at(&limits) {
+                        known.setup = setup;
+                    }
+                    self.transports.push(known);
+                }
+                None => {
+                    events.push(Event::Allowed(self.allowed));
+                    self.transports
+                        .push(Transport::new(name, self.next_number, setup));
+                    self.next_number += 1;
+                }
+            }
+            let limits = Box::new(limits);
+            events.push(if is_reread {
+                Event::Reread(limits)
+            } else {
+                Event::Configured(limits)
+            });
+            told.push(events);
+        }
+        for mut gone in old {
+            gone.is_leaving = true;
+            told.push(vec![Event::Stop]);
+            self.transports.push(gone);
+        }
+        for (place, events) in told.into_iter().enumerate() {
+            for event in events {
+                self.handle(place, event);
+            }
+        }
+    }
+
+    fn drop_those_that_left(&mut self) {
+        self.transports
+            .retain(|transport| !(transport.is_leaving && transport.is_resting));
+        let is_resting = self.stopping && self.transports.iter().all(|known| known.is_resting);
+        if is_resting && !self.shared.resting.swap(true, Ordering::AcqRel) {
+            self.shared.ring();
+        }
+    }
+
+    /// Makes known how each is.
     fn show(&self) {
-        let status = self.deliverer.status();
-        let mut shown = lock(&self.shared.status);
-        if *shown != status {
-            let is_news = shown.state != status.state || shown.reason != status.reason;
-            *shown = status;
+        let transports = self.transports.iter();
+        let statuses: Vec<(Arc<str>, Status)> = transports
+            .map(|transport| (Arc::clone(&transport.name), transport.deliverer.status()))
+            .collect();
+        let mut shown = lock(&self.shared.statuses);
+        if *shown != statuses {
+            let is_as_it_was = |((name, was), (known, status)): (&Named, &Named)| {
+                name == known && was.state == status.state && was.reason == status.reason
+            };
+            let is_news =
+                shown.len() != statuses.len() || !shown.iter().zip(&statuses).all(is_as_it_was);
+            *shown = statuses;
             drop(shown);
             if is_news {
                 self.shared.ring();
@@ -123,166 +290,71 @@ impl Driver {
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle_all(&mut self, event: impl Fn() -> Event) {
+        for place in 0..self.transports.len() {
+            self.handle(place, event());
+        }
+    }
+
+    fn handle(&mut self, place: usize, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
+            let now = self.now();
             self.is_deciding = true;
-            let actions = self.deliverer.handle(self.now(), event);
+            let actions = self.transports[place].deliverer.handle(now, event);
             self.is_deciding = false;
+            let mut requests = Vec::new();
             for action in actions {
                 match action {
-                    Action::Send { request, mails } => events.extend(self.send(request, &mails)),
-                    Action::Configure => self.shared.push(Job::Configure),
-                    Action::Exchange {
-                        settlements,
-                        appetite,
-                    } => self.shared.push(Job::Exchange {
-                        settlements,
-                        appetite,
-                    }),
-                    Action::Tell(news) => self.shared.push(Job::Tell(news)),
-                    Action::Rest => {
-                        self.shared.resting.store(true, Ordering::Release);
-                        self.shared.ring();
-                    }
+                    Action::Send { request, mails } => requests.push((request, mails)),
+                    other => self.pass_on(place, other),
                 }
+            }
+            // Last, so that nothing of the rest is lost if making a request panics.
+            for (request, mails) in requests {
+                events.extend(self.send(place, request, &mails));
             }
         }
     }
 
-    /// Starts a request; returns what is known of its mails at once.
-    fn send(&mut self, number: u64, mails: &[Mail]) -> Vec<Event> {
-        let mut events = Vec::new();
-        let given_up = |events: &mut Vec<Event>| {
-            events.push(Event::Answered {
-                request: number,
-                outcome: Outcome::GivenUp,
-                status: None,
-            });
-        };
-        let Some(setup) = self.setup.clone() else {
-            given_up(&mut events);
-            return events;
-        };
-        let now = SystemTime::now();
-        let mut sendable: Vec<&Mail> = mails.iter().collect();
-        let mut made = request(&*setup.provider, &sendable, now);
-        if made.is_err() {
-            // What cannot be put into a request is no fault of the others (I8).
-            sendable.retain(|mail| match request(&*setup.provider, &[mail], now) {
-                Ok(_) => true,
-                Err(reason) => {
-                    events.push(Event::Unsendable {
-                        request: number,
-                        id: mail.message.id,
-                        reason,
-                    });
-                    false
+    /// What is for the owner, or about it.
+    fn pass_on(&mut self, place: usize, action: Action) {
+        let name = Arc::clone(&self.transports[place].name);
+        match action {
+            Action::Configure => {
+                if !std::mem::replace(&mut self.is_configuring, true) {
+                    self.shared.push(Job::Configure);
                 }
-            });
-            made = request(&*setup.provider, &sendable, now);
+            }
+            Action::Exchange {
+                settlements,
+                appetite,
+            } => self.shared.push(Job::Exchange {
+                transport: name,
+                settlements,
+                appetite,
+                paused: appetite.map_or_else(Vec::new, |_| self.others_paused(place)),
+            }),
+            Action::Tell(news) => self.shared.push(Job::Tell(name, news)),
+            Action::Rest => self.transports[place].is_resting = true,
+            Action::Send { .. } => {}
         }
-        match made {
-            Ok(request) if !sendable.is_empty() => {
-                let landing = Landing {
-                    request: number,
-                    commands: self.commands.clone(),
-                    is_done: false,
-                };
-                self.tasks
-                    .spawn(post(setup, request, sendable.len(), landing));
-            }
-            Ok(_) => given_up(&mut events),
-            Err(reason) => {
-                events.extend(sendable.iter().map(|mail| Event::Unsendable {
-                    request: number,
-                    id: mail.message.id,
-                    reason: reason.clone(),
-                }));
-                given_up(&mut events);
-            }
+    }
+
+    /// Starts a request; returns what is known of its mails at once.
+    fn send(&mut self, place: usize, request: u64, mails: &[Mail]) -> Vec<Event> {
+        let transport = &self.transports[place];
+        let sender = Sender {
+            transport: transport.number,
+            request,
+            commands: self.commands.clone(),
+        };
+        let (sending, events) = transport.setup.clone().prepare(sender, mails);
+        if let Some(sending) = sending {
+            self.tasks.spawn(sending);
         }
         events
     }
 }
 
-/// One request.
-async fn post(setup: Setup, request: Request, count: usize, landing: Landing) {
-    let answer = setup.client.post(request, body_limit(count)).await;
-    let (outcome, status) = judge(&*setup.provider, count, answer);
-    landing.land(outcome, status);
-}
-
-/// How a request ends: given up unless somebody says what became of it, so that a panic or an end in the middle loses
-/// nothing.
-struct Landing {
-    request: u64,
-    commands: UnboundedSender<Command>,
-    is_done: bool,
-}
-
-impl Landing {
-    fn land(mut self, outcome: Outcome, status: Option<u16>) {
-        self.is_done = true;
-        self.say(outcome, status);
-    }
-
-    fn say(&self, outcome: Outcome, status: Option<u16>) {
-        let _ = self.commands.send(Command::Event(Event::Answered {
-            request: self.request,
-            outcome,
-            status,
-        }));
-    }
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.say(Outcome::GivenUp, None);
-        }
-    }
-}
-
-/// The request that carries these.
-fn request(provider: &dyn Provider, mails: &[&Mail], now: SystemTime) -> Result<Request, String> {
-    let messages: Vec<&Message> = mails.iter().map(|mail| &mail.message).collect();
-    let request = AssertUnwindSafe(|| provider.request(&messages, now));
-    catch_unwind(request)
-        .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()))
-}
-
-/// How much of an answer is read that tells of so many mails.
-fn body_limit(count: usize) -> usize {
-    (64 << 10).max(count * (4 << 10))
-}
-
-/// What an answer, or none, means.
-fn judge(
-    provider: &dyn Provider,
-    count: usize,
-    answer: Result<Reply, Trouble>,
-) -> (Outcome, Option<u16>) {
-    match answer {
-        Ok(reply) => {
-            let answer = Answer {
-                status: reply.status,
-                headers: &reply.headers,
-                body: &reply.body,
-                now: SystemTime::now(),
-            };
-            let mut verdicts = provider.verdicts(count, &answer);
-            if verdicts.len() != count {
-                let reason = format!("the answer tells of {} messages", verdicts.len());
-                verdicts = vec![Verdict::Unknown { reason }; count];
-            }
-            (Outcome::Answered(verdicts), Some(reply.status))
-        }
-        Err(Trouble::Unreached(reason)) => (Outcome::Unreached(reason), None),
-        Err(Trouble::Refused(reason)) => (Outcome::Denied(reason), None),
-        Err(Trouble::Unclear(reason)) => {
-            let verdict = Verdict::Unknown { reason };
-            (Outcome::Answered(vec![verdict; count]), None)
-        }
-    }
-}
+type Named = (Arc<str>, Status);

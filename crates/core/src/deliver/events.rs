@@ -18,7 +18,7 @@ pub struct Limits {
     pub provider: Arc<dyn Provider>,
     /// Requests at a time.
     pub concurrency: usize,
-    /// Messages a second.
+    /// How much a second, in what the provider counts.
     pub rate: Option<Rate>,
     /// How often a mail is sent again that may have been sent.
     pub max_ambiguous: i32,
@@ -41,10 +41,12 @@ pub enum Outcome {
 
 /// What happens to a deliverer.
 pub enum Event {
-    /// Settings were read.
+    /// Settings were read, and may have changed.
     Configured(Box<Limits>),
-    /// They are no good, for this reason.
-    Misconfigured(String),
+    /// They were read for a probe, of this transport or another one.
+    Reread(Box<Limits>),
+    /// They could not be read, and the old ones hold.
+    ConfigurationKept,
     /// Mail may be claimed and sent, or not.
     Allowed(bool),
     /// There may be due mail.
@@ -64,7 +66,7 @@ pub enum Event {
         retry_at: Time,
     },
     /// The claims that are in force, of those that were held before.
-    InForce(HashSet<i64>),
+    InForce(Arc<HashSet<i64>>),
     /// This mail cannot be put into its request, and was left out.
     Unsendable {
         /// The request.
@@ -89,11 +91,13 @@ pub enum Event {
     Tick,
     /// Nothing more is sent; what is in flight goes on.
     Stop,
+    /// After [`Event::Stop`]: mail is sent again.
+    Start,
 }
 
 /// What it wants done.
 pub enum Action {
-    /// Read the settings, and say [`Event::Configured`] or [`Event::Misconfigured`].
+    /// Read the settings, and say [`Event::Reread`] or [`Event::ConfigurationKept`].
     Configure,
     /// Make one request of these mails.
     Send {
@@ -137,6 +141,8 @@ pub struct Status {
     pub reason: String,
     /// When something is tried next.
     pub next_try: Option<Time>,
+    /// When it was paused, if it is.
+    pub paused_since: Option<Time>,
     /// Mails in flight.
     pub in_flight: usize,
     /// Whether any claim is held.

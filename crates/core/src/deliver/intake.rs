@@ -179,14 +179,6 @@ impl Deliverer {
         worth_it.then_some(room.min(CLAIM))
     }
 
-    /// How many mails to hold at most: what goes in a second.
-    fn paced_target(&self, target: usize) -> usize {
-        self.rate().map_or(target, |rate| {
-            let second = usize::try_from(rate.per_second()).unwrap_or(usize::MAX);
-            target.min(second.max(2 * self.paced_batch(self.batch_limit())))
-        })
-    }
-
     /// An exchange is over.
     pub(super) fn note_exchanged(&mut self, now: Time, exchanged: Exchanged) {
         self.exchanging = false;

@@ -129,11 +129,8 @@ impl Deliverer {
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
         match event {
             Event::Configured(limits) => self.configure(now.at, *limits),
-            Event::Misconfigured(problem) => {
-                self.configuring = false;
-                self.configured = false;
-                self.breaker.pause(now.at, &problem);
-            }
+            Event::Reread(limits) => self.note_reread(now.at, *limits),
+            Event::ConfigurationKept => self.configured |= std::mem::take(&mut self.configuring),
             Event::Allowed(allowed) => self.allowed = allowed,
             Event::Look { urgent } => self.note_look(now.at, urgent),
             Event::Hurry => {
@@ -172,6 +169,11 @@ impl Deliverer {
             }
             Event::Tick => {}
             Event::Stop => self.stopping = true,
+            Event::Start => {
+                self.stopping = false;
+                self.resting = false;
+                self.look = true;
+            }
         }
         self.advance(now)
     }
@@ -188,17 +190,30 @@ impl Deliverer {
             state,
             reason: reason.to_owned(),
             next_try,
+            paused_since: self.breaker.paused_since(),
             in_flight: self.in_flight,
             is_holding: !self.held.is_empty(),
             ambiguous: self.ambiguous,
         }
     }
 
+    /// Whether mail goes to the same account as before by these.
+    pub fn is_at(&self, limits: &Limits) -> bool {
+        let known = self.limits.as_ref();
+        known.is_some_and(|known| known.address == limits.address)
+    }
+
+    /// What another transport's probe has had read is no reason to try this one, unless it is somewhere else now.
+    fn note_reread(&mut self, now: Time, limits: Limits) {
+        if self.configuring || !self.is_at(&limits) {
+            return self.configure(now, limits);
+        }
+        self.breaker.resize(limits.concurrency);
+        self.limits = Some(limits);
+    }
+
     fn configure(&mut self, now: Time, limits: Limits) {
-        let is_moved = self
-            .limits
-            .as_ref()
-            .is_some_and(|known| known.address != limits.address);
+        let is_moved = self.limits.is_some() && !self.is_at(&limits);
         let is_first = self.limits.is_none();
         let concurrency = limits.concurrency;
         self.limits = Some(limits);
@@ -246,7 +261,9 @@ impl Deliverer {
         }
         self.exchange(now.at, &mut actions);
         self.tell(now.at, &mut actions);
-        if self.stopping && self.flights.is_empty() && self.held.is_empty() && !self.resting {
+        // What an exchange under way claims is still to be released.
+        let is_idle = self.flights.is_empty() && self.held.is_empty() && !self.exchanging;
+        if self.stopping && is_idle && !self.resting {
             self.resting = true;
             actions.push(Action::Rest);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Time;
 use super::machine::Deliverer;
 use super::mail::Mail;
-use super::rate::Rate;
+use super::rate::{Rate, Unit};
 
 /// The longest that mail waits for company because the rate binds.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -17,12 +17,29 @@ impl Deliverer {
         self.limits.as_ref().and_then(|limits| limits.rate)
     }
 
-    /// The largest batch: half of what the bucket holds, so that a full one may be waited for without wasting what
-    /// would flow over.
-    pub(super) fn paced_batch(&self, batch: usize) -> usize {
-        self.rate().map_or(batch, |rate| {
-            let half = usize::try_from(rate.burst() / 2).unwrap_or(usize::MAX);
-            batch.min(half.max(1))
+    /// The most that mails which share a request may weigh: what the bucket ever holds.
+    pub(super) fn heaviest(&self) -> u32 {
+        self.rate().map_or(u32::MAX, Rate::burst)
+    }
+
+    /// What one more mail in a request adds to its cost.
+    pub(super) fn weight(&self, mail: &Mail) -> u32 {
+        self.rate().map_or(0, |rate| match rate.unit() {
+            Unit::Requests => 0,
+            unit => cost(unit, [mail]),
+        })
+    }
+
+    /// How many mails go in a second, about, and no fewer than two requests of them.
+    pub(super) fn paced_target(&self, target: usize) -> usize {
+        self.rate().map_or(target, |rate| {
+            let burst = usize::try_from(rate.burst()).unwrap_or(usize::MAX);
+            let batch = self.batch_limit();
+            let mails = match rate.unit() {
+                Unit::Requests => burst.max(2).saturating_mul(batch),
+                Unit::Messages | Unit::Recipients => burst.max(2 * burst.min(batch)),
+            };
+            target.min(mails)
         })
     }
 
@@ -40,19 +57,25 @@ impl Deliverer {
         };
         let has_waited = self.paced_until.take().is_some();
         let clock = nanos(now);
-        let wanted = count(mails.len());
-        let granted = self.bucket.grant(rate, clock, wanted);
-        if granted.count == wanted {
+        if self.bucket.take(rate, clock, cost(rate.unit(), &mails)) {
             return Some(mails);
         }
-        let kept = if has_waited { granted.count } else { 0 };
-        self.bucket.give_back(rate, granted.count - kept);
-        if kept == 0 {
-            let wait = self.bucket.wait_for(rate, clock, wanted);
-            let least = granted.wait.unwrap_or_default();
-            self.paced_until = Some(now + wait.min(PATIENCE.max(least)) + MOMENT);
+        let mut kept = if has_waited { mails.len() - 1 } else { 0 };
+        let there = self.bucket.there(rate, clock);
+        while kept > 0 && cost(rate.unit(), &mails[..kept]) > there {
+            kept -= 1;
         }
-        for mail in mails.drain(kept as usize..).rev() {
+        if kept == 0 {
+            let whole = self.bucket.wait_for(rate, clock, cost(rate.unit(), &mails));
+            let least = self
+                .bucket
+                .wait_for(rate, clock, cost(rate.unit(), &mails[..1]));
+            self.paced_until = Some(now + whole.min(PATIENCE.max(least)) + MOMENT);
+        } else {
+            self.bucket
+                .take(rate, clock, cost(rate.unit(), &mails[..kept]));
+        }
+        for mail in mails.drain(kept..).rev() {
             self.queue.put_back(mail);
         }
         (!mails.is_empty()).then_some(mails)
@@ -64,12 +87,10 @@ impl Deliverer {
             return Some(mails);
         };
         let clock = nanos(now);
-        let wanted = count(mails.len()).min(rate.burst());
-        let granted = self.bucket.grant(rate, clock, wanted);
-        if granted.count == wanted {
+        let wanted = cost(rate.unit(), &mails);
+        if self.bucket.take(rate, clock, wanted) {
             return Some(mails);
         }
-        self.bucket.give_back(rate, granted.count);
         let wait = self.bucket.wait_for(rate, clock, wanted);
         self.paced_until = Some(now + wait + MOMENT);
         self.again.push(mails);
@@ -81,7 +102,16 @@ fn nanos(time: Time) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
-/// A number of mails as the bucket counts them.
-fn count(mails: usize) -> u32 {
-    u32::try_from(mails).unwrap_or(u32::MAX)
+/// What one request with these mails costs, as the bucket counts it.
+fn cost<'m>(unit: Unit, mails: impl IntoIterator<Item = &'m Mail>) -> u32 {
+    let addresses = |mail: &Mail| {
+        let message = &mail.message;
+        (message.recipients.len() + message.cc.len() + message.bcc.len()).max(1)
+    };
+    let count: usize = match unit {
+        Unit::Requests => 1,
+        Unit::Messages => mails.into_iter().count(),
+        Unit::Recipients => mails.into_iter().map(addresses).sum(),
+    };
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -19,13 +19,17 @@ impl Deliverer {
             self.end_doubt(now.at);
             return None;
         };
-        let batch = self.paced_batch(self.batch_limit());
+        let batch = self.batch_limit();
+        let mut weight = self.weight(&first);
         let mut mails = vec![first];
         while mails.len() < batch
             && let Some(next) = self.queue.first()
             && self.may_share(&mails[0], next)
             && !next.is_late(now.wall)
+            && let together = weight.saturating_add(self.weight(next))
+            && together <= self.heaviest()
         {
+            weight = together;
             mails.extend(self.queue.pop());
         }
         self.admit(now.at, mails).map(|mails| (mails, false))

@@ -1,49 +1,74 @@
-//! How many messages may go now: a bucket that fills at an even rate. Pure.
+//! How much may go now, in what the provider counts: a bucket that fills at an even rate. Pure.
 //!
 //! The generic cell rate algorithm: the bucket is one number, the time at which it will be full again. Within any time t
-//! no more than burst + rate · t are granted. The clock comes from the caller, in nanoseconds, and never goes back.
+//! no more than burst + rate · t is taken, apart from one request that alone needs more than the burst: it waits until
+//! the bucket is full, and what comes after it waits for the rest. The clock comes from the caller, in nanoseconds, and
+//! never goes back.
 
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
+/// In a period.
+const MOST: u32 = 1_000_000;
 
-/// Messages a second, and how many of them may go at once.
+/// What the provider counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Addresses: to, cc and bcc.
+    Recipients,
+    /// Requests, however many messages are in each.
+    Requests,
+    /// Messages, to however many addresses each is.
+    Messages,
+}
+
+/// So many in a period, and what comes in a second of them, one at least, at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Nanoseconds from one message to the next, rounded up: never faster than said.
+    unit: Unit,
+    /// Nanoseconds from one to the next, rounded up: never faster than said.
     interval: u64,
     burst: u32,
-    per_second: u32,
 }
 
 impl Rate {
-    /// `per_second` messages, at least 1; `burst` of them at once, 0 for as many as come in a tenth of a second,
-    /// and two at least: with one alone, whoever comes a moment late has lost that moment.
-    pub fn new(per_second: u32, burst: u32) -> Self {
-        let per_second = per_second.max(1);
-        let burst = match burst {
-            0 => (per_second / 10).max(2),
-            burst => burst,
+    /// Reads a rate as in `14 recipients/s`: recipients, requests or messages, per s, min or h.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (amount, period) = text.split_once('/')?;
+        let (number, unit) = amount.trim().split_once(' ')?;
+        let unit = match unit.trim() {
+            "recipients" | "recipient" => Unit::Recipients,
+            "requests" | "request" => Unit::Requests,
+            "messages" | "message" => Unit::Messages,
+            _ => return None,
         };
-        Self {
-            interval: SECOND.div_ceil(u64::from(per_second)),
-            burst,
-            per_second,
-        }
+        let seconds = match period.trim() {
+            "s" => 1,
+            "min" => 60,
+            "h" => 3_600,
+            _ => return None,
+        };
+        let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        let number: u32 = Some(number).filter(|_| digits)?.parse().ok()?;
+        (1..=MOST).contains(&number).then(|| Self {
+            unit,
+            interval: (seconds * SECOND).div_ceil(u64::from(number)),
+            burst: (u64::from(number) / seconds).max(1) as u32,
+        })
     }
 
-    /// As it was set.
-    pub fn per_second(self) -> u32 {
-        self.per_second
+    /// What it counts.
+    pub fn unit(self) -> Unit {
+        self.unit
     }
 
-    /// The most that are ever granted at once.
+    /// The most that is there at once: what comes in a second, one at least.
     pub fn burst(self) -> u32 {
         self.burst
     }
 
-    fn time_of(self, messages: u32) -> u64 {
-        self.interval.saturating_mul(u64::from(messages))
+    fn time_of(self, units: u32) -> u64 {
+        self.interval.saturating_mul(u64::from(units))
     }
 }
 
@@ -53,54 +78,47 @@ impl Rate {
 pub struct Bucket {
     /// When it will be full; `None` before it is asked first.
     full_at: Option<u64>,
-}
-
-/// What was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// How many messages may go now.
-    pub count: u32,
-    /// How long until one more may; `None` if all that were wanted may go now.
-    pub wait: Option<Duration>,
+    /// For which rate that is.
+    rate: Option<Rate>,
 }
 
 impl Bucket {
-    /// Grants as many of the wanted as may go now.
-    pub fn grant(&mut self, rate: Rate, now: u64, wanted: u32) -> Granted {
-        let empty = now.saturating_add(rate.time_of(rate.burst));
-        let full_at = self.level(now, empty);
-        let there = u32::try_from((empty - full_at) / rate.interval).unwrap_or(u32::MAX);
-        let count = there.min(wanted);
-        let next = full_at + rate.time_of(count);
-        self.full_at = Some(next);
-        let one_more = next.saturating_add(rate.interval).saturating_sub(empty);
-        Granted {
-            count,
-            wait: (count < wanted).then(|| Duration::from_nanos(one_more)),
+    /// Takes all of the wanted, or nothing. More than the burst is there when the bucket is full, and is owed after that.
+    pub fn take(&mut self, rate: Rate, now: u64, wanted: u32) -> bool {
+        let level = self.level(rate, now);
+        let is_there = self.wait_for(rate, now, wanted).is_zero();
+        let taken = if is_there { rate.time_of(wanted) } else { 0 };
+        self.full_at = Some(level.saturating_add(taken));
+        self.rate = Some(rate);
+        is_there
+    }
+
+    /// How long until so many may be taken.
+    pub fn wait_for(&self, rate: Rate, now: u64, wanted: u32) -> Duration {
+        let needed = rate.time_of(wanted.min(rate.burst));
+        let taken = self.level(rate, now).saturating_add(needed);
+        Duration::from_nanos(taken.saturating_sub(empty(rate, now)))
+    }
+
+    /// How many are there.
+    pub fn there(&self, rate: Rate, now: u64) -> u32 {
+        let time = empty(rate, now).saturating_sub(self.level(rate, now));
+        u32::try_from(time / rate.interval).unwrap_or(u32::MAX)
+    }
+
+    /// When it will be full: never fuller than full, and under a new rate not emptier than empty.
+    fn level(&self, rate: Rate, now: u64) -> u64 {
+        match self.full_at {
+            None => empty(rate, now),
+            Some(full_at) if self.rate == Some(rate) => full_at.max(now),
+            Some(full_at) => full_at.clamp(now, empty(rate, now)),
         }
     }
+}
 
-    /// How long until so many may go at once, without taking them; more than the burst never may, and count as
-    /// the burst.
-    pub fn wait_for(&self, rate: Rate, now: u64, wanted: u32) -> Duration {
-        let empty = now.saturating_add(rate.time_of(rate.burst));
-        let taken = self
-            .level(now, empty)
-            .saturating_add(rate.time_of(wanted.min(rate.burst)));
-        Duration::from_nanos(taken.saturating_sub(empty))
-    }
-
-    /// Takes back `unused` of what was granted.
-    pub fn give_back(&mut self, rate: Rate, unused: u32) {
-        let time = rate.time_of(unused);
-        self.full_at = self.full_at.map(|full_at| full_at.saturating_sub(time));
-    }
-
-    /// When it will be full: neither fuller than full nor emptier than empty.
-    fn level(&self, now: u64, empty: u64) -> u64 {
-        self.full_at
-            .map_or(empty, |full_at| full_at.clamp(now, empty))
-    }
+/// When one that is empty now will be full.
+fn empty(rate: Rate, now: u64) -> u64 {
+    now.saturating_add(rate.time_of(rate.burst))
 }
 
 #[cfg(test)]
@@ -112,135 +130,160 @@ mod tests {
     /// Some time after the machine was started.
     const START: u64 = 100_000 * SECOND;
 
+    fn rate(text: &str) -> Rate {
+        Rate::parse(text).unwrap()
+    }
+
     /// A bucket that was asked before, and has been left alone since.
     fn full(rate: Rate) -> Bucket {
         let mut bucket = Bucket::default();
-        assert_eq!(bucket.grant(rate, START - 3_600 * SECOND, 1).count, 0);
+        assert!(!bucket.take(rate, START - 7_200 * SECOND, 1));
         bucket
     }
 
     #[test]
+    fn units_and_periods() {
+        for (text, unit, interval, burst) in [
+            ("14 recipients/s", Unit::Recipients, 71_428_572, 14),
+            ("5 requests/s", Unit::Requests, 200 * MILLISECOND, 5),
+            ("100 messages/s", Unit::Messages, 10 * MILLISECOND, 100),
+            ("1 request/s", Unit::Requests, SECOND, 1),
+            ("600 messages / min", Unit::Messages, 100 * MILLISECOND, 10),
+            (" 30  messages/min", Unit::Messages, 2 * SECOND, 1),
+            ("1 message/h", Unit::Messages, 3_600 * SECOND, 1),
+            ("1000000 recipients/s", Unit::Recipients, 1_000, 1_000_000),
+        ] {
+            let rate = rate(text);
+            assert_eq!(
+                (rate.unit(), rate.interval, rate.burst()),
+                (unit, interval, burst),
+                "{text}"
+            );
+        }
+        for bad in [
+            "",
+            "14",
+            "14/s",
+            "14 recipients",
+            "recipients/s",
+            "14 mails/s",
+            "0 messages/s",
+            "-1 messages/s",
+            "+1 messages/s",
+            "1.5 messages/s",
+            "1000001 messages/s",
+            "1 messages/d",
+            "1messages/s",
+            "1 messages/s/s",
+        ] {
+            assert_eq!(Rate::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn the_burst_and_then_the_rate() {
-        let rate = Rate::new(100, 10);
+        let rate = rate("100 messages/s");
         let mut bucket = full(rate);
-        assert_eq!(bucket.grant(rate, START, 1_000).count, 10);
-        assert_eq!(
-            bucket.grant(rate, START, 1).wait,
-            Some(Duration::from_millis(10))
-        );
+        assert_eq!(bucket.there(rate, START), 100);
+        assert!(bucket.take(rate, START, 100));
+        assert_eq!(bucket.wait_for(rate, START, 1), Duration::from_millis(10));
         let mut sent = 0;
         for millisecond in 1..=30_000 {
-            sent += bucket
-                .grant(rate, START + millisecond * MILLISECOND, 1_000)
-                .count;
+            let now = START + millisecond * MILLISECOND;
+            while bucket.take(rate, now, 1) {
+                sent += 1;
+            }
         }
         assert_eq!(sent, 3_000);
     }
 
     #[test]
     fn it_is_empty_at_first() {
-        let rate = Rate::new(100, 10);
+        let rate = rate("100 messages/s");
         let mut bucket = Bucket::default();
-        let first = bucket.grant(rate, START, 5);
-        assert_eq!(first.count, 0);
-        assert_eq!(first.wait, Some(Duration::from_millis(10)));
-        assert_eq!(bucket.grant(rate, START + SECOND, 50).count, 10);
+        assert!(!bucket.take(rate, START, 5));
+        assert_eq!(bucket.wait_for(rate, START, 1), Duration::from_millis(10));
+        assert!(bucket.take(rate, START + 50 * MILLISECOND, 5));
     }
 
     #[test]
-    fn one_after_a_rest_goes_at_once() {
-        let rate = Rate::new(1, 1);
+    fn all_or_nothing() {
+        let rate = rate("10 messages/s");
         let mut bucket = full(rate);
-        let one = bucket.grant(rate, START, 1);
-        assert_eq!((one.count, one.wait), (1, None));
-        let next = bucket.grant(rate, START, 1);
-        assert_eq!((next.count, next.wait), (0, Some(Duration::from_secs(1))));
+        assert!(bucket.take(rate, START, 6));
+        assert!(!bucket.take(rate, START, 5));
+        assert_eq!(bucket.there(rate, START), 4);
+        assert!(bucket.take(rate, START, 4));
     }
 
     #[test]
-    fn the_burst_by_default_is_a_tenth_of_a_second() {
-        assert_eq!(Rate::new(100, 0).burst(), 10);
-        assert_eq!(Rate::new(5, 0).burst(), 2);
-        assert_eq!(Rate::new(0, 0).burst(), 2);
-        assert_eq!(Rate::new(5, 50).burst(), 50);
-    }
-
-    #[test]
-    fn what_is_given_back_can_go_again_at_once() {
-        let rate = Rate::new(10, 10);
+    fn more_than_the_burst_goes_when_the_bucket_is_full_and_is_owed() {
+        let rate = rate("10 recipients/s");
         let mut bucket = full(rate);
-        assert_eq!(bucket.grant(rate, START, 10).count, 10);
-        bucket.give_back(rate, 4);
-        assert_eq!(bucket.grant(rate, START, 10).count, 4);
-        // Never more than it was.
-        bucket.give_back(rate, u32::MAX);
-        assert_eq!(bucket.grant(rate, START, 1_000).count, 10);
-    }
-
-    #[test]
-    fn waiting_for_company_takes_nothing() {
-        let rate = Rate::new(100, 50);
-        let mut bucket = full(rate);
-        assert_eq!(bucket.wait_for(rate, START, 50), Duration::ZERO);
-        bucket.grant(rate, START, 50);
-        let half = Duration::from_millis(250);
-        assert_eq!(bucket.wait_for(rate, START, 25), half);
-        assert_eq!(bucket.wait_for(rate, START, 25), half);
-        let whole = Duration::from_millis(500);
-        assert_eq!(bucket.wait_for(rate, START, 1_000), whole);
+        assert!(bucket.take(rate, START, 1));
+        let tenth = Duration::from_millis(100);
+        assert_eq!(bucket.wait_for(rate, START, 50), tenth);
+        assert!(!bucket.take(rate, START, 50));
+        let now = START + 100 * MILLISECOND;
+        assert!(bucket.take(rate, now, 50));
+        assert_eq!(bucket.there(rate, now), 0);
+        // The forty that were owed, and one.
+        assert_eq!(bucket.wait_for(rate, now, 1), 41 * tenth);
+        assert!(bucket.take(rate, now + 4_100 * MILLISECOND, 1));
     }
 
     #[test]
     fn a_new_rate_is_in_force_at_once() {
-        let slow = Rate::new(1, 100);
+        let slow = rate("1 messages/h");
         let mut bucket = full(slow);
-        assert_eq!(bucket.grant(slow, START, 100).count, 100);
-        // At the old rate it would be full in 100 seconds; at the new one that is no time at all.
-        let fast = Rate::new(1_000, 100);
-        assert_eq!(bucket.grant(fast, START, 1).count, 0);
-        assert_eq!(bucket.grant(fast, START + 10 * MILLISECOND, 100).count, 10);
+        assert!(bucket.take(slow, START, 1));
+        assert_eq!(bucket.wait_for(slow, START, 1), Duration::from_secs(3_600));
+        let fast = rate("100 messages/s");
+        assert_eq!(bucket.wait_for(fast, START, 1), Duration::from_millis(10));
+        assert!(!bucket.take(fast, START, 1));
+        assert!(bucket.take(fast, START + 10 * MILLISECOND, 1));
     }
 
     proptest! {
         #[test]
         fn no_window_has_more_than_burst_and_rate_allow(
-            per_second in 1_u32..5_000,
-            burst in 0_u32..200,
-            steps in prop::collection::vec((0_u64..50 * MILLISECOND, 0_u32..300, 0_u32..50), 1..60),
+            number in 1_u32..5_000,
+            period in prop_oneof![Just(("s", 1_u64)), Just(("min", 60)), Just(("h", 3_600))],
+            steps in prop::collection::vec((0_u64..50 * MILLISECOND, 1_u32..300), 1..60),
         ) {
-            let rate = Rate::new(per_second, burst);
+            let rate = rate(&format!("{number} messages/{}", period.0));
             let mut bucket = Bucket::default();
             let mut now = START;
             let mut sent: Vec<(u64, u64)> = Vec::new();
-            for (pause, wanted, unused) in steps {
-                now += pause;
-                let granted = bucket.grant(rate, now, wanted);
-                prop_assert!(granted.count <= wanted.min(rate.burst()));
-                prop_assert_eq!(granted.wait.is_some(), granted.count < wanted);
-                let unused = unused.min(granted.count);
-                bucket.give_back(rate, unused);
-                sent.push((now, u64::from(granted.count - unused)));
+            for (pause, wanted) in steps {
+                now += pause * period.1;
+                let there = bucket.there(rate, now);
+                let taken = bucket.take(rate, now, wanted);
+                prop_assert_eq!(taken, there >= wanted.min(rate.burst()));
+                sent.push((now, if taken { u64::from(wanted) } else { 0 }));
             }
             for from in 0..sent.len() {
                 let window = &sent[from..];
                 for to in 0..window.len() {
                     let time = u128::from(window[to].0 - window[0].0);
                     let count: u64 = window[..=to].iter().map(|(_, count)| count).sum();
-                    let most = u128::from(rate.burst()) + time * u128::from(per_second) / u128::from(SECOND);
+                    let largest = window[..=to].iter().map(|(_, count)| *count).max().unwrap();
+                    let most = u128::from(rate.burst().max(largest as u32))
+                        + time * u128::from(number) / u128::from(SECOND * period.1);
                     prop_assert!(u128::from(count) <= most, "{count} > {most}");
                 }
             }
         }
 
         #[test]
-        fn whoever_waits_as_told_gets_one(per_second in 1_u32..1_000_000, burst in 0_u32..100, wanted in 1_u32..1_000) {
-            let rate = Rate::new(per_second, burst);
+        fn who_waits_as_told_gets_it(number in 1_u32..1_000_000, first in 1_u32..1_000, wanted in 1_u32..1_000) {
+            let rate = rate(&format!("{number} messages/s"));
             let mut bucket = full(rate);
-            let first = bucket.grant(rate, START, wanted);
-            if let Some(wait) = first.wait {
-                let later = START + u64::try_from(wait.as_nanos()).unwrap();
-                prop_assert_eq!(bucket.grant(rate, later, 1).count, 1);
-            }
+            bucket.take(rate, START, first);
+            let wait = bucket.wait_for(rate, START, wanted);
+            let later = START + u64::try_from(wait.as_nanos()).unwrap();
+            prop_assert!(wait.is_zero() || !bucket.take(rate, later - 1, wanted));
+            prop_assert!(bucket.take(rate, later, wanted));
         }
     }
 }

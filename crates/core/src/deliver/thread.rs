@@ -1,7 +1,7 @@
-//! The thread on which a deliverer runs beside its transport.
+//! The thread on which the deliverers run, one a transport.
 //!
 //! One thread beside its owner's, with an event loop on it. It calls nobody of the owner's, whose signals it is started
-//! without. What the deliverer wants done in the database or said in the log comes out as [`Job`]s, announced by a byte on a
+//! without. What a deliverer wants done in the database or said in the log comes out as [`Job`]s, announced by a byte on a
 //! socket, on which the owner waits together with whatever else it waits for. Should what it does panic, what was in flight
 //! is given up and it begins anew, after a pause; what the panic says is told to nobody but for its place, because the words
 //! may quote a mail. A deliverer that panics itself is not to be relied on: the owner is told to end.
@@ -15,41 +15,57 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Time;
 use super::driver::Driver;
-use super::events::{Event, Limits, News, Status};
+use super::events::{Event, News, Status};
 use super::intake::{Appetite, Exchanged};
 use super::settlements::Settlements;
-use crate::transport::http::Conduct;
+use crate::transport::config::Configured;
 
 /// Something for the owner of the database.
 pub enum Job {
-    /// Read the settings, and call [`Thread::configure`] or [`Thread::misconfigure`].
+    /// Read the file again, and call [`Thread::configure`] or [`Thread::keep_configuration`].
     Configure,
     /// Settle, and claim, in one transaction; then call [`Thread::exchanged`] or [`Thread::exchange_failed`].
     Exchange {
+        /// Whose mail it is.
+        transport: Arc<str>,
         /// What is to be told.
         settlements: Box<Settlements>,
         /// How much to claim.
         appetite: Option<Appetite>,
+        /// Transports that have been paused, and for how long: their mail may fall back on this one.
+        paused: Vec<(Arc<str>, Duration)>,
     },
-    /// Something for the log.
-    Tell(News),
+    /// Something for the log, of this transport.
+    Tell(Arc<str>, News),
 }
 
 /// What the thread is told.
 pub(super) enum Command {
-    Event(Event),
-    Setup(Box<(Limits, Conduct)>),
+    Configure(Vec<Configured>),
+    KeepConfiguration,
+    Look {
+        urgent: bool,
+    },
+    Hurry,
+    Allow(bool),
+    InForce(HashSet<i64>),
+    Stop,
+    /// What came of an exchange of this transport.
+    Exchange(Arc<str>, Event),
+    /// What became of a request of the transport with this number.
+    Answered(u64, Event),
+    Tick,
     GiveUp,
     End,
 }
 
-/// A deliverer as its owner has it. Dropping it ends the thread; what was in flight is given up.
+/// The deliverers as their owner has them. Dropping it ends the thread; what was in flight is given up.
 pub struct Thread {
     commands: UnboundedSender<Command>,
     shared: Arc<Shared>,
@@ -72,7 +88,7 @@ impl Thread {
         let runtime = new_runtime()?;
         let shared = Arc::new(Shared {
             jobs: Mutex::default(),
-            status: Mutex::default(),
+            statuses: Mutex::default(),
             ring,
             resting: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -108,7 +124,7 @@ impl Thread {
         })
     }
 
-    /// The deliverer's time.
+    /// The deliverers' time.
     pub fn now(&self) -> Time {
         self.origin.elapsed()
     }
@@ -125,9 +141,9 @@ impl Thread {
         std::mem::take(&mut *lock(&self.shared.jobs))
     }
 
-    /// How it is.
-    pub fn status(&self) -> Status {
-        lock(&self.shared.status).clone()
+    /// How each transport is, in the file's order; those that have left it while they are still in use come last.
+    pub fn statuses(&self) -> Vec<(Arc<str>, Status)> {
+        lock(&self.shared.statuses).clone()
     }
 
     /// Whether the thread has come to a violent end, and the process is to.
@@ -135,57 +151,65 @@ impl Thread {
         self.shared.failed.load(Ordering::Acquire)
     }
 
-    /// After [`Self::stop`]: whether nothing is in flight or to be settled any more.
+    /// After [`Self::stop`]: whether nothing is in flight or to be settled any more, of any transport.
     pub fn is_resting(&self) -> bool {
         self.shared.resting.load(Ordering::Acquire) || self.has_failed()
     }
 
-    /// Sends in this way from now on; what is in flight goes on in the old one.
-    pub fn configure(&self, limits: Limits, conduct: Conduct) {
-        self.command(Command::Setup(Box::new((limits, conduct))));
+    /// These are all transports from now on, in this order; what is in flight goes on as it was sent. One that is known
+    /// by its name keeps its state; one that is missing sends no more, and is gone once all of its mail is settled. As
+    /// the answer to [`Job::Configure`] it changes nothing of the state of transports that did not ask for it.
+    pub fn configure(&self, transports: Vec<Configured>) {
+        self.command(Command::Configure(transports));
     }
 
-    /// The settings are no good, for this reason.
-    pub fn misconfigure(&self, problem: String) {
-        self.event(Event::Misconfigured(problem));
+    /// The file could not be read: what was read before holds.
+    pub fn keep_configuration(&self) {
+        self.command(Command::KeepConfiguration);
     }
 
     /// Mail may be claimed and sent, or not.
     pub fn allow(&self, allowed: bool) {
-        self.event(Event::Allowed(allowed));
+        self.command(Command::Allow(allowed));
     }
 
-    /// There may be due mail, for which perhaps somebody waits.
+    /// There may be due mail, of any transport; `urgent`: a person waits for it.
     pub fn look(&self, urgent: bool) {
-        self.event(Event::Look { urgent });
+        self.command(Command::Look { urgent });
     }
 
-    /// Somebody wants everything to be tried.
+    /// Everything is to be tried, at once.
     pub fn hurry(&self) {
-        self.event(Event::Hurry);
+        self.command(Command::Hurry);
     }
 
-    /// An exchange is over.
-    pub fn exchanged(&self, exchanged: Exchanged) {
-        self.event(Event::Exchanged(Box::new(exchanged)));
+    /// An exchange of this transport is over.
+    pub fn exchanged(&self, transport: &Arc<str>, exchanged: Exchanged) {
+        self.exchange(transport, Event::Exchanged(Box::new(exchanged)));
     }
 
-    /// It failed, and nothing of it happened; no other before that time.
-    pub fn exchange_failed(&self, settlements: Box<Settlements>, retry_at: Time) {
-        self.event(Event::ExchangeFailed {
+    /// It failed, and nothing of it happened; no other of this transport before that time.
+    pub fn exchange_failed(
+        &self,
+        transport: &Arc<str>,
+        settlements: Box<Settlements>,
+        retry_at: Time,
+    ) {
+        let event = Event::ExchangeFailed {
             settlements,
             retry_at,
-        });
+        };
+        self.exchange(transport, event);
     }
 
-    /// These claims are in force, of those that were held before.
+    /// These claims are in force, of all that were held before, whichever transport holds them.
     pub fn in_force(&self, ids: HashSet<i64>) {
-        self.event(Event::InForce(ids));
+        self.command(Command::InForce(ids));
     }
 
     /// Nothing more is sent; what is in flight goes on.
     pub fn stop(&self) {
-        self.event(Event::Stop);
+        self.command(Command::Stop);
     }
 
     /// What is in flight is waited for no longer.
@@ -193,8 +217,8 @@ impl Thread {
         self.command(Command::GiveUp);
     }
 
-    fn event(&self, event: Event) {
-        self.command(Command::Event(event));
+    fn exchange(&self, transport: &Arc<str>, event: Event) {
+        self.command(Command::Exchange(Arc::clone(transport), event));
     }
 
     fn command(&self, command: Command) {
@@ -247,7 +271,7 @@ fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 /// What both threads see.
 pub(super) struct Shared {
     jobs: Mutex<Vec<Job>>,
-    pub(super) status: Mutex<Status>,
+    pub(super) statuses: Mutex<Vec<(Arc<str>, Status)>>,
     ring: UnixStream,
     pub(super) resting: AtomicBool,
     failed: AtomicBool,
@@ -269,3 +293,6 @@ impl Shared {
         let _ = (&self.ring).write(&[1]);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -275,11 +275,11 @@ impl fmt::Display for Denied {
         match self {
             Self::Address(address) => write!(
                 out,
-                "address {address} of the endpoint is not public; see mailroom.allowed_networks"
+                "address {address} of the endpoint is not public; see allowed_networks of the transport"
             ),
             Self::Clear => write!(
                 out,
-                "http is for loopback addresses in mailroom.allowed_networks only; use https"
+                "http is for loopback addresses in allowed_networks of the transport only; use https"
             ),
         }
     }

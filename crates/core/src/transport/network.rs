@@ -23,6 +23,12 @@ impl Networks {
             .map(Self)
     }
 
+    /// The networks of both.
+    fn join(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// Whether the address is in one of them.
     fn contain(&self, address: IpAddr) -> bool {
         self.0
@@ -40,6 +46,12 @@ impl Networks {
     pub fn permit_in_clear(&self, address: IpAddr) -> bool {
         let address = unwrap_mapped(address);
         address.is_loopback() && self.contain(address)
+    }
+}
+
+impl FromIterator<Self> for Networks {
+    fn from_iter<I: IntoIterator<Item = Self>>(all: I) -> Self {
+        all.into_iter().fold(Self::default(), Self::join)
     }
 }
 

@@ -27,19 +27,18 @@ fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
 pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
-        let shown = path.display();
         let pem = std::fs::read(path)
-            .map_err(|error| format!("mailroom.ca_file \"{shown}\" cannot be read: {error}"))?;
+            .map_err(|error| format!("ca_file names a file that cannot be read: {error}"))?;
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let added = certificate.map(|certificate| roots.add(certificate));
             if !matches!(added, Ok(Ok(()))) {
-                return Err(format!(
-                    "mailroom.ca_file \"{shown}\" holds something else than certificates"
-                ));
+                return Err(
+                    "ca_file names a file that holds something else than certificates".to_owned(),
+                );
             }
         }
         if roots.is_empty() {
-            return Err(format!("mailroom.ca_file \"{shown}\" holds no certificate"));
+            return Err("ca_file names a file that holds no certificate".to_owned());
         }
     } else if !in_clear {
         roots = authorities(rustls_native_certs::load_native_certs().certs);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::deliver::fixture::mail;
 use crate::deliver::intake::{Appetite, Claimed, Exchanged};
-use crate::deliver::rate::Rate;
+use crate::deliver::rate::{Rate, Unit};
 use crate::message::Message;
 use crate::transport::providers::{Answer, Provider, Request, Verdict};
 
@@ -106,7 +106,7 @@ struct Shape {
     idempotent: bool,
     concurrency: usize,
     max_ambiguous: i32,
-    rate: Option<u32>,
+    rate: Option<&'static str>,
 }
 
 struct World {
@@ -127,6 +127,10 @@ struct World {
     rested: bool,
     stopped: bool,
     news: Vec<News>,
+    /// What the rate still allows, and since when.
+    allowance: (f64, Time),
+    /// Mails of each request.
+    sizes: Vec<usize>,
 }
 
 impl World {
@@ -147,6 +151,8 @@ impl World {
             rested: false,
             stopped: false,
             news: Vec::new(),
+            allowance: (0.0, Duration::from_secs(1)),
+            sizes: Vec::new(),
         };
         let limits = world.limits();
         world.say(Event::Configured(Box::new(limits)));
@@ -160,7 +166,7 @@ impl World {
                 idempotent: self.shape.idempotent,
             }),
             concurrency: self.shape.concurrency,
-            rate: self.shape.rate.map(|rate| Rate::new(rate, 0)),
+            rate: self.shape.rate.and_then(Rate::parse),
             max_ambiguous: self.shape.max_ambiguous,
             address: "fake".to_owned(),
         }
@@ -203,288 +209,6 @@ impl World {
         assert!(self.flights.len() <= self.shape.concurrency, "a hard limit");
     }
 
-    fn start(&mut self, request: u64, mails: Arc<Vec<Mail>>) {
-        assert!(!self.stopped, "nothing is sent after a stop");
-        assert!((1..=self.shape.batch).contains(&mails.len()));
-        let flying: HashSet<i64> = self
-            .flights
-            .values()
-            .flat_map(|sent| sent.mails.iter().map(|mail| mail.message.id))
-            .collect();
-        for mail in mails.iter() {
-            let id = mail.message.id;
-            assert!(!flying.contains(&id), "{id} is under way twice");
-            let row = &self.rows[&id];
-            assert!(row.claimed && row.ended.is_none(), "{id} is not claimed");
-            let is_late = row.expires_at.is_some_and(|end| end <= self.now);
-            assert!(!is_late || row.batch.is_some(), "{id} has expired");
-            if let Some(group) = &row.group {
-                let busy = flying
-                    .iter()
-                    .chain(mails.iter().map(|m| &m.message.id))
-                    .filter(|&&other| other != id)
-                    .any(|other| self.rows[other].group.as_ref() == Some(group));
-                assert!(!busy, "two of a group at a time");
-            }
-        }
-        let delay = Duration::from_millis(1 + self.random(300));
-        let sent = Sent {
-            at: self.now + delay,
-            mails,
-            mood: self.mood,
-        };
-        self.flights.insert(request, sent);
-    }
-
-    /// The provider takes these, unless it knows the request.
-    fn take(&mut self, mails: &[Mail]) {
-        if mails.is_empty() {
-            return;
-        }
-        let mut ids: Vec<i64> = mails.iter().map(|mail| mail.message.id).collect();
-        ids.sort_unstable();
-        if ids.iter().any(|id| self.rows[id].bad) {
-            // Refused, which nobody hears.
-            return;
-        }
-        if self.shape.idempotent && !self.known.insert(ids.clone()) {
-            return;
-        }
-        for id in ids {
-            let row = self.rows.get_mut(&id).unwrap();
-            row.copies += 1;
-        }
-    }
-
-    fn land(&mut self, request: u64) {
-        let sent = self.flights.remove(&request).unwrap();
-        let count = sent.mails.len();
-        let mut status = None;
-        let outcome = match sent.mood {
-            Mood::Fine => {
-                let rows = &self.rows;
-                let is_bad = |mail: &Mail| rows[&mail.message.id].bad;
-                let invented: HashSet<i64> = sent
-                    .mails
-                    .iter()
-                    .map(|mail| mail.message.id)
-                    .filter(|id| self.rows[id].invented)
-                    .collect();
-                let is_invented = |mail: &Mail| invented.contains(&mail.message.id);
-                if count > 1 && sent.mails.iter().any(is_bad) {
-                    status = Some(422);
-                    let reason = "http 422".to_owned();
-                    Outcome::Answered(vec![Verdict::Apart { reason }; count])
-                } else if sent.mails.iter().any(is_invented) {
-                    let good: Vec<Mail> = sent
-                        .mails
-                        .iter()
-                        .filter(|mail| !is_invented(mail))
-                        .cloned()
-                        .collect();
-                    self.take(&good);
-                    self.taken += usize::from(!good.is_empty());
-                    status = Some(if good.is_empty() { 422 } else { 200 });
-                    let verdict = |mail: &Mail| {
-                        if is_invented(mail) {
-                            let reason = "http 422 406".to_owned();
-                            Verdict::RecipientRefused { reason }
-                        } else {
-                            Verdict::Sent { provider_id: None }
-                        }
-                    };
-                    Outcome::Answered(sent.mails.iter().map(verdict).collect())
-                } else if is_bad(&sent.mails[0]) {
-                    status = Some(422);
-                    let reason = "http 422".to_owned();
-                    Outcome::Answered(vec![Verdict::Refused { reason }])
-                } else {
-                    self.take(&sent.mails);
-                    self.taken += 1;
-                    status = Some(200);
-                    Outcome::Answered(vec![Verdict::Sent { provider_id: None }; count])
-                }
-            }
-            Mood::Mute | Mood::Deaf => {
-                if sent.mood == Mood::Mute {
-                    self.take(&sent.mails);
-                }
-                let reason = "timeout".to_owned();
-                Outcome::Answered(vec![Verdict::Unknown { reason }; count])
-            }
-            Mood::Picky => {
-                status = Some(400);
-                let reason = "http 400".to_owned();
-                let verdict = if count > 1 {
-                    Verdict::Apart { reason }
-                } else {
-                    Verdict::Refused { reason }
-                };
-                Outcome::Answered(vec![verdict; count])
-            }
-            Mood::Locked => {
-                status = Some(401);
-                let reason = "http 401".to_owned();
-                Outcome::Answered(vec![Verdict::Broken { reason }; count])
-            }
-            Mood::Busy | Mood::Busier => {
-                status = Some(429);
-                let verdict = Verdict::Throttled {
-                    reason: "http 429".to_owned(),
-                    after: (sent.mood == Mood::Busier).then_some(Duration::from_secs(3_600)),
-                };
-                Outcome::Answered(vec![verdict; count])
-            }
-            Mood::Broken => {
-                status = Some(503);
-                let verdict = Verdict::Retry {
-                    reason: "http 503".to_owned(),
-                    after: None,
-                };
-                Outcome::Answered(vec![verdict; count])
-            }
-            Mood::Away => Outcome::Unreached("no connection".to_owned()),
-            Mood::Denied => Outcome::Denied("not public".to_owned()),
-        };
-        if let Outcome::Answered(verdicts) = &outcome
-            && let [Verdict::Refused { .. }] = verdicts[..]
-        {
-            let row = self.rows.get_mut(&sent.mails[0].message.id).unwrap();
-            let (first, _) = row.refused.unwrap_or((self.taken, 0));
-            row.refused = Some((first, self.taken));
-        }
-        self.say(Event::Answered {
-            request,
-            outcome,
-            status,
-        });
-    }
-
-    /// The database does its part, or fails.
-    fn exchange(&mut self, fails: bool) {
-        let Some((settlements, appetite)) = self.exchange.take() else {
-            return;
-        };
-        if fails {
-            let retry_at = self.now + Duration::from_secs(1);
-            return self.say(Event::ExchangeFailed {
-                settlements,
-                retry_at,
-            });
-        }
-        self.settle(&settlements);
-        let claimed = appetite.map(|appetite| {
-            let mails = self.claim(appetite.mails as usize);
-            let claimed = Claimed {
-                mails,
-                surplus: 0,
-                budget: None,
-            };
-            (appetite, claimed)
-        });
-        self.say(Event::Exchanged(Box::new(Exchanged {
-            settled: *settlements,
-            claimed,
-            ..Exchanged::default()
-        })));
-    }
-
-    fn settle(&mut self, settlements: &Settlements) {
-        let now = self.now;
-        let mut seen = BTreeSet::new();
-        for id in settlements.ids() {
-            assert!(seen.insert(*id), "{id} is settled twice");
-            let row = self.rows.get_mut(id).unwrap();
-            assert!(row.claimed, "{id} is not claimed");
-            row.claimed = false;
-        }
-        for id in &settlements.sent.ids {
-            let row = self.rows.get_mut(id).unwrap();
-            row.ended = Some("sent");
-        }
-        let failed = &settlements.failed;
-        for (place, id) in failed.ids.iter().enumerate() {
-            let row = self.rows.get_mut(id).unwrap();
-            row.attempts += 1;
-            row.ambiguous += i32::from(failed.ambiguous[place]);
-            row.batch.clone_from(&failed.batches[place]);
-            if failed.permanent[place] {
-                row.ended = Some(if failed.ambiguous[place] {
-                    "ambiguous"
-                } else {
-                    "refused"
-                });
-                row.batch = None;
-            } else {
-                let wait = Duration::from_secs(1 << row.attempts.min(6));
-                row.due = now + wait;
-                if let Some(end) = row.expires_at {
-                    row.due = row
-                        .due
-                        .min(end.saturating_sub(Duration::from_secs(5)).max(now));
-                }
-            }
-        }
-        // What goes together is due together.
-        let mut due: HashMap<String, Time> = HashMap::new();
-        for id in &failed.ids {
-            let row = &self.rows[id];
-            if let Some(batch) = &row.batch {
-                let at = due.entry(batch.clone()).or_insert(row.due);
-                *at = (*at).min(row.due);
-            }
-        }
-        for id in &failed.ids {
-            let row = self.rows.get_mut(id).unwrap();
-            if let Some(at) = row.batch.as_ref().and_then(|batch| due.get(batch)) {
-                row.due = *at;
-            }
-        }
-    }
-
-    fn claim(&mut self, limit: usize) -> Vec<Mail> {
-        let now = self.now;
-        for row in self.rows.values_mut() {
-            let is_late = row.expires_at.is_some_and(|end| end <= now);
-            if is_late && !row.claimed && row.ended.is_none() {
-                row.ended = Some("expired");
-            }
-        }
-        let held: HashSet<String> = self
-            .rows
-            .values()
-            .filter(|row| row.claimed)
-            .filter_map(|row| row.group.clone())
-            .collect();
-        let mut due: Vec<(i16, Time, i64)> = self
-            .rows
-            .iter()
-            .filter(|(_, row)| row.ended.is_none() && !row.claimed && row.due <= now)
-            .filter(|(_, row)| row.group.as_ref().is_none_or(|group| !held.contains(group)))
-            .map(|(id, row)| (row.priority, row.due, *id))
-            .collect();
-        due.sort_unstable();
-        due.truncate(limit);
-        due.into_iter()
-            .map(|(priority, at, id)| {
-                let row = self.rows.get_mut(&id).unwrap();
-                row.claimed = true;
-                let mut mail = Mail {
-                    priority,
-                    send_at: i64::try_from(at.as_micros()).unwrap(),
-                    group_key: row.group.clone(),
-                    expires_at: row.expires_at.map(|end| UNIX_EPOCH + end),
-                    ambiguous_attempts: row.ambiguous,
-                    ambiguous_alone: row.ambiguous > 0 && row.batch.is_none(),
-                    batch: row.batch.clone(),
-                    ..mail(id)
-                };
-                mail.message.attempts = row.attempts;
-                mail
-            })
-            .collect()
-    }
-
     /// Whether anything is to happen by itself, and when.
     fn next(&self) -> Option<Time> {
         let landing = self.flights.values().map(|sent| sent.at).min();
@@ -516,7 +240,10 @@ impl World {
         if self.configure {
             self.configure = false;
             let limits = self.limits();
-            return self.say(Event::Configured(Box::new(limits)));
+            return match self.random(2) {
+                0 => self.say(Event::Reread(Box::new(limits))),
+                _ => self.say(Event::ConfigurationKept),
+            };
         }
         if self.exchange.is_some() {
             return self.exchange(database_fails);
@@ -622,120 +349,7 @@ impl World {
     }
 }
 
-fn shapes() -> impl Strategy<Value = Shape> {
-    (
-        prop_oneof![Just(1_usize), Just(3), Just(50)],
-        any::<bool>(),
-        1_usize..10,
-        0_i32..3,
-        prop_oneof![Just(None), Just(Some(20_u32)), Just(Some(500))],
-    )
-        .prop_map(
-            |(batch, idempotent, concurrency, max_ambiguous, rate)| Shape {
-                batch,
-                idempotent,
-                concurrency,
-                max_ambiguous,
-                rate,
-            },
-        )
-}
-
-#[derive(Clone, Debug)]
-enum Deed {
-    Schedule {
-        count: u8,
-        priority: i16,
-        group: Option<u8>,
-        expires: bool,
-        bad: bool,
-    },
-    Mood(usize),
-    Run {
-        steps: u16,
-        database_fails: bool,
-    },
-    Allowed(bool),
-    Hurry,
-    Reload,
-    Pass(u16),
-}
-
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    let deed = prop_oneof![
-        3 => (1_u8..40, -10_i16..10, proptest::option::weighted(0.3, 0_u8..4), any::<bool>(), proptest::bool::weighted(0.1))
-            .prop_map(|(count, priority, group, expires, bad)| Deed::Schedule { count, priority, group, expires, bad }),
-        3 => (0..MOODS.len()).prop_map(Deed::Mood),
-        6 => (1_u16..400, proptest::bool::weighted(0.1))
-            .prop_map(|(steps, database_fails)| Deed::Run { steps, database_fails }),
-        1 => any::<bool>().prop_map(Deed::Allowed),
-        1 => Just(Deed::Hurry),
-        1 => Just(Deed::Reload),
-        1 => (1_u16..300).prop_map(Deed::Pass),
-    ];
-    proptest::collection::vec(deed, 1..40)
-}
-
-fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
-    let mut world = World::new(shape, seed);
-    for deed in deeds {
-        match deed {
-            Deed::Schedule {
-                count,
-                priority,
-                group,
-                expires,
-                bad,
-            } => {
-                for _ in 0..count {
-                    world.schedule(Row {
-                        priority,
-                        group: group.map(|group| group.to_string()),
-                        expires_at: expires.then_some(Duration::from_secs(900)),
-                        bad,
-                        ..Row::default()
-                    });
-                }
-            }
-            Deed::Mood(mood) => world.mood = MOODS[mood],
-            Deed::Run {
-                steps,
-                database_fails,
-            } => {
-                for _ in 0..steps {
-                    world.step(database_fails);
-                }
-            }
-            Deed::Allowed(allowed) => world.say(Event::Allowed(allowed)),
-            Deed::Hurry => world.say(Event::Hurry),
-            Deed::Reload => {
-                let limits = world.limits();
-                world.say(Event::Configured(Box::new(limits)));
-            }
-            Deed::Pass(seconds) => {
-                let until = world.now + Duration::from_secs(seconds.into());
-                let mut steps = 0;
-                while world.now < until && steps < 2_000 {
-                    world.step(false);
-                    steps += 1;
-                }
-            }
-        }
-    }
-    world.settle_down();
-    world.check_the_end();
-    world.steps
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whatever_happens_nothing_is_lost_and_little_is_sent_twice(
-        shape in shapes(), seed in any::<u64>(), deeds in deeds()
-    ) {
-        run(shape, seed, deeds);
-    }
-}
-
+mod deeds;
+mod network;
+mod outbox;
 mod policy;

@@ -1,4 +1,4 @@
-//! Where requests go: `mailroom.endpoint`, or the provider's own address, and paths below it. Pure.
+//! Where requests go: `endpoint` of the transport, or the provider's own address, and paths below it. Pure.
 
 use hyper::Uri;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
@@ -21,9 +21,9 @@ impl Endpoint {
     pub fn new(setting: &str, default: &str) -> Result<Self, String> {
         let text = if setting.is_empty() { default } else { setting };
         if text.is_empty() {
-            return Err("mailroom.endpoint is not set".to_owned());
+            return Err("endpoint is missing".to_owned());
         }
-        let wrong = |what: &str| format!("mailroom.endpoint {what}");
+        let wrong = |what: &str| format!("endpoint {what}");
         let uri: Uri = text.parse().map_err(|_| wrong("is no address"))?;
         let parts = uri.into_parts();
         let scheme = parts
@@ -32,9 +32,7 @@ impl Endpoint {
             .ok_or_else(|| wrong("must begin with https://"))?;
         let authority = parts.authority.ok_or_else(|| wrong("names no host"))?;
         if authority.as_str().contains('@') {
-            return Err(wrong(
-                "must not hold a user: put it into the credentials file",
-            ));
+            return Err(wrong("must not hold a user"));
         }
         if authority.host().is_empty() {
             return Err(wrong("names no host"));
@@ -71,7 +69,7 @@ impl Endpoint {
     pub fn base(setting: &str, default: &str) -> Result<Self, String> {
         let endpoint = Self::new(setting, default)?;
         if endpoint.query.is_some() {
-            return Err("mailroom.endpoint must not have a query for this sender".to_owned());
+            return Err("endpoint must not have a query for this provider".to_owned());
         }
         Ok(endpoint)
     }
@@ -105,7 +103,7 @@ impl Endpoint {
 }
 
 fn no_address() -> String {
-    "mailroom.endpoint is no address".to_owned()
+    "endpoint is no address".to_owned()
 }
 
 #[cfg(test)]
@@ -138,10 +136,10 @@ mod tests {
 
     #[test]
     fn what_is_none() {
-        assert_eq!(problem(""), "mailroom.endpoint is not set");
+        assert_eq!(problem(""), "endpoint is missing");
         assert_eq!(
             problem("https://a/?q"),
-            "mailroom.endpoint must not have a query for this sender"
+            "endpoint must not have a query for this provider"
         );
         for bad in [
             "a.example",
@@ -155,7 +153,7 @@ mod tests {
             "https://a b",
             "https://a\r\nb",
         ] {
-            assert!(problem(bad).starts_with("mailroom.endpoint "), "{bad:?}");
+            assert!(problem(bad).starts_with("endpoint "), "{bad:?}");
             assert!(!problem(bad).contains("password"));
         }
     }

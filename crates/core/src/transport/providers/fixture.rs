@@ -5,13 +5,31 @@ use std::time::{Duration, UNIX_EPOCH};
 use hyper::HeaderMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use zeroize::Zeroizing;
 
 use super::{Answer, Message, Provider, Verdict};
 use crate::transport::credentials::Credentials;
 
-/// Credentials of a file with this content.
+/// Credentials of these lines, `key = value`.
 pub fn credentials(content: &str) -> Credentials {
-    Credentials::parse(content.as_bytes()).unwrap()
+    const KEYS: [&str; 9] = [
+        "access_key_id",
+        "api_key",
+        "configuration_set",
+        "domain",
+        "message_stream",
+        "region",
+        "secret",
+        "secret_access_key",
+        "session_token",
+    ];
+    let mut credentials = Credentials::default();
+    for line in content.lines().filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(" = ").unwrap();
+        let key = KEYS.into_iter().find(|key| *key == name).unwrap();
+        credentials.put(key, Zeroizing::new(value.to_owned()));
+    }
+    credentials
 }
 
 /// Known answers.

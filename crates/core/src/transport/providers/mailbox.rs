@@ -23,15 +23,15 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// `mailroom.from`: an address, or a name and an address in angle brackets.
+    /// `from`: an address, or a name and an address in angle brackets.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(setting: &str) -> Result<Self, String> {
         let text = setting.trim();
-        let wrong = |what: &str| format!("mailroom.from {what}");
+        let wrong = |what: &str| format!("from {what}");
         if text.is_empty() {
-            return Err(wrong("is not set"));
+            return Err(wrong("is missing"));
         }
         if text.chars().any(char::is_control) {
             return Err(wrong("contains a control character"));
@@ -265,17 +265,17 @@ mod tests {
     #[test]
     fn what_is_no_sender() {
         for (setting, problem) in [
-            ("", "mailroom.from is not set"),
-            ("Example", "mailroom.from has no @"),
-            ("Example <>", "mailroom.from is empty"),
-            ("a@example.com>", "mailroom.from has > without <"),
+            ("", "from is missing"),
+            ("Example", "from has no @"),
+            ("Example <>", "from is empty"),
+            ("a@example.com>", "from has > without <"),
             (
                 "a@example.com\r\nBcc: b@example.com",
-                "mailroom.from contains a control character",
+                "from contains a control character",
             ),
             (
                 "\"Example <a@example.com>",
-                "mailroom.from has a name that cannot be read: quote it",
+                "from has a name that cannot be read: quote it",
             ),
         ] {
             assert_eq!(Mailbox::parse(setting).unwrap_err(), problem, "{setting}");

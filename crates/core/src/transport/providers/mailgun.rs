@@ -40,7 +40,7 @@ impl Mailgun {
         let domain = credentials.get("domain").unwrap_or(from.domain());
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if !domain.chars().all(good) {
-            return Err("the domain of this sender must be in ASCII: write it as \"domain = xn--…\" into the credentials file".to_owned());
+            return Err("domain must be in ASCII: write it as xn--…".to_owned());
         }
         let user = Zeroizing::new(format!("api:{}", credentials.require("api_key")?));
         let encoded = Zeroizing::new(STANDARD.encode(user.as_bytes()));

@@ -39,7 +39,7 @@ impl Postmark {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
             from: Mailbox::parse(from)?.text(),
-            token: Zeroizing::new(credentials.require("token")?.to_owned()),
+            token: Zeroizing::new(credentials.require("api_key")?.to_owned()),
             stream: credentials.get("message_stream").map(str::to_owned),
         })
     }
@@ -152,7 +152,7 @@ fn verdict(result: &Value, answer: &Answer<'_>, place: Place) -> Verdict {
         10 => broken("the credentials were refused"),
         400 | 401 => broken("the sender's address is not confirmed"),
         405 | 412 | 413 => broken("the account cannot send"),
-        // Of message streams, which the credentials file names.
+        // Of message streams, which the transport names.
         1220..1240 => broken("the message stream does not take mail"),
         406 => Verdict::RecipientRefused { reason: reason() },
         300 | 402 | 403 | 409..=411 => Verdict::Refused { reason: reason() },
@@ -176,7 +176,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     fn postmark() -> Postmark {
-        let credentials = fixture::credentials("token = hunter2\nmessage_stream = outbound");
+        let credentials = fixture::credentials("api_key = hunter2\nmessage_stream = outbound");
         Postmark::new("", "Example, Ltd. <noreply@example.com>", &credentials).unwrap()
     }
 

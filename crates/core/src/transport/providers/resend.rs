@@ -180,7 +180,7 @@ fn refusal(messages: usize, answer: &Answer<'_>, body: &Value) -> Vec<Verdict> {
         }
         "concurrent_idempotent_requests" => answer::retry(answer, name),
         "daily_quota_exceeded" | "monthly_quota_exceeded" => broken("the quota is spent"),
-        "invalid_from_address" => broken("mailroom.from was refused"),
+        "invalid_from_address" => broken("from was refused"),
         "missing_api_key" | "restricted_api_key" | "invalid_api_key" | "suspended_api_key" => {
             broken("the credentials were refused")
         }

@@ -41,13 +41,13 @@ impl Ses {
                 format!("https://email.{region}{HOST_END}")
             });
         if endpoint.is_empty() && known.is_empty() {
-            return Err(credentials.lacks("region"));
+            return Err(Credentials::lacks("region"));
         }
         let endpoint = Endpoint::base(endpoint, &known)?;
         let region = credentials
             .get("region")
             .or_else(|| region_of(endpoint.host()))
-            .ok_or_else(|| credentials.lacks("region"))?
+            .ok_or_else(|| Credentials::lacks("region"))?
             .to_owned();
         Ok(Self {
             endpoint,
@@ -356,10 +356,7 @@ mod tests {
     #[test]
     fn the_region_gives_the_endpoint_and_the_endpoint_the_region() {
         let error = Ses::new("", "a@example.com", &fixture::credentials(KEYS));
-        assert_eq!(
-            error.err().unwrap(),
-            "the credentials file has no line \"region = …\""
-        );
+        assert_eq!(error.err().unwrap(), "region is missing");
         let there = ses("region = eu-west-1");
         assert_eq!(there.endpoint.host(), "email.eu-west-1.amazonaws.com");
         let host = "https://email-fips.us-gov-west-1.amazonaws.com";

@@ -1,7 +1,7 @@
 //! A server of one's own, spoken to as Standard Webhooks 1.0 says. Pure.
 //!
 //! One event a mail, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
-//! credentials file, so that a rotation needs no coordination: two during it, one before and after. All but
+//! transport, so that a rotation needs no coordination: two during it, one before and after. All but
 //! `webhook-timestamp` and the signature is the same over all attempts; whoever sees a `webhook-id` twice
 //! sees the same mail twice.
 
@@ -64,9 +64,9 @@ impl Webhook {
             .all("secret")
             .map(key)
             .collect::<Option<Vec<_>>>()
-            .ok_or("a secret in the credentials file is not whsec_ and 24 to 64 bytes in base64")?;
+            .ok_or("secret is not whsec_ and 24 to 64 bytes in base64")?;
         if secrets.is_empty() {
-            return Err(credentials.lacks("secret"));
+            return Err(Credentials::lacks("secret"));
         }
         Ok(Self {
             uri: Endpoint::new(endpoint, "")?.uri("")?,
@@ -233,13 +233,10 @@ mod tests {
         ] {
             assert_eq!(
                 webhook(&format!("secret = {bad}")).err().unwrap(),
-                "a secret in the credentials file is not whsec_ and 24 to 64 bytes in base64"
+                "secret is not whsec_ and 24 to 64 bytes in base64"
             );
         }
-        assert_eq!(
-            webhook("").err().unwrap(),
-            "the credentials file has no line \"secret = …\""
-        );
+        assert_eq!(webhook("").err().unwrap(), "secret is missing");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The policy, row by row, on a virtual clock.
 
+use super::deeds::{Deed, run};
 use super::*;
 
 fn shape() -> Shape {
@@ -134,7 +135,7 @@ fn after_an_outage_of_nine_minutes_mail_goes_within_half_a_minute() {
 fn urgent_mail_overtakes_what_waits_for_the_rate() {
     let mut world = World::new(
         Shape {
-            rate: Some(14),
+            rate: Some("14 messages/s"),
             ..shape()
         },
         5,
@@ -242,6 +243,104 @@ fn what_a_transport_that_fails_had_in_flight_may_have_been_sent_and_the_rest_cos
     let ambiguous = world.rows.values().filter(|row| row.ambiguous > 0).count();
     assert_eq!(ambiguous, flying);
     assert_eq!(world.count("sent"), 100);
+}
+
+#[test]
+fn a_rate_does_not_make_batches_smaller_than_it_must() {
+    for (rate, largest, seconds) in [
+        ("5 requests/s", 50, 40 / 5),
+        ("100 messages/s", 50, 2_000 / 100),
+        ("20 messages/s", 20, 2_000 / 20),
+    ] {
+        let shape = Shape {
+            batch: 50,
+            rate: Some(rate),
+            ..shape()
+        };
+        let mut world = World::new(shape, 11);
+        world.schedule_many(2_000);
+        let began = world.now;
+        world.settle_down();
+        let requests = world.sizes.len();
+        assert_eq!(world.sizes.iter().max(), Some(&largest), "{rate}");
+        assert!(requests <= 2_000 / largest + 10, "{rate}: {requests}");
+        let took = (world.now - began).as_secs();
+        assert!(
+            (seconds - 1..=seconds + 5).contains(&took),
+            "{rate}: {took} s"
+        );
+    }
+}
+
+#[test]
+fn more_recipients_than_the_burst_are_not_stuck() {
+    let shape = Shape {
+        batch: 50,
+        rate: Some("10 recipients/s"),
+        ..shape()
+    };
+    let mut world = World::new(shape, 12);
+    world.schedule_many(100);
+    world.settle_down();
+    assert_eq!(world.count("sent"), 100);
+}
+
+#[test]
+fn what_was_read_for_another_ones_probe_changes_limits_only() {
+    let mut world = World::new(shape(), 13);
+    world.mood = Mood::Busier;
+    world.schedule_many(1);
+    while world.deliverer.status().state != "throttled" {
+        world.step(false);
+    }
+    let next = world.deliverer.status().next_try;
+    world.shape.concurrency = 3;
+    let limits = world.limits();
+    world.say(Event::Reread(Box::new(limits)));
+    world.say(Event::ConfigurationKept);
+    let status = world.deliverer.status();
+    assert_eq!((status.state, status.next_try), ("throttled", next));
+    // Another account may not be throttled.
+    let limits = Limits {
+        address: "other".to_owned(),
+        ..world.limits()
+    };
+    world.say(Event::Reread(Box::new(limits)));
+    assert_eq!(world.deliverer.status().state, "healthy");
+}
+
+#[test]
+fn a_probe_goes_with_the_old_settings_when_there_are_no_new_ones() {
+    let mut world = World::new(shape(), 14);
+    world.mood = Mood::Locked;
+    world.schedule_many(10);
+    while !world.configure {
+        world.step(false);
+    }
+    assert!(world.deliverer.status().paused_since.is_some());
+    world.mood = Mood::Fine;
+    world.configure = false;
+    world.say(Event::ConfigurationKept);
+    world.settle_down();
+    assert_eq!(world.count("sent"), world.rows.len());
+    assert_eq!(world.deliverer.status().paused_since, None);
+}
+
+#[test]
+fn after_a_stop_and_a_start_mail_is_sent_again() {
+    let mut world = World::new(shape(), 15);
+    world.schedule_many(1_000);
+    let soon = world.now + Duration::from_secs(2);
+    world.run_until(soon);
+    world.say(Event::Stop);
+    world.stopped = true;
+    for _ in 0..3 {
+        world.step(false);
+    }
+    world.stopped = false;
+    world.say(Event::Start);
+    world.settle_down();
+    assert_eq!(world.count("sent"), world.rows.len());
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! The requests of a transport, and what their answers mean.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::deliver::events::{Event, Outcome};
+use crate::deliver::mail::Mail;
+use crate::deliver::thread::Command;
+use crate::message::Message;
+use crate::transport::http::{Client, Reply, Trouble};
+use crate::transport::providers::{Answer, Provider, Request, Verdict};
+
+/// How a transport's requests are made and sent.
+#[derive(Clone)]
+pub(super) struct Setup {
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) client: Arc<Client>,
+}
+
+/// Whose request it is, and where its answer goes.
+pub(super) struct Sender {
+    /// Which transport, by its number.
+    pub(super) transport: u64,
+    /// The request's number.
+    pub(super) request: u64,
+    pub(super) commands: UnboundedSender<Command>,
+}
+
+impl Setup {
+    /// The request of as many of these mails as can be put into one, to be awaited; and what is known of the others.
+    pub(super) fn prepare(
+        self,
+        sender: Sender,
+        mails: &[Mail],
+    ) -> (Option<impl Future<Output = ()> + Send + use<>>, Vec<Event>) {
+        let mut events = Vec::new();
+        let number = sender.request;
+        let unsendable = |mail: &Mail, reason| Event::Unsendable {
+            request: number,
+            id: mail.message.id,
+            reason,
+        };
+        let now = SystemTime::now();
+        let mut sendable: Vec<&Mail> = mails.iter().collect();
+        let mut made = request(&*self.provider, &sendable, now);
+        if made.is_err() {
+            // What cannot be put into a request is no fault of the others (I8).
+            sendable.retain(|mail| match request(&*self.provider, &[mail], now) {
+                Ok(_) => true,
+                Err(reason) => {
+                    events.push(unsendable(mail, reason));
+                    false
+                }
+            });
+            made = request(&*self.provider, &sendable, now);
+        }
+        match made {
+            Ok(request) if !sendable.is_empty() => {
+                let landing = Landing {
+                    sender,
+                    is_done: false,
+                };
+                let sending = post(self, request, sendable.len(), landing);
+                return (Some(sending), events);
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                events.extend(sendable.iter().map(|mail| unsendable(mail, reason.clone())));
+            }
+        }
+        events.push(Event::Answered {
+            request: number,
+            outcome: Outcome::GivenUp,
+            status: None,
+        });
+        (None, events)
+    }
+}
+
+/// One request.
+async fn post(setup: Setup, request: Request, count: usize, landing: Landing) {
+    let answer = setup.client.post(request, body_limit(count)).await;
+    let (outcome, status) = judge(&*setup.provider, count, answer);
+    landing.land(outcome, status);
+}
+
+/// How a request ends: given up unless it is said what became of it, so that a panic or an end in the middle loses
+/// nothing.
+struct Landing {
+    sender: Sender,
+    is_done: bool,
+}
+
+impl Landing {
+    fn land(mut self, outcome: Outcome, status: Option<u16>) {
+        self.is_done = true;
+        self.say(outcome, status);
+    }
+
+    fn say(&self, outcome: Outcome, status: Option<u16>) {
+        let event = Event::Answered {
+            request: self.sender.request,
+            outcome,
+            status,
+        };
+        let command = Command::Answered(self.sender.transport, event);
+        // The thread ends.
+        let _ = self.sender.commands.send(command);
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.say(Outcome::GivenUp, None);
+        }
+    }
+}
+
+/// The request that carries these.
+fn request(provider: &dyn Provider, mails: &[&Mail], now: SystemTime) -> Result<Request, String> {
+    let messages: Vec<&Message> = mails.iter().map(|mail| &mail.message).collect();
+    let request = AssertUnwindSafe(|| provider.request(&messages, now));
+    catch_unwind(request)
+        .unwrap_or_else(|_| Err("the request could not be made: a bug in mailroom".to_owned()))
+}
+
+/// How much of an answer is read that tells of so many mails.
+fn body_limit(count: usize) -> usize {
+    (64 << 10).max(count * (4 << 10))
+}
+
+/// What an answer, or none, means.
+fn judge(
+    provider: &dyn Provider,
+    count: usize,
+    answer: Result<Reply, Trouble>,
+) -> (Outcome, Option<u16>) {
+    match answer {
+        Ok(reply) => {
+            let answer = Answer {
+                status: reply.status,
+                headers: &reply.headers,
+                body: &reply.body,
+                now: SystemTime::now(),
+            };
+            let mut verdicts = provider.verdicts(count, &answer);
+            if verdicts.len() != count {
+                let reason = format!("the answer tells of {} messages", verdicts.len());
+                verdicts = vec![Verdict::Unknown { reason }; count];
+            }
+            (Outcome::Answered(verdicts), Some(reply.status))
+        }
+        Err(Trouble::Unreached(reason)) => (Outcome::Unreached(reason), None),
+        Err(Trouble::Refused(reason)) => (Outcome::Denied(reason), None),
+        Err(Trouble::Unclear(reason)) => {
+            let verdict = Verdict::Unknown { reason };
+            (Outcome::Answered(vec![verdict; count]), None)
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What becomes of the requests of the world.
+
+use super::*;
+
+impl World {
+    pub(super) fn start(&mut self, request: u64, mails: Arc<Vec<Mail>>) {
+        assert!(!self.stopped, "nothing is sent after a stop");
+        assert!((1..=self.shape.batch).contains(&mails.len()));
+        let flying: HashSet<i64> = self
+            .flights
+            .values()
+            .flat_map(|sent| sent.mails.iter().map(|mail| mail.message.id))
+            .collect();
+        for mail in mails.iter() {
+            let id = mail.message.id;
+            assert!(!flying.contains(&id), "{id} is under way twice");
+            let row = &self.rows[&id];
+            assert!(row.claimed && row.ended.is_none(), "{id} is not claimed");
+            let is_late = row.expires_at.is_some_and(|end| end <= self.now);
+            assert!(!is_late || row.batch.is_some(), "{id} has expired");
+            if let Some(group) = &row.group {
+                let busy = flying
+                    .iter()
+                    .chain(mails.iter().map(|m| &m.message.id))
+                    .filter(|&&other| other != id)
+                    .any(|other| self.rows[other].group.as_ref() == Some(group));
+                assert!(!busy, "two of a group at a time");
+            }
+        }
+        self.check_rate(&mails);
+        self.sizes.push(mails.len());
+        let delay = Duration::from_millis(1 + self.random(300));
+        let sent = Sent {
+            at: self.now + delay,
+            mails,
+            mood: self.mood,
+        };
+        self.flights.insert(request, sent);
+    }
+
+    /// No more than the burst and the rate, but for a mail that alone needs more than the burst.
+    pub(super) fn check_rate(&mut self, mails: &[Mail]) {
+        let Some(rate) = self.shape.rate else {
+            return;
+        };
+        let number: f64 = rate.split(' ').next().unwrap().parse().unwrap();
+        let cost = match Rate::parse(rate).unwrap().unit() {
+            Unit::Requests => 1.0,
+            Unit::Messages => mails.len() as f64,
+            Unit::Recipients => {
+                let counts = mails.iter().map(|mail| mail.message.recipients.len());
+                counts.sum::<usize>() as f64
+            }
+        };
+        let (left, since) = self.allowance;
+        let passed = (self.now - since).as_secs_f64();
+        let left = (left + passed * number).min(number);
+        assert!(
+            left >= cost.min(number) - 1e-3,
+            "{cost} of {left} left, {rate}"
+        );
+        assert!(cost <= number || mails.len() == 1 || self.shape.idempotent);
+        self.allowance = (left - cost, self.now);
+    }
+
+    /// The provider takes these, unless it knows the request.
+    pub(super) fn take(&mut self, mails: &[Mail]) {
+        if mails.is_empty() {
+            return;
+        }
+        let mut ids: Vec<i64> = mails.iter().map(|mail| mail.message.id).collect();
+        ids.sort_unstable();
+        if ids.iter().any(|id| self.rows[id].bad) {
+            // Refused, which nobody hears.
+            return;
+        }
+        if self.shape.idempotent && !self.known.insert(ids.clone()) {
+            return;
+        }
+        for id in ids {
+            let row = self.rows.get_mut(&id).unwrap();
+            row.copies += 1;
+        }
+    }
+
+    pub(super) fn land(&mut self, request: u64) {
+        let sent = self.flights.remove(&request).unwrap();
+        let count = sent.mails.len();
+        let mut status = None;
+        let outcome = match sent.mood {
+            Mood::Fine => {
+                let rows = &self.rows;
+                let is_bad = |mail: &Mail| rows[&mail.message.id].bad;
+                let invented: HashSet<i64> = sent
+                    .mails
+                    .iter()
+                    .map(|mail| mail.message.id)
+                    .filter(|id| self.rows[id].invented)
+                    .collect();
+                let is_invented = |mail: &Mail| invented.contains(&mail.message.id);
+                if count > 1 && sent.mails.iter().any(is_bad) {
+                    status = Some(422);
+                    let reason = "http 422".to_owned();
+                    Outcome::Answered(vec![Verdict::Apart { reason }; count])
+                } else if sent.mails.iter().any(is_invented) {
+                    let good: Vec<Mail> = sent
+                        .mails
+                        .iter()
+                        .filter(|mail| !is_invented(mail))
+                        .cloned()
+                        .collect();
+                    self.take(&good);
+                    self.taken += usize::from(!good.is_empty());
+                    status = Some(if good.is_empty() { 422 } else { 200 });
+                    let verdict = |mail: &Mail| {
+                        if is_invented(mail) {
+                            let reason = "http 422 406".to_owned();
+                            Verdict::RecipientRefused { reason }
+                        } else {
+                            Verdict::Sent { provider_id: None }
+                        }
+                    };
+                    Outcome::Answered(sent.mails.iter().map(verdict).collect())
+                } else if is_bad(&sent.mails[0]) {
+                    status = Some(422);
+                    let reason = "http 422".to_owned();
+                    Outcome::Answered(vec![Verdict::Refused { reason }])
+                } else {
+                    self.take(&sent.mails);
+                    self.taken += 1;
+                    status = Some(200);
+                    Outcome::Answered(vec![Verdict::Sent { provider_id: None }; count])
+                }
+            }
+            Mood::Mute | Mood::Deaf => {
+                if sent.mood == Mood::Mute {
+                    self.take(&sent.mails);
+                }
+                let reason = "timeout".to_owned();
+                Outcome::Answered(vec![Verdict::Unknown { reason }; count])
+            }
+            Mood::Picky => {
+                status = Some(400);
+                let reason = "http 400".to_owned();
+                let verdict = if count > 1 {
+                    Verdict::Apart { reason }
+                } else {
+                    Verdict::Refused { reason }
+                };
+                Outcome::Answered(vec![verdict; count])
+            }
+            Mood::Locked => {
+                status = Some(401);
+                let reason = "http 401".to_owned();
+                Outcome::Answered(vec![Verdict::Broken { reason }; count])
+            }
+            Mood::Busy | Mood::Busier => {
+                status = Some(429);
+                let verdict = Verdict::Throttled {
+                    reason: "http 429".to_owned(),
+                    after: (sent.mood == Mood::Busier).then_some(Duration::from_secs(3_600)),
+                };
+                Outcome::Answered(vec![verdict; count])
+            }
+            Mood::Broken => {
+                status = Some(503);
+                let verdict = Verdict::Retry {
+                    reason: "http 503".to_owned(),
+                    after: None,
+                };
+                Outcome::Answered(vec![verdict; count])
+            }
+            Mood::Away => Outcome::Unreached("no connection".to_owned()),
+            Mood::Denied => Outcome::Denied("not public".to_owned()),
+        };
+        if let Outcome::Answered(verdicts) = &outcome
+            && let [Verdict::Refused { .. }] = verdicts[..]
+        {
+            let row = self.rows.get_mut(&sent.mails[0].message.id).unwrap();
+            let (first, _) = row.refused.unwrap_or((self.taken, 0));
+            row.refused = Some((first, self.taken));
+        }
+        self.say(Event::Answered {
+            request,
+            outcome,
+            status,
+        });
+    }
+}

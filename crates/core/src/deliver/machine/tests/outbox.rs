@@ -1,0 +1,136 @@
+//! The database of the world.
+
+use super::*;
+
+impl World {
+    /// The database does its part, or fails.
+    pub(super) fn exchange(&mut self, fails: bool) {
+        let Some((settlements, appetite)) = self.exchange.take() else {
+            return;
+        };
+        if fails {
+            let retry_at = self.now + Duration::from_secs(1);
+            return self.say(Event::ExchangeFailed {
+                settlements,
+                retry_at,
+            });
+        }
+        self.settle(&settlements);
+        let claimed = appetite.map(|appetite| {
+            let mails = self.claim(appetite.mails as usize);
+            let claimed = Claimed {
+                mails,
+                surplus: 0,
+                budget: None,
+            };
+            (appetite, claimed)
+        });
+        self.say(Event::Exchanged(Box::new(Exchanged {
+            settled: *settlements,
+            claimed,
+            ..Exchanged::default()
+        })));
+    }
+
+    pub(super) fn settle(&mut self, settlements: &Settlements) {
+        let now = self.now;
+        let mut seen = BTreeSet::new();
+        for id in settlements.ids() {
+            assert!(seen.insert(*id), "{id} is settled twice");
+            let row = self.rows.get_mut(id).unwrap();
+            assert!(row.claimed, "{id} is not claimed");
+            row.claimed = false;
+        }
+        for id in &settlements.sent.ids {
+            let row = self.rows.get_mut(id).unwrap();
+            row.ended = Some("sent");
+        }
+        let failed = &settlements.failed;
+        for (place, id) in failed.ids.iter().enumerate() {
+            let row = self.rows.get_mut(id).unwrap();
+            row.attempts += 1;
+            row.ambiguous += i32::from(failed.ambiguous[place]);
+            row.batch.clone_from(&failed.batches[place]);
+            if failed.permanent[place] {
+                row.ended = Some(if failed.ambiguous[place] {
+                    "ambiguous"
+                } else {
+                    "refused"
+                });
+                row.batch = None;
+            } else {
+                let wait = Duration::from_secs(1 << row.attempts.min(6));
+                row.due = now + wait;
+                if let Some(end) = row.expires_at {
+                    row.due = row
+                        .due
+                        .min(end.saturating_sub(Duration::from_secs(5)).max(now));
+                }
+            }
+        }
+        // What goes together is due together.
+        let mut due: HashMap<String, Time> = HashMap::new();
+        for id in &failed.ids {
+            let row = &self.rows[id];
+            if let Some(batch) = &row.batch {
+                let at = due.entry(batch.clone()).or_insert(row.due);
+                *at = (*at).min(row.due);
+            }
+        }
+        for id in &failed.ids {
+            let row = self.rows.get_mut(id).unwrap();
+            if let Some(at) = row.batch.as_ref().and_then(|batch| due.get(batch)) {
+                row.due = *at;
+            }
+        }
+    }
+
+    pub(super) fn claim(&mut self, limit: usize) -> Vec<Mail> {
+        let now = self.now;
+        for row in self.rows.values_mut() {
+            let is_late = row.expires_at.is_some_and(|end| end <= now);
+            if is_late && !row.claimed && row.ended.is_none() {
+                row.ended = Some("expired");
+            }
+        }
+        let held: HashSet<String> = self
+            .rows
+            .values()
+            .filter(|row| row.claimed)
+            .filter_map(|row| row.group.clone())
+            .collect();
+        let mut due: Vec<(i16, Time, i64)> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.ended.is_none() && !row.claimed && row.due <= now)
+            .filter(|(_, row)| row.group.as_ref().is_none_or(|group| !held.contains(group)))
+            .map(|(id, row)| (row.priority, row.due, *id))
+            .collect();
+        due.sort_unstable();
+        due.truncate(limit);
+        due.into_iter()
+            .map(|(priority, at, id)| {
+                let row = self.rows.get_mut(&id).unwrap();
+                row.claimed = true;
+                let mut mail = Mail {
+                    priority,
+                    send_at: i64::try_from(at.as_micros()).unwrap(),
+                    group_key: row.group.clone(),
+                    expires_at: row.expires_at.map(|end| UNIX_EPOCH + end),
+                    ambiguous_attempts: row.ambiguous,
+                    ambiguous_alone: row.ambiguous > 0 && row.batch.is_none(),
+                    batch: row.batch.clone(),
+                    ..mail(id)
+                };
+                mail.message.attempts = row.attempts;
+                let count = match id {
+                    id if id % 50 == 0 => 30,
+                    id if id % 7 == 0 => 3,
+                    _ => 1,
+                };
+                mail.message.recipients = vec!["r@example.com".to_owned(); count];
+                mail
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,264 @@
+//! The transports file: what it may say, and the transports that it makes.
+//!
+//! TOML, one table `[transports.NAME]` a transport. Endpoints, credentials and the files with certificates come from
+//! here alone. The file, and every file with a secret that it names, is judged as private keys are. Errors name file,
+//! line and key; they never hold a value, because it may be a secret in the wrong place.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use toml::de::{DeTable, DeValue};
+
+use super::http::Conduct;
+use super::network::Networks;
+use super::providers::mailbox::Mailbox;
+use super::{providers, tls};
+use crate::deliver::events::Limits;
+use crate::deliver::rate::Rate;
+use crate::secret_file;
+
+mod error;
+mod keys;
+mod section;
+mod values;
+
+pub use error::Error;
+use section::{Section, line_of};
+
+/// Of requests at a time.
+const CONCURRENCY: i32 = 64;
+/// Of times that a mail is sent again which may have been sent.
+const MAX_AMBIGUOUS: i32 = 1;
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// A receiver of one's own is to be fast.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
+const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What toml says of bad syntax without quoting it.
+const KNOWN_PROBLEMS: [&str; 10] = [
+    "string values must be quoted",
+    "missing opening quote",
+    "missing comma between array elements",
+    "extra comma in array",
+    "unclosed array",
+    "unclosed table",
+    "unclosed inline table",
+    "key with no value",
+    "invalid unquoted key",
+    "extra `=`",
+];
+const TABLES: &str = "Write one table a transport, as in [transports.transactional].";
+
+/// One `[transports.NAME]`.
+pub struct Configured {
+    /// `[a-z][a-z0-9_-]{0,62}`.
+    pub name: Arc<str>,
+    /// webhook, ses, sendgrid, postmark, resend or mailgun.
+    pub provider_name: &'static str,
+    /// The databases that may use it; `None` for all.
+    pub databases: Option<Vec<String>>,
+    /// Addresses that mail may be from, `*@domain` for all of a domain; empty where neither these nor `from` are given.
+    pub allow_from: Vec<String>,
+    /// How to send.
+    pub limits: Limits,
+    /// How to connect.
+    pub conduct: Conduct,
+}
+
+impl Configured {
+    /// Whether this database may use it.
+    pub fn serves(&self, database: &str) -> bool {
+        let databases = self.databases.as_ref();
+        databases.is_none_or(|names| names.iter().any(|name| name == database))
+    }
+}
+
+/// Reads and judges the file and all files that it names; their names are relative to its directory. The transports
+/// come in the file's order.
+///
+/// # Errors
+/// The first problem found.
+pub fn load(path: &Path) -> Result<Vec<Configured>, Error> {
+    let transports = || {
+        let (content, _) = secret_file::read(path).map_err(Error::of_file)?;
+        let content = std::str::from_utf8(&content).map_err(|error| {
+            let before = content.iter().take(error.valid_up_to());
+            let line = 1 + before.filter(|&&byte| byte == b'\n').count();
+            Error::new(
+                line,
+                "this is not UTF-8".to_owned(),
+                "Write the file in UTF-8.",
+            )
+        })?;
+        parse(content, path.parent().unwrap_or(Path::new("")))
+    };
+    transports().map_err(|error| error.in_file(path))
+}
+
+/// The transports of a file with this content in the directory `base`.
+///
+/// # Errors
+/// The first problem found.
+pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
+    let file = DeTable::parse(content).map_err(|error| syntax_error(content, &error))?;
+    let mut tables = Vec::new();
+    for (name, value) in file.get_ref() {
+        let line = line_of(content, name.span().start);
+        if name.get_ref() != "transports" {
+            let problem = "this key is unknown outside of a transport".to_owned();
+            return Err(Error::new(line, problem, TABLES));
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            let problem = "transports is not a table".to_owned();
+            return Err(Error::new(line, problem, TABLES));
+        };
+        tables.extend(table);
+    }
+    tables.sort_unstable_by_key(|(name, _)| name.span().start);
+    let mut system = System::default();
+    let mut transports = Vec::new();
+    for (name, value) in tables {
+        let line = line_of(content, name.span().start);
+        if !values::is_name(name.get_ref()) {
+            let problem = "the name of this transport is none".to_owned();
+            let hint = "Use small letters, digits, - and _, a letter first, 63 of them at most.";
+            return Err(Error::new(line, problem, hint));
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            let problem = format!("transport \"{}\" is not a table", name.get_ref());
+            return Err(Error::new(line, problem, TABLES));
+        };
+        transports.push(build(
+            &Section::new(content, base, name, table),
+            &mut system,
+        )?);
+    }
+    Ok(transports)
+}
+
+fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
+    let line = line_of(content, error.span().map_or(0, |span| span.start));
+    let said = error.message();
+    if said.starts_with("duplicate key") {
+        let problem = "this key or table is there twice".to_owned();
+        return Error::new(line, problem, "Keep one of the two.");
+    }
+    let known = KNOWN_PROBLEMS
+        .into_iter()
+        .find(|known| said.split(',').next() == Some(known));
+    let problem = known.map_or_else(
+        || "this is not TOML".to_owned(),
+        |known| format!("this is not TOML: {known}"),
+    );
+    Error::new(
+        line,
+        problem,
+        "Write key = \"value\", numbers without quotes, and a transport's name in a line of its own as in [transports.transactional].",
+    )
+}
+
+/// The system's authorities, read once.
+#[derive(Default)]
+struct System(Option<ClientConfig>);
+
+impl System {
+    fn tls(&mut self) -> Result<ClientConfig, String> {
+        if self.0.is_none() {
+            self.0 = Some(tls::config(None, false)?);
+        }
+        self.0.clone().ok_or_else(String::new)
+    }
+}
+
+fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error> {
+    let provider_name = section.provider()?;
+    section.check_names(provider_name)?;
+    let endpoint = section.text("endpoint")?.unwrap_or("").trim();
+    let from = section.text("from")?.unwrap_or("").trim();
+    let credentials = section.credentials(provider_name)?;
+    let provider = providers::choose(provider_name, endpoint, from, &credentials)
+        .map_err(|problem| section.error_of(&problem))?;
+    let limits = Limits {
+        provider: provider.into(),
+        concurrency: section
+            .number("concurrency", 1..=1_000)?
+            .unwrap_or(CONCURRENCY)
+            .unsigned_abs() as usize,
+        rate: section.read("rate", "a number and a unit", Rate::parse)?,
+        max_ambiguous: section
+            .number("max_ambiguous", 0..=100)?
+            .unwrap_or(MAX_AMBIGUOUS),
+        address: [
+            section.name,
+            provider_name,
+            endpoint,
+            from,
+            &credentials.digest(),
+        ]
+        .join("\n"),
+    };
+    Ok(Configured {
+        name: section.name.into(),
+        provider_name,
+        databases: section.list("databases", "the name of a database", |name| {
+            (!name.is_empty()).then(|| name.to_owned())
+        })?,
+        allow_from: allow_from(section, from)?,
+        limits,
+        conduct: conduct(section, provider_name, endpoint, system)?,
+    })
+}
+
+/// Who mail may be from: by default the address of `from` alone.
+fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, Error> {
+    let own = match from {
+        "" => Vec::new(),
+        from => {
+            let mailbox = Mailbox::parse(from).map_err(|problem| section.error_of(&problem))?;
+            vec![mailbox.address().to_owned()]
+        }
+    };
+    let what = "an address or \"*@\" and a domain";
+    let given = section.list("allow_from", what, values::pattern)?;
+    Ok(given.unwrap_or(own))
+}
+
+fn conduct(
+    section: &Section<'_>,
+    provider: &str,
+    endpoint: &str,
+    system: &mut System,
+) -> Result<Conduct, Error> {
+    let networks = section.list("allowed_networks", "a network", |text| {
+        Networks::parse(text).ok().filter(|_| !text.contains(','))
+    })?;
+    let ca_file = section.path("ca_file")?;
+    let in_clear = endpoint.starts_with("http:");
+    let tls = match &ca_file {
+        None if !in_clear => system.tls(),
+        ca_file => tls::config(ca_file.as_deref(), in_clear),
+    };
+    let usual = if provider == "webhook" {
+        WEBHOOK_TIMEOUT
+    } else {
+        TIMEOUT
+    };
+    Ok(Conduct {
+        networks: networks.unwrap_or_default().into_iter().collect(),
+        tls: tls.map_err(|problem| section.error_of(&problem))?,
+        timeout: section
+            .duration("timeout", LEAST_TIMEOUT..=LONGEST_TIMEOUT)?
+            .unwrap_or(usual),
+        connect_timeout: section
+            .duration("connect_timeout", LEAST_CONNECT_TIMEOUT..=LONGEST_TIMEOUT)?
+            .unwrap_or(CONNECT_TIMEOUT),
+    })
+}
+
+#[cfg(test)]
+mod tests;

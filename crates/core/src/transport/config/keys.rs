@@ -1,0 +1,237 @@
+//! The keys that a transport may have, and how each is written. Pure.
+
+/// The providers.
+pub(super) const PROVIDERS: [&str; 6] = [
+    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+];
+/// What a key ends with whose value is in a file.
+pub(super) const FILE: &str = "_file";
+/// A name that differs in so many letters is taken for a slip.
+const SLIP: usize = 2;
+
+/// A key.
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    /// The providers that know it; none for all of them.
+    of: &'static [&'static str],
+    /// There is also `NAME_file`.
+    pub(super) is_secret: bool,
+    /// How it is written.
+    pub(super) hint: &'static str,
+}
+
+const fn common(name: &'static str, hint: &'static str) -> Key {
+    own(name, &[], hint)
+}
+
+const fn own(name: &'static str, of: &'static [&'static str], hint: &'static str) -> Key {
+    Key {
+        name,
+        of,
+        is_secret: false,
+        hint,
+    }
+}
+
+const fn secret(name: &'static str, of: &'static [&'static str], hint: &'static str) -> Key {
+    Key {
+        name,
+        of,
+        is_secret: true,
+        hint,
+    }
+}
+
+const BY_API_KEY: &[&str] = &["sendgrid", "postmark", "resend", "mailgun"];
+const SES: &[&str] = &["ses"];
+const WEBHOOK: &[&str] = &["webhook"];
+
+pub(super) const KEYS: [Key; 21] = [
+    common(
+        "provider",
+        "Write one of \"webhook\", \"ses\", \"sendgrid\", \"postmark\", \"resend\" and \"mailgun\".",
+    ),
+    common(
+        "endpoint",
+        "Write an https URL. Without one, mail goes to the provider's own; a webhook has none.",
+    ),
+    common(
+        "from",
+        "Write an address, or a name and an address as in \"Shop <shop@example.com>\".",
+    ),
+    common(
+        "allow_from",
+        "Write an array of addresses, or of domains as in [\"*@example.com\"].",
+    ),
+    common(
+        "ca_file",
+        "Write the name of a file with certificates in PEM; a relative one counts from the directory of the transports file.",
+    ),
+    common(
+        "allowed_networks",
+        "Write an array of networks, as in [\"10.0.0.0/8\", \"::1\"].",
+    ),
+    common(
+        "databases",
+        "Write an array of names of databases, or leave it out for all.",
+    ),
+    common("concurrency", "Write a whole number from 1 to 1000."),
+    common(
+        "timeout",
+        "Write a time of at most 10 min with its unit (us, ms, s, min), as in \"60 s\".",
+    ),
+    common(
+        "connect_timeout",
+        "Write a time from 100 ms to 10 min with its unit (us, ms, s, min), as in \"5 s\".",
+    ),
+    common(
+        "rate",
+        "Write a whole number from 1 to 1000000 and a unit, as in \"14 recipients/s\": recipients, requests or messages per s, min or h.",
+    ),
+    common("max_ambiguous", "Write a whole number from 0 to 100."),
+    secret(
+        "api_key",
+        BY_API_KEY,
+        "Write the key that the provider issued, or its file's name as api_key_file.",
+    ),
+    secret(
+        "access_key_id",
+        SES,
+        "Write the id of the access key, or its file's name as access_key_id_file.",
+    ),
+    secret(
+        "secret_access_key",
+        SES,
+        "Write the secret of the access key, or its file's name as secret_access_key_file.",
+    ),
+    secret(
+        "session_token",
+        SES,
+        "Write the token of temporary credentials, or its file's name as session_token_file.",
+    ),
+    own("region", SES, "Write an AWS region, as in \"eu-west-1\"."),
+    own(
+        "configuration_set",
+        SES,
+        "Write the name of an SES configuration set, or leave it out.",
+    ),
+    own(
+        "domain",
+        &["mailgun"],
+        "Write the domain that Mailgun knows, in ASCII; without it, that of from.",
+    ),
+    own(
+        "message_stream",
+        &["postmark"],
+        "Write the id of a Postmark message stream, or leave it out.",
+    ),
+    secret(
+        "secret",
+        WEBHOOK,
+        "Write \"whsec_\" and 24 to 64 bytes in base64, or the file's name as secret_file; two of them as secrets = [\"new\", \"old\"] or, one a line, in secrets_file.",
+    ),
+];
+/// The plural of `secret`.
+pub(super) const SECRETS: &str = "secrets";
+
+impl Key {
+    /// Whether this provider knows it.
+    pub(super) fn is_of(&self, provider: &str) -> bool {
+        self.of.is_empty() || self.of.contains(&provider)
+    }
+}
+
+/// The key that this name stands for, as such, in the plural, or with its value in a file.
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    let by = |name: &str| KEYS.iter().find(|key| key.name == name);
+    let singular = |name| if name == SECRETS { "secret" } else { name };
+    by(singular(name)).or_else(|| {
+        let key = by(singular(name.strip_suffix(FILE)?))?;
+        key.is_secret.then_some(key)
+    })
+}
+
+/// How this key is written.
+pub(super) fn hint(name: &str) -> &'static str {
+    find(name).map_or("", |key| key.hint)
+}
+
+/// The names that this provider knows.
+pub(super) fn names(provider: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for key in KEYS.iter().filter(|key| key.is_of(provider)) {
+        let plural = (key.name == "secret").then_some(SECRETS);
+        for name in [Some(key.name), plural].into_iter().flatten() {
+            names.push(name.to_owned());
+            if key.is_secret {
+                names.push(format!("{name}{FILE}"));
+            }
+        }
+    }
+    names
+}
+
+/// The name that was meant, perhaps.
+pub(super) fn nearest(name: &str, provider: &str) -> Option<String> {
+    let names = names(provider).into_iter();
+    names
+        .map(|known| (distance(name, &known), known))
+        .filter(|(distance, _)| *distance <= SLIP)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// How many bytes are to be changed, put in or left out to make one of the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    if one.len().abs_diff(other.len()) > SLIP {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (place, byte) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = place + 1;
+        for (column, candidate) in other.bytes().enumerate() {
+            let changed = diagonal + usize::from(byte != candidate);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_for_keys() {
+        for (name, key) in [
+            ("api_key", "api_key"),
+            ("api_key_file", "api_key"),
+            ("ca_file", "ca_file"),
+            ("secrets", "secret"),
+            ("secrets_file", "secret"),
+        ] {
+            assert_eq!(find(name).unwrap().name, key);
+        }
+        for none in ["", "_file", "region_file", "ca", "api_key_file_file"] {
+            assert!(find(none).is_none(), "{none}");
+        }
+        for provider in PROVIDERS {
+            assert!(names(provider).iter().all(|name| find(name).is_some()));
+        }
+    }
+
+    #[test]
+    fn slips() {
+        assert_eq!(nearest("concurency", "ses"), Some("concurrency".to_owned()));
+        assert_eq!(nearest("apikey", "resend"), Some("api_key".to_owned()));
+        assert_eq!(nearest("apikey", "ses"), None);
+        assert_eq!(
+            nearest("secret_flie", "webhook"),
+            Some("secret_file".to_owned())
+        );
+        assert_eq!(nearest("hunter2", "webhook"), None);
+        assert_eq!(distance("kitten", "sittin"), 2);
+    }
+}

@@ -1,0 +1,299 @@
+//! The table of one transport: its keys as values of the right type, or an error with line and remedy.
+//!
+//! No text here quotes a value, nor a name that is unknown: either may be a secret in the wrong place.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+use zeroize::Zeroizing;
+
+use super::error::{Error, file_hint};
+use super::{keys, values};
+use crate::secret_file;
+use crate::transport::credentials::Credentials;
+
+/// Secrets of a webhook at a time: during a rotation there are two.
+const ROTATING: usize = 2;
+
+/// See the module.
+pub(super) struct Section<'a> {
+    /// The whole file.
+    content: &'a str,
+    /// Names of files count from here.
+    base: &'a Path,
+    pub(super) name: &'a str,
+    /// Where it begins.
+    line: usize,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(
+        content: &'a str,
+        base: &'a Path,
+        name: &'a Spanned<DeString<'_>>,
+        table: &'a DeTable<'a>,
+    ) -> Self {
+        Self {
+            content,
+            base,
+            name: name.get_ref(),
+            line: line_of(content, name.span().start),
+            table,
+        }
+    }
+
+    /// An error in the line of this key, or, if it is not there, in that of the header.
+    pub(super) fn error(&self, key: &str, problem: &str) -> Error {
+        self.error_with(key, problem, keys::hint(key))
+    }
+
+    fn error_with(&self, key: &str, problem: &str, hint: impl Into<String>) -> Error {
+        let line = self.lookup(key).map_or(self.line, |value| self.at(value));
+        self.error_at(line, problem, hint)
+    }
+
+    fn error_at(&self, line: usize, problem: &str, hint: impl Into<String>) -> Error {
+        Error::new(
+            line,
+            format!("transport \"{}\": {problem}", self.name),
+            hint,
+        )
+    }
+
+    /// An error that begins with the name of the key that it is about.
+    pub(super) fn error_of(&self, problem: &str) -> Error {
+        let key = problem.split(' ').next().unwrap_or("");
+        let in_file = format!("{key}{}", keys::FILE);
+        let several_in_file = format!("{}{}", keys::SECRETS, keys::FILE);
+        let given = [key, &in_file, keys::SECRETS, &several_in_file]
+            .into_iter()
+            .find(|name| keys::hint(name) == keys::hint(key) && self.lookup(name).is_some());
+        self.error_with(given.unwrap_or(key), problem, keys::hint(key))
+    }
+
+    fn lookup(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(key)
+    }
+
+    fn at(&self, value: &Spanned<DeValue<'_>>) -> usize {
+        line_of(self.content, value.span().start)
+    }
+
+    /// Who runs it.
+    pub(super) fn provider(&self) -> Result<&'static str, Error> {
+        let Some(text) = self.text("provider")? else {
+            return Err(self.error("provider", "provider is missing"));
+        };
+        let mut all = keys::PROVIDERS.into_iter();
+        all.find(|name| *name == text)
+            .ok_or_else(|| self.error("provider", "provider is none that there is"))
+    }
+
+    /// Refuses keys that this provider does not know.
+    pub(super) fn check_names(&self, provider: &'static str) -> Result<(), Error> {
+        let mut names: Vec<_> = self.table.keys().collect();
+        names.sort_unstable_by_key(|name| name.span().start);
+        for name in names {
+            let line = line_of(self.content, name.span().start);
+            let known = || format!("Keys of {provider}: {}.", keys::names(provider).join(", "));
+            match keys::find(name.get_ref()) {
+                Some(key) if key.is_of(provider) => {}
+                Some(key) => {
+                    let problem = format!("{} is no key of provider {provider}", key.name);
+                    return Err(self.error_at(line, &problem, known()));
+                }
+                None => {
+                    let hint = match keys::nearest(name.get_ref(), provider) {
+                        Some(meant) => format!("Perhaps {meant} was meant. {}", known()),
+                        None => known(),
+                    };
+                    return Err(self.error_at(line, "this key is unknown", hint));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A string that is not empty.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+        let Some(value) = self.lookup(key) else {
+            return Ok(None);
+        };
+        let text = value
+            .get_ref()
+            .as_str()
+            .ok_or_else(|| self.error(key, &format!("{key} is not a string")))?;
+        if text.trim().is_empty() {
+            return Err(self.error(key, &format!("{key} is empty")));
+        }
+        Ok(Some(text))
+    }
+
+    /// What a string means to `read`.
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        what: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(text) = self.text(key)? else {
+            return Ok(None);
+        };
+        let value = read(text).ok_or_else(|| self.error(key, &format!("{key} is not {what}")))?;
+        Ok(Some(value))
+    }
+
+    /// What the strings of an array that is not empty mean to `read`.
+    pub(super) fn list<T>(
+        &self,
+        key: &str,
+        what: &str,
+        read: impl Fn(&'a str) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let Some(value) = self.lookup(key) else {
+            return Ok(None);
+        };
+        let items = value
+            .get_ref()
+            .as_array()
+            .ok_or_else(|| self.error(key, &format!("{key} is not an array")))?;
+        if items.is_empty() {
+            return Err(self.error(key, &format!("{key} is empty")));
+        }
+        let mut list = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let read = item.get_ref().as_str().and_then(&read);
+            let number = index + 1;
+            list.push(read.ok_or_else(|| {
+                let problem = format!("item {number} of {key} is not {what}");
+                self.error_at(self.at(item), &problem, keys::hint(key))
+            })?);
+        }
+        Ok(Some(list))
+    }
+
+    /// A whole number.
+    pub(super) fn number(
+        &self,
+        key: &str,
+        range: RangeInclusive<i32>,
+    ) -> Result<Option<i32>, Error> {
+        let Some(value) = self.lookup(key) else {
+            return Ok(None);
+        };
+        let number = value.get_ref().as_integer().and_then(|integer| {
+            let number = i32::from_str_radix(integer.as_str(), integer.radix()).ok()?;
+            range.contains(&number).then_some(number)
+        });
+        let (least, most) = (range.start(), range.end());
+        let problem = format!("{key} is not a whole number from {least} to {most}");
+        number.map(Some).ok_or_else(|| self.error(key, &problem))
+    }
+
+    /// A time.
+    pub(super) fn duration(
+        &self,
+        key: &str,
+        range: RangeInclusive<Duration>,
+    ) -> Result<Option<Duration>, Error> {
+        self.read(key, "a time with a unit, within its bounds", |text| {
+            values::duration(text).filter(|time| range.contains(time))
+        })
+    }
+
+    /// The path of a file.
+    pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, Error> {
+        Ok(self.text(key)?.map(|name| self.base.join(name)))
+    }
+
+    /// All that this provider wants to know its customer by, as far as it is given.
+    pub(super) fn credentials(&self, provider: &str) -> Result<Credentials, Error> {
+        let mut credentials = Credentials::default();
+        for key in keys::KEYS.iter().filter(|key| key.is_of(provider)) {
+            if key.is_secret {
+                for value in self.secrets(key.name)? {
+                    credentials.put(key.name, value);
+                }
+            } else if matches!(
+                key.name,
+                "region" | "configuration_set" | "domain" | "message_stream"
+            ) && let Some(value) = self.read(key.name, PRINTABLE, printable)?
+            {
+                credentials.put(key.name, value);
+            }
+        }
+        Ok(credentials)
+    }
+
+    /// A secret, by whichever of its keys it is given.
+    fn secrets(&self, name: &'static str) -> Result<Vec<Zeroizing<String>>, Error> {
+        let in_file = format!("{name}{}", keys::FILE);
+        let several = if name == "secret" { keys::SECRETS } else { "" };
+        let several_in_file = format!("{several}{}", keys::FILE);
+        let all = [name, &in_file, several, &several_in_file];
+        let mut given = all.into_iter().filter(|key| self.lookup(key).is_some());
+        let (Some(key), other) = (given.next(), given.next()) else {
+            return Ok(Vec::new());
+        };
+        if let Some(other) = other {
+            let problem = format!("{other} is given besides {key}");
+            return Err(self.error_with(other, &problem, "Keep one of the two."));
+        }
+        let values = if key == name {
+            vec![self.read(key, PRINTABLE, printable)?]
+        } else if key == several {
+            let list = self.list(key, PRINTABLE, printable)?.unwrap_or_default();
+            list.into_iter().map(Some).collect()
+        } else {
+            self.in_file(key, key == several_in_file)?
+        };
+        if values.len() > ROTATING {
+            let problem = format!("{key} has more than {ROTATING} secrets");
+            return Err(self.error(key, &problem));
+        }
+        Ok(values.into_iter().flatten().collect())
+    }
+
+    /// What is in the file that this key names.
+    fn in_file(&self, key: &str, is_list: bool) -> Result<Vec<Option<Zeroizing<String>>>, Error> {
+        let Some(path) = self.path(key)? else {
+            return Ok(Vec::new());
+        };
+        let (content, _) = secret_file::read(&path).map_err(|problem| {
+            let text = format!("the file that {key} names {problem}");
+            self.error_with(key, &text, file_hint(problem))
+        })?;
+        let text = std::str::from_utf8(content.trim_ascii()).unwrap_or("");
+        let parts: Vec<&str> = if is_list {
+            text.lines().map(str::trim).collect()
+        } else {
+            vec![text]
+        };
+        let values: Vec<_> = parts.into_iter().map(printable).collect();
+        if values.is_empty() || values.iter().any(Option::is_none) {
+            let problem = format!("what is in the file that {key} names is not {PRINTABLE}");
+            let hint = "The file holds the bare value, without quotes and without its name.";
+            return Err(self.error_with(key, &problem, hint));
+        }
+        Ok(values)
+    }
+}
+
+/// How a credential looks.
+const PRINTABLE: &str = "printable ASCII without spaces and quotes";
+
+fn printable(value: &str) -> Option<Zeroizing<String>> {
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\'';
+    // One allocation, of the right size: nothing is left behind unzeroed.
+    (!value.is_empty() && value.bytes().all(fits)).then(|| Zeroizing::new(value.to_owned()))
+}
+
+/// The line of this byte, counted from 1.
+pub(super) fn line_of(content: &str, byte: usize) -> usize {
+    let before = content.as_bytes().iter().take(byte);
+    1 + before.filter(|&&byte| byte == b'\n').count()
+}
