@@ -154,7 +154,9 @@ fn tell(error: &lexopt::Error) -> String {
             option.as_deref().unwrap_or_default()
         ),
         lexopt::Error::UnexpectedOption(option) => format!("there is no option {option} here"),
-        lexopt::Error::UnexpectedValue { option, .. } => format!("the option {option} takes no value"),
+        lexopt::Error::UnexpectedValue { option, .. } => {
+            format!("the option {option} takes no value")
+        }
         _ => "the arguments cannot be read".to_owned(),
     }
 }
@@ -227,8 +229,17 @@ mod tests {
     #[test]
     fn help_tells_of_every_option() {
         for option in [
-            "--database", "--transports", "--once", "--poll", "--no-listen", "--log-format", "--to",
-            "SIGTERM", "SIGHUP", "NOTIFY_SOCKET", "PGPASSFILE",
+            "--database",
+            "--transports",
+            "--once",
+            "--poll",
+            "--no-listen",
+            "--log-format",
+            "--to",
+            "SIGTERM",
+            "SIGHUP",
+            "NOTIFY_SOCKET",
+            "PGPASSFILE",
         ] {
             assert!(HELP.contains(option), "{option}");
         }

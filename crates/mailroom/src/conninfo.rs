@@ -212,10 +212,7 @@ impl Target {
         let ports = self.config.get_ports();
         hosts(&self.config).enumerate().find_map(|(place, host)| {
             let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
-            passfile::find(
-                &content,
-                &[&host, &port.to_string(), &self.database, user],
-            )
+            passfile::find(&content, &[&host, &port.to_string(), &self.database, user])
         })
     }
 
@@ -241,7 +238,11 @@ fn hosts(config: &Config) -> impl Iterator<Item = String> {
     use tokio_postgres::config::Host;
     config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
-        Host::Unix(path) if SOCKET_DIRECTORIES.iter().any(|known| path == Path::new(known)) => {
+        Host::Unix(path)
+            if SOCKET_DIRECTORIES
+                .iter()
+                .any(|known| path == Path::new(known)) =>
+        {
             "localhost".to_owned()
         }
         Host::Unix(path) => path.to_string_lossy().into_owned(),
@@ -252,7 +253,10 @@ fn hosts(config: &Config) -> impl Iterator<Item = String> {
 fn set_places(config: &mut Config, options: &Options) -> Result<Vec<String>, Problem> {
     let list = |name: &str| -> Vec<String> {
         let value = options.get(name).map(String::as_str).unwrap_or_default();
-        value.split(',').map(|part| part.trim().to_owned()).collect()
+        value
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .collect()
     };
     let mut hosts = list("host");
     let addresses = list("hostaddr");

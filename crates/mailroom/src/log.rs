@@ -18,7 +18,7 @@ pub enum Format {
 }
 
 /// The log of one database, or of the whole program.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Log {
     format: Format,
     database: Option<String>,

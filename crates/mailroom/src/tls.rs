@@ -76,10 +76,7 @@ impl Tls {
             .map_err(|error| format!("sslcert and sslkey do not go together: {error}"))
     }
 
-    fn verifier(
-        &self,
-        provider: Arc<CryptoProvider>,
-    ) -> Result<Arc<WebPkiServerVerifier>, String> {
+    fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
         let mut roots = RootCertStore::empty();
         match &self.roots {
             Some(Roots::File(path)) => {
@@ -105,10 +102,7 @@ impl Tls {
     }
 }
 
-fn certificates(
-    path: &PathBuf,
-    option: &str,
-) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(path: &PathBuf, option: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
         .map_err(|_| format!("{option} names a file that cannot be read"))?
         .collect();
@@ -158,9 +152,7 @@ impl ServerCertVerifier for AnyServer {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -178,16 +170,12 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         // The name is what is looked at last.
-        match self.0.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        ) {
+        match self
+            .0
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        {
             Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName
-                | CertificateError::NotValidForNameContext { .. },
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
             other => other,
         }

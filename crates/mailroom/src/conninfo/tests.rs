@@ -17,7 +17,10 @@ fn parse(given: &str) -> Target {
 }
 
 fn error(given: &str) -> String {
-    Target::parse(given, &around(&[])).err().unwrap().to_string()
+    Target::parse(given, &around(&[]))
+        .err()
+        .unwrap()
+        .to_string()
 }
 
 fn host(name: &str) -> Host {
@@ -32,13 +35,13 @@ fn a_url_gives_all_there_is() {
     let config = target.config();
     assert_eq!(config.get_user(), Some("shop user"));
     assert_eq!(config.get_password(), Some(&b"p@ss:w@rd"[..]));
-    assert_eq!(config.get_hosts(), [host("db1.example"), host("2001:db8::1")]);
+    assert_eq!(
+        config.get_hosts(),
+        [host("db1.example"), host("2001:db8::1")]
+    );
     assert_eq!(config.get_ports(), [6432, 5432]);
     assert_eq!(config.get_dbname(), Some("my/db"));
-    assert_eq!(
-        config.get_connect_timeout(),
-        Some(&Duration::from_secs(3))
-    );
+    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(3)));
     assert_eq!(config.get_ssl_mode(), SslMode::Disable);
     assert_eq!(
         config.get_target_session_attrs(),
@@ -127,7 +130,10 @@ fn errors_name_options_and_hold_no_value() {
         ("host=db password='hunter2", "quote"),
         ("host=a,b port=1,2,3", "ports"),
         ("host=a hostaddr=hunter2", "hostaddr"),
-        ("host=a target_session_attrs=hunter2", "target_session_attrs"),
+        (
+            "host=a target_session_attrs=hunter2",
+            "target_session_attrs",
+        ),
         ("host=a sslmode=require sslrootcert=system", "verify-full"),
     ] {
         let told = error(given);
