@@ -7,6 +7,7 @@
 //! point, how long they live and who is woken, and a session of the application has no say in that.
 
 pub mod pace;
+mod routing;
 pub mod sending;
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -244,6 +245,7 @@ pub fn define() {
         GucFlags::empty(),
     );
     pace::define();
+    routing::define();
     sending::define();
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
