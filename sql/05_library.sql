@@ -82,6 +82,11 @@ CREATE FUNCTION @extschema@._retention() RETURNS integer
     AS 'MODULE_PATHNAME', '_retention_wrapper';
 COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. mailroom.retention in seconds.';
 
+CREATE FUNCTION @extschema@._default_transport() RETURNS text
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_default_transport_wrapper';
+COMMENT ON FUNCTION @extschema@._default_transport() IS 'Internal. mailroom.transport.';
+
 CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_request_interval_wrapper';
@@ -293,19 +298,20 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
 
-CREATE FUNCTION @extschema@._due_begin(groups boolean) RETURNS text
+CREATE FUNCTION @extschema@._due_begin(transport text, groups boolean) RETURNS text
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._due_begin(boolean) IS
-    'Internal. Begins a scan for due mail, or for groups that have any: sweep when it must look at everything, positions when it may start at those, piece when it must look at a piece of what lies behind them, too.';
+COMMENT ON FUNCTION @extschema@._due_begin(text, boolean) IS
+    'Internal. Begins a scan for due mail of a transport, or for groups that have any: sweep when it must look at everything, positions when it may start at those, piece when it must look at a piece of what lies behind them, too.';
 
-CREATE FUNCTION @extschema@._due_may_sweep(groups boolean) RETURNS boolean
+CREATE FUNCTION @extschema@._due_may_sweep(transport text, groups boolean) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
-COMMENT ON FUNCTION @extschema@._due_may_sweep(boolean) IS
+COMMENT ON FUNCTION @extschema@._due_may_sweep(text, boolean) IS
     'Internal. Whether a scan that found too little may look at everything.';
 
 CREATE FUNCTION @extschema@._due_positions(
+    transport text,
     groups boolean,
     OUT priority smallint,
     OUT send_at timestamptz,
@@ -316,10 +322,11 @@ CREATE FUNCTION @extschema@._due_positions(
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_positions_wrapper';
-COMMENT ON FUNCTION @extschema@._due_positions(boolean) IS
+COMMENT ON FUNCTION @extschema@._due_positions(text, boolean) IS
     'Internal. Where this session''s scan of each priority starts, urgent first, and where a sweep of it broke off; a hint, never the truth.';
 
 CREATE FUNCTION @extschema@._due_pieces(
+    transport text,
     groups boolean,
     OUT priority smallint,
     OUT send_at timestamptz,
@@ -330,30 +337,43 @@ CREATE FUNCTION @extschema@._due_pieces(
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
-COMMENT ON FUNCTION @extschema@._due_pieces(boolean) IS
+COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean) IS
     'Internal. If this scan is to look behind its positions, the next piece of each priority from where the last look ended; a hint, never the truth.';
 
 CREATE FUNCTION @extschema@._due_note_piece(
-    groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
+    transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
 ) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_note_piece_wrapper';
-COMMENT ON FUNCTION @extschema@._due_note_piece(boolean, smallint, timestamptz, bigint, boolean) IS
+COMMENT ON FUNCTION @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean) IS
     'Internal. Notes up to where a piece was looked at, and whether that was not the end of it; whether to look at the next one.';
 
 CREATE FUNCTION @extschema@._due_note(
-    groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
+    transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
 ) RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_due_note_wrapper';
-COMMENT ON FUNCTION @extschema@._due_note(boolean, smallint, timestamptz, bigint, boolean, boolean) IS
+COMMENT ON FUNCTION @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean) IS
     'Internal. Notes up to where a priority was scanned, whether the next scan goes on from there even if it has been further, and of a sweep whether the next one does.';
 
-CREATE FUNCTION @extschema@._due_end(groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
+CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
-COMMENT ON FUNCTION @extschema@._due_end(boolean, boolean, integer, integer) IS
+COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
     'Internal. Ends a scan for due mail, having found so many mails of so many groups: what was noted becomes this session''s positions.';
+
+CREATE FUNCTION @extschema@._fallback_cursor(transport text, OUT priority smallint, OUT send_at timestamptz, OUT id bigint)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_fallback_cursor_wrapper';
+COMMENT ON FUNCTION @extschema@._fallback_cursor(text) IS
+    'Internal. Behind which row this session goes on to look for mail of a paused transport that another may deliver; no row for the beginning.';
+
+CREATE FUNCTION @extschema@._fallback_note(transport text, priority smallint, send_at timestamptz, id bigint) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_fallback_note_wrapper';
+COMMENT ON FUNCTION @extschema@._fallback_note(text, smallint, timestamptz, bigint) IS
+    'Internal. Notes up to which row it looked; NULLs for the end.';
 
 CREATE FUNCTION @extschema@._leases_begin(moment timestamptz, OUT after timestamptz, OUT until timestamptz)
     RETURNS SETOF record

@@ -30,6 +30,11 @@ CREATE DOMAIN @extschema@._kind AS text
     CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '');
 COMMENT ON DOMAIN @extschema@._kind IS 'Internal. What sort of mail it is.';
 
+-- Compared byte by byte: it is the first column of the indexes that claims use.
+CREATE DOMAIN @extschema@._transport AS text COLLATE "C"
+    CONSTRAINT outbox_transport_must_be_empty_or_a_name CHECK (VALUE = '' OR VALUE ~ '^[a-z][a-z0-9_-]{0,62}$');
+COMMENT ON DOMAIN @extschema@._transport IS 'Internal. The name of a transport; empty for mail that clients deliver.';
+
 CREATE DOMAIN @extschema@._variables AS jsonb
     CONSTRAINT outbox_data_must_be_an_object CHECK (jsonb_typeof(VALUE) = 'object')
     CONSTRAINT outbox_data_must_not_exceed_1_mb CHECK (octet_length(VALUE::text) <= 1048576);
@@ -69,6 +74,7 @@ CREATE TABLE @extschema@.outbox (
     expires_at timestamptz,
     claimed_at timestamptz,
     ended_at timestamptz,
+    transport @extschema@._transport NOT NULL,
     item_key text,
     group_key text,
     kind @extschema@._kind NOT NULL,
@@ -120,6 +126,8 @@ COMMENT ON COLUMN @extschema@.outbox.data IS
 COMMENT ON COLUMN @extschema@.outbox.secrets IS
     'Token mail that is still to be sent: token (signed, 86 characters), code, and link when mailroom.link_base_url is set. NULL in all other rows, and from the moment that a row ends.';
 COMMENT ON COLUMN @extschema@.outbox.priority IS 'From -100 to 100, smaller goes first; 0 is normal, recovery mail is -10.';
+COMMENT ON COLUMN @extschema@.outbox.transport IS
+    'The transport that delivers it; empty: clients do, by mailroom_claim. Of a row that is inserted without one, the transport of the first of routes that matches its kind, else mailroom.transport.';
 COMMENT ON COLUMN @extschema@.outbox.send_at IS 'Not before this time.';
 COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'Of no use after this time; NULL for never.';
 COMMENT ON COLUMN @extschema@.outbox.failed_attempts IS 'Sends that were tried and did not succeed, or may not have.';
@@ -142,8 +150,9 @@ COMMENT ON COLUMN @extschema@.outbox.batch IS
     'The request with several mails that it was in when nobody knew what became of it, of a provider that recognises a request by all of its mails: those with the same value are sent together again.';
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When a final state was reached.';
 
--- The order in which due rows are claimed. Partial, so that finished rows weigh nothing.
-CREATE INDEX outbox_due ON @extschema@.outbox (priority, send_at, id) WHERE state = 'scheduled';
+-- The order in which due rows of a transport are claimed. Partial, so that finished rows weigh nothing; transport comes
+-- first, so that rows of transports that nobody claims cost nothing to those who claim others.
+CREATE INDEX outbox_due ON @extschema@.outbox (transport, priority, send_at, id) WHERE state = 'scheduled';
 -- Claims that lapsed. Not WHERE state = 'claimed': it would do for a look at the claims of a group, too, by way of all claims.
 CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE claimed_until IS NOT NULL;
 -- What a purge deletes, and what people look for.
@@ -160,9 +169,9 @@ CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token_id)
 CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
     WHERE item_key IS NOT NULL AND state IN ('scheduled', 'claimed');
 -- Groups: the order in which they are claimed, their rows, and whether somebody holds one, whatever waits in it.
-CREATE INDEX outbox_group_due ON @extschema@.outbox (priority, send_at, id)
+CREATE INDEX outbox_group_due ON @extschema@.outbox (transport, priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
-CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, priority, send_at, id)
+CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, transport, priority, send_at, id)
     WHERE state = 'scheduled' AND group_key IS NOT NULL;
 CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key, claimed_until)
     WHERE state = 'claimed' AND group_key IS NOT NULL;

@@ -32,6 +32,25 @@ CREATE TRIGGER outbox_announce
 -- Mail that a trigger makes in an apply worker is mail like any other.
 ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_announce;
 
+CREATE FUNCTION @extschema@._next_lapse(moment timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT o.claimed_until
+        FROM @extschema@.outbox o
+        WHERE o.state = 'claimed'
+          AND o.claimed_until > moment
+        ORDER BY o.claimed_until
+        LIMIT 1
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._next_lapse(timestamptz) IS
+    'Internal. When the next claim lapses after that moment; NULL if there is none.';
+
 CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -52,23 +71,22 @@ BEGIN
                 ORDER BY o.send_at
                 LIMIT 1
             ),
-            (
-                SELECT o.claimed_until
-                FROM @extschema@.outbox o
-                WHERE o.state = 'claimed'
-                  AND o.claimed_until > moment
-                ORDER BY o.claimed_until
-                LIMIT 1
-            )
+            @extschema@._next_lapse(moment)
         ),
         'infinity'
     );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._next_wake() IS
-    'Internal. When the next message becomes due or the next claim lapses, from now on; NULL for never. What is due by now was told already.';
+    'Internal. When the next message of any transport becomes due or the next claim lapses, from now on; NULL for never. What is due by now was told already.';
 
-CREATE FUNCTION @extschema@._first_due(lane smallint, after_send_at timestamptz, after_id bigint, moment timestamptz) RETURNS timestamptz
+CREATE FUNCTION @extschema@._first_due(
+    of_transport text,
+    lane smallint,
+    after_send_at timestamptz,
+    after_id bigint,
+    moment timestamptz
+) RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -85,6 +103,7 @@ BEGIN
         SELECT o.send_at, o.group_key
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
+          AND o.transport = of_transport COLLATE "C"
           AND o.priority = lane
           AND (o.send_at, o.id) > (after_send_at, after_id)
           AND o.send_at <= moment
@@ -106,10 +125,30 @@ BEGIN
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._first_due(smallint, timestamptz, bigint, timestamptz) IS
-    'Internal. Since when a mail of this priority behind this position is due that is not of a group that somebody holds; NULL if there is none.';
+COMMENT ON FUNCTION @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz) IS
+    'Internal. Since when a mail of this transport and priority behind this position is due that is not of a group that somebody holds; NULL if there is none.';
 
-CREATE FUNCTION @extschema@.mailroom_next_due() RETURNS timestamptz
+CREATE FUNCTION @extschema@._transports(named text[]) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN CASE
+        WHEN named IS NULL THEN ARRAY['']
+        ELSE ARRAY(
+            SELECT u.name
+            FROM unnest(named) WITH ORDINALITY u (name, place)
+            WHERE u.name IS NOT NULL
+            GROUP BY u.name
+            ORDER BY min(u.place)
+        )
+    END;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._transports(text[]) IS
+    'Internal. The transports to claim from, each once, in the order named; for NULL the empty name, whose mail clients deliver.';
+
+CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -117,9 +156,12 @@ CREATE FUNCTION @extschema@.mailroom_next_due() RETURNS timestamptz
 AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
+    of_transport text;
     sweep boolean;
     lane record;
     due timestamptz;
+    later timestamptz;
+    wake timestamptz;
 BEGIN
     -- Claims that lapsed, from where this session looks for them next.
     SELECT o.claimed_until
@@ -133,19 +175,36 @@ BEGIN
     IF FOUND THEN
         RETURN due;
     END IF;
-    sweep := @extschema@._due_may_sweep(false);
-    FOR lane IN
-        SELECT l.priority, l.send_at, l.id FROM @extschema@._due_lanes(false, false) l WHERE sweep
-        UNION ALL
-        SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(false) p WHERE NOT sweep
-    LOOP
-        due := @extschema@._first_due(lane.priority, lane.send_at, lane.id, moment);
-        -- There may be one that waits for longer; that is no reason to look at all.
-        EXIT WHEN due IS NOT NULL;
+    FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
+        sweep := @extschema@._due_may_sweep(of_transport, false);
+        FOR lane IN
+            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_lanes(of_transport, false, false) l WHERE sweep
+            UNION ALL
+            SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
+        LOOP
+            due := @extschema@._first_due(of_transport, lane.priority, lane.send_at, lane.id, moment);
+            IF due IS NOT NULL THEN
+                -- There may be one that waits for longer; that is no reason to look at all.
+                RETURN due;
+            END IF;
+            SELECT o.send_at
+            INTO later
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
+              AND o.priority = lane.priority
+              AND o.send_at > moment
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+            wake := least(wake, later);
+        END LOOP;
+        IF NOT sweep THEN
+            -- What lies behind the positions is found by claims, a piece at a time.
+            wake := least(wake, moment + interval '1 s');
+        END IF;
     END LOOP;
-    -- What lies behind the positions is found by claims, a piece at a time.
-    RETURN least(due, @extschema@._next_wake(), CASE WHEN NOT sweep THEN moment + interval '1 s' END);
+    RETURN nullif(least(wake, @extschema@._next_lapse(moment)), 'infinity');
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_next_due() IS
-    'When to call mailroom_claim next: a time that is past when something is due that nobody holds, or a claim has lapsed; else when the next message becomes due or the next claim lapses; NULL for never. A mail that another transaction is just claiming counts as due, and so does one that a claim leaves out: after a claim that found nothing wait a second. Of others'' claims and of what becomes due later a sender that waits is told on mailroom.outbox_channel: with the worker of all, without it of what is scheduled, put back or freed by a COMMIT, but not of a claim, nor of one that was rolled back. So without the worker wait no longer than a lease.';
+COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS
+    'When to call mailroom_claim with these transports (default: that of the mail which clients deliver) next: a time that is past when something is due that nobody holds, or a claim has lapsed; else when the next message of theirs becomes due or the next claim lapses; NULL for never. A mail that another transaction is just claiming counts as due, and so does one that a claim leaves out: after a claim that found nothing wait a second. Of others'' claims and of what becomes due later a sender that waits is told on mailroom.outbox_channel: with the worker of all, without it of what is scheduled, put back or freed by a COMMIT, but not of a claim, nor of one that was rolled back. So without the worker wait no longer than a lease.';

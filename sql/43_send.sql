@@ -22,7 +22,8 @@ CREATE TYPE @extschema@._message AS (
     item_key text,
     group_key text,
     max_attempts integer,
-    on_conflict text
+    on_conflict text,
+    transport text
 );
 COMMENT ON TYPE @extschema@._message IS
     'Internal. The arguments of mailroom_send, whether message_id is one of them, and its place in a bulk from 0, -1 for a single one.';
@@ -151,11 +152,12 @@ COMMENT ON FUNCTION @extschema@._words_problem(text, text, text, text, jsonb) IS
 CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS
 SELECT
     o.id, o.message_id, o.kind, o.recipients, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.data, o.priority,
-    o.send_at, o.expires_at, o.max_attempts, o.item_key, o.group_key
+    o.send_at, o.expires_at, o.max_attempts, o.item_key, o.group_key, o.transport
 FROM @extschema@.outbox o
 WHERE o.state = 'scheduled'
   AND o.token_id IS NULL
   AND @extschema@._is_own(o.enqueued_by)
+  AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
   AND @extschema@._recipients_problem(o.recipients::text[], o.cc::text[], o.bcc::text[]) IS NULL
   AND @extschema@._message_problem(
       o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb, o.send_at, o.expires_at,
@@ -228,15 +230,19 @@ AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    WITH put AS (
+    WITH routed AS MATERIALIZED (
+        SELECT d.kind, @extschema@._route(d.kind) AS transport
+        FROM (SELECT DISTINCT m.kind FROM unnest(messages) m WHERE m.transport IS NULL) d
+    ), put AS (
         INSERT INTO @extschema@._new_mail (
             message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data,
-            priority, send_at, expires_at, max_attempts, item_key, group_key
+            priority, send_at, expires_at, max_attempts, item_key, group_key, transport
         )
         SELECT
             m.message_id, m.kind, m.recipients, m.cc, m.bcc, m.subject, m.body_text, m.body_html, m.data,
-            m.priority, m.send_at, m.expires_at, m.max_attempts, m.item_key, m.group_key
+            m.priority, m.send_at, m.expires_at, m.max_attempts, m.item_key, m.group_key, coalesce(m.transport, r.transport)
         FROM unnest(messages) m
+        LEFT JOIN routed r ON r.kind = m.kind
         ORDER BY m.ordinal
         RETURNING id, message_id
     )
@@ -295,6 +301,12 @@ BEGIN
         UNION ALL
         SELECT
             3,
+            CASE WHEN NOT @extschema@._knows_transport(m.transport) THEN format('there is no transport "%s"', m.transport) END,
+            'Transports are listed in mailroom_transports and in routes; leave it out for that of the kind.'
+        WHERE m.transport IS NOT NULL
+        UNION ALL
+        SELECT
+            4,
             @extschema@._words_problem(m.subject, m.body_text, m.body_html, m.kind, m.data),
             'Pass subject and body_text or body_html, or insert a row into templates.'
     ) r (place, reason, remedy)
@@ -465,7 +477,8 @@ CREATE FUNCTION @extschema@.mailroom_send(
     group_key text DEFAULT NULL,
     max_attempts integer DEFAULT NULL,
     on_conflict text DEFAULT NULL,
-    message_id uuid DEFAULT NULL
+    message_id uuid DEFAULT NULL,
+    transport text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -476,12 +489,12 @@ BEGIN
         @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc),
         subject, body_text, body_html,
         coalesce(kind, 'message'), coalesce(data, '{}'), coalesce(send_at, now()), expires_at, coalesce(priority, 0),
-        item_key, group_key, coalesce(max_attempts, @extschema@._max_attempts()), coalesce(on_conflict, 'error')
+        item_key, group_key, coalesce(max_attempts, @extschema@._max_attempts()), coalesce(on_conflict, 'error'), transport
     )::@extschema@._message]))[1];
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid) IS
-    'Schedules a mail in the caller''s transaction and returns outbox.id. recipients, cc, bcc: lists as in a mail header of plain addresses local@domain, separated by commas, at most 50 in all. A subject, or both bodies, that are not given come from the template for kind when the mail is claimed, with the variables in data. kind: default message. send_at: default now. expires_at: of no use after this time. priority: from -100 to 100, default 0, smaller goes first. max_attempts: default mailroom.max_attempts. item_key: unique among mail still to be sent; on_conflict says what happens when it is taken: error (default), ignore (returns the id of the mail that has it) or replace (cancels that mail, then schedules this one with an id of its own). message_id: of your own makes the call repeatable, because a mail that was scheduled with it before is left as it is and its id returned, for as long as mailroom.retention keeps it. Errors: 22023 with the reason in DETAIL; 23505 when item_key is taken; for replace, 55006 when the mail that has it is claimed; 42501 when another role scheduled that mail, or one with this message_id. Waits for a transaction that is taking, replacing or (for replace) claiming the same item_key, or taking the same message_id.';
+COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text) IS
+    'Schedules a mail in the caller''s transaction and returns outbox.id. recipients, cc, bcc: lists as in a mail header of plain addresses local@domain, separated by commas, at most 50 in all. A subject, or both bodies, that are not given come from the template for kind when the mail is claimed, with the variables in data. kind: default message. send_at: default now. expires_at: of no use after this time. priority: from -100 to 100, default 0, smaller goes first. max_attempts: default mailroom.max_attempts. item_key: unique among mail still to be sent; on_conflict says what happens when it is taken: error (default), ignore (returns the id of the mail that has it) or replace (cancels that mail, then schedules this one with an id of its own). message_id: of your own makes the call repeatable, because a mail that was scheduled with it before is left as it is and its id returned, for as long as mailroom.retention keeps it. transport: a name in mailroom_transports, routes or mailroom.transport, or empty for clients; default: that of the first of routes that matches kind, else mailroom.transport. Errors: 22023 with the reason in DETAIL; 23505 when item_key is taken; for replace, 55006 when the mail that has it is claimed; 42501 when another role scheduled that mail, or one with this message_id. Waits for a transaction that is taking, replacing or (for replace) claiming the same item_key, or taking the same message_id.';
 
 CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
     LANGUAGE sql
@@ -493,12 +506,12 @@ AS $$
         r.subject, r.body_text, r.body_html,
         coalesce(r.kind, 'message'), coalesce(r.data, '{}'), coalesce(r.send_at, now()), r.expires_at,
         coalesce(r.priority, 0), r.item_key, r.group_key, coalesce(r.max_attempts, @extschema@._max_attempts()),
-        coalesce(r.on_conflict, 'error')
+        coalesce(r.on_conflict, 'error'), r.transport
     )::@extschema@._message ORDER BY r.ordinality)
     FROM ROWS FROM (jsonb_to_recordset(messages) AS (
         recipients jsonb, subject text, body_text text, body_html text, cc jsonb, bcc jsonb,
         kind text, data jsonb, send_at timestamptz, expires_at timestamptz, priority integer, item_key text,
-        group_key text, max_attempts integer, on_conflict text, message_id uuid
+        group_key text, max_attempts integer, on_conflict text, message_id uuid, transport text
     )) WITH ORDINALITY r
 $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
@@ -510,7 +523,7 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
 AS $$
 #variable_conflict use_variable
 DECLARE
-    names CONSTANT text[] := '{recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict,message_id}'::text[];
+    names CONSTANT text[] := '{recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict,message_id,transport}'::text[];
     bad record;
     parsed @extschema@._message[];
     reason text;

@@ -94,7 +94,8 @@ $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
     'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, whether there are more groups than so many, and whether mail of tokens was left out because the tables behind it are locked.';
 
-CREATE FUNCTION @extschema@._due_lanes(of_groups boolean, unknown boolean) RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
+CREATE FUNCTION @extschema@._due_lanes(of_transport text, of_groups boolean, unknown boolean)
+RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -110,7 +111,7 @@ DECLARE
     seen integer;
 BEGIN
     IF unknown THEN
-        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_groups) p ORDER BY 1);
+        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_transport, of_groups) p ORDER BY 1);
     END IF;
     LOOP
         IF unknown THEN
@@ -125,6 +126,7 @@ BEGIN
             INTO priority, send_at, id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
               AND o.group_key IS NOT NULL
               AND o.priority > after
               AND o.priority < before
@@ -135,6 +137,7 @@ BEGIN
             INTO priority, send_at, id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
               AND o.priority > after
               AND o.priority < before
             ORDER BY o.priority, o.send_at, o.id
@@ -155,10 +158,11 @@ BEGIN
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._due_lanes(boolean, boolean) IS
-    'Internal. The priorities that anything is scheduled for, of groups or at all, and perhaps only those that no position is known for, each with the position just before its first row; then also those that nothing is scheduled for, with the present.';
+COMMENT ON FUNCTION @extschema@._due_lanes(text, boolean, boolean) IS
+    'Internal. The priorities that anything of a transport is scheduled for, of groups or at all, and perhaps only those that no position is known for, each with the position just before its first row; then also those that nothing is scheduled for, with the present.';
 
 CREATE FUNCTION @extschema@._pick_past(
+    of_transport text,
     of_groups boolean,
     held text[],
     look integer,
@@ -199,6 +203,7 @@ BEGIN
             SELECT o.ctid AS place, o.send_at, o.id, o.group_key
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
               AND o.group_key IS NOT NULL
               AND o.priority = lane
               AND (o.send_at, o.id) > (after_send_at, after_id)
@@ -217,6 +222,7 @@ BEGIN
             SELECT o.ctid AS place, o.send_at, o.id, o.group_key
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
               AND o.priority = lane
               AND (o.send_at, o.id) > (after_send_at, after_id)
               AND (o.send_at, o.id) <= (until_send_at, until_id)
@@ -255,14 +261,16 @@ BEGIN
     ) s;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
-    'Internal. Looks at so many rows of one priority behind a position and up to another, in the order of claims, and locks the first so many of them that are of none of the groups named (NULL: of no group) and of none of which a claim is in force. Returns their places, that they have to be judged, how many rows it looked at, the position up to which it dealt with them, and whether there may be more.';
+COMMENT ON FUNCTION @extschema@._pick_past(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
+    'Internal. Looks at so many rows of one transport and priority behind a position and up to another, in the order of claims, and locks the first so many of them that are of none of the groups named (NULL: of no group) and of none of which a claim is in force. Returns their places, that they have to be judged, how many rows it looked at, the position up to which it dealt with them, and whether there may be more.';
 
 CREATE FUNCTION @extschema@._gather(
+    of_transport text,
     of_groups boolean,
     last_priority integer,
     wanted integer,
     moment timestamptz,
+    took_back boolean,
     OUT places tid[],
     OUT in_order boolean
 )
@@ -288,7 +296,7 @@ DECLARE
     -- see what was committed meanwhile.
     held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
     look integer := 32;
-    start text := @extschema@._due_begin(of_groups);
+    start text := @extschema@._due_begin(of_transport, of_groups);
     sweep boolean := start = 'sweep';
     again boolean := false;
     lane record;
@@ -302,24 +310,22 @@ DECLARE
 BEGIN
     places := '{}';
     in_order := true;
-    IF last_priority >= 32767 THEN
-        IF @extschema@._take_back(moment, 1000) > 0 AND @extschema@._due_may_sweep(of_groups) THEN
-            -- They are behind this session's position.
-            sweep := true;
-        END IF;
+    IF took_back AND last_priority >= 32767 AND @extschema@._due_may_sweep(of_transport, of_groups) THEN
+        -- They are behind this session's position.
+        sweep := true;
     END IF;
     <<passes>>
     LOOP
         FOR lane IN
             -- A piece of what lies behind this session's positions,
             SELECT true AS is_piece, p.priority, p.send_at, p.id, p.until_send_at, p.until_id
-            FROM @extschema@._due_pieces(of_groups) p
+            FROM @extschema@._due_pieces(of_transport, of_groups) p
             WHERE start = 'piece'
               AND p.priority <= last_priority
             UNION ALL
             -- what follows on them,
             SELECT false, p.priority, p.send_at, p.id, moment, 9223372036854775807
-            FROM @extschema@._due_positions(of_groups) p
+            FROM @extschema@._due_positions(of_transport, of_groups) p
             WHERE NOT sweep
               AND p.priority <= last_priority
             UNION ALL
@@ -332,8 +338,8 @@ BEGIN
                 CASE WHEN b.is_behind THEN p.paused_id ELSE l.id END,
                 CASE WHEN again THEN least(moment, p.send_at) ELSE moment END,
                 CASE WHEN again AND p.id IS NOT NULL THEN p.id ELSE 9223372036854775807 END
-            FROM @extschema@._due_lanes(of_groups, NOT sweep) l
-            LEFT JOIN @extschema@._due_positions(of_groups) p ON p.priority = l.priority
+            FROM @extschema@._due_lanes(of_transport, of_groups, NOT sweep) l
+            LEFT JOIN @extschema@._due_positions(of_transport, of_groups) p ON p.priority = l.priority
             CROSS JOIN LATERAL (SELECT (p.paused_send_at, p.paused_id) > (l.send_at, l.id)) b (is_behind)
             WHERE (sweep OR start = 'piece')
               AND l.priority <= last_priority
@@ -362,6 +368,7 @@ BEGIN
                                 OR o.subject IS NULL OR (o.body_text IS NULL AND o.body_html IS NULL) AS special
                         FROM @extschema@.outbox o
                         WHERE o.state = 'scheduled'
+                          AND o.transport = of_transport COLLATE "C"
                           AND o.priority = lane.priority
                           AND (o.send_at, o.id) > (lane.send_at, lane.id)
                           AND (o.send_at, o.id) <= (lane.until_send_at, lane.until_id)
@@ -373,7 +380,7 @@ BEGIN
                     SELECT p.*
                     INTO picked
                     FROM @extschema@._pick_past(
-                        of_groups, held, least(look, share)::integer, lane.priority, lane.send_at, lane.id,
+                        of_transport, of_groups, held, least(look, share)::integer, lane.priority, lane.send_at, lane.id,
                         lane.until_send_at, lane.until_id, wanted - cardinality(places), moment
                     ) p;
                     look := least(2 * look, 1000);
@@ -411,7 +418,7 @@ BEGIN
             IF lane.is_piece THEN
                 unfinished := unfinished OR over OR more;
                 next_piece := @extschema@._due_note_piece(
-                    of_groups, lane.priority,
+                    of_transport, of_groups, lane.priority,
                     CASE WHEN unfinished THEN lane.send_at ELSE lane.until_send_at END,
                     CASE WHEN unfinished THEN lane.id ELSE lane.until_id END,
                     unfinished
@@ -425,19 +432,19 @@ BEGIN
                 -- A sweep that found enough has the next scan go on from here; else what it finds behind the position
                 -- leaves the position where it is.
                 PERFORM @extschema@._due_note(
-                    of_groups, lane.priority, lane.send_at, lane.id,
+                    of_transport, of_groups, lane.priority, lane.send_at, lane.id,
                     sweep AND (over OR cardinality(places) >= wanted), CASE WHEN sweep THEN unfinished END
                 );
             END IF;
             broken_off := broken_off OR unfinished;
             EXIT passes WHEN patience <= 0 OR over OR cardinality(places) >= wanted;
         END LOOP;
-        EXIT passes WHEN sweep OR NOT @extschema@._due_may_sweep(of_groups);
+        EXIT passes WHEN sweep OR NOT @extschema@._due_may_sweep(of_transport, of_groups);
         sweep := true;
         again := true;
     END LOOP;
     -- A sweep of all priorities, if it was one.
-    PERFORM @extschema@._due_end(of_groups, sweep AND last_priority >= 32767, cardinality(places), group_limit - groups);
+    PERFORM @extschema@._due_end(of_transport, of_groups, sweep AND last_priority >= 32767, cardinality(places), group_limit - groups);
     -- Have senders told to look again: for what lies behind this session's position, too dear to look for just now, or
     -- beyond what one call looks at.
     IF over AND places <> '{}' THEN
@@ -449,5 +456,5 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._gather(boolean, integer, integer, timestamptz) IS
-    'Internal. Locks up to so many due rows that can be claimed, of groups only or any, up to a priority (32767: all), in the order of claims; ends those that are of no use any more. Returns their places, and whether these are known to be in that order and complete: without secrets, and with subject and body of their own.';
+COMMENT ON FUNCTION @extschema@._gather(text, boolean, integer, integer, timestamptz, boolean) IS
+    'Internal. Locks up to so many due rows of a transport that can be claimed, of groups only or any, up to a priority (32767: all), in the order of claims; ends those that are of no use any more; looks at all that it can if claims were taken back before. Returns their places, and whether these are known to be in that order and complete: without secrets, and with subject and body of their own.';

@@ -185,7 +185,7 @@ BEGIN
     RETURNING
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-        o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
         coalesce(o.subject, c.subject::@extschema@._one_line),
         coalesce(o.body_text, c.body_text::@extschema@._body),
         coalesce(o.body_html, c.body_html::@extschema@._body),
@@ -199,7 +199,8 @@ COMMENT ON FUNCTION @extschema@._lease_out(tid[], text, timestamptz, interval) I
 CREATE FUNCTION @extschema@.mailroom_claim(
     batch_limit integer DEFAULT NULL,
     lease interval DEFAULT NULL,
-    claimant text DEFAULT NULL
+    claimant text DEFAULT NULL,
+    transports text[] DEFAULT NULL
 )
     RETURNS SETOF @extschema@.outbox
     LANGUAGE plpgsql
@@ -212,6 +213,9 @@ DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     term CONSTANT interval := @extschema@._term(lease);
     moment CONSTANT timestamptz := clock_timestamp();
+    names CONSTANT text[] := @extschema@._transports(transports);
+    place integer := 1;
+    took_back boolean := false;
     -- All mail, then urgent mail out of what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
@@ -227,14 +231,21 @@ BEGIN
         SELECT least(wanted, b.room) AS for_all, least(wanted, b.urgent_room) AS for_urgent INTO room FROM @extschema@._budget() b;
         wanted := room.for_all;
     END IF;
-    FOR round IN 1 .. 100 LOOP
+    IF wanted > 0 THEN
+        PERFORM @extschema@._pass_gate();
+        took_back := @extschema@._take_back(moment, 1000) > 0;
+    END IF;
+    FOR round IN 1 .. 100 + cardinality(names) LOOP
         IF wanted = 0 AND up_to = 32767 AND budgeted THEN
             up_to := @extschema@._urgent_priority();
             wanted := room.for_urgent - room.for_all;
         END IF;
-        EXIT WHEN wanted <= 0;
-        SELECT g.* INTO found FROM @extschema@._gather(false, up_to, wanted, moment) g;
-        EXIT WHEN found.places = '{}';
+        EXIT WHEN wanted <= 0 OR place > cardinality(names);
+        SELECT g.* INTO found FROM @extschema@._gather(names[place], false, up_to, wanted, moment, took_back) g;
+        IF found.places = '{}' THEN
+            place := place + 1;
+            CONTINUE;
+        END IF;
         gathered := cardinality(found.places);
         IF budgeted THEN
             found.places := @extschema@._within_budgets(found.places);
@@ -257,7 +268,7 @@ BEGIN
             RETURNING
                 o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
                 o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-                o.claimed_at, o.ended_at, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+                o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
                 o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
         ELSE
             RETURN QUERY
@@ -267,15 +278,17 @@ BEGIN
         IF budgeted AND claimed < cardinality(found.places) THEN
             PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[cardinality(found.places) - claimed]));
         END IF;
-        -- For rows that could not be rendered there are others, and urgent ones beyond what is for all.
-        EXIT WHEN claimed = gathered AND NOT (budgeted AND claimed = wanted AND up_to = 32767);
         wanted := wanted - claimed;
-        IF round = 100 THEN
+        -- For rows that could not be rendered there are others.
+        IF claimed = gathered AND wanted > 0 THEN
+            place := place + 1;
+        END IF;
+        IF round = 100 + cardinality(names) THEN
             -- More of them, or rows that a trigger of the application's own keeps as they are: have senders look again.
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         END IF;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text) IS
-    'Claims up to batch_limit (default mailroom.batch_limit) due mails for lease (default mailroom.lease), as far as all budgets allow, and returns them by priority, send_at and id; when a budget is spent but for what it reserves, urgent ones. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: a budget is spent, or nothing else is due, but for what other transactions hold, mail of tokens while somebody has accounts or tokens to himself, or waits for that (ALTER TABLE, TRUNCATE), what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what lies behind 10,000 rows that cannot be claimed, half of them of one priority: the session''s next call goes on from there. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 55000 while a dump is being restored.';
+COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text, text[]) IS
+    'Claims up to batch_limit (default mailroom.batch_limit) due mails of these transports (default: the empty name, mail that clients deliver) for lease (default mailroom.lease), as far as all budgets allow, and returns them by transport in the order named, then by priority, send_at and id; when a budget is spent but for what it reserves, urgent ones. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: a budget is spent, or nothing else is due, but for what other transactions hold, mail of tokens while somebody has accounts or tokens to himself, or waits for that (ALTER TABLE, TRUNCATE), what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what lies behind 10,000 rows that cannot be claimed, half of them of one priority: the session''s next call goes on from there. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 55000 while a dump is being restored.';

@@ -32,7 +32,8 @@ BEGIN
     SELECT o.ctid, u.item::integer, o.claimed_until
     FROM unnest(ids) WITH ORDINALITY u (id, item)
     JOIN @extschema@.outbox o ON o.id = u.id
-    WHERE o.claimed_until IS NOT NULL
+    -- Not a condition that outbox_lease would do for, which has all claims that there were, dead ones too.
+    WHERE coalesce(o.claimed_until > '-infinity', false)
       AND o.claimed_by = claimant
       AND o.failed_attempts = coalesce(tries[u.item], o.failed_attempts)
     FOR UPDATE OF o SKIP LOCKED;
@@ -156,7 +157,7 @@ BEGIN
                 ended_at = moment
             WHERE o.id = ANY (ids)
               AND o.claimed_by = who
-              AND o.claimed_until > moment
+              AND coalesce(o.claimed_until > moment, false)
               AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[1], o.failed_attempts)
             RETURNING o.group_key
         )
@@ -174,7 +175,7 @@ BEGIN
             FROM unnest(ids, provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
             WHERE o.id = u.id
               AND o.claimed_by = who
-              AND o.claimed_until > moment
+              AND coalesce(o.claimed_until > moment, false)
               AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
             RETURNING o.group_key
         )

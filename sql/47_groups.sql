@@ -65,31 +65,39 @@ $$;
 COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
     'Internal. Those of the groups, the first so many at most, of which no claim is in force, and whether there are more; none will be by anybody else before this transaction ends. Needs READ COMMITTED.';
 
-CREATE FUNCTION @extschema@._pick_group(wanted text, moment timestamptz, row_limit integer) RETURNS tid[]
+CREATE FUNCTION @extschema@._pick_group(wanted text, of_transports text[], moment timestamptz, row_limit integer) RETURNS tid[]
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
     SELECT array_agg(s.place)
     FROM (
-        SELECT o.ctid AS place
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.group_key = wanted
-          AND o.send_at <= moment
-        ORDER BY o.priority, o.send_at, o.id
+        SELECT l.place
+        FROM unnest(of_transports) t (transport)
+        CROSS JOIN LATERAL (
+            SELECT o.ctid AS place, o.priority, o.send_at, o.id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.group_key = wanted
+              AND o.transport = t.transport COLLATE "C"
+              AND o.send_at <= moment
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT row_limit
+            FOR UPDATE SKIP LOCKED
+        ) l
+        ORDER BY l.priority, l.send_at, l.id
         LIMIT row_limit
-        FOR UPDATE SKIP LOCKED
     ) s
 $$;
-COMMENT ON FUNCTION @extschema@._pick_group(text, timestamptz, integer) IS
-    'Internal. Locks the first due rows of a group, so many at most (NULL: all), and returns their places; NULL if there are none.';
+COMMENT ON FUNCTION @extschema@._pick_group(text, text[], timestamptz, integer) IS
+    'Internal. Locks the first due rows that a group has in these transports, so many at most (NULL: all), and returns their places; NULL if there are none.';
 
 CREATE FUNCTION @extschema@.mailroom_claim_group(
     batch_limit integer DEFAULT NULL,
     lease interval DEFAULT NULL,
     claimant text DEFAULT NULL,
-    group_key text DEFAULT NULL
+    group_key text DEFAULT NULL,
+    transports text[] DEFAULT NULL
 )
     RETURNS SETOF @extschema@.outbox
     LANGUAGE plpgsql
@@ -101,6 +109,9 @@ DECLARE
     wanted text := mailroom_claim_group.group_key;
     term CONSTANT interval := @extschema@._term(lease);
     moment CONSTANT timestamptz := clock_timestamp();
+    names CONSTANT text[] := @extschema@._transports(transports);
+    of_transport text;
+    took_back boolean;
     first tid[];
     judged record;
     -- Without budgets NULL.
@@ -117,7 +128,12 @@ BEGIN
             HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     IF wanted IS NULL THEN
-        SELECT g.places INTO first FROM @extschema@._gather(true, 32767, 1, moment) g;
+        PERFORM @extschema@._pass_gate();
+        took_back := @extschema@._take_back(moment, 1000) > 0;
+        FOREACH of_transport IN ARRAY names LOOP
+            SELECT g.places INTO first FROM @extschema@._gather(of_transport, true, 32767, 1, moment, took_back) g;
+            EXIT WHEN first <> '{}';
+        END LOOP;
         SELECT o.group_key INTO wanted FROM @extschema@.outbox o WHERE o.ctid = ANY (first);
         IF NOT FOUND THEN
             RETURN;
@@ -131,7 +147,7 @@ BEGIN
         END IF;
     END IF;
     FOR round IN 1 .. 100 LOOP
-        first := @extschema@._pick_group(wanted, moment, batch_limit);
+        first := @extschema@._pick_group(wanted, names, moment, batch_limit);
         EXIT WHEN first IS NULL;
         SELECT j.* INTO judged FROM @extschema@._judge(first, moment, 1) j;
         IF judged.later THEN
@@ -158,5 +174,5 @@ BEGIN
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text) IS
-    'Claims the due mails of one group, up to batch_limit (default: all) and as far as all budgets allow, for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them in that order. A group of which a claim is in force is passed over. Settle each as after mailroom_claim; the group is free again, for what is left of it too, when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, with the exceptions of mailroom_claim. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 0A000 in an isolation level above READ COMMITTED; 55000 while a dump is being restored.';
+COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text, text[]) IS
+    'Claims the due mails that one group has in these transports (default: the empty name, mail that clients deliver), up to batch_limit (default: all) and as far as all budgets allow, for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them by priority, send_at and id. A group of which a claim is in force, whatever the transport, is passed over. Settle each as after mailroom_claim; the group is free again, for what is left of it too, when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, with the exceptions of mailroom_claim. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 0A000 in an isolation level above READ COMMITTED; 55000 while a dump is being restored.';

@@ -10,8 +10,10 @@ CREATE FUNCTION @extschema@._take_over(timeline text) RETURNS integer
     SET enable_seqscan = off
 AS $$
 DECLARE
+    mine CONSTANT text := 'mailroom worker/' || timeline || '/';
     orphans integer;
 BEGIN
+    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, mine);
     UPDATE @extschema@.outbox o
     SET claimed_until = clock_timestamp()
     WHERE o.ctid = ANY (ARRAY(
@@ -19,7 +21,7 @@ BEGIN
         FROM @extschema@.outbox c
         WHERE c.state = 'claimed'
           AND c.claimed_until > clock_timestamp()
-          AND starts_with(c.claimed_by, 'mailroom worker/' || timeline || '/')
+          AND starts_with(c.claimed_by, mine)
         FOR UPDATE SKIP LOCKED
     ));
     GET DIAGNOSTICS orphans = ROW_COUNT;
@@ -27,4 +29,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._take_over(text) IS
-    'Internal. Lets the claims of earlier workers of this database and timeline (hexadecimal) lapse at once; returns how many there were.';
+    'Internal. Lets the claims of earlier workers of this database and timeline (hexadecimal) lapse at once, and withdraws their transports; returns how many claims there were.';

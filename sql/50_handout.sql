@@ -222,11 +222,14 @@ BEGIN
                 forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
             FROM @extschema@._token_verdicts v
             WHERE v.token_id = ANY (picked)
+        ), routed AS MATERIALIZED (
+            SELECT d.action, @extschema@._route(d.action::text) AS transport
+            FROM (SELECT DISTINCT j.action FROM judged j WHERE NOT j.eligible OR j.unspeakable) d
         ), recorded AS (
             INSERT INTO @extschema@.outbox
-                (kind, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
+                (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
             SELECT
-                j.action::text, j.token_id, j.account_id, ARRAY[@extschema@._printable(j.email::text)],
+                j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._printable(j.email::text)],
                 jsonb_build_object('login', j.login),
                 coalesce(j.final, 'error'), j.expires_at,
                 coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
@@ -285,11 +288,14 @@ CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT
     SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    WITH put AS (
+    WITH routed AS MATERIALIZED (
+        SELECT a.action, @extschema@._route(a.action::text) AS transport
+        FROM unnest(enum_range(NULL::@extschema@.token_action)) a (action)
+    ), put AS (
         INSERT INTO @extschema@.outbox
-            (message_id, kind, token_id, account_id, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
+            (message_id, kind, transport, token_id, account_id, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
         SELECT
-            @extschema@._message_id(), v.action::text, v.token_id, v.account_id, ARRAY[v.email],
+            @extschema@._message_id(), v.action::text, (SELECT r.transport FROM routed r WHERE r.action = v.action), v.token_id, v.account_id, ARRAY[v.email],
             jsonb_build_object('login', v.login),
             -- Signed here, so that no signed token is a variable or a parameter of anything (I7).
             CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,

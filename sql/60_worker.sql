@@ -77,6 +77,39 @@ SELECT t.id, t.created_at
 FROM @extschema@.tokens t;
 COMMENT ON VIEW @extschema@._token_ages IS 'Internal. When tokens were made.';
 
+CREATE FUNCTION @extschema@._scheduled_transports() RETURNS SETOF @extschema@._transport
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET jit = off
+AS $$
+    -- From one to the next, a look at each.
+    WITH RECURSIVE found AS (
+        (
+            SELECT o.transport
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+            ORDER BY o.transport
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT n.transport
+        FROM found f
+        CROSS JOIN LATERAL (
+            SELECT o.transport
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport > f.transport
+            ORDER BY o.transport
+            LIMIT 1
+        ) n
+    )
+    SELECT f.transport FROM found f
+$$;
+COMMENT ON FUNCTION @extschema@._scheduled_transports() IS 'Internal. The transports that mail is scheduled for.';
+
 CREATE FUNCTION @extschema@.mailroom_status(
     OUT worker_pid integer,
     OUT since timestamptz,
@@ -102,6 +135,7 @@ CREATE FUNCTION @extschema@.mailroom_status(
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
     SELECT
         w.pid,
@@ -124,12 +158,14 @@ AS $$
         least(c.scheduled, 10000),
         (
             SELECT now() - min(first.send_at)
+            FROM @extschema@._scheduled_transports() t (transport)
             -- Each priority that there can be.
-            FROM generate_series(-100, 100) p (priority)
+            CROSS JOIN generate_series(-100, 100) p (priority)
             CROSS JOIN LATERAL (
                 SELECT o.send_at
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
+                  AND o.transport = t.transport
                   AND o.priority = p.priority
                   AND o.send_at <= now()
                 ORDER BY o.priority, o.send_at, o.id
@@ -153,7 +189,7 @@ AS $$
         SELECT
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l) AS scheduled,
-            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' LIMIT 10001) l) AS claimed,
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.claimed_until IS NOT NULL LIMIT 10001) l) AS claimed,
             (
                 SELECT count(*)::integer
                 FROM (

@@ -27,7 +27,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM @extschema@.pending p WHERE age(p.xmin) > life)
         AND NOT EXISTS (SELECT FROM @extschema@.link_requests r WHERE age(r.xmin) > life)
         AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND age(o.xmin) > life)
-        AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' AND age(o.xmin) > life)
+        AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.claimed_until IS NOT NULL AND age(o.xmin) > life)
     THEN
         RETURN false;
     END IF;

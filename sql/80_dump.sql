@@ -4,7 +4,7 @@
 -- people or the worker wrote. Invariants: no link and no signed token is in a dump (I7), so mail that carries one and
 -- is still to be sent is dumped as its token that waits to be handed out, and is signed anew; nothing is handed out
 -- before all rows are there, and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the
--- key file, which is no part of the database.
+-- key file, which is no part of the database, and what deliverers publish of themselves (transports).
 
 SELECT pg_extension_config_dump('@extschema@.accounts', '');
 SELECT pg_extension_config_dump('@extschema@.accounts_id_seq', '');
@@ -15,6 +15,7 @@ SELECT pg_extension_config_dump('@extschema@.job_runs', '');
 SELECT pg_extension_config_dump('@extschema@.job_runs_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pauses', '');
 SELECT pg_extension_config_dump('@extschema@.templates', '');
+SELECT pg_extension_config_dump('@extschema@.routes', '');
 SELECT pg_extension_config_dump('@extschema@.budgets', '');
 SELECT pg_extension_config_dump('@extschema@._spent_minute', '');
 SELECT pg_extension_config_dump('@extschema@._spent_hour', '');

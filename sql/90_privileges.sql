@@ -146,17 +146,18 @@ $$;
 -- mailroom_admin: all data and all functions. Neither TRIGGER nor REFERENCES: whoever may put a trigger or a foreign
 -- key on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.outbox, @extschema@.pauses,
-    @extschema@.templates, @extschema@.budgets TO mailroom_admin;
+    @extschema@.templates, @extschema@.budgets, @extschema@.routes TO mailroom_admin;
 -- What only the functions write, as far as they need it.
 GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
 GRANT SELECT ON @extschema@.jobs TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
 GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
-    @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_admin;
+    @extschema@.mailroom_budgets, @extschema@.mailroom_transports, @extschema@.outbox_waits TO mailroom_admin;
 -- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
 GRANT EXECUTE ON FUNCTION
     @extschema@._attached_insert(),
@@ -192,13 +193,13 @@ TO mailroom_app;
 GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (
     message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
-    max_attempts, item_key, group_key
+    max_attempts, item_key, group_key, transport
 ) ON @extschema@._new_mail TO mailroom_app;
 GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
 GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
-    @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid),
+    @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text),
     @extschema@.mailroom_send_many(jsonb),
     @extschema@.mailroom_cancel(bigint),
     @extschema@.mailroom_cancel_item(text),
@@ -218,6 +219,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._recipients_problem(text[], text[], text[]),
     @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer),
     @extschema@._words_problem(text, text, text, text, jsonb),
+    @extschema@._default_transport(),
+    @extschema@._route(text),
+    @extschema@._knows_transport(text),
     @extschema@._max_message_size(),
     @extschema@._mail_due(timestamptz),
     @extschema@._max_attempts()
@@ -241,14 +245,14 @@ GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 -- through the view.
 GRANT SELECT (
     ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
-    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
     cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
 -- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
 -- mail that is there, nor to whom it goes.
 GRANT UPDATE (
-    secrets, state, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
+    secrets, state, transport, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
     claimed_until, provider_id, batch, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox_attempts TO mailroom_sender;
@@ -264,11 +268,13 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._mail_due(timestamptz),
     @extschema@._announce_due(timestamptz),
     @extschema@._next_wake(),
-    @extschema@._first_due(smallint, timestamptz, bigint, timestamptz),
-    @extschema@.mailroom_next_due(),
+    @extschema@._next_lapse(timestamptz),
+    @extschema@._transports(text[]),
+    @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz),
+    @extschema@.mailroom_next_due(text[]),
     @extschema@._claimed(timestamptz),
-    @extschema@.mailroom_claim(integer, interval, text),
-    @extschema@.mailroom_claim_group(integer, interval, text, text),
+    @extschema@.mailroom_claim(integer, interval, text, text[]),
+    @extschema@.mailroom_claim_group(integer, interval, text, text, text[]),
     @extschema@.mailroom_mark_sent(bigint, text, text, integer),
     @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[]),
     @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
@@ -280,13 +286,13 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._lease(),
     @extschema@._backoff(integer, interval),
     @extschema@._lock_sources(boolean),
-    @extschema@._due_begin(boolean),
-    @extschema@._due_may_sweep(boolean),
-    @extschema@._due_positions(boolean),
-    @extschema@._due_pieces(boolean),
-    @extschema@._due_note_piece(boolean, smallint, timestamptz, bigint, boolean),
-    @extschema@._due_note(boolean, smallint, timestamptz, bigint, boolean, boolean),
-    @extschema@._due_end(boolean, boolean, integer, integer),
+    @extschema@._due_begin(text, boolean),
+    @extschema@._due_may_sweep(text, boolean),
+    @extschema@._due_positions(text, boolean),
+    @extschema@._due_pieces(text, boolean),
+    @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean),
+    @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean),
+    @extschema@._due_end(text, boolean, boolean, integer, integer),
     @extschema@._leases_begin(timestamptz),
     @extschema@._leases_next(timestamptz),
     @extschema@._leases_from(),
@@ -298,11 +304,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._held_groups(text[], timestamptz),
     @extschema@._free_groups(text[], integer),
     @extschema@._judge(tid[], timestamptz, integer),
-    @extschema@._due_lanes(boolean, boolean),
-    @extschema@._pick_past(boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
-    @extschema@._gather(boolean, integer, integer, timestamptz),
+    @extschema@._due_lanes(text, boolean, boolean),
+    @extschema@._pick_past(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
+    @extschema@._gather(text, boolean, integer, integer, timestamptz, boolean),
     @extschema@._lease_out(tid[], text, timestamptz, interval),
-    @extschema@._pick_group(text, timestamptz, integer),
+    @extschema@._pick_group(text, text[], timestamptz, integer),
     @extschema@._held(bigint[], text, integer[]),
     @extschema@._hold_until(bigint[], text, integer[], timestamptz),
     @extschema@._refuse_batch_limit(integer, text),
@@ -340,6 +346,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._give_up(bigint, text, text),
     @extschema@._printable(text),
     @extschema@._message_id(),
+    @extschema@._route(text),
     @extschema@._collect(integer, integer),
     @extschema@._waiting(integer),
     @extschema@._tend(boolean),
@@ -366,6 +373,16 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._within_budgets(tid[]),
     @extschema@._budget()
 TO mailroom_sender;
+-- It publishes its transports, and moves mail on when one is paused.
+GRANT SELECT ON @extschema@.routes TO mailroom_sender;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._publish_transports(text, jsonb),
+    @extschema@._fall_back(text, text[], interval[], integer),
+    @extschema@._fall_back_from(text, text, interval, integer, timestamptz),
+    @extschema@._fallback_cursor(text),
+    @extschema@._fallback_note(text, smallint, timestamptz, bigint)
+TO mailroom_sender;
 -- It composes what it sends.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
@@ -385,13 +402,16 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailr
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.outbox_attempts, @extschema@.outbox_history TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._delivery_report()
-    TO mailroom_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._delivery_report(),
+    @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
-    id, message_id, kind, token_id, account_id, priority, state, send_at, expires_at, failed_attempts, max_attempts,
+    id, message_id, kind, token_id, account_id, transport, priority, state, send_at, expires_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,
     ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
+
+-- Which transport delivers what, and in which state each is.
+GRANT SELECT ON @extschema@.routes, @extschema@.mailroom_transports TO mailroom_monitor;
 
 -- And what is left of the budgets, and why mail waits.
 GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_monitor;
@@ -450,17 +470,18 @@ GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_d
 GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_definer;
 GRANT SELECT (
     ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
-    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, item_key, group_key, kind, recipients,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
     cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
 ), INSERT (
     message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
-    max_attempts, item_key, group_key
+    max_attempts, item_key, group_key, transport
 ), UPDATE (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
+GRANT SELECT ON @extschema@.routes, @extschema@.transports TO mailroom_definer;
 GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@.templates,
     @extschema@.mailroom_templates TO mailroom_definer;
@@ -470,6 +491,9 @@ GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._restores(),
+    @extschema@._default_transport(),
+    @extschema@._route(text),
+    @extschema@._knows_transport(text),
     @extschema@._account_is_plain(text, text),
     @extschema@._account_problem(text, text),
     @extschema@._normalised(@extschema@.accounts),

@@ -17,6 +17,9 @@
 //! and leaves the position of the scan, which may be further, as it is. Else what lies behind a large group would
 //! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
 //!
+//! A scan is of one transport, with which the index begins: what waits for the others costs it nothing. A session remembers
+//! the positions of [`TRANSPORTS`] of them, those that it scanned last.
+//!
 //! The state belongs to this process alone; losing it costs one sweep. A `timestamptz` is handled as what it is, an `i64`
 //! of microseconds.
 
@@ -47,6 +50,8 @@ const PAGES_A_GROUP: i64 = 32;
 const PAGES_A_LOOK: i64 = 25;
 /// Priorities that a position is kept for: as many as there are, from -100 to 100.
 const PRIORITIES: usize = 201;
+/// Transports that anything is remembered of.
+const TRANSPORTS: usize = 64;
 
 /// Just behind the row `id` of those with this `send_at`, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -249,20 +254,51 @@ impl Due {
     }
 }
 
+/// What is remembered of one transport.
+struct Transport {
+    /// In the encoding of the database; empty for the mail that clients deliver.
+    name: Box<[u8]>,
+    of_mails: Due,
+    of_groups: Due,
+    /// The number of the latest use.
+    used: u64,
+}
+
 /// What this session remembers.
 #[derive(Default)]
 struct Memory {
-    of_mails: Due,
-    of_groups: Due,
+    transports: Vec<Transport>,
+    uses: u64,
 }
 
 impl Memory {
-    fn of(&mut self, groups: bool) -> &mut Due {
+    /// What is remembered of a transport; of one that is not known the beginning, in the place of the one that was used
+    /// least recently if there are too many.
+    fn of(&mut self, name: &[u8], groups: bool) -> &mut Due {
+        self.uses += 1;
+        let known = self.transports.iter().position(|one| *one.name == *name);
+        let place = known.unwrap_or_else(|| self.forget_one_for(name));
+        let transport = &mut self.transports[place];
+        transport.used = self.uses;
         if groups {
-            &mut self.of_groups
+            &mut transport.of_groups
         } else {
-            &mut self.of_mails
+            &mut transport.of_mails
         }
+    }
+
+    fn forget_one_for(&mut self, name: &[u8]) -> usize {
+        if self.transports.len() >= TRANSPORTS {
+            let oldest = (0..self.transports.len()).min_by_key(|at| self.transports[*at].used);
+            self.transports.swap_remove(oldest.unwrap_or(0));
+        }
+        self.transports.push(Transport {
+            name: name.into(),
+            of_mails: Due::default(),
+            of_groups: Due::default(),
+            used: 0,
+        });
+        self.transports.len() - 1
     }
 }
 
@@ -270,8 +306,8 @@ thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::new(Memory::default());
 }
 
-fn with_due<T>(groups: bool, work: impl FnOnce(&mut Due) -> T) -> T {
-    MEMORY.with_borrow_mut(|memory| work(memory.of(groups)))
+fn with_due<T>(transport: &[u8], groups: bool, work: impl FnOnce(&mut Due) -> T) -> T {
+    MEMORY.with_borrow_mut(|memory| work(memory.of(transport, groups)))
 }
 
 /// Pages that this process has looked at so far.
@@ -291,9 +327,9 @@ fn _urgent_priority() -> i16 {
 /// Begins a claim, of mails or of a whole group: `sweep` when it is to look at everything, `piece` when it is to look at a
 /// piece of what lies behind the positions and then from these on, `positions` when only at that.
 #[pg_extern(sql = false)]
-fn _due_begin(groups: bool) -> Result<&'static str, ErrorReport> {
+fn _due_begin(transport: &[u8], groups: bool) -> Result<&'static str, ErrorReport> {
     restore::pass_or_refuse()?;
-    let start = with_due(groups, |due| due.begin(Instant::now(), pages()));
+    let start = with_due(transport, groups, |due| due.begin(Instant::now(), pages()));
     Ok(match start {
         Start::Sweep => "sweep",
         Start::Piece => "piece",
@@ -303,14 +339,15 @@ fn _due_begin(groups: bool) -> Result<&'static str, ErrorReport> {
 
 /// Whether a scan that found too little may look at everything.
 #[pg_extern(sql = false)]
-fn _due_may_sweep(groups: bool) -> bool {
-    with_due(groups, |due| due.is_cheap())
+fn _due_may_sweep(transport: &[u8], groups: bool) -> bool {
+    with_due(transport, groups, |due| due.is_cheap())
 }
 
 /// The known positions as they were when the scan began, the most urgent priority first, and where a sweep broke off.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _due_positions(
+    transport: &[u8],
     groups: bool,
 ) -> TableIterator<
     'static,
@@ -322,7 +359,7 @@ fn _due_positions(
         name!(paused_id, Option<i64>),
     ),
 > {
-    let lanes: Vec<_> = with_due(groups, |due| {
+    let lanes: Vec<_> = with_due(transport, groups, |due| {
         due.noted = pages();
         due.lanes
             .iter()
@@ -340,6 +377,7 @@ fn _due_positions(
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _due_pieces(
+    transport: &[u8],
     groups: bool,
 ) -> TableIterator<
     'static,
@@ -351,7 +389,7 @@ fn _due_pieces(
         name!(until_id, i64),
     ),
 > {
-    let pieces: Vec<_> = with_due(groups, |due| {
+    let pieces: Vec<_> = with_due(transport, groups, |due| {
         due.noted = pages();
         due.pieces()
             .map(|(priority, from, until)| {
@@ -365,6 +403,7 @@ fn _due_pieces(
 /// Notes how far a scan of one priority came, and that of a sweep, which may have the next scan go on from there.
 #[pg_extern(sql = false)]
 fn _due_note(
+    transport: &[u8],
     groups: bool,
     priority: i16,
     send_at: i64,
@@ -374,24 +413,35 @@ fn _due_note(
 ) {
     let kind = unfinished.map_or(Kind::Scan, |unfinished| Kind::Sweep { back, unfinished });
     let at = Position { send_at, id };
-    with_due(groups, |due| due.note(pages(), priority, at, kind));
+    with_due(transport, groups, |due| {
+        due.note(pages(), priority, at, kind)
+    });
 }
 
 /// Notes how far a look at a piece came; whether to look at another.
 #[pg_extern(sql = false)]
-fn _due_note_piece(groups: bool, priority: i16, send_at: i64, id: i64, unfinished: bool) -> bool {
+fn _due_note_piece(
+    transport: &[u8],
+    groups: bool,
+    priority: i16,
+    send_at: i64,
+    id: i64,
+    unfinished: bool,
+) -> bool {
     let kind = Kind::Piece { unfinished };
     let at = Position { send_at, id };
-    with_due(groups, |due| due.note(pages(), priority, at, kind))
+    with_due(transport, groups, |due| {
+        due.note(pages(), priority, at, kind)
+    })
 }
 
 /// Ends a scan: from what was noted the next one goes on.
 #[pg_extern(sql = false)]
-fn _due_end(groups: bool, swept: bool, mails: i32, mail_groups: i32) {
+fn _due_end(transport: &[u8], groups: bool, swept: bool, mails: i32, mail_groups: i32) {
     let found = PAGES_A_MAIL * i64::from(mails) + PAGES_A_GROUP * i64::from(mail_groups);
     // SAFETY: reads the clock.
     let clock = unsafe { pg_sys::GetCurrentTimestamp() };
-    with_due(groups, |due| {
+    with_due(transport, groups, |due| {
         due.end(Instant::now(), pages(), swept, found, clock)
     });
 }
@@ -504,6 +554,33 @@ mod tests {
         assert_eq!(due.lanes[&0].paused, Some(at(300, 2)), "it was no sweep");
         scan(&mut due, &[swept_to(0, at(400, 2), false, false)]);
         assert_eq!(due.lanes[&0].paused, None);
+    }
+
+    #[test]
+    fn a_transport_has_positions_of_its_own() {
+        let mut memory = Memory::default();
+        scan(memory.of(b"", false), &[came_to(0, at(50, 5))]);
+        scan(memory.of(b"", true), &[came_to(0, at(60, 6))]);
+        assert!(memory.of(b"relay", false).lanes.is_empty());
+        assert_eq!(memory.of(b"", false).lanes[&0].position, at(50, 5));
+        assert_eq!(memory.of(b"", true).lanes[&0].position, at(60, 6));
+    }
+
+    #[test]
+    fn of_too_many_transports_the_one_used_least_recently_is_forgotten() {
+        let mut memory = Memory::default();
+        for transport in 0..TRANSPORTS {
+            let name = transport.to_string();
+            scan(memory.of(name.as_bytes(), false), &[came_to(0, at(1, 1))]);
+        }
+        let mut known = |name: &str| !memory.of(name.as_bytes(), false).lanes.is_empty();
+        assert!(known("0"));
+        assert!(!known("another"), "in the place of 1");
+        assert!(known("0"));
+        assert!(known("2"));
+        assert!(!known("1"), "in the place of 3");
+        assert!(!known("3"));
+        assert_eq!(memory.transports.len(), TRANSPORTS);
     }
 
     #[test]

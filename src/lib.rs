@@ -16,6 +16,7 @@
 //! | [`scan`] | where a session's scan of `pending` starts |
 //! | [`restore`] | what a restored dump asks of triggers and of those who hand out |
 //! | [`due`] | where its scan for due mail starts |
+//! | [`fallback`] | where its search goes on for mail of a paused transport |
 //! | [`sweep`] | how often a scan may start at the beginning (pure) |
 //! | [`sqlstate`] | whose fault an error is |
 //! | [`registry`] | which databases have a worker, in shared memory |
@@ -36,6 +37,7 @@ mod compose;
 mod ddl;
 mod due;
 mod encoding;
+mod fallback;
 mod fold;
 mod launcher;
 mod links;
@@ -84,10 +86,11 @@ extension_sql_file!(
     requires = ["pending"]
 );
 extension_sql_file!("../sql/41_due.sql", name = "due", requires = ["outbox"]);
+extension_sql_file!("../sql/42_routes.sql", name = "routes", requires = ["due"]);
 extension_sql_file!(
     "../sql/42_templates.sql",
     name = "templates",
-    requires = ["due"]
+    requires = ["routes"]
 );
 extension_sql_file!(
     "../sql/43_send.sql",
@@ -112,9 +115,14 @@ extension_sql_file!(
     requires = ["settle"]
 );
 extension_sql_file!(
+    "../sql/49_transports.sql",
+    name = "transports",
+    requires = ["deliver"]
+);
+extension_sql_file!(
     "../sql/50_handout.sql",
     name = "handout",
-    requires = ["deliver"]
+    requires = ["transports"]
 );
 extension_sql_file!(
     "../sql/55_budgets.sql",

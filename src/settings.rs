@@ -6,6 +6,8 @@
 //! All are for the superuser to change (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they say where links
 //! point, how long they live and who is woken, and a session of the application has no say in that.
 
+mod routing;
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -249,6 +251,7 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    routing::define();
     // SAFETY: the argument is a NUL-terminated string that lives for ever.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"mailroom".as_ptr()) };
 }
