@@ -5,11 +5,13 @@
 //! | `url` | `postgresql://` |
 //! | `keywords` | `host=… dbname=…` |
 //! | `passfile` | `~/.pgpass` |
+//! | `surroundings` | the environment |
 //!
 //! Errors name an option, never its value: it may be a password in the wrong place.
 
 mod keywords;
 mod passfile;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
+pub use self::surroundings::Surroundings;
 use crate::tls::{Mode, Roots, Tls};
 
 /// Options by libpq's names.
@@ -77,45 +80,6 @@ impl std::fmt::Display for Problem {
 
 fn problem<T>(text: impl Into<String>) -> Result<T, Problem> {
     Err(Problem(text.into()))
-}
-
-/// The process's surroundings, as far as they say where a database is.
-pub struct Surroundings {
-    /// Environment variables.
-    pub variables: BTreeMap<String, String>,
-    /// The user's directory.
-    pub home: Option<PathBuf>,
-    /// The user's name.
-    pub user: String,
-}
-
-impl Surroundings {
-    /// Those of this process.
-    pub fn of_process() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            name.into_string().ok().zip(value.into_string().ok())
-        };
-        let variables: BTreeMap<String, String> = std::env::vars_os().filter_map(text).collect();
-        Self {
-            home: variables.get("HOME").map(PathBuf::from),
-            user: user_name(&variables),
-            variables,
-        }
-    }
-}
-
-/// The name of the user that this process runs as.
-fn user_name(variables: &BTreeMap<String, String>) -> String {
-    let id = rustix::process::geteuid().as_raw().to_string();
-    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let of_id = known.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == id).then(|| name.to_owned())
-    });
-    of_id
-        .or_else(|| variables.get("USER").cloned())
-        .unwrap_or_else(|| "postgres".to_owned())
 }
 
 /// A database to connect to.

@@ -6,12 +6,14 @@
 //! | `collector` | what the worker does besides delivering |
 //! | `watch` | when to ask for due mail |
 //! | `outage` | a database that cannot be used |
+//! | `plan` | what a thread is to do |
 //! | `host` | the process, as a deliverer sees it |
 
 mod collector;
 mod database;
 mod host;
 mod outage;
+mod plan;
 mod watch;
 
 use std::collections::HashSet;
@@ -24,7 +26,8 @@ use mailroom_core::transport::config;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Sender;
 
-use self::database::{Database, Ending, Plan};
+use self::database::Database;
+use self::plan::{Ending, Plan};
 use crate::arguments::Send;
 use crate::conninfo::{Surroundings, Target};
 use crate::control::{Control, Orders};

@@ -14,7 +14,6 @@ mod attach;
 pub mod outbox;
 mod row;
 
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -72,6 +71,8 @@ pub struct Session {
     path: String,
     /// By the server.
     database: String,
+    /// By the server.
+    role: String,
     /// Words of this program are written as the database can hold them.
     is_utf8: bool,
     /// Whether this role collects.
@@ -87,6 +88,11 @@ impl Session {
     /// The name of the database, by the server.
     pub fn database(&self) -> &str {
         &self.database
+    }
+
+    /// Whom it is connected as.
+    pub fn role(&self) -> &str {
+        &self.role
     }
 
     /// Whether this role may collect, answer and purge.
@@ -213,10 +219,5 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// Runs something on this connection's runtime.
-    pub fn block_on<R>(&self, work: impl Future<Output = R>) -> R {
-        self.runtime.block_on(work)
     }
 }

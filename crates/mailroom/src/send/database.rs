@@ -1,7 +1,6 @@
 //! One database: a thread of its own, with its connection, its deliverer and its back-off.
 
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -13,12 +12,10 @@ use tokio::runtime::Runtime;
 use super::collector::Collector;
 use super::host::Process;
 use super::outage::{Outage, jitter};
+use super::plan::{Ending, Plan};
 use super::watch::Watch;
 use crate::bell::Bell;
-use crate::conninfo::Target;
-use crate::control::Control;
 use crate::failure::Failure;
-use crate::log::Log;
 use crate::session::Session;
 use crate::session::outbox::{Ledger, Outbox};
 
@@ -30,30 +27,6 @@ const ONCE_PATIENCE: Duration = Duration::from_secs(5);
 const STABLE: Duration = Duration::from_secs(10);
 /// Begins each line of the log.
 const WHO: &str = "mailroom send";
-
-/// How it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It was told to stop, or nothing that is due is left.
-    Done,
-    /// Mail is due that could not be sent now.
-    Left,
-    /// The database could not be reached.
-    Unreached,
-}
-
-/// What a thread is to do.
-#[derive(Clone)]
-pub struct Plan {
-    pub target: Target,
-    pub transports: PathBuf,
-    pub log: Log,
-    pub control: Control,
-    pub poll: Duration,
-    pub listen: bool,
-    pub once: bool,
-    pub files: usize,
-}
 
 /// The database of a thread.
 pub struct Database {

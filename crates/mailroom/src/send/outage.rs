@@ -6,7 +6,7 @@ use std::time::Duration;
 use mailroom_core::backoff::Failures;
 use mailroom_core::deliver::Time;
 
-use super::database::Plan;
+use super::plan::Plan;
 use crate::failure::Failure;
 use crate::session::Session;
 

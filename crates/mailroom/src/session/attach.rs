@@ -137,6 +137,7 @@ impl Session {
             arrived: None,
             path: format!("pg_catalog, {}, pg_temp", found.schema),
             database: found.database,
+            role: found.role,
             is_utf8: found.is_utf8,
             is_collector: found.is_collector,
             settings: Settings::default(),
@@ -201,6 +202,7 @@ impl Session {
 struct Found {
     schema: String,
     database: String,
+    role: String,
     is_collector: bool,
     is_utf8: bool,
 }
@@ -242,6 +244,7 @@ async fn find(client: &Client) -> Result<Found, Failure> {
     Ok(Found {
         schema: row.try_get(1)?,
         database: row.try_get(2)?,
+        role,
         is_collector: rights.try_get(1)?,
         is_utf8: encoding == "UTF8",
     })
