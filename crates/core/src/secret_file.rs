@@ -18,9 +18,9 @@ pub const MAX_LEN: u64 = 64 * 1024;
 /// `O_NONBLOCK`, so that opening a named pipe by mistake fails instead of waiting for a writer.
 const O_NONBLOCK: i32 = 0o4000;
 
-/// What nobody may but the owner, where that is the server's user.
+/// What only the owner may, where that is the server's user.
 const CLOSED_IF_OWN: u32 = 0o077;
-/// What nobody may but root, where root is the owner: the server reads it as a member of the group.
+/// What only root may, where root is the owner: the server reads it as a member of the group.
 const CLOSED_IF_OF_ROOT: u32 = 0o037;
 /// The user id of root.
 const ROOT: u32 = 0;
@@ -59,7 +59,7 @@ impl Fingerprint {
     }
 }
 
-/// What can be wrong with such a file, whatever is in it.
+/// What can be wrong with such a file, apart from its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// There is no such file.

@@ -96,7 +96,7 @@ impl Driver {
     }
 
     /// After a panic: gives up what was in flight. False when a deliverer itself is not to be relied on any more.
-    pub(super) fn begin_anew(&mut self) -> bool {
+    pub(super) fn recover(&mut self) -> bool {
         if self.is_deciding {
             return false;
         }

@@ -22,7 +22,7 @@ pub struct Limits {
     pub rate: Option<Rate>,
     /// How often a mail is sent again that may have been sent.
     pub max_ambiguous: i32,
-    /// Whom it goes to: nobody else knows a request again.
+    /// The account it goes to, which alone knows a request again: name, provider, endpoint, from, digest of the key.
     pub address: String,
 }
 
@@ -35,7 +35,7 @@ pub enum Outcome {
     Unreached(String),
     /// The endpoint is nowhere that may be dialled.
     Denied(String),
-    /// Nobody waits for the answer any more.
+    /// The answer is not waited for any more.
     GivenUp,
 }
 
@@ -51,10 +51,10 @@ pub enum Event {
     Allowed(bool),
     /// There may be due mail.
     Look {
-        /// Somebody waits for it.
+        /// A person waits for it.
         urgent: bool,
     },
-    /// Somebody wants everything to be tried.
+    /// Everything is to be tried, at once.
     Hurry,
     /// [`Action::Exchange`] is done.
     Exchanged(Box<Exchanged>),
@@ -85,7 +85,7 @@ pub enum Event {
         /// Of the answer, if there was one.
         status: Option<u16>,
     },
-    /// The transport has come to an end for this reason, and begins anew: nobody waits for answers any more.
+    /// The thread has failed for this reason and was started again: no answer is waited for any more.
     Failed(String),
     /// Time has passed.
     Tick,

@@ -25,7 +25,7 @@ const CLAIM: usize = 512;
 const HELD_BYTES: usize = 32 << 20;
 /// Among so many a probe is chosen.
 const CANDIDATES: usize = 8;
-/// So many are claimed although there is no room for them, when somebody waits.
+/// So many are claimed although there is no room for them, when a person waits.
 const URGENT: usize = 16;
 /// What goes in so much time is held at least: each exchange with the database takes some of it.
 const SPAN: Duration = Duration::from_millis(100);
@@ -200,7 +200,7 @@ impl Deliverer {
             }
         }
         for one in stuck.singly() {
-            // If it was sent, it is not sent again: claimed anew, it is only to be settled.
+            // If it was sent, it is not sent again: claimed again, it is only to be settled.
             if !one.sent.ids.is_empty() {
                 self.remember(one);
             }

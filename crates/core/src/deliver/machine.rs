@@ -1,7 +1,7 @@
 //! The deliverer of one transport as a pure state machine: events in, actions out.
 //!
 //! A mail is *held* from its claim until its settle is committed: it waits in the queue, is in flight, or is to be settled.
-//! What is held is bounded by number and by bytes. All decisions are taken where the answers arrive; whoever owns the
+//! What is held is bounded by number and by bytes. All decisions are taken where the answers arrive; the owner of the
 //! database claims as much as it is told and settles what it is told, in one exchange at a time.
 
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ pub struct Deliverer {
     pub(super) remembered: HashMap<i64, Settlements>,
     /// There may be something to claim.
     pub(super) look: bool,
-    /// And somebody waits for it.
+    /// And a person waits for it.
     pub(super) urgent: bool,
     /// When to look again, since a budget is spent.
     pub(super) look_at: Option<Time>,

@@ -49,7 +49,7 @@ impl Deliverer {
         }
     }
 
-    /// The next one, of those that were not refused or throttled before if there are such: one alone holds up nobody.
+    /// The next one, of those that were not refused or throttled before if there are such: one alone holds up no other.
     fn next_mail(&mut self, now: Now) -> Option<Mail> {
         loop {
             let mail = self.take_next()?;

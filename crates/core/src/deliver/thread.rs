@@ -1,10 +1,10 @@
 //! The thread on which the deliverers run, one a transport.
 //!
-//! One thread beside its owner's, with an event loop on it. It calls nobody of the owner's, whose signals it is started
-//! without. What a deliverer wants done in the database or said in the log comes out as [`Job`]s, announced by a byte on a
-//! socket, on which the owner waits together with whatever else it waits for. Should what it does panic, what was in flight
-//! is given up and it begins anew, after a pause; what the panic says is told to nobody but for its place, because the words
-//! may quote a mail. A deliverer that panics itself is not to be relied on: the owner is told to end.
+//! One thread beside its owner's, with an event loop on it. It calls no function of the owner and is started without its
+//! signals. What a deliverer wants done in the database or said in the log comes out as [`Job`]s, announced by a byte on a
+//! socket, on which the owner waits together with its other sources of events. If making or sending a request panics, what
+//! was in flight is given up and the event loop is started again, after a pause. Of the panic only its place is logged,
+//! because its words may quote a mail. A deliverer that panics itself is not to be relied on: the owner is told to end.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -106,7 +106,7 @@ impl Thread {
                 if catch_unwind(run).is_ok() {
                     return;
                 }
-                if !driver.begin_anew() {
+                if !driver.recover() {
                     break;
                 }
                 drop(current);
@@ -222,7 +222,7 @@ impl Thread {
     }
 
     fn command(&self, command: Command) {
-        // Nobody listens any more after a failure, which is noticed elsewhere.
+        // After a failure there is no receiver; `has_failed` tells the owner.
         let _ = self.commands.send(command);
     }
 }

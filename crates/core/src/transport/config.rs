@@ -125,7 +125,7 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
     for (name, value) in tables {
         let line = line_of(content, name.span().start);
         if !values::is_name(name.get_ref()) {
-            let problem = "the name of this transport is none".to_owned();
+            let problem = "this is no name for a transport".to_owned();
             let hint = "Use small letters, digits, - and _, a letter first, 63 of them at most.";
             return Err(Error::new(line, problem, hint));
         }

@@ -26,8 +26,8 @@ mod ses;
 mod sigv4;
 mod webhook;
 
-/// The header in which a mail carries its `message_id` where the provider lets us set one, so that whoever gets
-/// a mail twice can tell.
+/// The header in which a mail carries its `message_id` where the provider lets us set one, so that a receiver of
+/// the same mail twice can tell.
 const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
 /// Tells those who answer mail by themselves not to (RFC 3834).
 const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
@@ -71,7 +71,7 @@ pub fn choose(
             from,
             credentials,
         )?)),
-        _ => Err("provider is none that there is".to_owned()),
+        _ => Err("provider is not one that mailroom knows".to_owned()),
     }
 }
 
@@ -130,7 +130,7 @@ pub enum Verdict {
         /// E.g. `http 422 406: the recipient is inactive`.
         reason: String,
     },
-    /// Nothing will be taken until somebody acts: credentials, quota, account. The message keeps its attempts.
+    /// Nothing will be taken until an operator acts: credentials, quota, account. The message keeps its attempts.
     Broken {
         /// E.g. `http 401: the credentials were refused`.
         reason: String,

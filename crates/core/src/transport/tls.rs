@@ -20,7 +20,7 @@ fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
 }
 
 /// What a client is to know of TLS: certificates of the authorities in this file count, or, without one, of those that
-/// the system trusts. `in_clear`: nobody has to vouch for anybody.
+/// the system trusts. `in_clear`: none are needed.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -56,7 +56,7 @@ pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, St
 mod tests {
     use super::*;
 
-    /// Of an authority that nobody trusts by default.
+    /// Of an authority that no system trusts.
     const TEST: &[u8] = b"-----BEGIN CERTIFICATE-----
 MIIBNDCB56ADAgECAhQty2Su4D/fOXpYOr/ixOwbHzT30zAFBgMrZXAwDzENMAsG
 A1UEAwwEVGVzdDAgFw0yNjExMjMwMTQ2MjJaGA8yMTI2MTAzMDAxNDYyMlowDzEN

@@ -31,7 +31,7 @@ impl Provider for Fake {
     }
 
     fn request(&self, _: &[&Message], _: SystemTime) -> Result<Request, String> {
-        Err("nobody asks".to_owned())
+        Err("not asked".to_owned())
     }
 
     fn verdicts(&self, _: usize, _: &Answer<'_>) -> Vec<Verdict> {
@@ -53,7 +53,7 @@ struct Row {
     ended: Option<&'static str>,
     /// How often the provider took it.
     copies: i32,
-    /// It is refused whatever comes.
+    /// It is always refused.
     bad: bool,
     /// The provider knows its address as one that it does not send to.
     invented: bool,

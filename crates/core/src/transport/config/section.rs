@@ -90,7 +90,7 @@ impl<'a> Section<'a> {
         };
         let mut all = keys::PROVIDERS.into_iter();
         all.find(|name| *name == text)
-            .ok_or_else(|| self.error("provider", "provider is none that there is"))
+            .ok_or_else(|| self.error("provider", "provider is not one that mailroom knows"))
     }
 
     /// Refuses keys that this provider does not know.

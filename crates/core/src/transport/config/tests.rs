@@ -265,7 +265,7 @@ fn errors_have_line_problem_and_remedy() {
         ),
         (
             "[transports.A]\n",
-            "line 1: the name of this transport is none",
+            "line 1: this is no name for a transport",
         ),
         (
             "\n[transports.a]\n",
@@ -273,7 +273,7 @@ fn errors_have_line_problem_and_remedy() {
         ),
         (
             "[transports.a]\nprovider = \"smtp\"",
-            "line 2: transport \"a\": provider is none that there is",
+            "line 2: transport \"a\": provider is not one that mailroom knows",
         ),
         (
             "[transports.a]\nprovider = \"webhook\"",

@@ -1,7 +1,7 @@
 //! Who a mail is from and to, as the providers want it. Pure.
 //!
 //! The sender may have a display name, `Example <noreply@example.com>`; recipients are bare addresses. They were
-//! checked when the mail was scheduled, but not if somebody wrote the row by hand, and some providers want
+//! checked when the mail was scheduled, but not if the row was written by hand, and some providers want
 //! them in one string: so they are checked once more.
 
 use std::borrow::Cow;

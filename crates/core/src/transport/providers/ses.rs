@@ -90,7 +90,7 @@ impl Ses {
         let entries: Vec<Value> = messages
             .iter()
             .map(|message| {
-                // Whatever the template names must be there, or SES accepts the mail and sends nothing.
+                // All that the template names must be there, or SES accepts the mail and sends nothing.
                 let values = json!({
                     "subject": message.subject,
                     "text": message.body_text.as_deref().unwrap_or(""),
@@ -123,7 +123,7 @@ impl Ses {
         envelope.insert("FromEmailAddress".to_owned(), json!(self.from));
         let set = self.configuration_set.as_deref();
         json::put_some(&mut envelope, "ConfigurationSetName", set);
-        // Links are signed: nobody is to rewrite them, whatever account and configuration set say.
+        // Links are signed: they must not be rewritten, even if account or configuration set say so.
         envelope.insert(
             "ConfigurationOverrides".to_owned(),
             json!({"Tracking": {"ClickTrackingEnabled": "DISABLED", "OpenTrackingEnabled": "DISABLED"}}),

@@ -2,8 +2,8 @@
 //!
 //! One event a mail, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
 //! transport, so that a rotation needs no coordination: two during it, one before and after. All but
-//! `webhook-timestamp` and the signature is the same over all attempts; whoever sees a `webhook-id` twice
-//! sees the same mail twice.
+//! `webhook-timestamp` and the signature is the same over all attempts; a receiver that sees a
+//! `webhook-id` twice sees the same mail twice.
 
 use std::time::SystemTime;
 

@@ -71,7 +71,7 @@ impl World {
         let mut ids: Vec<i64> = mails.iter().map(|mail| mail.message.id).collect();
         ids.sort_unstable();
         if ids.iter().any(|id| self.rows[id].bad) {
-            // Refused, which nobody hears.
+            // Refused, and the answer is lost.
             return;
         }
         if self.shape.idempotent && !self.known.insert(ids.clone()) {

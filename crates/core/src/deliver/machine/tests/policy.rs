@@ -22,7 +22,7 @@ impl World {
         }
     }
 
-    /// Until then, whatever happens.
+    /// Until then.
     fn run_until(&mut self, end: Time) {
         while self.next().is_some_and(|at| at <= end) {
             self.step(false);
