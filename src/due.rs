@@ -198,7 +198,12 @@ impl Due {
             self.apply(note, clock);
         }
         if swept {
-            self.swept(pages.saturating_sub(self.began) - found);
+            let looked = pages.saturating_sub(self.began);
+            // Of the whole sweep: the look for its priorities steps over what lies before the first row of each.
+            if looked < PIECE {
+                self.lanes.values_mut().for_each(|lane| lane.trail.clear());
+            }
+            self.swept(looked - found);
         } else if self.piece.is_some() && self.lanes.range(self.round.0..).next().is_none() {
             self.swept(self.round.1);
         }
@@ -235,9 +240,7 @@ impl Due {
             Kind::Sweep { back, unfinished } => {
                 lane.position = if back { at } else { at.max(lane.position) };
                 lane.paused = unfinished.then_some(note.at);
-                if note.pages < PIECE {
-                    lane.trail.clear();
-                } else {
+                if note.pages >= PIECE {
                     lane.trail.add(at, note.pages);
                 }
             }
@@ -530,6 +533,25 @@ mod tests {
         assert!(sweep(10));
         assert!(sweep(CHEAP), "one dear one");
         assert!(!sweep(CHEAP));
+    }
+
+    #[test]
+    fn a_dear_sweep_leaves_the_marks_of_scans() {
+        let mut due = Due::default();
+        let scanned = Note {
+            pages: PIECE,
+            ..came_to(0, at(10, 1))
+        };
+        scan(&mut due, &[scanned]);
+        let now = Instant::now();
+        let mut sweep = |pages| {
+            due.begin(now, 0);
+            due.notes.push(swept_to(0, at(20, 1), false, false));
+            due.end(now, pages, true, 0, NOW);
+            due.lanes[&0].piece().1
+        };
+        assert_eq!(sweep(PIECE), at(10, 1));
+        assert_eq!(sweep(PIECE - 1), at(20, 1), "all of it is cheap");
     }
 
     #[test]
