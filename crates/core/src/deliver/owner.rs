@@ -156,8 +156,7 @@ impl<H: Host> Owner<H> {
     }
 
     fn log(&self, message: &str) {
-        self.host
-            .log(&Line::Log(format!("{}{message}", self.who)));
+        self.host.log(&Line::Log(format!("{}{message}", self.who)));
     }
 
     fn warn(&self, message: &str, detail: &str, hint: &str) {
