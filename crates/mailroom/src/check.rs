@@ -156,9 +156,11 @@ fn database(
         [] => return Err("the file names no transport for this database".to_owned()),
         names => names.join(", "),
     };
-    Ok(format!(
+    let line = format!(
         "ok; version {}; role \"{}\" {what}; transports: {through}",
         env!("CARGO_PKG_VERSION"),
         session.role()
-    ))
+    );
+    session.close();
+    Ok(line)
 }

@@ -5,6 +5,7 @@
 //! | `attach` | connecting, and what there is |
 //! | [`outbox`] | the deliverer's store |
 //! | `row` | a claimed mail, read |
+//! | `unreadable` | mail that cannot be read |
 //!
 //! No statement is named, no setting outlasts its transaction, and nothing is remembered in the server's session, so that
 //! each transaction may be in another one behind a pooler. The statements of a transaction are sent together, without
@@ -13,13 +14,16 @@
 mod attach;
 pub mod outbox;
 mod row;
+mod unreadable;
 
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
+use tokio::task::JoinHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
@@ -35,6 +39,10 @@ pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a transaction may take after a stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the server may take to hear of the end.
+const CLOSING: Duration = Duration::from_millis(200);
+const SILENCE: &str = "the server did not answer in time";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
@@ -82,6 +90,8 @@ pub struct Session {
     channels: Option<(String, String)>,
     /// A transaction was given up: nobody knows where the connection is.
     is_broken: bool,
+    /// Sends and receives.
+    connection: JoinHandle<()>,
 }
 
 impl Session {
@@ -169,23 +179,54 @@ impl Session {
             ended?;
             Ok(done)
         };
-        let mut control = self.control.clone();
-        let done = self.runtime.block_on(async {
-            tokio::select! {
-                biased;
-                done = work => Some(done),
-                () = tokio::time::sleep(limit + PATIENCE) => None,
-                () = async {
-                    control.stopped().await;
-                    tokio::time::sleep(STOP_PATIENCE).await;
-                } => None,
-            }
-        });
-        let done = done.unwrap_or_else(|| {
-            self.is_broken = true;
-            Err(Failure::lost("the server did not answer in time"))
-        });
+        let done = bounded(&self.runtime, &self.control, limit, work);
+        self.is_broken |= done.is_none();
+        let done = done.unwrap_or_else(|| Err(Failure::lost(SILENCE)));
         done.map_err(|failure| failure.into_log(&self.log))
+    }
+
+    /// Runs a transaction whose statements wait for each other; undoes it unless the body returns true.
+    ///
+    /// # Errors
+    /// Nothing of it has happened.
+    fn sequence(
+        &mut self,
+        body: impl AsyncFnOnce(&Client) -> Result<bool, Failure>,
+    ) -> Result<bool, Failure> {
+        let client = &self.client;
+        let timeout = format!("{}ms", STATEMENT_TIMEOUT.as_millis());
+        let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
+        let work = async {
+            client.batch_execute(BEGIN).await?;
+            let set = include_str!("../sql/transaction.sql");
+            let done = match client.execute_typed(set, &settings).await {
+                Ok(_) => body(client).await,
+                Err(error) => Err(error.into()),
+            };
+            let is_good = matches!(done, Ok(true));
+            client
+                .batch_execute(if is_good { "COMMIT" } else { "ROLLBACK" })
+                .await?;
+            done
+        };
+        let done = bounded(&self.runtime, &self.control, STATEMENT_TIMEOUT, work);
+        self.is_broken |= done.is_none();
+        let done = done.unwrap_or_else(|| Err(Failure::lost(SILENCE)));
+        done.map_err(|failure| failure.into_log(&self.log))
+    }
+
+    /// Ends the connection, and tells the server so.
+    pub fn close(self) {
+        let Self {
+            runtime,
+            client,
+            connection,
+            ..
+        } = self;
+        drop(client);
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(CLOSING, connection).await;
+        });
     }
 
     /// Waits until something arrives, which [`Self::heard`] tells.
@@ -220,4 +261,25 @@ impl Session {
             }
         }
     }
+}
+
+/// Runs something within its time, and within that of a stop; `None` if it took longer.
+fn bounded<R>(
+    runtime: &Runtime,
+    control: &Control,
+    limit: Duration,
+    work: impl Future<Output = R>,
+) -> Option<R> {
+    let mut control = control.clone();
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = tokio::time::sleep(limit + PATIENCE) => None,
+            () = async {
+                control.stopped().await;
+                tokio::time::sleep(STOP_PATIENCE).await;
+            } => None,
+        }
+    })
 }

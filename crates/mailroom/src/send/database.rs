@@ -84,6 +84,7 @@ impl Database {
                 Ok(mut session) => match self.serve(&mut session) {
                     Ok(ending) => {
                         self.dismiss(&mut session);
+                        session.close();
                         plan.log.log("mailroom send stopped");
                         return ending;
                     }
@@ -113,6 +114,7 @@ impl Database {
             });
             if self.stop_requested() {
                 self.abandon();
+                self.plan.log.log("mailroom send stopped");
                 return Ending::Done;
             }
         }

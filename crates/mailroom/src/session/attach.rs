@@ -99,7 +99,7 @@ impl Session {
             let attach = async {
                 let (client, mut connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
                 let (sender, arrivals) = unbounded_channel();
-                tokio::spawn(async move {
+                let connection = tokio::spawn(async move {
                     loop {
                         let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
                         let arrival = match message {
@@ -116,7 +116,7 @@ impl Session {
                     }
                 });
                 let found = find(&client).await?;
-                Ok::<_, Failure>((client, arrivals, found))
+                Ok::<_, Failure>((client, arrivals, connection, found))
             };
             tokio::select! {
                 biased;
@@ -127,7 +127,7 @@ impl Session {
                 }
             }
         });
-        let (client, arrivals, found) = attached?;
+        let (client, arrivals, connection, found) = attached?;
         Ok(Self {
             runtime: Rc::clone(runtime),
             control: control.clone(),
@@ -143,6 +143,7 @@ impl Session {
             settings: Settings::default(),
             channels: None,
             is_broken: false,
+            connection,
         })
     }
 

@@ -11,7 +11,7 @@ use mailroom_core::deliver::store::{Claim, Store};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::{Parameter, STATEMENT_TIMEOUT, Session, row};
+use super::{Parameter, STATEMENT_TIMEOUT, Session, row, unreadable};
 use crate::failure::Failure;
 
 /// What is claimed, over all connections: of a transaction in which one was lost it is not known how it ended.
@@ -69,6 +69,39 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
+    /// As [`Self::run`]; a mail that cannot be read is looked for, and ended.
+    fn run_readable(
+        &mut self,
+        claimant: &str,
+        settlements: &Settlements,
+        mut wanted: Option<Claim<'_>>,
+    ) -> Result<(Vec<i64>, Option<Taken>), Failure> {
+        let all = wanted.as_ref().map(|wanted| wanted.appetite.mails);
+        loop {
+            let done = self.run(claimant, settlements, wanted.as_ref());
+            // The connection may have ended after the commit.
+            self.ledger.has_orphans |= done.is_err() && wanted.is_some();
+            let (failure, wanted) = match (done, &mut wanted) {
+                (Err(failure), Some(wanted)) if unreadable::is_unreadable(&failure) => {
+                    (failure, wanted)
+                }
+                (Ok((lost, Some(mut taken))), Some(wanted))
+                    if Some(wanted.appetite.mails) != all =>
+                {
+                    // There is more behind these.
+                    taken.claimed.surplus += 1;
+                    return Ok((lost, Some(taken)));
+                }
+                (done, _) => return done,
+            };
+            if wanted.appetite.mails > 1 {
+                wanted.appetite.mails /= 2;
+            } else if !unreadable::end_next(self.session, claimant, wanted.transport)? {
+                return Err(failure);
+            }
+        }
+    }
+
     fn run(
         &mut self,
         claimant: &str,
@@ -113,10 +146,7 @@ impl Store for Outbox<'_> {
         settlements: &Settlements,
         wanted: Option<Claim<'_>>,
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
-        let done = self.run(claimant, settlements, wanted.as_ref());
-        // The connection may have ended after the commit.
-        self.ledger.has_orphans |= done.is_err() && wanted.is_some();
-        let (lost, taken) = done?;
+        let (lost, taken) = self.run_readable(claimant, settlements, wanted)?;
         let Some(Taken { claimed, rest }) = taken else {
             self.ledger.note(settlements, None);
             return Ok((lost, None));
@@ -194,7 +224,8 @@ async fn settle_sent(client: &Client, claimant: &str, sent: &Sent) -> Result<Vec
     )
 }
 
-async fn settle_failed(
+/// Tells of failures; returns those of the mails whose claims were lost.
+pub async fn settle_failed(
     client: &Client,
     claimant: &str,
     failed: &Failed,
