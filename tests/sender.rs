@@ -467,11 +467,53 @@ fn once_sends_what_is_due_and_ends() {
         .client
         .batch_execute("SELECT mailroom_resume()")
         .unwrap();
-    // The credentials are refused: a transport is paused.
-    scene.receiver.react(|_| status(401));
+    // The receiver wants no more: the transport is paused.
+    scene.receiver.react(|_| status(410));
     scene.load(1);
     assert_eq!(once(&scene, &url), Some(3));
     assert_eq!(scene.count("state = 'claimed'"), 0, "all is given back");
+}
+
+#[test]
+fn mail_that_is_no_text_keeps_no_other_back() {
+    let mut scene = Scene::start(&[]);
+    for (encoding, bad) in [
+        ("WIN1252", "chr(129)"),
+        ("SQL_ASCII", "convert_from('\\xff', 'SQL_ASCII')"),
+    ] {
+        let database = encoding.to_lowercase();
+        scene
+            .client
+            .batch_execute(&format!(
+                "CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            ))
+            .unwrap();
+        let mut client = scene.cluster.connect(&database);
+        client.batch_execute("CREATE EXTENSION mailroom").unwrap();
+        let before = scene.receiver.count();
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, subject, body_text) \
+                 SELECT 'own', '{{a@example.com}}', 'Hello', CASE WHEN i % 40 = 7 THEN {bad} ELSE 'Text' END \
+                 FROM generate_series(1, 200) i"
+            ))
+            .unwrap();
+        let url = scene.url("sender", &database);
+        let sender = Sender::start(&database, &scene, &["--database", &url]);
+        eventually_or_tell("all to end", || {
+            let ended = "SELECT count(*) FROM outbox WHERE ended_at IS NOT NULL";
+            let ended = number(&mut client, ended);
+            if ended == 200 { Ok(()) } else { Err(ended) }
+        });
+        let errors = "SELECT count(*) FROM outbox WHERE state = 'error' AND failed_attempts = 1";
+        assert_eq!(number(&mut client, errors), 5, "{encoding}");
+        assert_eq!(scene.receiver.count() - before, 195, "{encoding}");
+        assert!(
+            !sender.log().contains("could not claim"),
+            "{}",
+            sender.log()
+        );
+    }
 }
 
 #[test]
@@ -564,9 +606,12 @@ fn behind_pgbouncer_in_transaction_mode_it_polls() {
     assert_eq!(scene.copies(), Vec::<usize>::new());
     let log = scene.cluster.log();
     assert!(log.contains("execute <unnamed>: SELECT"));
-    let named = log
-        .lines()
-        .find(|line| line.contains("execute ") && !line.contains("execute <unnamed>"));
+    let ours = number(&mut scene.client, "SELECT pg_backend_pid()::bigint");
+    let named = log.lines().find(|line| {
+        line.contains("execute ")
+            && !line.contains("execute <unnamed>")
+            && !line.contains(&format!("[{ours}]"))
+    });
     assert_eq!(named, None);
     assert_eq!(sender.stop().0.code(), Some(0));
     pooler.kill().unwrap();

@@ -21,7 +21,7 @@ use crate::session::outbox::{Ledger, Outbox};
 
 /// How often it is asked whether mail is left with `--once`.
 const ONCE_POLL: Duration = Duration::from_millis(200);
-/// How long mail may stay due with `--once` while none is claimed or settled.
+/// How long mail may stay due with `--once` while none is sent.
 const ONCE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection has to last for the next one to be made at once.
 const STABLE: Duration = Duration::from_secs(10);
@@ -228,20 +228,22 @@ impl Database {
 
     /// With `--once`: how it ends, if it does.
     fn is_over(&self, once: &mut Once, is_left: bool, collected: bool) -> Option<Ending> {
-        let moves = self.ledger.moves();
-        let held = self.owner.as_ref().map_or(0, Owner::held);
-        if moves != once.moves || held > 0 || once.since.is_none() {
-            // The deliverer has not looked yet, or is at it.
-            once.moves = moves;
+        let tried = self.ledger.tried();
+        if tried != once.tried || once.since.is_none() {
+            // Of the first time the deliverer has not looked yet.
+            once.tried = tried;
             once.since = Some(self.now());
             return None;
         }
-        if !is_left && collected && held == 0 {
+        if self.owner.as_ref().is_some_and(|owner| owner.held() > 0) {
+            return None;
+        }
+        if !is_left && collected {
             return Some(Ending::Done);
         }
         let waited = self.now().saturating_sub(once.since.unwrap_or_default());
         let is_hopeless = self.paused || waited >= ONCE_PATIENCE;
-        (is_hopeless && held == 0).then(|| {
+        is_hopeless.then(|| {
             self.plan.log.warn(
                 "mail is due that cannot be sent now",
                 "It is left for later.",
@@ -377,7 +379,7 @@ impl Database {
 /// What `--once` has seen.
 #[derive(Default)]
 struct Once {
-    moves: u64,
+    tried: u64,
     since: Option<Time>,
 }
 
