@@ -140,7 +140,7 @@ impl Target {
             config.password(password);
         }
         let tls = tls_of(options, around)?;
-        // On a socket of this machine nobody listens in.
+        // As in libpq: a socket of this machine needs no encryption.
         let is_local = places.iter().all(|place| place.starts_with('/'));
         config.ssl_mode(match tls.mode {
             _ if is_local => SslMode::Disable,

@@ -88,7 +88,7 @@ pub struct Session {
     settings: Settings,
     /// The channels that it listens on.
     channels: Option<(String, String)>,
-    /// A transaction was given up: nobody knows where the connection is.
+    /// A transaction was given up, and the state of the connection is not known.
     is_broken: bool,
     /// Sends and receives.
     connection: JoinHandle<()>,

@@ -17,11 +17,11 @@ use rustls::{
 pub enum Mode {
     /// In clear.
     Disable,
-    /// Encrypted if the server can; nobody's certificate is verified.
+    /// Encrypted if the server can; its certificate is not verified.
     Prefer,
-    /// Encrypted; nobody's certificate is verified.
+    /// Encrypted; the server's certificate is not verified.
     Require,
-    /// The certificate is an authority's, for whatever name.
+    /// The certificate is an authority's, for any name.
     VerifyCa,
     /// The certificate is an authority's for this very host.
     VerifyFull,
@@ -156,7 +156,7 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// Takes the certificate of an authority whatever name it is for.
+/// Takes the certificate of an authority, for any name.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 

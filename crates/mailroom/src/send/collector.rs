@@ -36,7 +36,7 @@ pub struct Collected {
 /// Collects from one database.
 pub struct Collector {
     batcher: Batcher,
-    /// When to look again although nobody says so.
+    /// When to look again without an announcement.
     look_at: Option<Time>,
     /// The latest look left something.
     is_done: bool,
@@ -58,7 +58,7 @@ impl Collector {
         }
     }
 
-    /// When there is something to do without anybody saying so.
+    /// When there is something to do without an announcement.
     pub fn next_at(&self) -> Time {
         self.look_at
             .map_or(self.purge_at, |at| at.min(self.purge_at))

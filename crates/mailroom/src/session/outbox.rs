@@ -21,7 +21,7 @@ const MISSES: u32 = 5;
 #[derive(Default)]
 pub struct Ledger {
     held: HashSet<i64>,
-    /// Claims may have been made that nobody knows of.
+    /// Claims may have been made that no deliverer knows of.
     has_orphans: bool,
     /// Mails that were tried and settled.
     tried: u64,
