@@ -133,6 +133,7 @@ impl Database {
         let mut look = Some(Look::Polled);
         let mut bell: Option<Bell> = None;
         let mut once = Once::default();
+        let mut is_first = true;
         loop {
             if self.stop_requested() {
                 return Ok(Ending::Done);
@@ -142,8 +143,8 @@ impl Database {
                 is_left = self.poll(session, &mut watch)?;
                 look = look.or(is_left.map(|_| Look::Polled));
             }
-            self.follow_orders(session, &mut bell);
-            if self.owner.is_none() {
+            let is_new = self.follow_orders(session, &mut bell);
+            if self.owner.is_none() && (is_new || std::mem::take(&mut is_first)) {
                 bell = None;
                 self.start_owner(session);
             }
@@ -259,19 +260,19 @@ impl Database {
         }
     }
 
-    /// Reads the transports file again, if that is wanted.
-    fn follow_orders(&mut self, session: &mut Session, bell: &mut Option<Bell>) {
+    /// Reads the transports file again, if that is wanted; returns whether it was.
+    fn follow_orders(&mut self, session: &mut Session, bell: &mut Option<Bell>) -> bool {
         let reloads = self.plan.control.orders().reloads;
         if std::mem::replace(&mut self.reloads, reloads) == reloads {
-            return;
+            return false;
         }
         if self.owner.as_mut().is_some_and(|owner| !owner.reload()) {
             *bell = None;
-            self.plan
-                .log
-                .log("mailroom send has no transport for this database any more");
             self.dismiss(session);
+            // Which says that there is none.
+            return true;
         }
+        self.owner.is_none()
     }
 
     /// Starts the deliverer, unless the file names no transport for this database.
@@ -291,9 +292,13 @@ impl Database {
                 .spawn(body)
         };
         match Owner::start(host, WHO, self.claimant.clone(), spawn, self.now()) {
-            Ok(owner) => {
-                self.owner = owner;
+            Ok(Some(owner)) => {
+                self.owner = Some(owner);
                 self.look(false);
+            }
+            Ok(None) => {
+                let what = "the transports file names no transport for this database";
+                self.plan.log.log(what);
             }
             Err(error) => {
                 let what = format!("mailroom send cannot start a thread: {error}");
