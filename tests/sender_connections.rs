@@ -169,17 +169,14 @@ fn behind_pgbouncer_in_transaction_mode_it_polls() {
         }
     }
     drop(held);
-    let sender = Sender::start(
-        "pooled",
-        &scene,
-        &["--database", &url, "--poll", "1", "--no-listen"],
-    );
+    let sender = Sender::start("pooled", &scene, &["--database", &url, "--poll", "1"]);
     scene.load(500);
     scene
         .client
         .batch_execute("INSERT INTO accounts (email, login) SELECT i || '@example.com', 'p' || i FROM generate_series(1, 50) i")
         .unwrap();
     scene.wait_for("state = 'sent'", 550);
+    sender.wait_for("notifications do not reach", 1);
     // Mail that comes while it waits.
     scene.load(5);
     scene.wait_for("state = 'sent'", 555);

@@ -28,4 +28,12 @@ impl Bell {
             ready.clear_ready();
         }
     }
+
+    /// As above; without one it never does.
+    pub async fn rung_if_any(bell: Option<&Self>) {
+        match bell {
+            Some(bell) => bell.rung().await,
+            None => std::future::pending().await,
+        }
+    }
 }

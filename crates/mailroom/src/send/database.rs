@@ -208,6 +208,11 @@ impl Database {
         };
         self.lease.set(session.settings().lease);
         self.paused = polled.paused;
+        if polled.is_deaf && std::mem::take(&mut self.plan.listen) {
+            self.plan.log.log(
+                "notifications do not reach this connection, as behind a pooler in transaction mode: it polls",
+            );
+        }
         if self.plan.listen && !self.plan.once {
             session.listen()?;
         }
@@ -347,7 +352,7 @@ impl Database {
         runtime.block_on(async {
             tokio::select! {
                 () = session.arrival() => {}
-                () = rung(bell.as_ref()) => {}
+                () = Bell::rung_if_any(bell.as_ref()) => {}
                 () = tokio::time::sleep(left) => {}
                 () = async {
                     while !control.orders().stop && control.orders().reloads == seen {
@@ -386,12 +391,4 @@ impl Database {
 struct Once {
     tried: u64,
     since: Option<Time>,
-}
-
-/// Waits until the deliverer has something to do.
-async fn rung(bell: Option<&Bell>) {
-    match bell {
-        Some(bell) => bell.rung().await,
-        None => std::future::pending().await,
-    }
 }

@@ -79,6 +79,8 @@ pub struct Polled {
     pub due_in: Option<f64>,
     /// mailroom_pause() was called.
     pub paused: bool,
+    /// It was another session of the server that was to listen: notifications do not come here.
+    pub is_deaf: bool,
 }
 
 impl Session {
@@ -157,12 +159,17 @@ impl Session {
             &transports as &(dyn tokio_postgres::types::ToSql + Sync),
             Type::TEXT_ARRAY,
         )];
+        let channels = self.channels.clone();
         let read = |row: &Row| {
+            let settings = Settings::read(row)?;
+            let is_listening: bool = row.try_get(11)?;
+            let was_to_listen = channels.as_ref() == Some(&settings.quoted);
             let polled = Polled {
                 due_in: row.try_get(0)?,
                 paused: row.try_get(1)?,
+                is_deaf: was_to_listen && !is_listening,
             };
-            Ok((polled, Settings::read(row)?))
+            Ok((polled, settings))
         };
         let (polled, settings) = self.call(STATEMENT_TIMEOUT, statement, &parameters, read)?;
         self.settings = settings;
