@@ -185,14 +185,14 @@ impl Session {
         done.map_err(|failure| failure.into_log(&self.log))
     }
 
-    /// Runs a transaction whose statements wait for each other; undoes it unless the body returns true.
+    /// Runs a transaction whose statements wait for each other.
     ///
     /// # Errors
     /// Nothing of it has happened.
-    fn sequence(
+    fn sequence<R>(
         &mut self,
-        body: impl AsyncFnOnce(&Client) -> Result<bool, Failure>,
-    ) -> Result<bool, Failure> {
+        body: impl AsyncFnOnce(&Client) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
         let client = &self.client;
         let timeout = format!("{}ms", STATEMENT_TIMEOUT.as_millis());
         let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
@@ -203,7 +203,7 @@ impl Session {
                 Ok(_) => body(client).await,
                 Err(error) => Err(error.into()),
             };
-            let is_good = matches!(done, Ok(true));
+            let is_good = done.is_ok();
             client
                 .batch_execute(if is_good { "COMMIT" } else { "ROLLBACK" })
                 .await?;

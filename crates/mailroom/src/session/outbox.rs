@@ -15,7 +15,7 @@ use super::{Parameter, STATEMENT_TIMEOUT, Session, row, unreadable};
 use crate::failure::Failure;
 
 /// How often a mail that cannot be read is looked for in vain before the exchange fails.
-const MISSES: u32 = 5;
+const MISSES: u32 = 3;
 
 /// What is claimed, over all connections: of a transaction in which one was lost it is not known how it ended.
 #[derive(Default)]
@@ -272,7 +272,8 @@ fn fit(reason: &str, is_utf8: bool) -> String {
     reason.chars().filter(|&c| c != '\0').map(known).collect()
 }
 
-async fn release(client: &Client, claimant: &str, released: &Released) -> Result<(), Failure> {
+/// Gives mails back that were not tried.
+pub async fn release(client: &Client, claimant: &str, released: &Released) -> Result<(), Failure> {
     if released.ids.is_empty() {
         return Ok(());
     }
