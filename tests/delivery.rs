@@ -149,7 +149,10 @@ fn there_are_never_more_requests_than_allowed_however_slow_they_are() {
     let receiver = Receiver::start(|_| Reaction::Hang);
     let mut post = Post::start(
         &receiver,
-        &["transport.concurrency = 4", "transport.timeout = '60s'"],
+        &[
+            "transport.concurrency = 4",
+            "transport.timeout = '60s'",
+        ],
     );
     post.send(50);
     eventually("all to be stuck", || (receiver.open() == 4).then_some(()));

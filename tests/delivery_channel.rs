@@ -44,11 +44,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
         1,
         "{log}"
     );
-    assert_eq!(
-        log.matches("transport \"main\" resumed after").count(),
-        1,
-        "{log}"
-    );
+    assert_eq!(log.matches("transport \"main\" resumed after").count(), 1, "{log}");
 }
 
 #[test]
@@ -210,7 +206,10 @@ fn settings_take_effect_without_a_restart_and_lose_nothing() {
         status(200)
     });
     let second = Receiver::start(|_| status(200));
-    let settings = ["transport.concurrency = 2", "transport.timeout = '60s'"];
+    let settings = [
+        "transport.concurrency = 2",
+        "transport.timeout = '60s'",
+    ];
     let mut post = Post::start(&first, &settings);
     let worker = post.worker();
     post.send(200);
@@ -261,7 +260,10 @@ fn a_pause_stops_claims_and_settles_what_is_under_way() {
     });
     let mut post = Post::start(
         &receiver,
-        &["transport.concurrency = 5", "transport.timeout = '60s'"],
+        &[
+            "transport.concurrency = 5",
+            "transport.timeout = '60s'",
+        ],
     );
     post.send(400);
     eventually("five under way", || (receiver.open() >= 5).then_some(()));

@@ -207,7 +207,10 @@ fn by_default_what_may_have_been_sent_is_tried_again() {
 #[test]
 fn a_provider_that_knows_a_request_again_is_asked_again_all_the_same() {
     let (receiver, arrivals) = ambiguous();
-    let settings = ["transport.max_ambiguous = 0", "transport.timeout = '20s'"];
+    let settings = [
+        "transport.max_ambiguous = 0",
+        "transport.timeout = '20s'",
+    ];
     let mut post = Post::start(&receiver, &settings);
     send(&mut post, &["reset", "silent"]);
     post.wait_for("failed_attempts > 0", 2);
@@ -413,7 +416,10 @@ fn a_stop_parks_what_had_no_answer_by_then() {
     let (receiver, arrivals) = ambiguous();
     let mut post = by_sendgrid(
         &receiver,
-        &["transport.max_ambiguous = 0", "transport.timeout = '10min'"],
+        &[
+            "transport.max_ambiguous = 0",
+            "transport.timeout = '10min'",
+        ],
     );
     send(&mut post, &["silent"]);
     eventually("mail under way", || (receiver.open() == 1).then_some(()));

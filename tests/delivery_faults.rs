@@ -98,7 +98,10 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
 /// machine gave it the two seconds that it waits for the answers.
 fn stop_with_requests_under_way() -> bool {
     let (receiver, quota) = answering_as_many_as_told();
-    let settings = ["transport.concurrency = 4", "transport.timeout = '10min'"];
+    let settings = [
+        "transport.concurrency = 4",
+        "transport.timeout = '10min'",
+    ];
     let mut post = Post::start(&receiver, &settings);
     post.send(200);
     eventually("mail under way", || (receiver.open() >= 4).then_some(()));

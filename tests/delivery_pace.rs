@@ -47,7 +47,10 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
         log.lock().unwrap().push(request.at);
         status(200)
     });
-    let mut post = Post::start(&receiver, &["transport.rate = 100 messages/s"]);
+    let mut post = Post::start(
+        &receiver,
+        &["transport.rate = 100 messages/s"],
+    );
     let halts = Halts::watch();
     let start = Instant::now();
     let mut sent = 0;

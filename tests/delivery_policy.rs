@@ -89,7 +89,11 @@ fn what_is_refused_while_nothing_passes_is_held() {
         post.hurry_until_ended(2_000);
         assert_eq!(post.count("state = 'sent'"), 2_000, "{sender} {refusal}");
         let log = post.cluster.log();
-        assert_eq!(times(&log, PAUSED_BY_HTTP), 1, "{log}");
+        assert_eq!(
+            times(&log, PAUSED_BY_HTTP),
+            1,
+            "{log}"
+        );
         assert_eq!(times(&log, "resumed after"), 1, "{log}");
         assert_eq!(times(&log, "as error"), 0, "{log}");
     }
@@ -225,8 +229,7 @@ fn a_long_wait_is_believed_from_two_mails_and_told() {
     receiver.react(|_| Reaction::Answer(429, "retry-after: 3600\r\n".to_owned(), String::new()));
     send(&mut post, "a@example.com", "all", 5, 0);
     post.wait_for_status("transport_state", "paused");
-    let next =
-        "SELECT count(*) FROM mailroom_status() WHERE next_probe_at < now() + interval '61 s'";
+    let next = "SELECT count(*) FROM mailroom_status() WHERE next_probe_at < now() + interval '61 s'";
     assert_eq!(number(&mut post.client, next), 1);
     let log = post.cluster.log();
     assert_eq!(

@@ -299,7 +299,11 @@ fn claim(
 }
 
 fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
-    let rows = run(client, include_str!("../../../sql/queries/budget.sql"), &[])?;
+    let rows = run(
+        client,
+        include_str!("../../../sql/queries/budget.sql"),
+        &[],
+    )?;
     let row = rows.first();
     let room: Option<i64> = row.get(1)?;
     let frees_at: Option<pgrx::datum::TimestampWithTimeZone> = row.get(2)?;

@@ -156,7 +156,8 @@ impl<H: Host> Owner<H> {
     }
 
     fn log(&self, message: &str) {
-        self.host.log(&Line::Log(format!("{}{message}", self.who)));
+        self.host
+            .log(&Line::Log(format!("{}{message}", self.who)));
     }
 
     fn warn(&self, message: &str, detail: &str, hint: &str) {
