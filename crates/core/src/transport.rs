@@ -8,6 +8,7 @@
 //! | [`tls`] | whose certificates count |
 //! | `names` | looking names up |
 //! | [`network`] | which addresses may be dialled (pure) |
+//! | [`invalid`] | an invalid setting (pure) |
 //! | [`config`] | the transports file |
 //! | [`credentials`] | what a provider knows its customer by |
 //! | `calendar` | times as providers write them (pure) |
@@ -16,6 +17,7 @@ mod calendar;
 pub mod config;
 pub mod credentials;
 pub mod http;
+pub mod invalid;
 mod names;
 pub mod network;
 pub mod plain;

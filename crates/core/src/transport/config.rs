@@ -12,6 +12,7 @@ use rustls::ClientConfig;
 use toml::de::{DeTable, DeValue};
 
 use super::http::Conduct;
+use super::invalid::Invalid;
 use super::network::Networks;
 use super::providers::mailbox::Mailbox;
 use super::{providers, tls};
@@ -167,11 +168,11 @@ fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
 struct System(Option<ClientConfig>);
 
 impl System {
-    fn tls(&mut self) -> Result<ClientConfig, String> {
-        if self.0.is_none() {
-            self.0 = Some(tls::config(None, false)?);
+    fn tls(&mut self) -> Result<ClientConfig, Invalid> {
+        if let Some(known) = &self.0 {
+            return Ok(known.clone());
         }
-        self.0.clone().ok_or_else(String::new)
+        Ok(self.0.insert(tls::config(None, false)?).clone())
     }
 }
 
@@ -182,7 +183,7 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error
     let from = section.text("from")?.unwrap_or("").trim();
     let credentials = section.credentials(provider_name)?;
     let provider = providers::choose(provider_name, endpoint, from, &credentials)
-        .map_err(|problem| section.error_of(&problem))?;
+        .map_err(|invalid| section.invalid(&invalid))?;
     let limits = Limits {
         provider: provider.into(),
         concurrency: section
@@ -219,7 +220,7 @@ fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, Error> {
     let own = match from {
         "" => Vec::new(),
         from => {
-            let mailbox = Mailbox::parse(from).map_err(|problem| section.error_of(&problem))?;
+            let mailbox = Mailbox::parse(from).map_err(|invalid| section.invalid(&invalid))?;
             vec![mailbox.address().to_owned()]
         }
     };
@@ -250,7 +251,7 @@ fn conduct(
     };
     Ok(Conduct {
         networks: networks.unwrap_or_default().into_iter().collect(),
-        tls: tls.map_err(|problem| section.error_of(&problem))?,
+        tls: tls.map_err(|invalid| section.invalid(&invalid))?,
         timeout: section
             .duration("timeout", LEAST_TIMEOUT..=LONGEST_TIMEOUT)?
             .unwrap_or(usual),

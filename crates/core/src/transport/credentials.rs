@@ -5,6 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::invalid::Invalid;
+
 /// Those that name an account: what one account was sent, another one does not know again.
 const IDENTITY: [&str; 3] = ["api_key", "access_key_id", "secret"];
 
@@ -37,13 +39,8 @@ impl Credentials {
     ///
     /// # Errors
     /// Which one is missing.
-    pub fn require(&self, key: &str) -> Result<&str, String> {
-        self.get(key).ok_or_else(|| Self::lacks(key))
-    }
-
-    /// How it is said that a key is missing.
-    pub fn lacks(key: &str) -> String {
-        format!("{key} is missing")
+    pub fn require(&self, key: &'static str) -> Result<&str, Invalid> {
+        self.get(key).ok_or_else(|| Invalid::missing(key))
     }
 
     /// Tells one account from another without telling the key.
@@ -79,8 +76,8 @@ mod tests {
         assert_eq!(credentials.all("secret").collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(credentials.get("secret"), Some("1"));
         assert_eq!(
-            credentials.require("api_key").unwrap_err(),
-            "api_key is missing"
+            credentials.require("api_key"),
+            Err(Invalid::missing("api_key"))
         );
     }
 

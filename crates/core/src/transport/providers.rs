@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, Uri};
 
 use super::credentials::Credentials;
+use super::invalid::Invalid;
 use crate::message::Message;
 
 mod answer;
@@ -46,13 +47,13 @@ fn tag(message: &Message) -> String {
 /// or needs none. What it needs of the credentials it takes over.
 ///
 /// # Errors
-/// What is missing or no good, the name of the key first; never a value.
+/// Which key is missing or invalid.
 pub fn choose(
     name: &str,
     endpoint: &str,
     from: &str,
     credentials: &Credentials,
-) -> Result<Box<dyn Provider>, String> {
+) -> Result<Box<dyn Provider>, Invalid> {
     match name {
         "webhook" => Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?)),
         "ses" => Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?)),
@@ -72,7 +73,7 @@ pub fn choose(
             from,
             credentials,
         )?)),
-        _ => Err("provider is not one that mailroom knows".to_owned()),
+        _ => Err(Invalid::new("provider", "is not one that mailroom knows")),
     }
 }
 
@@ -265,14 +266,14 @@ mod tests {
             ("mailgun", "api_key"),
         ] {
             let error = choose(sender, "", "a@example.com", &none).err().unwrap();
-            assert_eq!(error, format!("{field} is missing"));
+            assert_eq!(error, Invalid::missing(field));
         }
         let all = fixture::credentials(
             "api_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
         );
         for sender in ["ses", "sendgrid", "postmark", "resend", "mailgun"] {
             let error = choose(sender, "", "", &all).err().unwrap();
-            assert_eq!(error, "from is missing");
+            assert_eq!(error, Invalid::missing("from"));
         }
     }
 

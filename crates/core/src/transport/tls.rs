@@ -7,6 +7,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::invalid::Invalid;
+
 /// The system's authorities, or, if it has none, those of Mozilla that are built in: many container images, the
 /// official one of PostgreSQL among them, come without certificates.
 fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
@@ -24,21 +26,21 @@ fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, String> {
+pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, Invalid> {
+    let wrong = |what: String| Invalid::new("ca_file", what);
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
         let pem = std::fs::read(path)
-            .map_err(|error| format!("ca_file names a file that cannot be read: {error}"))?;
+            .map_err(|error| wrong(format!("names a file that cannot be read: {error}")))?;
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let added = certificate.map(|certificate| roots.add(certificate));
             if !matches!(added, Ok(Ok(()))) {
-                return Err(
-                    "ca_file names a file that holds something else than certificates".to_owned(),
-                );
+                let what = "names a file that holds something else than certificates";
+                return Err(wrong(what.to_owned()));
             }
         }
         if roots.is_empty() {
-            return Err("ca_file names a file that holds no certificate".to_owned());
+            return Err(wrong("names a file that holds no certificate".to_owned()));
         }
     } else if !in_clear {
         roots = authorities(rustls_native_certs::load_native_certs().certs);
@@ -46,7 +48,7 @@ pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, St
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .map_err(|error| wrong(format!("cannot be used: {error}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(config)

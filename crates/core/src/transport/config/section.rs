@@ -14,6 +14,7 @@ use super::error::{Error, file_hint};
 use super::{keys, values};
 use crate::secret_file;
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 /// Secrets of a webhook at a time: during a rotation there are two.
 const ROTATING: usize = 2;
@@ -64,15 +65,15 @@ impl<'a> Section<'a> {
         )
     }
 
-    /// An error that begins with the name of the key that it is about.
-    pub(super) fn error_of(&self, problem: &str) -> Error {
-        let key = problem.split(' ').next().unwrap_or("");
+    /// An error in the line of the key that is invalid, or of the key that names the file with its value.
+    pub(super) fn invalid(&self, invalid: &Invalid) -> Error {
+        let key = invalid.key;
         let in_file = format!("{key}{}", keys::FILE);
         let several_in_file = format!("{}{}", keys::SECRETS, keys::FILE);
         let given = [key, &in_file, keys::SECRETS, &several_in_file]
             .into_iter()
             .find(|name| keys::hint(name) == keys::hint(key) && self.lookup(name).is_some());
-        self.error_with(given.unwrap_or(key), problem, keys::hint(key))
+        self.error_with(given.unwrap_or(key), &invalid.to_string(), keys::hint(key))
     }
 
     fn lookup(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {

@@ -3,6 +3,10 @@
 use hyper::Uri;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 
+use crate::transport::invalid::Invalid;
+
+const KEY: &str = "endpoint";
+
 /// An absolute address of http or https, without user, and without the port that its scheme has anyway: what a
 /// signature covers is then what the client sends as host.
 #[derive(Clone)]
@@ -18,12 +22,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(setting: &str, default: &str) -> Result<Self, String> {
+    pub fn new(setting: &str, default: &str) -> Result<Self, Invalid> {
         let text = if setting.is_empty() { default } else { setting };
         if text.is_empty() {
-            return Err("endpoint is missing".to_owned());
+            return Err(Invalid::missing(KEY));
         }
-        let wrong = |what: &str| format!("endpoint {what}");
+        let wrong = |what: &str| Invalid::new(KEY, what);
         let uri: Uri = text.parse().map_err(|_| wrong("is no address"))?;
         let parts = uri.into_parts();
         let scheme = parts
@@ -66,10 +70,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// Also for a query.
-    pub fn base(setting: &str, default: &str) -> Result<Self, String> {
+    pub fn base(setting: &str, default: &str) -> Result<Self, Invalid> {
         let endpoint = Self::new(setting, default)?;
         if endpoint.query.is_some() {
-            return Err("endpoint must not have a query for this provider".to_owned());
+            let what = "must not have a query for this provider";
+            return Err(Invalid::new(KEY, what));
         }
         Ok(endpoint)
     }
@@ -83,7 +88,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If that is no address.
-    pub fn uri(&self, path: &str) -> Result<Uri, String> {
+    pub fn uri(&self, path: &str) -> Result<Uri, Invalid> {
         let mut whole = format!("{}{path}", self.path);
         if whole.is_empty() {
             whole.push('/');
@@ -102,8 +107,8 @@ impl Endpoint {
     }
 }
 
-fn no_address() -> String {
-    "endpoint is no address".to_owned()
+fn no_address() -> Invalid {
+    Invalid::new(KEY, "is no address")
 }
 
 #[cfg(test)]
@@ -119,7 +124,7 @@ mod tests {
     fn problem(setting: &str) -> String {
         match Endpoint::base(setting, "") {
             Ok(_) => panic!("{setting:?} was accepted"),
-            Err(problem) => problem,
+            Err(invalid) => invalid.to_string(),
         }
     }
 

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Message, bodies};
 use crate::address;
+use crate::transport::invalid::Invalid;
 
 /// Bytes of text in one encoded word, which has 75 characters at most (RFC 2047).
 const WORD_BYTES: usize = 45;
@@ -27,9 +28,9 @@ impl Mailbox {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(setting: &str) -> Result<Self, String> {
+    pub fn parse(setting: &str) -> Result<Self, Invalid> {
         let text = setting.trim();
-        let wrong = |what: &str| format!("from {what}");
+        let wrong = |what: &str| Invalid::new("from", what);
         if text.is_empty() {
             return Err(wrong("is missing"));
         }
@@ -281,7 +282,11 @@ mod tests {
                 "from has a name that cannot be read: quote it",
             ),
         ] {
-            assert_eq!(Mailbox::parse(setting).unwrap_err(), problem, "{setting}");
+            assert_eq!(
+                Mailbox::parse(setting).unwrap_err().to_string(),
+                problem,
+                "{setting}"
+            );
         }
     }
 

@@ -20,6 +20,7 @@ use super::{
     tag,
 };
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 /// Addresses that one mail takes.
 const MOST: usize = 1000;
@@ -35,12 +36,15 @@ pub struct Mailgun {
 impl Mailgun {
     /// # Errors
     /// What is missing, or what cannot be a domain.
-    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let from = Mailbox::parse(from)?;
         let domain = credentials.get("domain").unwrap_or(from.domain());
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if !domain.chars().all(good) {
-            return Err("domain must be in ASCII: write it as xn--…".to_owned());
+            return Err(Invalid::new(
+                "domain",
+                "must be in ASCII: write it as xn--…",
+            ));
         }
         let user = Zeroizing::new(format!("api:{}", credentials.require("api_key")?));
         let encoded = Zeroizing::new(STANDARD.encode(user.as_bytes()));
@@ -151,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::UNIX_EPOCH;
 
-    fn mailgun(from: &str, extra: &str) -> Result<Mailgun, String> {
+    fn mailgun(from: &str, extra: &str) -> Result<Mailgun, Invalid> {
         let credentials = fixture::credentials(&format!("api_key = hunter2\n{extra}"));
         Mailgun::new("", from, &credentials)
     }

@@ -15,6 +15,7 @@ use super::{
     json, tag,
 };
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 /// Addresses that one mail takes.
 const MOST: usize = 50;
@@ -35,7 +36,7 @@ pub struct Postmark {
 impl Postmark {
     /// # Errors
     /// What is missing.
-    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
             from: Mailbox::parse(from)?.text(),

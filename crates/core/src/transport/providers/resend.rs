@@ -19,6 +19,7 @@ use super::{
     json, tag,
 };
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 /// Addresses that one mail takes.
 const MOST: usize = 50;
@@ -42,7 +43,7 @@ pub struct Resend {
 impl Resend {
     /// # Errors
     /// What is missing.
-    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.resend.com")?,
             from: Mailbox::parse(from)?.text(),

@@ -16,6 +16,7 @@ use super::{
     tag,
 };
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 /// Addresses that one mail takes.
 const MOST: usize = 1000;
@@ -30,7 +31,7 @@ pub struct SendGrid {
 impl SendGrid {
     /// # Errors
     /// What is missing.
-    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com")?,
             from: Mailbox::parse(from)?,

@@ -16,6 +16,7 @@ use super::{
     json, tag,
 };
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 /// Addresses that one SendEmail takes, and entries that one SendBulkEmail takes.
 const MOST: usize = 50;
@@ -34,20 +35,20 @@ pub struct Ses {
 impl Ses {
     /// # Errors
     /// What is missing.
-    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, String> {
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let known = credentials
             .get("region")
             .map_or_else(String::new, |region| {
                 format!("https://email.{region}{HOST_END}")
             });
         if endpoint.is_empty() && known.is_empty() {
-            return Err(Credentials::lacks("region"));
+            return Err(Invalid::missing("region"));
         }
         let endpoint = Endpoint::base(endpoint, &known)?;
         let region = credentials
             .get("region")
             .or_else(|| region_of(endpoint.host()))
-            .ok_or_else(|| Credentials::lacks("region"))?
+            .ok_or_else(|| Invalid::missing("region"))?
             .to_owned();
         Ok(Self {
             endpoint,

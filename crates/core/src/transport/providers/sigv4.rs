@@ -13,6 +13,7 @@ use super::mac::{MacKey, hex, sha256_hex};
 use super::{Request, answer, json};
 use crate::transport::calendar;
 use crate::transport::credentials::Credentials;
+use crate::transport::invalid::Invalid;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -34,7 +35,7 @@ impl Signer {
         credentials: &Credentials,
         region: &str,
         service: &'static str,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Invalid> {
         let own = |value: &str| Zeroizing::new(value.to_owned());
         Ok(Self {
             access_key_id: credentials.require("access_key_id")?.to_owned(),

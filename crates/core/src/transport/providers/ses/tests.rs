@@ -13,7 +13,7 @@ fn ses(extra: &str) -> Ses {
 #[test]
 fn the_region_gives_the_endpoint_and_the_endpoint_the_region() {
     let error = Ses::new("", "a@example.com", &fixture::credentials(KEYS));
-    assert_eq!(error.err().unwrap(), "region is missing");
+    assert_eq!(error.err(), Some(Invalid::missing("region")));
     let there = ses("region = eu-west-1");
     assert_eq!(there.endpoint.host(), "email.eu-west-1.amazonaws.com");
     let host = "https://email-fips.us-gov-west-1.amazonaws.com";
