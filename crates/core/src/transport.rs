@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`providers`] | how each provider is spoken to (pure) |
 //! | [`http`] | one request and its answer |
+//! | [`plain`] | HTML to plain text (pure) |
 //! | [`tls`] | whose certificates count |
 //! | `names` | looking names up |
 //! | [`network`] | which addresses may be dialled (pure) |
@@ -15,5 +16,6 @@ pub mod credentials;
 pub mod http;
 mod names;
 pub mod network;
+pub mod plain;
 pub mod providers;
 pub mod tls;
