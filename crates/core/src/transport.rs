@@ -4,7 +4,10 @@
 //! |---|---|
 //! | [`providers`] | how each provider is spoken to (pure) |
 //! | [`http`] | one request and its answer |
+//! | [`file`] | writing messages to a directory |
+//! | [`mime`] | a message in the format of RFC 5322 (pure) |
 //! | [`plain`] | HTML to plain text (pure) |
+//! | [`delivered`] | the result of one delivery |
 //! | [`tls`] | whose certificates count |
 //! | `names` | looking names up |
 //! | [`network`] | which addresses may be dialled (pure) |
@@ -13,7 +16,10 @@
 
 mod calendar;
 pub mod credentials;
+pub mod delivered;
+pub mod file;
 pub mod http;
+pub mod mime;
 mod names;
 pub mod network;
 pub mod plain;

@@ -17,7 +17,7 @@ mod endpoint;
 pub(crate) mod fixture;
 mod json;
 mod mac;
-mod mailbox;
+pub(super) mod mailbox;
 mod mailgun;
 mod postmark;
 mod resend;
@@ -28,9 +28,9 @@ mod webhook;
 
 /// The header in which a mail carries its `message_id` where the provider lets us set one, so that whoever gets
 /// a mail twice can tell.
-const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
+pub(super) const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
 /// Tells those who answer mail by themselves not to (RFC 3834).
-const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
+pub(super) const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
 /// Characters of a tag.
 const TAG_MAX: usize = 128;
 
