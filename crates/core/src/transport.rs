@@ -5,6 +5,7 @@
 //! | [`providers`] | how each provider is spoken to (pure) |
 //! | [`http`] | one request and its answer |
 //! | [`file`] | writing messages to a directory |
+//! | [`log`] | a message as a line for the log (pure) |
 //! | [`mime`] | a message in the format of RFC 5322 (pure) |
 //! | [`plain`] | HTML to plain text (pure) |
 //! | [`delivered`] | the result of one delivery |
@@ -19,6 +20,7 @@ pub mod credentials;
 pub mod delivered;
 pub mod file;
 pub mod http;
+pub mod log;
 pub mod mime;
 mod names;
 pub mod network;
