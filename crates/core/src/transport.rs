@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`providers`] | how each provider is spoken to (pure) |
 //! | [`http`] | one request and its answer |
+//! | [`smtp`] | sending through an SMTP relay |
 //! | [`file`] | writing messages to a directory |
 //! | [`log`] | a message as a line for the log (pure) |
 //! | [`mime`] | a message in the format of RFC 5322 (pure) |
@@ -26,4 +27,5 @@ mod names;
 pub mod network;
 pub mod plain;
 pub mod providers;
+pub mod smtp;
 pub mod tls;
