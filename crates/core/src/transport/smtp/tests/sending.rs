@@ -84,6 +84,23 @@ fn what_the_text_is_made_of_stays() {
 }
 
 #[test]
+fn dots_at_the_start_of_lines_stay() {
+    let mut message = fixture::plain(1);
+    message.body_html = None;
+    // Not encoded, so that the lines of the body are those of the content.
+    for text in [".", ".\r\n..\r\n.a\r\n\r\n.\r\n", "a\r\n.\r\nQUIT\r\n"] {
+        message.body_text = Some(text.to_owned());
+        let (delivered, seen) = deliver(Script::default(), &message);
+        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        let mails = seen.mails.lock().unwrap();
+        let content = String::from_utf8(mails[0].clone()).unwrap();
+        let (_, body) = content.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body.trim_end(), text.trim_end());
+        assert!(seen.commands("QUIT").is_empty());
+    }
+}
+
+#[test]
 fn a_mail_that_is_too_large_is_refused_here() {
     run(async {
         let (relay, seen) = relay(script(&["SIZE 2000", "PIPELINING"])).await;
@@ -173,7 +190,7 @@ fn lost_before_the_end_it_was_not_sent() {
 fn lost_in_the_middle_of_the_text_it_was_not_sent() {
     let mut large = fixture::plain(1);
     // More than the buffers between here and there hold.
-    large.body_text = Some("line\n".repeat(2 << 20));
+    large.body_text = Some("line\n".repeat(1_300_000));
     for (words, expected) in [(CLOSE, None), ("552 5.3.4 enough", Some(552))] {
         let says: Says = match words {
             CLOSE => |_, _, line| (line == "text").then_some(CLOSE),
@@ -327,6 +344,15 @@ fn addresses_that_must_not_be_dialled() {
             let relay = Relay::new(settings).unwrap();
             let delivered = relay.send(&fixture::plain(1), now()).await;
             assert!(matches!(delivered.result, Err(Failure::Denied(_))));
+        }
+        for tls in [Tls::Implicit, Tls::Starttls] {
+            let mut settings = settings(port);
+            settings.networks = Networks::default();
+            settings.tls = tls;
+            let relay = Relay::new(settings).unwrap();
+            let delivered = relay.send(&fixture::plain(1), now()).await;
+            let reason = "address 127.0.0.1 of the relay is not public; see allowed_networks";
+            assert_eq!(delivered.result, Err(Failure::Denied(reason.to_owned())));
         }
         assert_eq!(seen.connections(), 0);
     });
