@@ -156,13 +156,14 @@ fn any_text() -> impl Strategy<Value = String> {
         "[a-z ]{900,2500}",
         "[ü€]{300,900}",
         "x{1000}\n.{0,5}",
+        "[a-z\0\u{1}\u{8}\u{c}\u{1b}\r\n\t]{0,12}",
     ]
 }
 
 proptest! {
     #[test]
     fn what_is_read_is_what_was_written(
-        subject in prop_oneof![any_text(), "[ -~]{0,300}", "(=\\?| |é|_|\\?=|a){0,90}"],
+        subject in prop_oneof![any_text(), "[ -~]{0,300}", "(=\\?| |é|_|\\?=|a){0,90}", "(a | b|=\\?utf-8\\?q\\?x\\?=){1,4}"],
         text in proptest::option::of(any_text()),
         html in proptest::option::of(any_text()),
     ) {
@@ -178,6 +179,8 @@ proptest! {
             return Ok(());
         };
         prop_assert!(!is_refused && bytes.is_ascii() && check_lines(&bytes).is_ok());
+        let is_odd = |byte: &u8| byte.is_ascii_control() && !b"\r\n\t".contains(byte);
+        prop_assert!(!bytes.iter().any(is_odd));
         let read = MessageParser::default().parse(&bytes).unwrap();
         prop_assert_eq!(read.subject().unwrap_or(""), subject.as_str());
         prop_assert_eq!(list(read.to()), message.recipients);

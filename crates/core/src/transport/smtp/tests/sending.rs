@@ -215,6 +215,21 @@ fn lost_in_the_middle_of_the_text_it_was_not_sent() {
 }
 
 #[test]
+fn a_server_that_closes_instead_of_reading_has_not_accepted_it() {
+    let (delivered, seen) = deliver_to(|_, _, line| (line == "text").then_some(CLOSE));
+    let reason = unreached(&delivered);
+    assert!(
+        reason.starts_with("before the end of the mail: "),
+        "{reason}"
+    );
+    assert_eq!(seen.mails(), 0);
+    let (delivered, seen) = deliver_to(|_, _, line| (line == "text").then_some("451 4.3.0 full"));
+    assert_eq!(delivered.status, Some(451));
+    assert!(matches!(delivered.result, Ok(Verdict::Retry { .. })));
+    assert_eq!(seen.mails(), 0);
+}
+
+#[test]
 fn lost_after_the_end_it_may_have_been() {
     let (delivered, seen) = deliver_to(|_, _, line| (line == ".").then_some(CLOSE));
     let reason = "after the end of the mail: the server closed the connection".to_owned();
@@ -248,7 +263,7 @@ fn a_server_that_takes_its_time() {
         let delivered = run(async {
             let (port, _seen) = start(script).await;
             let mut settings = settings(port);
-            settings.timeout = Duration::from_millis(200);
+            settings.timeout = Duration::from_millis(500);
             let relay = Relay::new(settings).unwrap();
             relay.send(&fixture::plain(1), now()).await
         });
