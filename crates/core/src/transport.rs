@@ -5,9 +5,9 @@
 //! | [`providers`] | how each provider is spoken to (pure) |
 //! | [`http`] | one request and its answer |
 //! | [`smtp`] | sending through an SMTP relay |
-//! | [`file`] | writing messages to a directory |
+//! | [`file`](mod@file) | writing messages to a directory |
 //! | [`log`] | a message as a line for the log (pure) |
-//! | [`mime`] | a message in the format of RFC 5322 (pure) |
+//! | `mime` | a message in the format of RFC 5322 (pure) |
 //! | [`plain`] | HTML to plain text (pure) |
 //! | [`delivered`] | the result of one delivery |
 //! | [`tls`] | whose certificates count |
@@ -22,7 +22,7 @@ pub mod delivered;
 pub mod file;
 pub mod http;
 pub mod log;
-pub mod mime;
+mod mime;
 mod names;
 pub mod network;
 pub mod plain;

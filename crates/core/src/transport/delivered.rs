@@ -11,7 +11,7 @@ pub struct Delivered {
     /// The code of the reply that decided the verdict, if a reply did.
     pub status: Option<u16>,
     /// The recipients that the server refused, in the order of the message. If the message was sent, all its other
-    /// recipients were accepted.
+    /// recipients were accepted, and those that the server deferred (4yz) count as refused.
     pub refused: Vec<Refused>,
 }
 

@@ -108,9 +108,7 @@ impl Session {
                 if !has_data {
                     answers = self.exchange(&["DATA\r\n".to_owned()]).await;
                 }
-                let mut delivered = self.finish(envelope, &mut answers).await;
-                delivered.refused = refused;
-                delivered
+                with_refused(self.finish(envelope, &mut answers).await, refused)
             }
         };
         Ok(*delivered)
@@ -201,12 +199,7 @@ impl Session {
         };
         match decision {
             None => Ok(refused),
-            Some(mut delivered) => {
-                // The next attempt includes the deferred ones.
-                refused.retain(|refused| refused.code / 100 == 5);
-                delivered.refused = refused;
-                Err(Box::new(delivered))
-            }
+            Some(delivered) => Err(with_refused(Box::new(delivered), refused)),
         }
     }
 
@@ -288,6 +281,16 @@ impl Session {
 fn unknown(reason: String) -> Delivered {
     let reason = format!("after the end of the mail: {reason}");
     Delivered::judged(Verdict::Unknown { reason }, None)
+}
+
+/// Adds the recipients that were refused. If the message was not sent, the next attempt asks the deferred ones again, so
+/// they are left out.
+fn with_refused(mut delivered: Box<Delivered>, mut refused: Vec<Refused>) -> Box<Delivered> {
+    if !matches!(delivered.result, Ok(Verdict::Sent { .. })) {
+        refused.retain(|refused| refused.code / 100 == 5);
+    }
+    delivered.refused = refused;
+    delivered
 }
 
 /// If all recipients were refused: the refusal that is most likely to concern other messages, too.

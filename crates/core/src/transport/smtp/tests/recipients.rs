@@ -80,6 +80,18 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
     assert_eq!(delivered.result, sent(Some("4F1B2C")));
     assert_eq!(delivered.refused.len(), 2);
     assert_eq!(seen.mails(), 1);
+    let script = Script {
+        says: |_, _, line| match line {
+            "RCPT TO:<r1@example.com>" => Some("550 5.1.1 no"),
+            "RCPT TO:<r2@example.com>" => Some("452 4.2.2 full"),
+            "." => Some("451 4.3.0 later"),
+            _ => None,
+        },
+        ..Script::default()
+    };
+    let (delivered, _) = deliver(script, &message);
+    assert_eq!(delivered.status, Some(451));
+    assert_eq!(delivered.refused.len(), 1);
 }
 
 #[test]
