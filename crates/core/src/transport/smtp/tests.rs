@@ -6,6 +6,7 @@ use std::future::Future;
 
 mod credentials;
 mod kept;
+mod lost;
 mod recipients;
 mod replies;
 mod sending;

@@ -162,8 +162,8 @@ proptest! {
             let line = format!("{code}{end}{line}");
             if let Ok(Some(reply)) = partial.add(line.as_bytes()) {
                 prop_assert_eq!(at, last);
-                let reason = reply.reason();
-                let digits = reason.strip_prefix("smtp ").unwrap();
+                let shown = reply.reason();
+                let digits = shown.strip_prefix("smtp ").unwrap();
                 prop_assert!(digits.len() <= 13);
                 prop_assert!(digits.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ' '));
             }
