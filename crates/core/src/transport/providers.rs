@@ -30,9 +30,9 @@ mod webhook;
 
 /// The header in which a mail carries its `message_id` where the provider lets us set one, so that a receiver of
 /// the same mail twice can tell.
-const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
+pub(super) const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
 /// Tells those who answer mail by themselves not to (RFC 3834).
-const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
+pub(super) const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
 /// Characters of a tag.
 const TAG_MAX: usize = 128;
 
