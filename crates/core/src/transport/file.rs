@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use super::calendar;
 use super::delivered::{Delivered, Failure};
+use super::invalid::Invalid;
 use super::mime;
 use super::providers::Verdict;
 use super::providers::mailbox::{self, Mailbox};
@@ -30,9 +31,9 @@ impl Directory {
     ///
     /// # Errors
     /// When `from` is not an address or the path is not absolute.
-    pub fn new(path: PathBuf, from: &str) -> Result<Self, String> {
+    pub fn new(path: PathBuf, from: &str) -> Result<Self, Invalid> {
         if !path.is_absolute() {
-            return Err(format!("the path \"{}\" is not absolute", path.display()));
+            return Err(Invalid::new("directory", "is not an absolute path"));
         }
         let from = Mailbox::parse(from)?;
         Ok(Self { path, from })

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use hyper::{HeaderMap, Uri};
 
+use super::capabilities::Capabilities;
 use super::credentials::Credentials;
 use super::invalid::Invalid;
 use crate::message::Message;
@@ -167,26 +168,8 @@ impl Verdict {
 }
 
 /// How one provider is spoken to.
-pub trait Provider: Send + Sync {
-    /// The most messages one request takes; 1 without a batch call that tells of each message.
-    fn batch_limit(&self) -> usize {
-        1
-    }
-
-    /// Whether these messages may share a request: some batch calls want the same contents.
-    fn may_share(&self, _first: &Message, _other: &Message) -> bool {
-        true
-    }
-
-    /// Whether the provider itself recognises a request that it has had, so that sending it again is safe.
-    fn is_idempotent(&self) -> bool;
-
-    /// How long it does, if it [does][Provider::is_idempotent]: at least so long after the request.
-    fn remembers_for(&self) -> Duration {
-        Duration::MAX
-    }
-
-    /// The request that carries these messages, never more than [`Provider::batch_limit`].
+pub trait Provider: Capabilities {
+    /// The request that carries these messages, never more than [`Capabilities::batch_limit`].
     ///
     /// # Errors
     /// Why the messages cannot be put into one; each is then tried alone, and one alone is permanent.

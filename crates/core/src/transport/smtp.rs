@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::delivered::{Delivered, Failure};
+use super::invalid::Invalid;
 use super::mime;
 use super::names::Names;
 use super::network::Networks;
@@ -38,7 +39,7 @@ mod pool;
 mod reply;
 mod session;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transaction;
 mod verdict;
 mod wire;
@@ -136,18 +137,27 @@ impl Relay {
     ///
     /// # Errors
     /// Which setting is invalid.
-    pub fn new(settings: Settings) -> Result<Self, String> {
+    pub fn new(settings: Settings) -> Result<Self, Invalid> {
         let from = Mailbox::parse(&settings.from)?;
         let helo = Some(settings.helo).filter(|helo| !helo.is_empty());
         let helo = helo.unwrap_or_else(|| from.domain().to_owned());
         if !helo.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("the name for EHLO is not printable ASCII without spaces".to_owned());
+            return Err(Invalid::new(
+                "helo",
+                "is not printable ASCII without spaces",
+            ));
         }
         if settings.host.is_empty() {
-            return Err("there is no host".to_owned());
+            return Err(Invalid::missing("host"));
+        }
+        if dial::server_name(&settings.host).is_none() {
+            return Err(Invalid::new("host", "is neither a name nor an address"));
         }
         if settings.tls == Tls::None && !matches!(settings.login, Login::None) {
-            return Err("credentials are never sent in clear: set tls or no username".to_owned());
+            return Err(Invalid::new(
+                "tls",
+                "is \"none\", and credentials are never sent unencrypted",
+            ));
         }
         Ok(Self {
             pool: Arc::new(Pool::new(settings.connections, pool::IDLE)),
@@ -212,6 +222,19 @@ impl Relay {
             Ok(delivered) => delivered,
             Err(stale) => stale.unreached(),
         }
+    }
+
+    /// Host, port, TLS and credentials.
+    #[cfg(test)]
+    pub(crate) fn peer(&self) -> (&str, u16, Tls, &Login) {
+        let peer = &self.peer;
+        (&peer.host, peer.port, peer.tls, &peer.login)
+    }
+
+    /// Maximum number of connections, and the time for one message.
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> (usize, Duration) {
+        (self.pool.free(), self.timeout)
     }
 
     async fn send_over(

@@ -69,6 +69,12 @@ async fn connect(peer: &Peer) -> Result<TcpStream, Failure> {
     Err(failure.unwrap_or_else(|| unreached("the name has no address")))
 }
 
+/// The host as a certificate names it; `None` if it is neither a name nor an address.
+pub(super) fn server_name(host: &str) -> Option<ServerName<'static>> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    ServerName::try_from(bare.to_owned()).ok()
+}
+
 /// Performs the TLS handshake; the certificate must be valid for the host.
 ///
 /// # Errors
@@ -77,9 +83,8 @@ pub(super) async fn encrypt(
     peer: &Peer,
     stream: Box<dyn Stream>,
 ) -> Result<Box<dyn Stream>, Failure> {
-    let bare = peer.host.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(bare.to_owned())
-        .map_err(|_| unreached("the host is not a name that a certificate can have"))?;
+    let name = server_name(&peer.host)
+        .ok_or_else(|| unreached("the host is not a name that a certificate can have"))?;
     let connector = TlsConnector::from(Arc::clone(&peer.config));
     match connector.connect(name, stream).await {
         Ok(stream) => Ok(Box::new(stream)),

@@ -44,6 +44,12 @@ impl Pool {
         self.permits.acquire().await.ok()
     }
 
+    /// Permits that are free.
+    #[cfg(test)]
+    pub fn free(&self) -> usize {
+        self.permits.available_permits()
+    }
+
     /// The kept connection that was used last.
     pub fn take(&self) -> Option<Session> {
         let (since, session) = self.lock().sessions.pop()?;

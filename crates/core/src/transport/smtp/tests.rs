@@ -10,7 +10,7 @@ mod lost;
 mod recipients;
 mod replies;
 mod sending;
-mod server;
+pub(crate) mod server;
 
 use server::{CLOSE, Says, Script, Seen, start};
 
