@@ -241,3 +241,17 @@ fn no_secret_of_a_relay_is_shown() {
         assert!(!said.contains("hunter"), "{line}: {said}");
     }
 }
+
+#[test]
+fn the_blocks_of_the_readme_are_good() {
+    let readme = include_str!("../../../../../../README.md");
+    let mut names = Vec::new();
+    for block in readme.split("```toml ").skip(1) {
+        let (name, rest) = block.split_once('\n').unwrap();
+        let (content, _) = rest.split_once("```").unwrap();
+        let all = transports(content);
+        assert_eq!((&*all[0].name, all[0].provider_name), (name, name));
+        names.push(name);
+    }
+    assert_eq!(names, keys::PROVIDERS);
+}
