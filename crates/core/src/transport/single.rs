@@ -32,12 +32,22 @@ impl Single {
         }
     }
 
-    /// Delivers one message. Returns also the line for the log, if that is where it goes.
-    pub async fn deliver(&self, message: &Message, now: SystemTime) -> (Delivered, Option<String>) {
+    /// Delivers one message. Returns also the line for the log, if that is where it goes. `begin` is called before anything
+    /// is written: if the returned future is dropped earlier, the message was not sent.
+    pub async fn deliver(
+        &self,
+        message: &Message,
+        now: SystemTime,
+        begin: impl FnOnce() + Send,
+    ) -> (Delivered, Option<String>) {
         match self {
-            Self::Smtp(relay) => (relay.send(message, now).await, None),
-            Self::File(directory) => (directory.deliver(message, now), None),
+            Self::Smtp(relay) => (relay.send_after(message, now, begin).await, None),
+            Self::File(directory) => {
+                begin();
+                (directory.deliver(message, now), None)
+            }
             Self::Log => {
+                begin();
                 let (delivered, line) = log::deliver(message);
                 (delivered, Some(line))
             }

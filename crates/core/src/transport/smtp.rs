@@ -194,6 +194,17 @@ impl Relay {
 
     /// Sends one message. `now` becomes its `Date`.
     pub async fn send(&self, message: &Message, now: SystemTime) -> Delivered {
+        self.send_after(message, now, || ()).await
+    }
+
+    /// As [`Relay::send`]. `begin` is called when there is a session, before the message's first command: if the returned
+    /// future is dropped earlier, the message was not sent.
+    pub async fn send_after(
+        &self,
+        message: &Message,
+        now: SystemTime,
+        begin: impl FnOnce() + Send,
+    ) -> Delivered {
         let unsendable = |reason| Delivered::failed(Failure::Unsendable(reason));
         let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
             Ok(ready) => ready,
@@ -206,8 +217,10 @@ impl Relay {
         let envelope = Envelope::new(&self.from, &ready, &content);
         let _permit = self.pool.permit().await;
         let deadline = Instant::now() + self.timeout;
+        let mut begin = Some(begin);
         if let Some(mut session) = self.pool.take() {
             session.set_deadline(deadline);
+            begin.take().into_iter().for_each(|begin| begin());
             // If the server had closed it, a new connection replaces it, once.
             if let Ok(delivered) = self.send_over(session, &envelope).await {
                 return delivered;
@@ -218,6 +231,7 @@ impl Relay {
             Err(delivered) => return *delivered,
         };
         *self.known() = Some(session.extensions());
+        begin.into_iter().for_each(|begin| begin());
         match self.send_over(session, &envelope).await {
             Ok(delivered) => delivered,
             Err(stale) => stale.unreached(),

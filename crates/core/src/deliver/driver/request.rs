@@ -136,19 +136,33 @@ async fn post(http: Http, request: Request, count: usize, landing: Landing) {
 /// nothing.
 pub(super) struct Landing {
     pub(super) sender: Sender,
-    is_done: bool,
+    /// How it ends if nothing is said; none once something was.
+    otherwise: Option<Outcome>,
 }
 
 impl Landing {
     pub(super) fn new(sender: Sender) -> Self {
         Self {
             sender,
-            is_done: false,
+            otherwise: Some(Outcome::GivenUp),
         }
     }
 
+    /// For a request that waits before anything of it is written.
+    pub(super) fn waiting(sender: Sender, reason: &str) -> Self {
+        Self {
+            sender,
+            otherwise: Some(Outcome::Unreached(reason.to_owned())),
+        }
+    }
+
+    /// From now on it may have been written.
+    pub(super) fn begin(&mut self) {
+        self.otherwise = Some(Outcome::GivenUp);
+    }
+
     pub(super) fn land(mut self, outcome: Outcome, status: Option<u16>) {
-        self.is_done = true;
+        self.otherwise = None;
         self.say(outcome, status);
     }
 
@@ -163,8 +177,8 @@ impl Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if !self.is_done {
-            self.say(Outcome::GivenUp, None);
+        if let Some(outcome) = self.otherwise.take() {
+            self.say(outcome, None);
         }
     }
 }

@@ -40,17 +40,20 @@ pub(super) fn prepare(
         };
         return (None, vec![unsendable, ended(Outcome::GivenUp)]);
     }
-    let sending = deliver(single, Arc::clone(mails), Landing::new(sender));
+    let landing = Landing::waiting(sender, "given up before there was a connection");
+    let sending = deliver(single, Arc::clone(mails), landing);
     (Some(Box::pin(sending)), Vec::new())
 }
 
 /// Delivers the first of these mails, the only one.
-async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, landing: Landing) {
+async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut landing: Landing) {
     let Some(mail) = mails.first() else {
         return;
     };
     let id = mail.message.id;
-    let (delivered, line) = single.deliver(&mail.message, SystemTime::now()).await;
+    let (delivered, line) = single
+        .deliver(&mail.message, SystemTime::now(), || landing.begin())
+        .await;
     // So that the deliverer need not copy it.
     drop(mails);
     if let Some(line) = line {

@@ -125,6 +125,29 @@ fn a_relay_that_is_not_there_or_closes_pauses_the_transport() {
 }
 
 #[test]
+fn mail_that_waits_for_a_connection_when_the_worker_stops_was_not_sent() {
+    // Accepts connections and never speaks.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let mut owner = Owner::new(relay(port));
+    owner.schedule("a", 3);
+    owner.until("all are under way", |owner| {
+        let statuses = owner.thread.statuses();
+        statuses
+            .first()
+            .is_some_and(|(_, status)| status.in_flight == 3)
+    });
+    owner.thread.stop();
+    owner.thread.give_up();
+    owner.until("it rests", |owner| owner.thread.is_resting());
+    assert_eq!((owner.sent("a"), owner.waiting("a")), (0, 3));
+    let waiting = owner.waiting["a"].iter();
+    let ambiguous: i32 = waiting.map(|mail| mail.ambiguous_attempts).sum();
+    assert_eq!(ambiguous, 0);
+    assert_eq!(owner.thread.statuses()[0].1.ambiguous, 0);
+}
+
+#[test]
 fn a_directory_gets_a_file_a_message() {
     let scratch = Scratch::new("file");
     let mut owner = Owner::new(into(&scratch.0));
