@@ -46,6 +46,7 @@ static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
 /// In kilobytes, as the setting's unit is.
 static MAX_MESSAGE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
 static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
+static STOP_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 static RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 3600);
 static KEY_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static TRANSPORTS_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -173,6 +174,14 @@ pub fn define() {
         &LEASE,
         1..=24 * 3600,
         GucFlags::UNIT_S,
+    );
+    define_int(
+        c"mailroom.stop_grace",
+        c"How long the worker waits at its end for answers to what it is sending.",
+        c"A mail that has none by then may have been sent. A stop of the server takes as long.",
+        &STOP_GRACE,
+        0..=600_000,
+        GucFlags::UNIT_MS,
     );
     define_int(
         c"mailroom.retention",
@@ -357,6 +366,11 @@ pub fn batch_rule() -> Rule {
 /// `mailroom.lease`.
 pub fn lease() -> Duration {
     Duration::from_secs(u64::from(LEASE.get().unsigned_abs()))
+}
+
+/// `mailroom.stop_grace`.
+pub fn stop_grace() -> Duration {
+    millis(STOP_GRACE.get())
 }
 
 /// `mailroom.poll_interval`.

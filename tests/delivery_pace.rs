@@ -79,7 +79,7 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
 fn a_new_rate_is_in_force_without_a_restart() {
     let receiver = Receiver::start(|_| status(200));
     // So slow that nothing would ever go.
-    let mut post = Post::start(&receiver, &["transport.rate = 1 messages/min"]);
+    let mut post = Post::start(&receiver, &["transport.rate = 1 messages/s"]);
     post.send(200);
     post.wait_for("state = 'sent'", 1);
     assert!(post.count("state = 'sent'") < 200);
@@ -231,7 +231,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     let cancelled = std::thread::scope(|scope| {
         let counting = scope.spawn(move || {
             let outcome =
-                counting.query_one("SELECT count(*) FROM mailroom_claim(10, NULL, 'me', '{main}')", &[]);
+                counting.query_one("SELECT count(*) FROM mailroom_claim(10, NULL, 'me')", &[]);
             (counting, outcome.map(|_| ()))
         });
         eventually("it to be counting", || {
@@ -324,7 +324,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     };
     // The old primary may still be sending: its leases are waited for.
     eventually("the new worker to deliver", || {
-        let delivers = "SELECT count(*) FROM mailroom_status() WHERE channel = 'healthy'";
+        let delivers = "SELECT count(*) FROM mailroom_status() WHERE transport_state = 'healthy'";
         (number(&mut replica, delivers) == 1).then_some(())
     });
     assert_eq!(count(&mut replica, "state = 'claimed'"), 2);

@@ -725,7 +725,9 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
     post.send(100);
     post.wait_for("state = 'sent'", 150);
     let worker = post.worker();
-    let Post { client, cluster, .. } = post;
+    let Post {
+        client, cluster, ..
+    } = post;
     drop(client);
 
     let poll = include_str!("../sql/queries/poll.sql");

@@ -51,6 +51,10 @@ impl Host for Process {
         settings::lease()
     }
 
+    fn stop_grace(&self) -> Duration {
+        settings::stop_grace()
+    }
+
     fn wait(&self, limit: Duration, bell: RawFd) {
         server::wait_for(limit, Some(bell));
     }

@@ -71,6 +71,7 @@ impl Transports {
         let mut file = "[transports.main]\n".to_owned();
         for (key, value) in self.keys.borrow().iter() {
             let line = match key.as_str() {
+                "allowed_networks" if value.is_empty() => continue,
                 "allowed_networks" => format!("{key} = {}", list(value)),
                 "secret" if value.contains(", ") => format!("secrets = {}", list(value)),
                 _ if value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty() => {

@@ -24,8 +24,8 @@ use super::thread::{Job, Thread};
 use crate::backoff::Failures;
 use crate::transport::config::{Configured, Error};
 
-/// How long what is in flight has after a stop, and then what is to be settled.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long what is to be settled has at the end, after what was in flight was given up.
+const SETTLING: Duration = Duration::from_secs(2);
 /// How long a restore is waited for.
 const STAND_BY: Duration = Duration::from_secs(1);
 
@@ -346,7 +346,7 @@ impl<H: Host> Owner<H> {
 
     /// Gives back what was not sent, waits a little for what was, and settles it.
     pub fn finish<S: Store>(mut self, store: &mut S, now: impl Fn() -> Time) {
-        let mut deadline = Instant::now() + GRACE;
+        let mut deadline = Instant::now() + self.host.stop_grace();
         let mut has_given_up = false;
         self.thread.stop();
         loop {
@@ -370,7 +370,7 @@ impl<H: Host> Owner<H> {
                     break;
                 }
                 self.thread.give_up();
-                deadline = Instant::now() + GRACE;
+                deadline = Instant::now() + SETTLING;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             self.host.wait(left, self.thread.bell());

@@ -8,6 +8,9 @@ use super::intake::{Appetite, Claimed};
 use super::settlements::Settlements;
 use crate::transport::config::{Configured, Error};
 
+/// The default of `mailroom.stop_grace`.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
 /// How much of which transport to claim.
 pub struct Claim<'a> {
     /// Its name.
@@ -91,6 +94,11 @@ pub trait Host {
 
     /// How long claims are in force.
     fn lease(&self) -> Duration;
+
+    /// How long what is in flight has after a stop.
+    fn stop_grace(&self) -> Duration {
+        STOP_GRACE
+    }
 
     /// Waits until the bell rings, or for so long.
     fn wait(&self, limit: Duration, bell: RawFd);

@@ -25,12 +25,12 @@ impl<H: Host> Owner<H> {
                 after.as_secs()
             )),
             News::Ended(count, reason) => self.warn(
-                &format!("{count} mails of transport \"{transport}\" ended as error"),
+                &format!("transport \"{transport}\": mail ended as error: {count}"),
                 &format!("The latest: {reason}."),
                 "Look at outbox_attempts; mailroom_retry_failed puts them back.",
             ),
             News::RecipientsRefused { id, count, reason } => self.log(&format!(
-                ": mail {id} was sent through transport \"{transport}\" without {count} of its recipients, who were refused: {reason}"
+                ": transport \"{transport}\": mail {id} sent, recipients refused: {count}; the first: {reason}"
             )),
             News::Logged(mail) => self.log(&format!(": transport \"{transport}\": {mail}")),
         }

@@ -1,0 +1,13 @@
+SELECT
+    extract(epoch FROM mailroom_next_due($1) - clock_timestamp())::double precision,
+    EXISTS (SELECT FROM pauses),
+    _lease(),
+    _batch_limit(),
+    extract(epoch FROM current_setting('mailroom.batch_timeout')::interval)::double precision,
+    extract(epoch FROM current_setting('mailroom.poll_interval')::interval)::double precision,
+    current_setting('mailroom.collect')::boolean,
+    current_setting('mailroom.channel'),
+    current_setting('mailroom.outbox_channel'),
+    quote_ident(current_setting('mailroom.channel')),
+    quote_ident(current_setting('mailroom.outbox_channel')),
+    current_setting('mailroom.outbox_channel') IN (SELECT c.channel FROM pg_listening_channels() c (channel))

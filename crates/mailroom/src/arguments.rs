@@ -1,0 +1,247 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser, ValueExt};
+
+use crate::log::Format;
+
+/// What `--help` says.
+pub const HELP: &str = include_str!("help.txt");
+/// How often a database is asked for due mail that no notification told of.
+const POLL: Duration = Duration::from_secs(5);
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Say how to use it.
+    Help,
+    /// Say which version it is.
+    Version,
+    /// Deliver mail.
+    Send(Send),
+    /// See whether all is as it has to be.
+    Check(Check),
+}
+
+/// Of `mailroom send`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Send {
+    /// As libpq reads them.
+    pub databases: Vec<String>,
+    /// The transports file.
+    pub transports: PathBuf,
+    /// End when nothing is due.
+    pub once: bool,
+    /// Ask at least that often.
+    pub poll: Duration,
+    /// Use notifications.
+    pub listen: bool,
+    /// Of the log.
+    pub format: Format,
+}
+
+/// Of `mailroom check`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Check {
+    /// As libpq reads them.
+    pub databases: Vec<String>,
+    /// The transports file.
+    pub transports: PathBuf,
+    /// Where a test message goes.
+    pub to: Option<String>,
+}
+
+/// Reads the arguments after the program's name.
+///
+/// # Errors
+/// What is wrong with them, in one line without a value.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
+    let mut parser = Parser::from_args(arguments);
+    let first = parser.next().map_err(|error| tell(&error))?;
+    let name = match first {
+        None => return Err("there is no command".to_owned()),
+        Some(Arg::Short('h') | Arg::Long("help")) => return Ok(Command::Help),
+        Some(Arg::Short('V') | Arg::Long("version")) => return Ok(Command::Version),
+        Some(Arg::Value(name)) => name.to_string_lossy().into_owned(),
+        Some(other) => return Err(tell(&other.unexpected())),
+    };
+    match name.as_str() {
+        "help" => Ok(Command::Help),
+        "send" => options(&mut parser, true),
+        "check" => options(&mut parser, false),
+        _ => Err("the command is none of send and check".to_owned()),
+    }
+}
+
+/// Of `send`, or else of `check`.
+fn options(parser: &mut Parser, is_send: bool) -> Result<Command, String> {
+    let mut databases = Vec::new();
+    let mut transports = None;
+    let mut to = None;
+    let (mut once, mut listen, mut poll, mut format) = (false, true, POLL, Format::default());
+    while let Some(argument) = parser.next().map_err(|error| tell(&error))? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Short('d') | Arg::Long("database") => databases.push(text(parser, "--database")?),
+            Arg::Short('t') | Arg::Long("transports") => {
+                let value = parser.value().map_err(|error| tell(&error))?;
+                transports = Some(PathBuf::from(value));
+            }
+            Arg::Long("once") if is_send => once = true,
+            Arg::Long("no-listen") if is_send => listen = false,
+            Arg::Long("poll") if is_send => poll = seconds(&text(parser, "--poll")?)?,
+            Arg::Long("log-format") if is_send => {
+                format = match text(parser, "--log-format")?.as_str() {
+                    "text" => Format::Text,
+                    "json" => Format::Json,
+                    _ => return Err("--log-format is none of text and json".to_owned()),
+                };
+            }
+            Arg::Long("to") if !is_send => to = Some(text(parser, "--to")?),
+            Arg::Value(_) => {
+                // It may be a database, with a password in it.
+                return Err("there is an argument without an option before it".to_owned());
+            }
+            other => return Err(tell(&other.unexpected())),
+        }
+    }
+    let transports =
+        transports.ok_or("--transports is missing: it names the transports file".to_owned())?;
+    if !is_send {
+        return Ok(Command::Check(Check {
+            databases,
+            transports,
+            to,
+        }));
+    }
+    if databases.is_empty() {
+        return Err("--database is missing: it names a database, as a URL for instance".to_owned());
+    }
+    Ok(Command::Send(Send {
+        databases,
+        transports,
+        once,
+        poll,
+        listen,
+        format,
+    }))
+}
+
+fn text(parser: &mut Parser, option: &str) -> Result<String, String> {
+    let value = parser.value().map_err(|error| tell(&error))?;
+    value
+        .string()
+        .map_err(|_| format!("the value of {option} is not UTF-8"))
+}
+
+/// From 0.1 to an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches('s').trim().parse::<f64>().ok();
+    number
+        .filter(|number| (0.1..=3_600.0).contains(number))
+        .map(Duration::from_secs_f64)
+        .ok_or("--poll is not a number of seconds from 0.1 to 3600".to_owned())
+}
+
+/// Without the value, which may be a database with a password in it.
+fn tell(error: &lexopt::Error) -> String {
+    match error {
+        lexopt::Error::MissingValue { option } => format!(
+            "the option {} has no value",
+            option.as_deref().unwrap_or_default()
+        ),
+        lexopt::Error::UnexpectedOption(option) => format!("there is no option {option} here"),
+        lexopt::Error::UnexpectedValue { option, .. } => {
+            format!("the option {option} takes no value")
+        }
+        _ => "the arguments cannot be read".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn databases_may_be_many() {
+        let line = "send --database postgresql://a/x -d dbname=y --transports=/t --once --poll 0.5 --log-format json --no-listen";
+        let expected = Send {
+            databases: vec!["postgresql://a/x".to_owned(), "dbname=y".to_owned()],
+            transports: "/t".into(),
+            once: true,
+            poll: Duration::from_millis(500),
+            listen: false,
+            format: Format::Json,
+        };
+        assert_eq!(read(line), Ok(Command::Send(expected)));
+    }
+
+    #[test]
+    fn a_check_needs_no_database() {
+        let expected = Check {
+            databases: vec![],
+            transports: "/t".into(),
+            to: Some("a@example.com".to_owned()),
+        };
+        let line = "check --transports /t --to a@example.com";
+        assert_eq!(read(line), Ok(Command::Check(expected)));
+    }
+
+    #[test]
+    fn help_is_to_be_had_anywhere() {
+        for line in ["--help", "-h", "help", "send --help", "check -h"] {
+            assert_eq!(read(line), Ok(Command::Help), "{line}");
+        }
+        assert_eq!(read("--version"), Ok(Command::Version));
+    }
+
+    #[test]
+    fn errors_are_one_line_without_values() {
+        for (line, wrong) in [
+            ("", "no command"),
+            ("deliver", "command"),
+            ("send --transports /t", "--database"),
+            ("send --database hunter2", "--transports"),
+            ("send hunter2", "argument"),
+            ("send --database hunter2 --transports", "--transports"),
+            ("send --once=hunter2", "--once"),
+            ("send --to hunter2", "--to"),
+            ("send --hunt", "--hunt"),
+            ("send -d x -t t --poll hunter2", "--poll"),
+            ("send -d x -t t --poll 0", "--poll"),
+            ("send -d x -t t --log-format hunter2", "--log-format"),
+            ("check --transports t --once", "--once"),
+        ] {
+            let told = read(line).unwrap_err();
+            assert!(told.contains(wrong), "{line}: {told}");
+            assert!(!told.contains("hunter2"), "{line}: {told}");
+            assert!(!told.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn help_tells_of_every_option() {
+        for option in [
+            "--database",
+            "--transports",
+            "--once",
+            "--poll",
+            "--no-listen",
+            "--log-format",
+            "--to",
+            "SIGTERM",
+            "SIGHUP",
+            "NOTIFY_SOCKET",
+            "PGPASSFILE",
+        ] {
+            assert!(HELP.contains(option), "{option}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `mailroom check`: whether the transports file, the transports and the databases are as they have to be.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `endpoint` | reaching a transport |
+//! | `trial` | a test message through each transport |
+//!
+//! One line each, on standard output. Nothing is changed in a database.
+
+mod endpoint;
+mod trial;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use mailroom_core::address;
+use mailroom_core::transport::config::{self, Configured};
+use tokio::runtime::Runtime;
+
+use crate::arguments::Check;
+use crate::conninfo::{Surroundings, Target};
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::log::{Format, Log};
+use crate::session::Session;
+
+/// What was found.
+#[derive(Default)]
+struct Report {
+    is_bad: bool,
+}
+
+impl Report {
+    /// One line.
+    fn say(&mut self, what: &str, found: Result<String, String>) {
+        let text = match found {
+            Ok(text) => text,
+            Err(text) => {
+                self.is_bad = true;
+                text
+            }
+        };
+        let visible = |c: char| if c.is_control() { ' ' } else { c };
+        let line: String = text.chars().map(visible).collect();
+        let _ = writeln!(std::io::stdout(), "{what}: {line}");
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::from(self.is_bad))
+    }
+}
+
+/// With a remedy, if there is one.
+fn with_hint(problem: &str, hint: &str) -> String {
+    match hint {
+        "" => problem.to_owned(),
+        hint => format!("{problem} ({hint})"),
+    }
+}
+
+/// Checks all that is named.
+pub fn run(arguments: &Check) -> ExitCode {
+    let mut report = Report::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => Rc::new(runtime),
+        Err(error) => {
+            report.say("system", Err(error.to_string()));
+            return report.exit_code();
+        }
+    };
+    let transports = match config::load(&arguments.transports) {
+        Ok(transports) => transports,
+        Err(error) => {
+            let problem = with_hint(&error.to_string(), &error.hint());
+            report.say("transports", Err(problem));
+            return report.exit_code();
+        }
+    };
+    if transports.is_empty() {
+        report.say("transports", Err("the file names none".to_owned()));
+    }
+    for transport in &transports {
+        let what = format!(
+            "transport \"{}\" ({})",
+            transport.name, transport.provider_name
+        );
+        report.say(&what, runtime.block_on(endpoint::reach(transport)));
+    }
+    let around = Surroundings::of_process();
+    for given in &arguments.databases {
+        match Target::parse(given, &around) {
+            Ok(target) => {
+                let what = format!("database \"{}\"", target.label());
+                report.say(&what, database(&runtime, &target, &transports));
+            }
+            Err(problem) => report.say("database", Err(problem.to_string())),
+        }
+    }
+    if let Some(to) = &arguments.to {
+        match address::check(to) {
+            Ok(()) => try_out(&mut report, &runtime, arguments, &transports, to),
+            Err(_) => report.say("--to", Err("this is no address".to_owned())),
+        }
+    }
+    report.exit_code()
+}
+
+/// Sends a test message through each transport.
+fn try_out(
+    report: &mut Report,
+    runtime: &Rc<Runtime>,
+    arguments: &Check,
+    transports: &[Configured],
+    to: &str,
+) {
+    let names: Vec<&str> = transports
+        .iter()
+        .map(|transport| &*transport.name)
+        .collect();
+    match trial::send(runtime, &arguments.transports, &names, to) {
+        Ok(outcomes) => {
+            for (name, outcome) in outcomes {
+                report.say(&format!("test message through \"{name}\""), outcome);
+            }
+        }
+        Err(error) => report.say("test message", Err(error.to_string())),
+    }
+}
+
+/// What there is in a database.
+fn database(
+    runtime: &Rc<Runtime>,
+    target: &Target,
+    transports: &[Configured],
+) -> Result<String, String> {
+    let tell = |failure: Failure| with_hint(&failure.to_string(), failure.hint());
+    let log = Log::new(Format::Text);
+    let (_orders, control) = Control::new();
+    let mut session = Session::attach(runtime, target, &control, &log).map_err(tell)?;
+    session.poll(&[]).map_err(tell)?;
+    let serves = |transport: &&Configured| transport.serves(session.database());
+    let names: Vec<&str> = transports
+        .iter()
+        .filter(serves)
+        .map(|transport| &*transport.name)
+        .collect();
+    let what = match session.is_collector() {
+        true => "claims, settles and collects",
+        false => "claims and settles",
+    };
+    let through = match names.as_slice() {
+        [] => return Err("the file names no transport for this database".to_owned()),
+        names => names.join(", "),
+    };
+    let line = format!(
+        "ok; version {}; role \"{}\" {what}; transports: {through}",
+        env!("CARGO_PKG_VERSION"),
+        session.role()
+    );
+    session.close();
+    Ok(line)
+}

@@ -1,0 +1,81 @@
+//! Reaching a transport: its name, an address that may be dialled, a connection, TLS. Nothing is sent.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use mailroom_core::transport::config::Configured;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::trial;
+
+/// Connects to where the transport's requests go.
+///
+/// # Errors
+/// What is in the way.
+pub async fn reach(transport: &Configured) -> Result<String, String> {
+    // Only its address is made use of.
+    let message = trial::message(0, "postmaster@example.com");
+    let request = transport
+        .limits
+        .provider
+        .request(&[&message], SystemTime::now())?;
+    let host = request.uri.host().ok_or("the endpoint names no host")?;
+    let is_clear = request.uri.scheme_str() == Some("http");
+    let port = request.uri.port_u16();
+    let port = port.unwrap_or(if is_clear { 80 } else { 443 });
+    let limit = transport.conduct.connect_timeout;
+    let reached = tokio::time::timeout(limit, connect(transport, host, port, is_clear));
+    reached.await.unwrap_or_else(|_| {
+        Err(format!(
+            "no connection to {host} within {} s",
+            limit.as_secs_f32()
+        ))
+    })
+}
+
+async fn connect(
+    transport: &Configured,
+    host: &str,
+    port: u16,
+    is_clear: bool,
+) -> Result<String, String> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses = tokio::net::lookup_host((bare, port))
+        .await
+        .map_err(|error| format!("looking up {host}: {error}"))?;
+    let networks = &transport.conduct.networks;
+    let mut problem = format!("{host} has no address");
+    for address in addresses {
+        if !networks.permit(address.ip()) {
+            problem = format!(
+                "address {} is not public, and not in allowed_networks",
+                address.ip()
+            );
+            continue;
+        }
+        if is_clear && !networks.permit_in_clear(address.ip()) {
+            problem = "http is for loopback addresses in allowed_networks only".to_owned();
+            continue;
+        }
+        let stream = match TcpStream::connect(address).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                problem = format!("connecting to {address}: {error}");
+                continue;
+            }
+        };
+        if is_clear {
+            return Ok(format!("ok; {address} answers, in clear"));
+        }
+        let name = ServerName::try_from(bare.to_owned())
+            .map_err(|_| format!("{host} is no name that a certificate can be for"))?;
+        let connector = TlsConnector::from(Arc::new(transport.conduct.tls.clone()));
+        match connector.connect(name, stream).await {
+            Ok(_) => return Ok(format!("ok; {host} at {address} answers, by TLS")),
+            Err(error) => problem = format!("TLS with {host} at {address}: {error}"),
+        }
+    }
+    Err(problem)
+}

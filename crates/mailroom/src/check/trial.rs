@@ -1,0 +1,269 @@
+//! A test message through each transport: the deliverer itself, with a store that holds these messages and nothing else.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mailroom_core::deliver::intake::Claimed;
+use mailroom_core::deliver::mail::Mail;
+use mailroom_core::deliver::owner::Owner;
+use mailroom_core::deliver::settlements::Settlements;
+use mailroom_core::deliver::store::{Claim, Host, Line, Store};
+use mailroom_core::message::Message;
+use mailroom_core::transport::config::{self, Configured, Error};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::runtime::Runtime;
+
+use crate::bell::Bell;
+use crate::failure::Failure;
+
+/// How long an answer is waited for: longer than a transport's timeout.
+const PATIENCE: Duration = Duration::from_secs(65);
+/// How long the reason is waited for why a message was given back.
+const REASON_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What became of a test message.
+pub type Outcome = Result<String, String>;
+
+/// A message that says that it is a test.
+pub fn message(id: i64, to: &str) -> Message {
+    let random = |seed: u64| RandomState::new().hash_one(seed);
+    let (high, low) = (random(1), random(2));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Message {
+        id,
+        // Version 4, variant 1.
+        message_id: format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            (low >> 48) & 0x3fff | 0x8000,
+            low & 0xffff_ffff_ffff
+        ),
+        kind: "test".to_owned(),
+        recipients: vec![to.to_owned()],
+        cc: Vec::new(),
+        bcc: Vec::new(),
+        subject: "Test message of mailroom".to_owned(),
+        body_text: Some("This message was sent by mailroom check.\n".to_owned()),
+        body_html: None,
+        data: RawValue::NULL.to_owned(),
+        attempts: 0,
+        created_at: i64::try_from(now.as_secs()).unwrap_or_default(),
+    }
+}
+
+/// Sends one through each of these transports of the file.
+///
+/// # Errors
+/// When the system has nothing to spare.
+pub fn send(
+    runtime: &Rc<Runtime>,
+    path: &Path,
+    names: &[&str],
+    to: &str,
+) -> std::io::Result<BTreeMap<String, Outcome>> {
+    let host = Process {
+        runtime: Rc::clone(runtime),
+        path: path.to_owned(),
+    };
+    let mut trial = Trial::new(names, to);
+    let began = Instant::now();
+    let spawn = |body: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(body);
+    let claimant = "mailroom check".to_owned();
+    let owner = Owner::start(host, "mailroom check", claimant, spawn, Duration::ZERO)?;
+    if let Some(mut owner) = owner {
+        owner.look(false);
+        while !trial.is_over() && began.elapsed() < PATIENCE {
+            if owner.round(&mut trial, began.elapsed(), true).is_err() || owner.has_failed() {
+                break;
+            }
+            runtime.block_on(async {
+                let tick = Duration::from_millis(100);
+                match Bell::new(owner.bell()) {
+                    Ok(bell) => drop(tokio::time::timeout(tick, bell.rung()).await),
+                    Err(_) => tokio::time::sleep(tick).await,
+                }
+            });
+        }
+        owner.finish(&mut trial, move || began.elapsed());
+    }
+    Ok(trial.into_outcomes())
+}
+
+/// The process, for a deliverer.
+struct Process {
+    runtime: Rc<Runtime>,
+    path: PathBuf,
+}
+
+impl Host for Process {
+    fn load(&self) -> Result<Vec<Configured>, Error> {
+        config::load(&self.path)
+    }
+
+    /// What it says is in the outcomes.
+    fn log(&self, _line: &Line) {}
+
+    fn stop_requested(&self) -> bool {
+        false
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+
+    fn wait(&self, limit: Duration, bell: RawFd) {
+        self.runtime.block_on(async {
+            if let Ok(bell) = Bell::new(bell) {
+                let _ = tokio::time::timeout(limit, bell.rung()).await;
+            }
+        });
+    }
+}
+
+/// One message.
+struct Test {
+    transport: String,
+    /// Until it is claimed.
+    mail: Option<Mail>,
+    outcome: Option<Outcome>,
+    released_at: Option<Instant>,
+}
+
+/// A store with one message for each transport.
+struct Trial {
+    tests: Vec<Test>,
+    /// Why a transport is not healthy.
+    reasons: BTreeMap<String, String>,
+}
+
+impl Trial {
+    fn new(names: &[&str], to: &str) -> Self {
+        let test = |(number, name): (usize, &&str)| Test {
+            transport: (*name).to_owned(),
+            mail: Some(mail(i64::try_from(number).unwrap_or_default() + 1, to)),
+            outcome: None,
+            released_at: None,
+        };
+        Self {
+            tests: names.iter().enumerate().map(test).collect(),
+            reasons: BTreeMap::new(),
+        }
+    }
+
+    fn test(&mut self, id: i64) -> Option<&mut Test> {
+        let place = usize::try_from(id - 1).ok()?;
+        self.tests.get_mut(place)
+    }
+
+    fn is_over(&self) -> bool {
+        self.tests.iter().all(|test| {
+            let is_known = self.reasons.contains_key(&test.transport);
+            test.outcome.is_some()
+                || test
+                    .released_at
+                    .is_some_and(|at| is_known || at.elapsed() >= REASON_PATIENCE)
+        })
+    }
+
+    fn into_outcomes(self) -> BTreeMap<String, Outcome> {
+        let Self { tests, reasons } = self;
+        let outcome = |test: Test| {
+            let outcome = test.outcome.unwrap_or_else(|| {
+                let reason = reasons.get(&test.transport).cloned();
+                Err(reason.unwrap_or_else(|| "no answer".to_owned()))
+            });
+            (test.transport, outcome)
+        };
+        tests.into_iter().map(outcome).collect()
+    }
+}
+
+fn mail(id: i64, to: &str) -> Mail {
+    Mail {
+        message: message(id, to),
+        expires_at: None,
+        size: 1_024,
+        priority: 0,
+        send_at: 0,
+        group_key: None,
+        ambiguous_attempts: 0,
+        ambiguous_alone: true,
+        batch: None,
+        alone: false,
+    }
+}
+
+impl Store for Trial {
+    type Failure = Failure;
+
+    fn exchange(
+        &mut self,
+        _claimant: &str,
+        settlements: &Settlements,
+        wanted: Option<Claim<'_>>,
+    ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
+        let Settlements {
+            sent,
+            failed,
+            released,
+        } = settlements;
+        for (&id, provider_id) in sent.ids.iter().zip(&sent.provider_ids) {
+            let text = match provider_id {
+                Some(provider_id) => format!("accepted as {provider_id}"),
+                None => "accepted".to_owned(),
+            };
+            if let Some(test) = self.test(id) {
+                test.outcome.get_or_insert(Ok(text));
+            }
+        }
+        for (&id, error) in failed.ids.iter().zip(&failed.errors) {
+            if let Some(test) = self.test(id) {
+                test.outcome.get_or_insert(Err(error.clone()));
+            }
+        }
+        for &id in &released.ids {
+            if let Some(test) = self.test(id) {
+                test.released_at = Some(Instant::now());
+            }
+        }
+        let claimed = wanted.map(|wanted| {
+            let of_it = |test: &&mut Test| test.transport == wanted.transport;
+            let test = self.tests.iter_mut().find(of_it);
+            Claimed {
+                mails: test.and_then(|test| test.mail.take()).into_iter().collect(),
+                ..Claimed::default()
+            }
+        });
+        Ok((Vec::new(), claimed))
+    }
+
+    fn extend(&mut self, _claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
+        Ok(ids.to_vec())
+    }
+
+    fn publish(
+        &mut self,
+        _deliverer: &str,
+        transports: String,
+        _problem: Option<String>,
+    ) -> Result<(), Failure> {
+        let rows: Vec<Value> = serde_json::from_str(&transports).unwrap_or_default();
+        for row in &rows {
+            let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
+            if !text("reason").is_empty() {
+                let name = text("name").to_owned();
+                self.reasons.insert(name, text("reason").to_owned());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,369 @@
+//! Where a database is and who connects to it, as libpq reads it: URLs, keyword strings, the environment.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `url` | `postgresql://` |
+//! | `keywords` | `host=… dbname=…` |
+//! | `passfile` | `~/.pgpass` |
+//! | `surroundings` | the environment |
+//!
+//! Errors name an option, never its value: it may be a password in the wrong place.
+
+mod keywords;
+mod passfile;
+mod surroundings;
+#[cfg(test)]
+mod tests;
+mod url;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSessionAttrs};
+
+pub use self::surroundings::Surroundings;
+use crate::tls::{Mode, Roots, Tls};
+
+/// Options by libpq's names.
+pub type Options = BTreeMap<String, String>;
+
+/// How long a connection may take by default; libpq would wait for ever.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long what was sent may remain without an acknowledgement.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
+const KEEPALIVES_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVES_COUNT: u32 = 3;
+/// Where the server's socket is looked for.
+const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// Options that are taken, with the variable that each has by default.
+const KNOWN: [(&str, Option<&str>); 24] = [
+    ("host", Some("PGHOST")),
+    ("hostaddr", Some("PGHOSTADDR")),
+    ("port", Some("PGPORT")),
+    ("dbname", Some("PGDATABASE")),
+    ("user", Some("PGUSER")),
+    ("password", Some("PGPASSWORD")),
+    ("passfile", Some("PGPASSFILE")),
+    ("connect_timeout", Some("PGCONNECT_TIMEOUT")),
+    ("options", Some("PGOPTIONS")),
+    ("application_name", Some("PGAPPNAME")),
+    ("sslmode", Some("PGSSLMODE")),
+    ("sslrootcert", Some("PGSSLROOTCERT")),
+    ("sslcert", Some("PGSSLCERT")),
+    ("sslkey", Some("PGSSLKEY")),
+    ("channel_binding", Some("PGCHANNELBINDING")),
+    ("target_session_attrs", Some("PGTARGETSESSIONATTRS")),
+    ("load_balance_hosts", Some("PGLOADBALANCEHOSTS")),
+    ("keepalives", None),
+    ("keepalives_idle", None),
+    ("keepalives_interval", None),
+    ("keepalives_count", None),
+    ("tcp_user_timeout", None),
+    // Taken and left alone: what they ask for is so anyway, or is not there to be asked for.
+    ("client_encoding", None),
+    ("fallback_application_name", None),
+];
+
+/// Why a database cannot be told from what was given.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem(String);
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+fn problem<T>(text: impl Into<String>) -> Result<T, Problem> {
+    Err(Problem(text.into()))
+}
+
+/// A database to connect to.
+#[derive(Clone)]
+pub struct Target {
+    config: Config,
+    /// How TLS is spoken.
+    pub tls: Tls,
+    /// Host and database, for people.
+    label: String,
+    database: String,
+    passfile: Option<PathBuf>,
+}
+
+impl Target {
+    /// Reads a URL, a keyword string or the name of a database; the rest comes from the surroundings.
+    ///
+    /// # Errors
+    /// What is wrong with it, without any value.
+    pub fn parse(given: &str, around: &Surroundings) -> Result<Self, Problem> {
+        let mut options = if url::is_url(given) {
+            url::parse(given)?
+        } else if given.contains('=') {
+            keywords::parse(given)?
+        } else {
+            Options::from([("dbname".to_owned(), given.to_owned())])
+        };
+        for name in options.keys() {
+            if !KNOWN.iter().any(|(known, _)| known == name) {
+                return problem(format!("the connection option \"{name}\" is not known"));
+            }
+        }
+        options.retain(|_, value| !value.is_empty());
+        for (name, variable) in KNOWN {
+            let value = variable.and_then(|variable| around.variables.get(variable));
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                options
+                    .entry(name.to_owned())
+                    .or_insert_with(|| value.clone());
+            }
+        }
+        Self::from_options(&options, around)
+    }
+
+    fn from_options(options: &Options, around: &Surroundings) -> Result<Self, Problem> {
+        let get = |name: &str| options.get(name).map(String::as_str);
+        let user = get("user").unwrap_or(&around.user);
+        let database = get("dbname").unwrap_or(user);
+        let mut config = Config::new();
+        config
+            .user(user)
+            .dbname(database)
+            .application_name(get("application_name").unwrap_or("mailroom send"));
+        let places = set_places(&mut config, options)?;
+        set_timeouts(&mut config, options)?;
+        set_session(&mut config, options, places.len())?;
+        if let Some(password) = get("password") {
+            config.password(password);
+        }
+        let tls = tls_of(options, around)?;
+        // As in libpq: a socket of this machine needs no encryption.
+        let is_local = places.iter().all(|place| place.starts_with('/'));
+        config.ssl_mode(match tls.mode {
+            _ if is_local => SslMode::Disable,
+            Mode::Disable => SslMode::Disable,
+            Mode::Prefer => SslMode::Prefer,
+            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
+        });
+        let in_home = || around.home.as_ref().map(|home| home.join(".pgpass"));
+        Ok(Self {
+            tls,
+            label: format!("{database}@{}", places.join(",")),
+            database: database.to_owned(),
+            passfile: get("passfile").map(PathBuf::from).or_else(in_home),
+            config,
+        })
+    }
+
+    /// What to connect with. The password file is read each time: passwords change.
+    pub fn config(&self) -> Config {
+        let mut config = self.config.clone();
+        if config.get_password().is_none()
+            && let Some(password) = self.password_of_file()
+        {
+            config.password(password);
+        }
+        config
+    }
+
+    fn password_of_file(&self) -> Option<String> {
+        let path: &Path = self.passfile.as_deref()?;
+        let content = passfile::read(path)?;
+        let user = self.config.get_user().unwrap_or_default();
+        let ports = self.config.get_ports();
+        hosts(&self.config).enumerate().find_map(|(place, host)| {
+            let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
+            passfile::find(&content, &[&host, &port.to_string(), &self.database, user])
+        })
+    }
+
+    /// The password file, if it is not used because others may read it.
+    pub fn unused_passfile(&self) -> Option<&Path> {
+        let path = self.passfile.as_deref()?;
+        passfile::is_too_open(path).then_some(path)
+    }
+
+    /// The name of the database, as it was given.
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// The database and where it is.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+}
+
+/// The hosts as the password file names them.
+fn hosts(config: &Config) -> impl Iterator<Item = String> {
+    use tokio_postgres::config::Host;
+    config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path)
+            if SOCKET_DIRECTORIES
+                .iter()
+                .any(|known| path == Path::new(known)) =>
+        {
+            "localhost".to_owned()
+        }
+        Host::Unix(path) => path.to_string_lossy().into_owned(),
+    })
+}
+
+/// Sets hosts, addresses and ports; returns the hosts with their ports.
+fn set_places(config: &mut Config, options: &Options) -> Result<Vec<String>, Problem> {
+    let list = |name: &str| -> Vec<String> {
+        let value = options.get(name).map(String::as_str).unwrap_or_default();
+        value
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .collect()
+    };
+    let mut hosts = list("host");
+    let addresses = list("hostaddr");
+    if hosts == [""] {
+        let usual = SOCKET_DIRECTORIES
+            .iter()
+            .find(|path| Path::new(path).is_dir());
+        hosts = if addresses == [""] {
+            vec![usual.unwrap_or(&"localhost").to_string()]
+        } else {
+            addresses.clone()
+        };
+    }
+    let ports = list("port");
+    if ports.len() > 1 && ports.len() != hosts.len() {
+        return problem("there are not as many ports as hosts");
+    }
+    if addresses != [""] {
+        if addresses.len() != hosts.len() {
+            return problem("there are not as many addresses in hostaddr as hosts");
+        }
+        for address in &addresses {
+            let Ok(address) = address.parse() else {
+                return problem("hostaddr holds what is no address");
+            };
+            config.hostaddr(address);
+        }
+    }
+    let mut places = Vec::new();
+    for (number, host) in hosts.iter().enumerate() {
+        let port = ports.get(number).or(ports.first()).map(String::as_str);
+        let port = match port.unwrap_or_default() {
+            "" => 5432,
+            port => match port.parse::<u16>() {
+                Ok(port) if port > 0 => port,
+                _ => return problem("port is not a number from 1 to 65535"),
+            },
+        };
+        config.host(if host.is_empty() { "localhost" } else { host });
+        config.port(port);
+        places.push(if port == 5432 {
+            host.clone()
+        } else {
+            format!("{host}:{port}")
+        });
+    }
+    Ok(places)
+}
+
+fn number(options: &Options, name: &str) -> Result<Option<u32>, Problem> {
+    let Some(value) = options.get(name) else {
+        return Ok(None);
+    };
+    match value.trim().parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => problem(format!("{name} is not a number")),
+    }
+}
+
+fn set_timeouts(config: &mut Config, options: &Options) -> Result<(), Problem> {
+    let seconds = |name: &str, usual| -> Result<Duration, Problem> {
+        let value = number(options, name)?.filter(|&value| value > 0);
+        Ok(value.map_or(usual, |value| Duration::from_secs(value.into())))
+    };
+    config
+        .connect_timeout(seconds("connect_timeout", CONNECT_TIMEOUT)?)
+        .keepalives(number(options, "keepalives")? != Some(0))
+        .keepalives_idle(seconds("keepalives_idle", KEEPALIVES_IDLE)?)
+        .keepalives_interval(seconds("keepalives_interval", KEEPALIVES_INTERVAL)?)
+        .keepalives_retries(number(options, "keepalives_count")?.unwrap_or(KEEPALIVES_COUNT));
+    let user_timeout = number(options, "tcp_user_timeout")?.filter(|&value| value > 0);
+    config.tcp_user_timeout(user_timeout.map_or(TCP_USER_TIMEOUT, |millis| {
+        Duration::from_millis(millis.into())
+    }));
+    Ok(())
+}
+
+fn set_session(config: &mut Config, options: &Options, hosts: usize) -> Result<(), Problem> {
+    let get = |name: &str| options.get(name).map(String::as_str);
+    if let Some(options) = get("options") {
+        config.options(options);
+    }
+    config.target_session_attrs(match get("target_session_attrs") {
+        // Of several hosts the one that can be written to is meant.
+        None if hosts > 1 => TargetSessionAttrs::ReadWrite,
+        None | Some("any") => TargetSessionAttrs::Any,
+        Some("read-write" | "primary") => TargetSessionAttrs::ReadWrite,
+        Some(_) => {
+            return problem("target_session_attrs is none of any, read-write and primary");
+        }
+    });
+    config.channel_binding(match get("channel_binding") {
+        None | Some("prefer") => ChannelBinding::Prefer,
+        Some("disable") => ChannelBinding::Disable,
+        Some("require") => ChannelBinding::Require,
+        Some(_) => return problem("channel_binding is none of disable, prefer and require"),
+    });
+    config.load_balance_hosts(match get("load_balance_hosts") {
+        None | Some("disable") => LoadBalanceHosts::Disable,
+        Some("random") => LoadBalanceHosts::Random,
+        Some(_) => return problem("load_balance_hosts is none of disable and random"),
+    });
+    Ok(())
+}
+
+fn tls_of(options: &Options, around: &Surroundings) -> Result<Tls, Problem> {
+    let get = |name: &str| options.get(name).map(String::as_str);
+    let in_home = |name: &str| {
+        let path = around.home.as_ref()?.join(".postgresql").join(name);
+        path.exists().then_some(path)
+    };
+    let roots = match get("sslrootcert") {
+        Some("system") => Some(Roots::System),
+        Some(path) => Some(Roots::File(path.into())),
+        None => in_home("root.crt").map(Roots::File),
+    };
+    let mode = match get("sslmode") {
+        None if roots == Some(Roots::System) => Mode::VerifyFull,
+        None | Some("prefer" | "allow") => Mode::Prefer,
+        Some("disable") => Mode::Disable,
+        // As in libpq: a file with authorities is there to be used.
+        Some("require") if matches!(roots, Some(Roots::File(_))) => Mode::VerifyCa,
+        Some("require") => Mode::Require,
+        Some("verify-ca") => Mode::VerifyCa,
+        Some("verify-full") => Mode::VerifyFull,
+        Some(_) => {
+            return problem(
+                "sslmode is none of disable, allow, prefer, require, verify-ca and verify-full",
+            );
+        }
+    };
+    if roots == Some(Roots::System) && mode != Mode::VerifyFull {
+        return problem("sslrootcert=system needs sslmode=verify-full");
+    }
+    let certificate = get("sslcert")
+        .map(PathBuf::from)
+        .or_else(|| in_home("postgresql.crt"));
+    let key = get("sslkey")
+        .map(PathBuf::from)
+        .or_else(|| in_home("postgresql.key"));
+    Ok(Tls {
+        mode,
+        roots,
+        identity: certificate.zip(key),
+    })
+}

@@ -1,0 +1,173 @@
+use super::*;
+use tokio_postgres::config::Host;
+
+fn around(variables: &[(&str, &str)]) -> Surroundings {
+    Surroundings {
+        variables: variables
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+        home: None,
+        user: "ada".to_owned(),
+    }
+}
+
+fn parse(given: &str) -> Target {
+    Target::parse(given, &around(&[])).unwrap()
+}
+
+fn error(given: &str) -> String {
+    Target::parse(given, &around(&[]))
+        .err()
+        .unwrap()
+        .to_string()
+}
+
+fn host(name: &str) -> Host {
+    Host::Tcp(name.to_owned())
+}
+
+#[test]
+fn a_url_gives_all_there_is() {
+    let target = parse(
+        "postgresql://shop%20user:p%40ss:w@rd@db1.example:6432,[2001:db8::1]/my%2Fdb?sslmode=disable&connect_timeout=3",
+    );
+    let config = target.config();
+    assert_eq!(config.get_user(), Some("shop user"));
+    assert_eq!(config.get_password(), Some(&b"p@ss:w@rd"[..]));
+    assert_eq!(
+        config.get_hosts(),
+        [host("db1.example"), host("2001:db8::1")]
+    );
+    assert_eq!(config.get_ports(), [6432, 5432]);
+    assert_eq!(config.get_dbname(), Some("my/db"));
+    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+    assert_eq!(config.get_ssl_mode(), SslMode::Disable);
+    assert_eq!(
+        config.get_target_session_attrs(),
+        TargetSessionAttrs::ReadWrite,
+        "of several hosts the one that can be written to"
+    );
+    assert_eq!(target.label(), "my/db@db1.example:6432,2001:db8::1");
+}
+
+#[test]
+fn a_socket_can_be_in_a_url() {
+    let target = parse("postgres:///app?host=/run/pg&port=5433&sslmode=verify-full");
+    let config = target.config();
+    assert_eq!(config.get_hosts(), [Host::Unix("/run/pg".into())]);
+    assert_eq!(config.get_ports(), [5433]);
+    assert_eq!(config.get_ssl_mode(), SslMode::Disable, "as in libpq");
+    let target = parse("postgresql://%2Frun%2Fpg/app");
+    assert_eq!(target.config().get_hosts(), [Host::Unix("/run/pg".into())]);
+}
+
+#[test]
+fn keyword_strings_are_quoted_as_in_libpq() {
+    let target = parse(r"host = db user='a b' password='it\'s \\' dbname=x\ y port=1");
+    let config = target.config();
+    assert_eq!(config.get_user(), Some("a b"));
+    assert_eq!(config.get_password(), Some(&br"it's \"[..]));
+    assert_eq!(config.get_dbname(), Some("x y"));
+    assert_eq!(config.get_ports(), [1]);
+}
+
+#[test]
+fn what_is_not_said_comes_from_the_environment() {
+    let around = around(&[
+        ("PGHOST", "db"),
+        ("PGPORT", "6000"),
+        ("PGUSER", "sender"),
+        ("PGPASSWORD", "hunter2"),
+        ("PGDATABASE", "other"),
+        ("PGSSLMODE", "require"),
+        ("PGCONNECT_TIMEOUT", "7"),
+    ]);
+    let config = Target::parse("app", &around).unwrap().config();
+    assert_eq!(config.get_hosts(), [host("db")]);
+    assert_eq!(config.get_ports(), [6000]);
+    assert_eq!(config.get_user(), Some("sender"));
+    assert_eq!(config.get_password(), Some(&b"hunter2"[..]));
+    assert_eq!(config.get_dbname(), Some("app"), "the argument wins");
+    assert_eq!(config.get_ssl_mode(), SslMode::Require);
+    let seven = Duration::from_secs(7);
+    assert_eq!(config.get_connect_timeout(), Some(&seven));
+}
+
+#[test]
+fn the_user_is_that_of_the_system_and_the_database_that_of_the_user() {
+    let config = parse("host=db").config();
+    assert_eq!(config.get_user(), Some("ada"));
+    assert_eq!(config.get_dbname(), Some("ada"));
+    let connect_timeout = config.get_connect_timeout();
+    assert_eq!(connect_timeout, Some(&CONNECT_TIMEOUT));
+}
+
+#[test]
+fn modes_of_tls_are_those_of_libpq() {
+    let mode = |given: &str| parse(given).tls.mode;
+    assert_eq!(mode("host=db"), Mode::Prefer);
+    assert_eq!(mode("host=db sslmode=require"), Mode::Require);
+    let with_roots = "host=db sslmode=require sslrootcert=/ca.pem";
+    assert_eq!(mode(with_roots), Mode::VerifyCa);
+    assert_eq!(mode("host=db sslmode=verify-full"), Mode::VerifyFull);
+    assert_eq!(mode("host=db sslrootcert=system"), Mode::VerifyFull);
+    let target = parse("host=db sslmode=verify-ca sslrootcert=/ca.pem");
+    assert_eq!(target.config().get_ssl_mode(), SslMode::Require);
+    assert_eq!(target.tls.roots, Some(Roots::File("/ca.pem".into())));
+}
+
+#[test]
+fn errors_name_options_and_hold_no_value() {
+    for (given, wrong) in [
+        ("host=db sslmode=hunter2", "sslmode"),
+        ("host=db hunter2", "word without"),
+        ("host=db port=hunter2", "port"),
+        ("postgresql://u:hunter2%zz@db/", "%"),
+        ("postgresql://db/?application_name", "no value"),
+        ("postgresql://[::1/app", "bracket"),
+        ("host=db passwort=hunter2", "\"passwort\" is not known"),
+        ("host=db password='hunter2", "quote"),
+        ("host=a,b port=1,2,3", "ports"),
+        ("host=a hostaddr=hunter2", "hostaddr"),
+        (
+            "host=a target_session_attrs=hunter2",
+            "target_session_attrs",
+        ),
+        ("host=a sslmode=require sslrootcert=system", "verify-full"),
+    ] {
+        let told = error(given);
+        assert!(told.contains(wrong), "{given}: {told}");
+        assert!(!told.contains("hunter2"), "{given}: {told}");
+    }
+}
+
+#[test]
+fn password_files_are_read_as_libpq_reads_them() {
+    let content = "# a comment\n\
+        db:5432:app:ada:first\n\
+        db:*:*:ada:it\\:s \\\\ here\n\
+        \\*:*:*:*:star\n\
+        *:*:*:eve:a:b\n";
+    let find = |wanted: [&str; 4]| passfile::find(content, &wanted);
+    assert_eq!(find(["db", "5432", "app", "ada"]).unwrap(), "first");
+    assert_eq!(find(["db", "1", "app", "ada"]).unwrap(), "it:s \\ here");
+    assert_eq!(find(["*", "1", "app", "bob"]).unwrap(), "star");
+    assert_eq!(find(["x", "1", "app", "bob"]), None);
+    assert_eq!(find(["x", "1", "app", "eve"]).unwrap(), "a:b");
+}
+
+#[test]
+fn a_password_file_for_others_to_read_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("mailroom-pgpass-{}", std::process::id()));
+    std::fs::write(&path, "localhost:5432:*:*:secret\n").unwrap();
+    let given = format!("host=/tmp user=ada passfile={}", path.display());
+    for (mode, password) in [(0o600, Some(&b"secret"[..])), (0o640, None)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let target = parse(&given);
+        assert_eq!(target.config().get_password(), password);
+        assert_eq!(target.unused_passfile().is_some(), password.is_none());
+    }
+    std::fs::remove_file(&path).unwrap();
+}

@@ -1,0 +1,259 @@
+//! `mailroom send`: delivers the mail of any number of databases, each on a thread of its own.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `database` | one database: its connection, its deliverer, its back-off |
+//! | `collector` | what the worker does besides delivering |
+//! | `watch` | when to ask for due mail |
+//! | `outage` | a database that cannot be used |
+//! | `plan` | what a thread is to do |
+//! | `host` | the process, as a deliverer sees it |
+
+mod collector;
+mod database;
+mod host;
+mod outage;
+mod plan;
+mod watch;
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::process::ExitCode;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mailroom_core::transport::config;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch::Sender;
+
+use self::database::Database;
+use self::plan::{Ending, Plan};
+use crate::arguments::Send;
+use crate::conninfo::{Surroundings, Target};
+use crate::control::{Control, Orders};
+use crate::log::Log;
+use crate::service::Service;
+
+/// Files that are open besides those of the databases.
+const OWN_FILES: usize = 32;
+/// How often it is seen to whether a thread has ended.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A name that no other sender has or had, on any machine.
+fn new_claimant() -> String {
+    let node = rustix::system::uname();
+    let host: String = node.nodename().to_string_lossy().chars().take(64).collect();
+    let random = RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now()));
+    format!("mailroom send/{host}/{random:016x}")
+}
+
+/// Delivers until a signal comes.
+pub fn run(arguments: &Send) -> ExitCode {
+    let log = Log::new(arguments.format);
+    match start(arguments, &log) {
+        Ok(mut program) => program.run(),
+        Err(code) => code,
+    }
+}
+
+/// The signals that are waited for.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    /// Does nothing, as opposed to ending the process.
+    user: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            user: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+struct Program {
+    log: Log,
+    runtime: tokio::runtime::Runtime,
+    signals: Signals,
+    orders: Sender<Orders>,
+    service: Service,
+    threads: Vec<JoinHandle<Ending>>,
+    once: bool,
+}
+
+fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
+    let refuse = |code: u8, message: String, hint: String| {
+        log.warn(&message, "", &hint);
+        ExitCode::from(code)
+    };
+    let around = Surroundings::of_process();
+    let mut targets = Vec::new();
+    for (number, given) in arguments.databases.iter().enumerate() {
+        let target = Target::parse(given, &around).map_err(|problem| {
+            let message = format!("database {}: {problem}", number + 1);
+            refuse(2, message, "See mailroom --help.".to_owned())
+        })?;
+        targets.push(target);
+    }
+    // Mistakes in the file are told before anything begins; later ones leave what there was in force.
+    config::load(&arguments.transports)
+        .map_err(|error| refuse(1, error.to_string(), error.hint()))?;
+    let system =
+        |error: std::io::Error| refuse(1, format!("the system refuses: {error}"), String::new());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system)?;
+    let signals = {
+        let _guard = runtime.enter();
+        Signals::new().map_err(system)?
+    };
+    let (orders, control) = Control::new();
+    let files = allow_files().saturating_sub(OWN_FILES) / targets.len().max(1);
+    let labels = labels(&targets);
+    let mut threads = Vec::new();
+    for (target, label) in targets.into_iter().zip(labels) {
+        let plan = Plan {
+            target,
+            transports: arguments.transports.clone(),
+            log: log.of_database(&label),
+            control: control.clone(),
+            poll: arguments.poll,
+            listen: arguments.listen,
+            once: arguments.once,
+            files,
+        };
+        let body = move || match Database::new(plan.clone()) {
+            Ok(database) => database.run(),
+            Err(error) => {
+                plan.log
+                    .warn(&format!("the system refuses: {error}"), "", "");
+                Ending::Unreached
+            }
+        };
+        let thread = std::thread::Builder::new().name(label).spawn(body);
+        threads.push(thread.map_err(system)?);
+    }
+    Ok(Program {
+        log: log.clone(),
+        runtime,
+        signals,
+        orders,
+        service: Service::of_environment(),
+        threads,
+        once: arguments.once,
+    })
+}
+
+/// What the log calls the databases: by their names, or by their places, too, where those are not enough.
+fn labels(targets: &[Target]) -> Vec<String> {
+    let names: HashSet<&str> = targets.iter().map(Target::database).collect();
+    let is_enough = names.len() == targets.len();
+    let label = |target: &Target| match is_enough {
+        true => target.database().to_owned(),
+        false => target.label().to_owned(),
+    };
+    targets.iter().map(label).collect()
+}
+
+/// Has this process be allowed as many open files as it can; returns how many.
+fn allow_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(1 << 20).min(1 << 20);
+    let current = limit.current.unwrap_or(wanted);
+    if current >= wanted {
+        return usize::try_from(wanted).unwrap_or(usize::MAX);
+    }
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum: limit.maximum,
+    };
+    let got = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => wanted,
+        Err(_) => current,
+    };
+    usize::try_from(got).unwrap_or(usize::MAX)
+}
+
+/// What woke the program.
+enum Woken {
+    Stop,
+    Reload,
+    Nothing,
+    Tick,
+}
+
+impl Program {
+    fn run(&mut self) -> ExitCode {
+        self.service.tell("READY=1");
+        let tick = self.service.watchdog_interval().unwrap_or(TICK).min(TICK);
+        let mut watchdog_at = std::time::Instant::now();
+        let mut is_stopping = false;
+        loop {
+            match self.wait(tick) {
+                Woken::Stop if is_stopping => {
+                    self.log.warn("mailroom send ends at once", "", "");
+                    return ExitCode::from(1);
+                }
+                Woken::Stop => {
+                    is_stopping = true;
+                    self.service.tell("STOPPING=1");
+                    self.orders.send_modify(|orders| orders.stop = true);
+                }
+                Woken::Reload => {
+                    self.orders.send_modify(|orders| orders.reloads += 1);
+                }
+                Woken::Nothing | Woken::Tick => {}
+            }
+            let ended = self.threads.iter().filter(|thread| thread.is_finished());
+            let ended = ended.count();
+            if ended == self.threads.len() {
+                break;
+            }
+            if ended > 0 && !is_stopping && !self.once {
+                // Of itself none ends: it has panicked. The service manager starts all of them again.
+                self.log.warn("a thread has ended unexpectedly", "", "");
+                is_stopping = true;
+                self.orders.send_modify(|orders| orders.stop = true);
+            }
+            if let Some(interval) = self.service.watchdog_interval()
+                && watchdog_at.elapsed() >= interval
+            {
+                watchdog_at = std::time::Instant::now();
+                self.service.tell("WATCHDOG=1");
+            }
+        }
+        self.exit_code()
+    }
+
+    fn wait(&mut self, tick: Duration) -> Woken {
+        let signals = &mut self.signals;
+        self.runtime.block_on(async {
+            tokio::select! {
+                _ = signals.terminate.recv() => Woken::Stop,
+                _ = signals.interrupt.recv() => Woken::Stop,
+                _ = signals.hang_up.recv() => Woken::Reload,
+                _ = signals.user.recv() => Woken::Nothing,
+                () = tokio::time::sleep(tick) => Woken::Tick,
+            }
+        })
+    }
+
+    /// The worst of what the threads came to.
+    fn exit_code(&mut self) -> ExitCode {
+        let endings = self.threads.drain(..).map(|thread| match thread.join() {
+            Ok(Ending::Done) => 0,
+            Ok(Ending::Left) => 3,
+            Ok(Ending::Unreached) | Err(_) => 1,
+        });
+        let codes: HashSet<u8> = endings.collect();
+        let worst = [1, 3].into_iter().find(|code| codes.contains(code));
+        ExitCode::from(worst.unwrap_or(0))
+    }
+}

@@ -1,0 +1,271 @@
+//! What the worker does besides delivering, where there is none: collects tokens, answers requests, purges.
+//!
+//! When a batch goes is the rule of `mailroom_core::batching`. Each step is a transaction of its own; one that fails is
+//! repeated, and takes nothing with it.
+
+use std::time::Duration;
+
+use mailroom_core::backoff::Failures;
+use mailroom_core::batching::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::failure::Failure;
+use crate::log::Log;
+use crate::session::{Parameter, STATEMENT_TIMEOUT, Session};
+
+/// How long a purge may take: nothing waits for it.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pause between two batches of a purge.
+const PURGE_PAUSE: Duration = Duration::from_millis(100);
+const PURGE_RETRY: Duration = Duration::from_secs(60);
+/// How long answering a batch of requests may take: tokens wait for it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long tokens are collected without answering requests, after that has failed.
+const ANSWER_RETRY: Duration = Duration::from_secs(30);
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Tokens became mail.
+    pub any: bool,
+    /// For some of them a person waits.
+    pub urgent: bool,
+}
+
+/// Collects from one database.
+pub struct Collector {
+    batcher: Batcher,
+    /// When to look again without an announcement.
+    look_at: Option<Time>,
+    /// The latest look left something.
+    is_done: bool,
+    answer_at: Time,
+    purge_at: Time,
+    failures: Failures,
+}
+
+impl Collector {
+    /// One that has not looked yet.
+    pub fn new() -> Self {
+        Self {
+            batcher: Batcher::default(),
+            look_at: None,
+            is_done: false,
+            answer_at: Time::ZERO,
+            purge_at: Time::ZERO,
+            failures: Failures::default(),
+        }
+    }
+
+    /// When there is something to do without an announcement.
+    pub fn next_at(&self) -> Time {
+        self.look_at
+            .map_or(self.purge_at, |at| at.min(self.purge_at))
+    }
+
+    /// Whether the latest look found nothing that is left to do.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Does what there is to do. `announced`: why to look at the queue, if not because it is time.
+    ///
+    /// # Errors
+    /// When the connection is of no use any more.
+    pub fn work(
+        &mut self,
+        session: &mut Session,
+        log: &Log,
+        now: &dyn Fn() -> Time,
+        announced: Option<Look>,
+        linger: Duration,
+    ) -> Result<Collected, Failure> {
+        let is_time = self.look_at.is_some_and(|at| at <= now());
+        let look = announced.or(is_time.then_some(Look::Woken));
+        let mut collected = Collected::default();
+        if let Some(look) = look.filter(|_| now() >= self.failures.retry_at()) {
+            match self.collect(session, log, now, look, linger) {
+                Ok(done) => {
+                    collected = done;
+                    if self.failures.end() > 0 {
+                        log.log("mailroom send collects tokens again");
+                    }
+                }
+                Err(failure) if failure.is_gone() => return Err(failure),
+                Err(failure) => {
+                    let verdict = self.failures.record(now());
+                    self.look_at = Some(now().saturating_add(verdict.delay));
+                    if verdict.tell {
+                        let what = format!("mailroom send could not collect tokens: {failure}");
+                        log.warn(&what, "", failure.hint());
+                    }
+                }
+            }
+        }
+        self.purge(session, log, now)?;
+        Ok(collected)
+    }
+
+    fn collect(
+        &mut self,
+        session: &mut Session,
+        log: &Log,
+        now: &dyn Fn() -> Time,
+        mut look: Look,
+        linger: Duration,
+    ) -> Result<Collected, Failure> {
+        let settings = session.settings();
+        let rule = Rule {
+            limit: settings.batch_limit,
+            linger: linger.min(settings.batch_timeout),
+        };
+        let is_left = !settings.collect;
+        self.look_at = None;
+        self.is_done = true;
+        let mut collected = Collected::default();
+        let (mut backlog, paused) = waiting(session, rule.limit)?;
+        if is_left || paused {
+            self.batcher = Batcher::default();
+            if backlog.urgent && !paused {
+                self.answer(session, log, now)?;
+            }
+            return Ok(collected);
+        }
+        loop {
+            match self.batcher.decide(rule, now(), backlog, look) {
+                Decision::Go(trigger) => {
+                    if backlog.urgent {
+                        self.answer(session, log, now)?;
+                    }
+                    let size = backlog.count.clamp(1, rule.limit);
+                    let batch = match run_batch(session, size, trigger) {
+                        Ok(batch) => batch,
+                        Err(failure) => {
+                            record_failure(session, &failure, trigger);
+                            return Err(failure);
+                        }
+                    };
+                    self.batcher.taken(batch.moved);
+                    collected.any |= batch.collected > 0;
+                    collected.urgent |= batch.collected > 0 && backlog.urgent;
+                    backlog = match batch.moved < size {
+                        true => Backlog::default(),
+                        false => waiting(session, rule.limit)?.0,
+                    };
+                    look = Look::AfterBatch;
+                }
+                Decision::LingerUntil(at) => {
+                    self.look_at = Some(at);
+                    self.is_done = false;
+                    return Ok(collected);
+                }
+                Decision::Idle => return Ok(collected),
+            }
+        }
+    }
+
+    /// Answers requests, which become tokens. Those that are there already do not wait for it: it may fail.
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        log: &Log,
+        now: &dyn Fn() -> Time,
+    ) -> Result<(), Failure> {
+        if now() < self.answer_at {
+            return Ok(());
+        }
+        let statement = include_str!("../../../../sql/queries/answer_requests.sql");
+        match session.rows(ANSWER_TIMEOUT, statement, &[]) {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.is_gone() => Err(failure),
+            Err(failure) => {
+                self.answer_at = now().saturating_add(ANSWER_RETRY);
+                let what = format!("mailroom send could not answer requests: {failure}");
+                log.warn(&what, "It tries again in half a minute.", failure.hint());
+                Ok(())
+            }
+        }
+    }
+
+    fn purge(
+        &mut self,
+        session: &mut Session,
+        log: &Log,
+        now: &dyn Fn() -> Time,
+    ) -> Result<(), Failure> {
+        if now() < self.purge_at {
+            return Ok(());
+        }
+        let statement = include_str!("../../../../sql/queries/purge.sql");
+        let pause = match session.call(PURGE_TIMEOUT, statement, &[], |row| row.try_get(0)) {
+            Ok(true) => PURGE_PAUSE,
+            Ok(false) => session.settings().poll_interval,
+            Err(failure) if failure.is_gone() => return Err(failure),
+            Err(failure) => {
+                let what = format!("mailroom send could not purge: {failure}");
+                log.warn(&what, "It tries again in a minute.", failure.hint());
+                PURGE_RETRY
+            }
+        };
+        self.purge_at = now().saturating_add(pause);
+        Ok(())
+    }
+}
+
+/// What waits, and whether it is to be left alone.
+fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), Failure> {
+    let statement = include_str!("../../../../sql/queries/waiting.sql");
+    let limit = integer(limit);
+    let parameters: [Parameter<'_>; 1] = [(&limit, Type::INT4)];
+    session.call(STATEMENT_TIMEOUT, statement, &parameters, |row| {
+        let count: i32 = row.try_get(0)?;
+        let backlog = Backlog {
+            count: count.unsigned_abs(),
+            urgent: row.try_get(1)?,
+        };
+        Ok((backlog, row.try_get(2)?))
+    })
+}
+
+/// What one batch did.
+struct Batch {
+    collected: u32,
+    /// Tokens that left the queue.
+    moved: u32,
+}
+
+fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batch, Failure> {
+    let statement = include_str!("../../../../sql/queries/run_batch.sql");
+    let (limit, trigger) = (integer(limit), trigger.as_str());
+    let parameters: [Parameter<'_>; 2] = [(&limit, Type::INT4), (&trigger, Type::TEXT)];
+    session.call(STATEMENT_TIMEOUT, statement, &parameters, |row: &Row| {
+        let (collected, skipped): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(Batch {
+            collected: collected.unsigned_abs(),
+            moved: collected
+                .unsigned_abs()
+                .saturating_add(skipped.unsigned_abs()),
+        })
+    })
+}
+
+/// Leaves a trace of a failed batch in job_runs, if that can be done.
+fn record_failure(session: &mut Session, failure: &Failure, trigger: Trigger) {
+    if failure.sqlstate().is_empty() || failure.is_gone() {
+        return;
+    }
+    let statement = include_str!("../../../../sql/queries/record_failure.sql");
+    let began = None::<std::time::SystemTime>;
+    let (trigger, error) = (trigger.as_str(), failure.to_string());
+    let parameters: [Parameter<'_>; 3] = [
+        (&began, Type::TIMESTAMPTZ),
+        (&trigger, Type::TEXT),
+        (&error, Type::TEXT),
+    ];
+    let _ = session.rows(STATEMENT_TIMEOUT, statement, &parameters);
+}
+
+fn integer(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,259 @@
+//! Connecting to a database, and finding what there is.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{Arrival, STATEMENT_TIMEOUT, Session};
+use crate::conninfo::Target;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::log::Log;
+
+/// The version whose SQL this program was built for.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Settings of the database that matter here.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a claim is in force.
+    pub lease: Duration,
+    /// Tokens of a batch.
+    pub batch_limit: u32,
+    /// How long the oldest token waits.
+    pub batch_timeout: Duration,
+    /// How often finished mail is purged.
+    pub poll_interval: Duration,
+    /// Whether tokens are to be collected.
+    pub collect: bool,
+    /// Where tokens are announced.
+    pub channel: String,
+    /// Where mail is announced.
+    pub outbox_channel: String,
+    /// Both as SQL writes them.
+    quoted: (String, String),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(60),
+            batch_limit: 100,
+            batch_timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(30),
+            collect: true,
+            channel: String::new(),
+            outbox_channel: String::new(),
+            quoted: <_>::default(),
+        }
+    }
+}
+
+impl Settings {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
+        let lease: i32 = row.try_get(2)?;
+        let batch_limit: i32 = row.try_get(3)?;
+        Ok(Self {
+            lease: Duration::from_secs(lease.unsigned_abs().into()),
+            batch_limit: batch_limit.unsigned_abs().max(1),
+            batch_timeout: seconds(row.try_get(4)?),
+            poll_interval: seconds(row.try_get(5)?),
+            collect: row.try_get(6)?,
+            channel: row.try_get(7)?,
+            outbox_channel: row.try_get(8)?,
+            quoted: (row.try_get(9)?, row.try_get(10)?),
+        })
+    }
+}
+
+/// What a poll found.
+#[derive(Clone, Copy, Debug)]
+pub struct Polled {
+    /// In how many seconds mail is due or a claim lapses, less than 0 if it is; `None` for never.
+    pub due_in: Option<f64>,
+    /// mailroom_pause() was called.
+    pub paused: bool,
+    /// It was another session of the server that was to listen: notifications do not come here.
+    pub is_deaf: bool,
+}
+
+impl Session {
+    /// Connects, and finds the extension and what this role may do.
+    ///
+    /// # Errors
+    /// Why this database is of no use now.
+    pub fn attach(
+        runtime: &Rc<Runtime>,
+        target: &Target,
+        control: &Control,
+        log: &Log,
+    ) -> Result<Self, Failure> {
+        let tls = target.tls.client_config().map_err(Failure::lost)?;
+        let config = target.config();
+        let mut stopping = control.clone();
+        let attached = runtime.block_on(async {
+            let attach = async {
+                let (client, mut connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
+                let (sender, arrivals) = unbounded_channel();
+                let connection = tokio::spawn(async move {
+                    loop {
+                        let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
+                        let arrival = match message {
+                            Some(Ok(AsyncMessage::Notification(notification))) => {
+                                Arrival::Notified(notification.channel().to_owned())
+                            }
+                            Some(Ok(_)) => continue,
+                            Some(Err(error)) => Arrival::Ended(Failure::from(error).to_string()),
+                            None => return,
+                        };
+                        if sender.send(arrival).is_err() {
+                            return;
+                        }
+                    }
+                });
+                let found = find(&client).await?;
+                Ok::<_, Failure>((client, arrivals, connection, found))
+            };
+            tokio::select! {
+                biased;
+                () = stopping.stopped() => Err(Failure::lost("told to stop")),
+                attached = attach => attached,
+                () = tokio::time::sleep(STATEMENT_TIMEOUT) => {
+                    Err(Failure::lost("the server did not answer in time"))
+                }
+            }
+        });
+        let (client, arrivals, connection, found) = attached?;
+        Ok(Self {
+            runtime: Rc::clone(runtime),
+            control: control.clone(),
+            log: log.clone(),
+            client,
+            arrivals,
+            arrived: None,
+            path: format!("pg_catalog, {}, pg_temp", found.schema),
+            database: found.database,
+            role: found.role,
+            is_utf8: found.is_utf8,
+            is_collector: found.is_collector,
+            settings: Settings::default(),
+            channels: None,
+            is_broken: false,
+            connection,
+        })
+    }
+
+    /// Asks when mail is due, and takes over the settings.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn poll(&mut self, transports: &[String]) -> Result<Polled, Failure> {
+        let statement = include_str!("../../sql/poll.sql");
+        let parameters = [(
+            &transports as &(dyn tokio_postgres::types::ToSql + Sync),
+            Type::TEXT_ARRAY,
+        )];
+        let channels = self.channels.clone();
+        let read = |row: &Row| {
+            let settings = Settings::read(row)?;
+            let is_listening: bool = row.try_get(11)?;
+            let was_to_listen = channels.as_ref() == Some(&settings.quoted);
+            let polled = Polled {
+                due_in: row.try_get(0)?,
+                paused: row.try_get(1)?,
+                is_deaf: was_to_listen && !is_listening,
+            };
+            Ok((polled, settings))
+        };
+        let (polled, settings) = self.call(STATEMENT_TIMEOUT, statement, &parameters, read)?;
+        self.settings = settings;
+        Ok(polled)
+    }
+
+    /// Listens on the channels of the settings, and on no others.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn listen(&mut self) -> Result<(), Failure> {
+        let wanted = self.settings.quoted.clone();
+        if self.channels.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        let mut statement = format!("UNLISTEN *; LISTEN {}", wanted.1);
+        if self.is_collector {
+            statement.push_str(&format!("; LISTEN {}", wanted.0));
+        }
+        let client = &self.client;
+        let done = self.runtime.block_on(async {
+            let limit = tokio::time::timeout(STATEMENT_TIMEOUT, client.batch_execute(&statement));
+            limit.await.ok()
+        });
+        match done {
+            Some(done) => done?,
+            None => {
+                self.is_broken = true;
+                return Err(Failure::lost("the server did not answer in time"));
+            }
+        }
+        self.channels = Some(wanted);
+        Ok(())
+    }
+}
+
+/// What there is in a database.
+struct Found {
+    schema: String,
+    database: String,
+    role: String,
+    is_collector: bool,
+    is_utf8: bool,
+}
+
+async fn find(client: &Client) -> Result<Found, Failure> {
+    let installed = include_str!("../../../../sql/queries/attach.sql");
+    let row = client.query_typed(installed, &[]).await?.into_iter().next();
+    let Some(row) = row else {
+        return Err(Failure::unusable(
+            "the database does not have the extension mailroom",
+            "CREATE EXTENSION mailroom, or name another database.",
+        ));
+    };
+    let version: String = row.try_get(0)?;
+    if version != VERSION {
+        return Err(Failure::unusable(
+            format!("the extension is version {version}, this program {VERSION}"),
+            "Run ALTER EXTENSION mailroom UPDATE, or the program of that version.",
+        ));
+    }
+    let rights = client.query_typed(include_str!("../../sql/rights.sql"), &[]);
+    let rights = rights.await?.into_iter().next();
+    let rights = rights.ok_or_else(|| Failure::unexpected("no row"))?;
+    let (may_send, is_standby): (bool, bool) = (rights.try_get(0)?, rights.try_get(2)?);
+    let role: String = rights.try_get(3)?;
+    if !may_send {
+        return Err(Failure::unusable(
+            format!("role \"{role}\" may not claim mail"),
+            "GRANT mailroom_sender, or mailroom_collector, to it.",
+        ));
+    }
+    if is_standby {
+        return Err(Failure::unusable(
+            "the server is a standby",
+            "Name all hosts, or the one that can be written to.",
+        ));
+    }
+    let encoding: String = rights.try_get(4)?;
+    Ok(Found {
+        schema: row.try_get(1)?,
+        database: row.try_get(2)?,
+        role,
+        is_collector: rights.try_get(1)?,
+        is_utf8: encoding == "UTF8",
+    })
+}

@@ -1,0 +1,71 @@
+//! Mail that the server cannot turn into UTF-8. A claim fails as a whole because of one such mail, which is looked for
+//! and ended, so that it keeps no other back (I8).
+
+use mailroom_core::deliver::mail::Claim;
+use mailroom_core::deliver::settlements::Settlements;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::{Parameter, Session, outbox, row};
+use crate::failure::Failure;
+
+/// What is no character in its encoding, or none in UTF-8.
+const OF_ENCODING: [&str; 2] = ["22021", "22P05"];
+
+/// Mails that are looked at one by one.
+const MAILS: i32 = 64;
+
+/// Whether a mail that was to be read may be at fault.
+pub fn is_unreadable(failure: &Failure) -> bool {
+    OF_ENCODING.contains(&failure.sqlstate())
+}
+
+/// Ends those of the mails that are claimed next which cannot be read, and gives the others back; returns whether there
+/// were any.
+///
+/// # Errors
+/// Nothing of it has happened.
+pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Result<bool, Failure> {
+    session.sequence(async |client| {
+        let mut settlements = Settlements::default();
+        for claim in claim_some(client, claimant, transport).await? {
+            client.batch_execute("SAVEPOINT contents").await?;
+            let parameters: [Parameter<'_>; 1] = [(&claim.id, Type::INT8)];
+            let read = client
+                .query_typed(include_str!("../../sql/contents.sql"), &parameters)
+                .await
+                .map_err(Failure::from);
+            client
+                .batch_execute("ROLLBACK TO SAVEPOINT contents; RELEASE SAVEPOINT contents")
+                .await?;
+            match read {
+                Ok(_) => settlements.released(claim),
+                Err(failure) if is_unreadable(&failure) => {
+                    settlements.failed(claim, row::unreadable("it"));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        outbox::settle_failed(client, claimant, &settlements.failed, false).await?;
+        outbox::release(client, claimant, &settlements.released).await?;
+        Ok(!settlements.failed.ids.is_empty())
+    })
+}
+
+/// The mails that are next, without what they say.
+async fn claim_some(
+    client: &Client,
+    claimant: &str,
+    transport: &str,
+) -> Result<Vec<Claim>, Failure> {
+    let transports = vec![transport];
+    let parameters: [Parameter<'_>; 3] = [
+        (&MAILS, Type::INT4),
+        (&claimant, Type::TEXT),
+        (&transports, Type::TEXT_ARRAY),
+    ];
+    let rows = client
+        .query_typed(include_str!("../../sql/claim_ids.sql"), &parameters)
+        .await?;
+    rows.iter().map(row::claim).collect()
+}
