@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
 use mailroom_core::message::Message;
-use mailroom_core::transport::config;
+use mailroom_core::transport::config::{self, Method};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -266,7 +266,9 @@ fn request(provider: &str, keys: &str, mail: &Mail) -> Value {
     let file = format!("[transports.x]\nprovider = \"{provider}\"\nfrom = {from}\n{keys}\n");
     let transports = config::parse(&file, Path::new("/"));
     let transports = transports.unwrap_or_else(|error| panic!("{provider}: {error:?}"));
-    let provider = &transports[0].limits.provider;
+    let Method::Http { provider, .. } = &transports[0].method else {
+        panic!("{provider} does not speak HTTP");
+    };
     let request = provider.request(&[&message(mail)], UNIX_EPOCH).unwrap();
     let headers: serde_json::Map<String, Value> = request
         .headers

@@ -16,10 +16,10 @@ use super::mail::Mail;
 use super::thread::{Command, Job, Shared, lock};
 use super::{Now, Time};
 use crate::transport::config::Configured;
-use crate::transport::http::Client;
 
 mod fallback;
 mod request;
+mod single;
 
 use request::{Sender, Setup};
 
@@ -202,10 +202,7 @@ impl Driver {
         let with_setups: Vec<(Arc<str>, Limits, Setup)> = transports
             .into_iter()
             .map(|configured| {
-                let setup = Setup {
-                    provider: Arc::clone(&configured.limits.provider),
-                    client: Arc::new(Client::new(configured.conduct)),
-                };
+                let setup = Setup::new(configured.method);
                 (configured.name, configured.limits, setup)
             })
             .collect();
@@ -342,11 +339,13 @@ impl Driver {
     }
 
     /// Starts a request; returns what is known of its mails at once.
-    fn send(&mut self, place: usize, request: u64, mails: &[Mail]) -> Vec<Event> {
+    fn send(&mut self, place: usize, request: u64, mails: &Arc<Vec<Mail>>) -> Vec<Event> {
         let transport = &self.transports[place];
         let sender = Sender {
             transport: transport.number,
+            name: Arc::clone(&transport.name),
             request,
+            shared: Arc::clone(&self.shared),
             commands: self.commands.clone(),
         };
         let (sending, events) = transport.setup.clone().prepare(sender, mails);

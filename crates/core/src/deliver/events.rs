@@ -9,13 +9,14 @@ use super::intake::{Appetite, Exchanged};
 use super::mail::Mail;
 use super::rate::Rate;
 use super::settlements::Settlements;
-use crate::transport::providers::{Provider, Verdict};
+use crate::transport::capabilities::Capabilities;
+use crate::transport::providers::Verdict;
 
 /// How to send.
 #[derive(Clone)]
 pub struct Limits {
-    /// Whom to speak to.
-    pub provider: Arc<dyn Provider>,
+    /// What a request may hold, and whether it may be repeated.
+    pub capabilities: Arc<dyn Capabilities>,
     /// Requests at a time.
     pub concurrency: usize,
     /// How much a second, in what the provider counts.
@@ -130,6 +131,17 @@ pub enum News {
     Resumed(Duration),
     /// So many mails ended as errors, the latest for this reason.
     Ended(u64, String),
+    /// A mail was sent, but not to all its recipients.
+    RecipientsRefused {
+        /// `outbox.id`.
+        id: i64,
+        /// How many recipients were refused.
+        count: usize,
+        /// Of the first, without its address.
+        reason: String,
+    },
+    /// A mail as a line, from a transport that writes it to the log instead of sending it.
+    Logged(String),
 }
 
 /// For people.

@@ -249,7 +249,7 @@ impl Deliverer {
 
     pub(super) fn is_idempotent(&self) -> bool {
         let limits = self.limits.as_ref();
-        limits.is_some_and(|limits| limits.provider.is_idempotent())
+        limits.is_some_and(|limits| limits.capabilities.is_idempotent())
     }
 
     pub(super) fn max_ambiguous(&self) -> i32 {

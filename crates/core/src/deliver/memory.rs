@@ -37,7 +37,7 @@ impl Deliverer {
 
     /// How long the provider knows a request again, if not for ever.
     fn memory(&self) -> Option<Duration> {
-        let provider = &self.limits.as_ref()?.provider;
+        let provider = &self.limits.as_ref()?.capabilities;
         let memory = provider.remembers_for();
         (provider.is_idempotent() && memory < Duration::MAX).then_some(memory)
     }
@@ -61,6 +61,7 @@ mod tests {
     use crate::deliver::intake::{Claimed, Exchanged};
     use crate::deliver::{Now, batch};
     use crate::message::Message;
+    use crate::transport::capabilities::Capabilities;
     use crate::transport::providers::{Answer, Provider, Request, Verdict};
 
     const ADDRESS: &str = "forgetful";
@@ -68,7 +69,7 @@ mod tests {
 
     struct Forgetful;
 
-    impl Provider for Forgetful {
+    impl Capabilities for Forgetful {
         fn batch_limit(&self) -> usize {
             2
         }
@@ -80,7 +81,9 @@ mod tests {
         fn remembers_for(&self) -> Duration {
             DAY
         }
+    }
 
+    impl Provider for Forgetful {
         fn request(&self, _: &[&Message], _: SystemTime) -> Result<Request, String> {
             Err("not asked".to_owned())
         }
@@ -104,7 +107,7 @@ mod tests {
         let mut deliverer = Deliverer::new();
         let mut told = Told::default();
         let limits = Limits {
-            provider: Arc::new(Forgetful),
+            capabilities: Arc::new(Forgetful),
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,

@@ -5,6 +5,7 @@
 //! the transports are, and extends the leases of what is held. The worker of a database is one owner, `mailroom send`
 //! another; they differ in their [`Store`] and [`Host`].
 
+mod news;
 mod publish;
 mod singly;
 
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use self::publish::Publisher;
 use super::Time;
-use super::events::News;
 use super::intake::{Appetite, Exchanged};
 use super::settlements::Settlements;
 use super::store::{Claim, Failure, Host, Kind, Line, Store};
@@ -376,33 +376,6 @@ impl<H: Host> Owner<H> {
             self.host.wait(left, self.thread.bell());
         }
         self.publisher.withdraw(store, &self.claimant);
-    }
-
-    /// A line of the log.
-    fn tell(&self, transport: &str, news: &News) {
-        match news {
-            News::Paused(reason, next) => self.warn(
-                &format!("transport \"{transport}\" paused: {reason}"),
-                &format!(
-                    "Its mail waits. One message is tried in {} s, then now and then.",
-                    next.as_secs()
-                ),
-                "SELECT mailroom_wake_worker() has one tried at once.",
-            ),
-            News::Throttled(reason, wait) => self.log(&format!(
-                ": transport \"{transport}\" slowed: {reason}; next request in {:.1} s",
-                wait.as_secs_f64()
-            )),
-            News::Resumed(after) => self.log(&format!(
-                ": transport \"{transport}\" resumed after {} s",
-                after.as_secs()
-            )),
-            News::Ended(count, reason) => self.warn(
-                &format!("transport \"{transport}\": mail ended as error: {count}"),
-                &format!("The latest: {reason}."),
-                "Look at outbox_attempts; mailroom_retry_failed puts them back.",
-            ),
-        }
     }
 
     /// How old the lease of a held mail gets before it is extended: two thirds of it are left for that to succeed.

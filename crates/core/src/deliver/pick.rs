@@ -98,7 +98,7 @@ impl Deliverer {
         let Some(limits) = &self.limits else {
             return false;
         };
-        let provider = &limits.provider;
+        let provider = &limits.capabilities;
         let is_bound = |mail: &Mail| {
             mail.alone
                 || mail.group_key.is_some() && provider.is_idempotent()
@@ -115,6 +115,6 @@ impl Deliverer {
 
     pub(super) fn batch_limit(&self) -> usize {
         let limits = self.limits.as_ref();
-        limits.map_or(1, |limits| limits.provider.batch_limit().max(1))
+        limits.map_or(1, |limits| limits.capabilities.batch_limit().max(1))
     }
 }

@@ -6,39 +6,29 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustls::ClientConfig;
 use toml::de::{DeTable, DeValue};
 
 use super::http::Conduct;
-use super::invalid::Invalid;
-use super::network::Networks;
+use super::providers::Provider;
 use super::providers::mailbox::Mailbox;
-use super::{providers, tls};
+use super::single::Single;
 use crate::deliver::events::Limits;
 use crate::deliver::rate::Rate;
 use crate::secret_file;
 
 mod error;
 mod keys;
+mod method;
 mod section;
 mod values;
 
 pub use error::Error;
+use method::System;
 use section::{Section, line_of};
 
-/// Of requests at a time.
-const CONCURRENCY: i32 = 64;
 /// Of times that a mail is sent again which may have been sent.
 const MAX_AMBIGUOUS: i32 = 1;
-const TIMEOUT: Duration = Duration::from_secs(60);
-/// A receiver of one's own is to be fast.
-const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
-const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What toml says of bad syntax without quoting it.
 const KNOWN_PROBLEMS: [&str; 10] = [
@@ -59,7 +49,7 @@ const TABLES: &str = "Write one table a transport, as in [transports.transaction
 pub struct Configured {
     /// `[a-z][a-z0-9_-]{0,62}`.
     pub name: Arc<str>,
-    /// webhook, ses, sendgrid, postmark, resend or mailgun.
+    /// webhook, ses, sendgrid, postmark, resend, mailgun, smtp, file or log.
     pub provider_name: &'static str,
     /// The databases that may use it; `None` for all.
     pub databases: Option<Vec<String>>,
@@ -67,8 +57,21 @@ pub struct Configured {
     pub allow_from: Vec<String>,
     /// How to send.
     pub limits: Limits,
-    /// How to connect.
-    pub conduct: Conduct,
+    /// How it delivers.
+    pub method: Method,
+}
+
+/// How a transport delivers.
+pub enum Method {
+    /// By requests to a provider.
+    Http {
+        /// How the provider is spoken to.
+        provider: Arc<dyn Provider>,
+        /// How to connect.
+        conduct: Box<Conduct>,
+    },
+    /// One message at a time.
+    Single(Arc<Single>),
 }
 
 impl Configured {
@@ -163,45 +166,22 @@ fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
     )
 }
 
-/// The system's authorities, read once.
-#[derive(Default)]
-struct System(Option<ClientConfig>);
-
-impl System {
-    fn tls(&mut self) -> Result<ClientConfig, Invalid> {
-        if let Some(known) = &self.0 {
-            return Ok(known.clone());
-        }
-        Ok(self.0.insert(tls::config(None, false)?).clone())
-    }
-}
-
 fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error> {
     let provider_name = section.provider()?;
     section.check_names(provider_name)?;
-    let endpoint = section.text("endpoint")?.unwrap_or("").trim();
     let from = section.text("from")?.unwrap_or("").trim();
-    let credentials = section.credentials(provider_name)?;
-    let provider = providers::choose(provider_name, endpoint, from, &credentials)
-        .map_err(|invalid| section.invalid(&invalid))?;
+    let made = method::make(section, provider_name, from, system)?;
     let limits = Limits {
-        provider: provider.into(),
+        capabilities: made.capabilities,
         concurrency: section
-            .number("concurrency", 1..=1_000)?
-            .unwrap_or(CONCURRENCY)
+            .concurrency()?
+            .unwrap_or(made.concurrency)
             .unsigned_abs() as usize,
         rate: section.read("rate", "a number and a unit", Rate::parse)?,
         max_ambiguous: section
             .number("max_ambiguous", 0..=100)?
             .unwrap_or(MAX_AMBIGUOUS),
-        address: [
-            section.name,
-            provider_name,
-            endpoint,
-            from,
-            &credentials.digest(),
-        ]
-        .join("\n"),
+        address: [section.name, provider_name, &made.account].join("\n"),
     };
     Ok(Configured {
         name: section.name.into(),
@@ -211,7 +191,7 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error
         })?,
         allow_from: allow_from(section, from)?,
         limits,
-        conduct: conduct(section, provider_name, endpoint, system)?,
+        method: made.method,
     })
 }
 
@@ -227,38 +207,6 @@ fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, Error> {
     let what = "an address or \"*@\" and a domain";
     let given = section.list("allow_from", what, values::pattern)?;
     Ok(given.unwrap_or(own))
-}
-
-fn conduct(
-    section: &Section<'_>,
-    provider: &str,
-    endpoint: &str,
-    system: &mut System,
-) -> Result<Conduct, Error> {
-    let networks = section.list("allowed_networks", "a network", |text| {
-        Networks::parse(text).ok().filter(|_| !text.contains(','))
-    })?;
-    let ca_file = section.path("ca_file")?;
-    let in_clear = endpoint.starts_with("http:");
-    let tls = match &ca_file {
-        None if !in_clear => system.tls(),
-        ca_file => tls::config(ca_file.as_deref(), in_clear),
-    };
-    let usual = if provider == "webhook" {
-        WEBHOOK_TIMEOUT
-    } else {
-        TIMEOUT
-    };
-    Ok(Conduct {
-        networks: networks.unwrap_or_default().into_iter().collect(),
-        tls: tls.map_err(|invalid| section.invalid(&invalid))?,
-        timeout: section
-            .duration("timeout", LEAST_TIMEOUT..=LONGEST_TIMEOUT)?
-            .unwrap_or(usual),
-        connect_timeout: section
-            .duration("connect_timeout", LEAST_CONNECT_TIMEOUT..=LONGEST_TIMEOUT)?
-            .unwrap_or(CONNECT_TIMEOUT),
-    })
 }
 
 #[cfg(test)]

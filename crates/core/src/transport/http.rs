@@ -262,7 +262,7 @@ fn trouble(error: &legacy::Error) -> Trouble {
 }
 
 /// A foreign error's text as far as it may go into a row: one line, and not for ever.
-fn presentable(text: &str) -> String {
+pub(super) fn presentable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .take(200)

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use hyper::{HeaderMap, Uri};
 
+use super::capabilities::Capabilities;
 use super::credentials::Credentials;
 use super::invalid::Invalid;
 use crate::message::Message;
@@ -30,9 +31,9 @@ mod webhook;
 
 /// The header in which a mail carries its `message_id` where the provider lets us set one, so that a receiver of
 /// the same mail twice can tell.
-const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
+pub(super) const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
 /// Tells those who answer mail by themselves not to (RFC 3834).
-const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
+pub(super) const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
 /// Characters of a tag.
 const TAG_MAX: usize = 128;
 
@@ -167,26 +168,8 @@ impl Verdict {
 }
 
 /// How one provider is spoken to.
-pub trait Provider: Send + Sync {
-    /// The most messages one request takes; 1 without a batch call that tells of each message.
-    fn batch_limit(&self) -> usize {
-        1
-    }
-
-    /// Whether these messages may share a request: some batch calls want the same contents.
-    fn may_share(&self, _first: &Message, _other: &Message) -> bool {
-        true
-    }
-
-    /// Whether the provider itself recognises a request that it has had, so that sending it again is safe.
-    fn is_idempotent(&self) -> bool;
-
-    /// How long it does, if it [does][Provider::is_idempotent]: at least so long after the request.
-    fn remembers_for(&self) -> Duration {
-        Duration::MAX
-    }
-
-    /// The request that carries these messages, never more than [`Provider::batch_limit`].
+pub trait Provider: Capabilities {
+    /// The request that carries these messages, never more than [`Capabilities::batch_limit`].
     ///
     /// # Errors
     /// Why the messages cannot be put into one; each is then tried alone, and one alone is permanent.

@@ -1,41 +1,89 @@
 //! The requests of a transport, and what their answers mean.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::deliver::events::{Event, Outcome};
+use super::single;
+use crate::deliver::events::{Event, News, Outcome};
 use crate::deliver::mail::Mail;
-use crate::deliver::thread::Command;
+use crate::deliver::thread::{Command, Job, Shared};
 use crate::message::Message;
+use crate::transport::config::Method;
 use crate::transport::http::{Client, Reply, Trouble};
 use crate::transport::providers::{Answer, Provider, Request, Verdict};
+use crate::transport::single::Single;
 
 /// How a transport's requests are made and sent.
 #[derive(Clone)]
-pub(super) struct Setup {
-    pub(super) provider: Arc<dyn Provider>,
-    pub(super) client: Arc<Client>,
+pub(super) enum Setup {
+    Http(Http),
+    Single(Arc<Single>),
 }
+
+/// To a provider.
+#[derive(Clone)]
+pub(super) struct Http {
+    provider: Arc<dyn Provider>,
+    client: Arc<Client>,
+}
+
+/// A request under way.
+pub(super) type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whose request it is, and where its answer goes.
 pub(super) struct Sender {
     /// Which transport, by its number.
     pub(super) transport: u64,
+    /// The same by its name, for the log.
+    pub(super) name: Arc<str>,
     /// The request's number.
     pub(super) request: u64,
+    pub(super) shared: Arc<Shared>,
     pub(super) commands: UnboundedSender<Command>,
 }
 
+impl Sender {
+    pub(super) fn tell(&self, news: News) {
+        self.shared.push(Job::Tell(Arc::clone(&self.name), news));
+    }
+
+    pub(super) fn say(&self, event: Event) {
+        // Without a receiver, the thread ends.
+        let _ = self.commands.send(Command::Answered(self.transport, event));
+    }
+}
+
 impl Setup {
+    /// Within a tokio runtime.
+    pub(super) fn new(method: Method) -> Self {
+        match method {
+            Method::Http { provider, conduct } => Self::Http(Http {
+                provider,
+                client: Arc::new(Client::new(*conduct)),
+            }),
+            Method::Single(single) => Self::Single(single),
+        }
+    }
+
     /// The request of as many of these mails as can be put into one, to be awaited; and what is known of the others.
     pub(super) fn prepare(
         self,
         sender: Sender,
-        mails: &[Mail],
-    ) -> (Option<impl Future<Output = ()> + Send + use<>>, Vec<Event>) {
+        mails: &Arc<Vec<Mail>>,
+    ) -> (Option<Sending>, Vec<Event>) {
+        match self {
+            Self::Http(http) => http.prepare(sender, mails),
+            Self::Single(single) => single::prepare(single, sender, mails),
+        }
+    }
+}
+
+impl Http {
+    fn prepare(self, sender: Sender, mails: &[Mail]) -> (Option<Sending>, Vec<Event>) {
         let mut events = Vec::new();
         let number = sender.request;
         let unsendable = |mail: &Mail, reason| Event::Unsendable {
@@ -59,12 +107,9 @@ impl Setup {
         }
         match made {
             Ok(request) if !sendable.is_empty() => {
-                let landing = Landing {
-                    sender,
-                    is_done: false,
-                };
+                let landing = Landing::new(sender);
                 let sending = post(self, request, sendable.len(), landing);
-                return (Some(sending), events);
+                return (Some(Box::pin(sending)), events);
             }
             Ok(_) => {}
             Err(reason) => {
@@ -81,41 +126,59 @@ impl Setup {
 }
 
 /// One request.
-async fn post(setup: Setup, request: Request, count: usize, landing: Landing) {
-    let answer = setup.client.post(request, body_limit(count)).await;
-    let (outcome, status) = judge(&*setup.provider, count, answer);
+async fn post(http: Http, request: Request, count: usize, landing: Landing) {
+    let answer = http.client.post(request, body_limit(count)).await;
+    let (outcome, status) = judge(&*http.provider, count, answer);
     landing.land(outcome, status);
 }
 
 /// How a request ends: given up unless it is said what became of it, so that a panic or an end in the middle loses
 /// nothing.
-struct Landing {
-    sender: Sender,
-    is_done: bool,
+pub(super) struct Landing {
+    pub(super) sender: Sender,
+    /// How it ends if nothing is said; none once something was.
+    otherwise: Option<Outcome>,
 }
 
 impl Landing {
-    fn land(mut self, outcome: Outcome, status: Option<u16>) {
-        self.is_done = true;
+    pub(super) fn new(sender: Sender) -> Self {
+        Self {
+            sender,
+            otherwise: Some(Outcome::GivenUp),
+        }
+    }
+
+    /// For a request that waits before anything of it is written.
+    pub(super) fn waiting(sender: Sender, reason: &str) -> Self {
+        Self {
+            sender,
+            otherwise: Some(Outcome::Unreached(reason.to_owned())),
+        }
+    }
+
+    /// From now on it may have been written.
+    pub(super) fn begin(&mut self) {
+        self.otherwise = Some(Outcome::GivenUp);
+    }
+
+    pub(super) fn land(mut self, outcome: Outcome, status: Option<u16>) {
+        self.otherwise = None;
         self.say(outcome, status);
     }
 
     fn say(&self, outcome: Outcome, status: Option<u16>) {
-        let event = Event::Answered {
+        self.sender.say(Event::Answered {
             request: self.sender.request,
             outcome,
             status,
-        };
-        let command = Command::Answered(self.sender.transport, event);
-        // The thread ends.
-        let _ = self.sender.commands.send(command);
+        });
     }
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if !self.is_done {
-            self.say(Outcome::GivenUp, None);
+        if let Some(outcome) = self.otherwise.take() {
+            self.say(outcome, None);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::deliver::fixture::mail;
 use crate::deliver::intake::{Appetite, Claimed, Exchanged};
 use crate::deliver::rate::{Rate, Unit};
 use crate::message::Message;
+use crate::transport::capabilities::Capabilities;
 use crate::transport::providers::{Answer, Provider, Request, Verdict};
 
 /// A provider whose answers the world makes.
@@ -21,7 +22,7 @@ struct Fake {
     idempotent: bool,
 }
 
-impl Provider for Fake {
+impl Capabilities for Fake {
     fn batch_limit(&self) -> usize {
         self.batch
     }
@@ -29,7 +30,9 @@ impl Provider for Fake {
     fn is_idempotent(&self) -> bool {
         self.idempotent
     }
+}
 
+impl Provider for Fake {
     fn request(&self, _: &[&Message], _: SystemTime) -> Result<Request, String> {
         Err("not asked".to_owned())
     }
@@ -161,7 +164,7 @@ impl World {
 
     fn limits(&self) -> Limits {
         Limits {
-            provider: Arc::new(Fake {
+            capabilities: Arc::new(Fake {
                 batch: self.shape.batch,
                 idempotent: self.shape.idempotent,
             }),

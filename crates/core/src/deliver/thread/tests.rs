@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod single;
 mod world;
 
 use world::{Owner, Receiver, file};

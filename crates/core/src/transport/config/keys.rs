@@ -1,8 +1,8 @@
 //! The keys that a transport may have, and how each is written. Pure.
 
 /// The providers.
-pub(super) const PROVIDERS: [&str; 6] = [
-    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+pub(super) const PROVIDERS: [&str; 9] = [
+    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun", "smtp", "file", "log",
 ];
 /// What a key ends with whose value is in a file.
 pub(super) const FILE: &str = "_file";
@@ -43,16 +43,26 @@ const fn secret(name: &'static str, of: &'static [&'static str], hint: &'static 
 }
 
 const BY_API_KEY: &[&str] = &["sendgrid", "postmark", "resend", "mailgun"];
+/// Those that speak HTTP.
+const HTTP: &[&str] = &[
+    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
+];
+/// Those that open connections.
+const NETWORK: &[&str] = &[
+    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun", "smtp",
+];
+const SMTP: &[&str] = &["smtp"];
 const SES: &[&str] = &["ses"];
 const WEBHOOK: &[&str] = &["webhook"];
 
-pub(super) const KEYS: [Key; 21] = [
+pub(super) const KEYS: [Key; 29] = [
     common(
         "provider",
-        "Write one of \"webhook\", \"ses\", \"sendgrid\", \"postmark\", \"resend\" and \"mailgun\".",
+        "Write one of \"webhook\", \"ses\", \"sendgrid\", \"postmark\", \"resend\", \"mailgun\", \"smtp\", \"file\" and \"log\".",
     ),
-    common(
+    own(
         "endpoint",
+        HTTP,
         "Write an https URL. Without one, mail goes to the provider's own; a webhook has none.",
     ),
     common(
@@ -63,25 +73,33 @@ pub(super) const KEYS: [Key; 21] = [
         "allow_from",
         "Write an array of addresses, or of domains as in [\"*@example.com\"].",
     ),
-    common(
+    own(
         "ca_file",
+        NETWORK,
         "Write the name of a file with certificates in PEM; a relative one counts from the directory of the transports file.",
     ),
-    common(
+    own(
         "allowed_networks",
+        NETWORK,
         "Write an array of networks, as in [\"10.0.0.0/8\", \"::1\"].",
     ),
     common(
         "databases",
         "Write an array of names of databases, or leave it out for all.",
     ),
-    common("concurrency", "Write a whole number from 1 to 1000."),
-    common(
+    own(
+        "concurrency",
+        NETWORK,
+        "Write a whole number from 1 to 1000.",
+    ),
+    own(
         "timeout",
+        NETWORK,
         "Write a time of at most 10 min with its unit (us, ms, s, min), as in \"60 s\".",
     ),
-    common(
+    own(
         "connect_timeout",
+        NETWORK,
         "Write a time from 100 ms to 10 min with its unit (us, ms, s, min), as in \"5 s\".",
     ),
     common(
@@ -124,6 +142,46 @@ pub(super) const KEYS: [Key; 21] = [
         "message_stream",
         &["postmark"],
         "Write the id of a Postmark message stream, or leave it out.",
+    ),
+    own(
+        "host",
+        SMTP,
+        "Write the relay's name, as in \"smtp.example.com\", or its address; the port has a key of its own.",
+    ),
+    own(
+        "port",
+        SMTP,
+        "Write a whole number from 1 to 65535; without it, 587, or 465 with tls = \"implicit\".",
+    ),
+    own(
+        "tls",
+        SMTP,
+        "Write \"starttls\", the default, \"implicit\" (usually port 465) or, for a relay on this machine, without credentials, \"none\".",
+    ),
+    own(
+        "username",
+        SMTP,
+        "Write the user's name at the relay, and password, password_file or token_file with it.",
+    ),
+    secret(
+        "password",
+        SMTP,
+        "Write the password at the relay, or its file's name as password_file.",
+    ),
+    own(
+        "token_file",
+        SMTP,
+        "Write the name of a file with an access token for XOAUTH2, in place of a password; it is read for each connection.",
+    ),
+    own(
+        "helo",
+        SMTP,
+        "Write the name by which the relay knows this machine; without it, the domain of from.",
+    ),
+    own(
+        "directory",
+        &["file"],
+        "Write the name of a directory that the server's user can write to; a relative one counts from that of the transports file.",
     ),
     secret(
         "secret",

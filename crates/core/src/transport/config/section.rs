@@ -195,6 +195,11 @@ impl<'a> Section<'a> {
         number.map(Some).ok_or_else(|| self.error(key, &problem))
     }
 
+    /// The maximum number of concurrent requests, if it is given.
+    pub(super) fn concurrency(&self) -> Result<Option<i32>, Error> {
+        self.number("concurrency", 1..=1_000)
+    }
+
     /// A time.
     pub(super) fn duration(
         &self,
@@ -244,13 +249,19 @@ impl<'a> Section<'a> {
             let problem = format!("{other} is given besides {key}");
             return Err(self.error_with(other, &problem, "Keep one of the two."));
         }
+        // People choose passwords, providers the others.
+        let form: Form = if name == "password" {
+            (values::TEXT, values::text)
+        } else {
+            (PRINTABLE, printable)
+        };
         let values = if key == name {
-            vec![self.read(key, PRINTABLE, printable)?]
+            vec![self.read(key, form.0, form.1)?]
         } else if key == several {
-            let list = self.list(key, PRINTABLE, printable)?.unwrap_or_default();
+            let list = self.list(key, form.0, form.1)?.unwrap_or_default();
             list.into_iter().map(Some).collect()
         } else {
-            self.in_file(key, key == several_in_file)?
+            self.in_file(key, form, key == several_in_file)?
         };
         if values.len() > ROTATING {
             let problem = format!("{key} has more than {ROTATING} secrets");
@@ -260,7 +271,12 @@ impl<'a> Section<'a> {
     }
 
     /// What is in the file that this key names.
-    fn in_file(&self, key: &str, is_list: bool) -> Result<Vec<Option<Zeroizing<String>>>, Error> {
+    fn in_file(
+        &self,
+        key: &str,
+        (what, read): Form,
+        is_list: bool,
+    ) -> Result<Vec<Option<Zeroizing<String>>>, Error> {
         let Some(path) = self.path(key)? else {
             return Ok(Vec::new());
         };
@@ -274,9 +290,9 @@ impl<'a> Section<'a> {
         } else {
             vec![text]
         };
-        let values: Vec<_> = parts.into_iter().map(printable).collect();
+        let values: Vec<_> = parts.into_iter().map(read).collect();
         if values.is_empty() || values.iter().any(Option::is_none) {
-            let problem = format!("what is in the file that {key} names is not {PRINTABLE}");
+            let problem = format!("what is in the file that {key} names is not {what}");
             let hint = "The file holds the bare value, without quotes and without its name.";
             return Err(self.error_with(key, &problem, hint));
         }
@@ -284,10 +300,13 @@ impl<'a> Section<'a> {
     }
 }
 
-/// How a credential looks.
-const PRINTABLE: &str = "printable ASCII without spaces and quotes";
+/// What a value is to be, in words, and what reads it.
+type Form = (&'static str, fn(&str) -> Option<Zeroizing<String>>);
 
-fn printable(value: &str) -> Option<Zeroizing<String>> {
+/// How a credential looks that a provider issued.
+pub(super) const PRINTABLE: &str = "printable ASCII without spaces and quotes";
+
+pub(super) fn printable(value: &str) -> Option<Zeroizing<String>> {
     let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\'';
     // One allocation, of the right size: nothing is left behind unzeroed.
     (!value.is_empty() && value.bytes().all(fits)).then(|| Zeroizing::new(value.to_owned()))

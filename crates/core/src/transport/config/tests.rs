@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
@@ -68,6 +68,14 @@ fn problem(content: &str) -> Error {
         .unwrap_or_else(|| panic!("accepted: {content}"))
 }
 
+/// What speaks HTTP.
+fn http(transport: &Configured) -> (&dyn Provider, &Conduct) {
+    match &transport.method {
+        Method::Http { provider, conduct } => (&**provider, conduct),
+        Method::Single(_) => panic!("{} does not speak HTTP", transport.name),
+    }
+}
+
 /// A transport of Resend with these lines besides.
 fn resend(lines: &str) -> String {
     format!(
@@ -116,7 +124,7 @@ fn the_recipes_are_complete_and_in_their_order() {
         ]
     );
     for transport in &all {
-        let provider = &transport.limits.provider;
+        let (provider, _) = http(transport);
         let request = provider
             .request(&[&fixture::message()], UNIX_EPOCH)
             .unwrap();
@@ -126,11 +134,11 @@ fn the_recipes_are_complete_and_in_their_order() {
         assert!(!transport.limits.address.to_lowercase().contains("hunter2"));
     }
     let hook = &all[0];
-    assert_eq!(hook.conduct.timeout, WEBHOOK_TIMEOUT);
+    assert_eq!(http(hook).1.timeout, method::WEBHOOK_TIMEOUT);
     assert!(hook.allow_from.is_empty() && hook.serves("any"));
     let ses = &all[1];
     assert_eq!(ses.limits.rate.unwrap().unit(), Unit::Recipients);
-    assert_eq!(ses.conduct.timeout, TIMEOUT);
+    assert_eq!(http(ses).1.timeout, method::TIMEOUT);
     assert_eq!(ses.limits.concurrency, 64);
     assert_eq!(ses.limits.max_ambiguous, 1);
     assert_eq!(ses.allow_from, ["shop@example.com"]);
@@ -138,8 +146,8 @@ fn the_recipes_are_complete_and_in_their_order() {
     assert_eq!(postmark.provider_name, "postmark");
     assert_eq!(postmark.limits.concurrency, 8);
     assert_eq!(postmark.limits.max_ambiguous, 0);
-    assert_eq!(postmark.conduct.timeout, Duration::from_secs(20));
-    assert_eq!(postmark.conduct.connect_timeout, Duration::from_millis(250));
+    assert_eq!(http(postmark).1.timeout, Duration::from_secs(20));
+    assert_eq!(http(postmark).1.connect_timeout, Duration::from_millis(250));
     assert_eq!(postmark.allow_from, ["*@example.com"]);
     assert!(postmark.serves("shop") && !postmark.serves("other"));
 }
@@ -272,7 +280,7 @@ fn errors_have_line_problem_and_remedy() {
             "line 2: transport \"a\": provider is missing",
         ),
         (
-            "[transports.a]\nprovider = \"smtp\"",
+            "[transports.a]\nprovider = \"telex\"",
             "line 2: transport \"a\": provider is not one that mailroom knows",
         ),
         (
@@ -326,7 +334,7 @@ fn the_file_is_judged_before_it_is_read() {
     assert!(error.hint().contains("0600"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let transports = load(&path).unwrap_or_else(|error| panic!("{error}"));
-    let provider = &transports[0].limits.provider;
+    let (provider, _) = http(&transports[0]);
     let request = provider
         .request(&[&fixture::message()], UNIX_EPOCH)
         .unwrap();
@@ -353,7 +361,8 @@ fn clear_text_is_for_networks_that_are_listed() {
     let content = format!(
         "[transports.a]\nprovider = \"webhook\"\nendpoint = \"http://127.0.0.1:9/\"\nsecret = \"{WHSEC}\"\nallowed_networks = [\"127.0.0.0/8\", \"::1\"]"
     );
-    let networks = &transports(&content)[0].conduct.networks;
+    let all = transports(&content);
+    let networks = &http(&all[0]).1.networks;
     assert!(networks.permit_in_clear("127.0.0.1".parse().unwrap()));
     assert!(networks.permit_in_clear("::1".parse().unwrap()));
     assert!(!networks.permit("10.0.0.1".parse().unwrap()));
@@ -373,3 +382,4 @@ proptest! {
 }
 
 mod secrets;
+mod single;

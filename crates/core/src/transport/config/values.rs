@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use crate::address;
 
 /// Bytes of a transport's name.
@@ -33,6 +35,16 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     Duration::try_from_secs_f64(number * seconds).ok()
+}
+
+/// How a name or a password of a person's choice looks.
+pub(super) const TEXT: &str = "text without control characters";
+
+/// Reads [`TEXT`].
+pub(super) fn text(text: &str) -> Option<Zeroizing<String>> {
+    let fits = !text.is_empty() && !text.chars().any(char::is_control);
+    // One allocation, of the right size: nothing is left behind unzeroed.
+    fits.then(|| Zeroizing::new(text.to_owned()))
 }
 
 /// An address, or `*@domain` for all of a domain; the domain in small letters.

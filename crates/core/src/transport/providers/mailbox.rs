@@ -116,7 +116,8 @@ fn parse_name(text: &str) -> Option<String> {
     }
 }
 
-fn encode(name: &str) -> String {
+/// Any text as encoded words (RFC 2047), a space between each and the next.
+pub fn encode(name: &str) -> String {
     let mut words = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {

@@ -19,6 +19,7 @@ use super::{
     AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
     tag,
 };
+use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -110,11 +111,13 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
-impl Provider for Mailgun {
+impl Capabilities for Mailgun {
     fn is_idempotent(&self) -> bool {
         false
     }
+}
 
+impl Provider for Mailgun {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let [message] = messages else {
             return Err("a request carries one mail".to_owned());

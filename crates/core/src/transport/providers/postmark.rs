@@ -14,6 +14,7 @@ use super::{
     AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
     json, tag,
 };
+use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -77,7 +78,7 @@ impl Postmark {
     }
 }
 
-impl Provider for Postmark {
+impl Capabilities for Postmark {
     fn batch_limit(&self) -> usize {
         BATCH
     }
@@ -89,7 +90,9 @@ impl Provider for Postmark {
     fn is_idempotent(&self) -> bool {
         false
     }
+}
 
+impl Provider for Postmark {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let ready = mailbox::all_ready(messages, MOST)?;
         let (path, body) = match &ready[..] {

@@ -18,6 +18,7 @@ use super::{
     AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
     json, tag,
 };
+use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -92,7 +93,7 @@ fn idempotency_key(messages: &[&Message]) -> String {
     }
 }
 
-impl Provider for Resend {
+impl Capabilities for Resend {
     fn batch_limit(&self) -> usize {
         BATCH
     }
@@ -108,7 +109,9 @@ impl Provider for Resend {
     fn remembers_for(&self) -> Duration {
         MEMORY
     }
+}
 
+impl Provider for Resend {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let ready = mailbox::all_ready(messages, MOST)?;
         let (path, body) = match &ready[..] {

@@ -15,6 +15,7 @@ use super::{
     AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
     tag,
 };
+use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -98,11 +99,13 @@ fn personalization(message: &Message) -> Value {
     Value::Object(personalization)
 }
 
-impl Provider for SendGrid {
+impl Capabilities for SendGrid {
     fn is_idempotent(&self) -> bool {
         false
     }
+}
 
+impl Provider for SendGrid {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let [message] = messages else {
             return Err("a request carries one mail".to_owned());

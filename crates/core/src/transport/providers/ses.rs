@@ -15,6 +15,7 @@ use super::{
     AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
     json, tag,
 };
+use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -199,7 +200,7 @@ fn quoted_twice(text: &str) -> usize {
     text.bytes().map(quoted).sum()
 }
 
-impl Provider for Ses {
+impl Capabilities for Ses {
     fn batch_limit(&self) -> usize {
         MOST
     }
@@ -211,7 +212,9 @@ impl Provider for Ses {
     fn is_idempotent(&self) -> bool {
         false
     }
+}
 
+impl Provider for Ses {
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
         let ready = mailbox::all_ready(messages, MOST)?;
         let ready: Vec<&Message> = ready.iter().map(AsRef::as_ref).collect();

@@ -20,6 +20,7 @@ use super::endpoint::Endpoint;
 use super::mac::MacKey;
 use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, json};
 use crate::transport::calendar;
+use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -95,11 +96,13 @@ fn key(secret: &str) -> Option<MacKey> {
         .then(|| MacKey::new(&bytes[..length]))
 }
 
-impl Provider for Webhook {
+impl Capabilities for Webhook {
     fn is_idempotent(&self) -> bool {
         true
     }
+}
 
+impl Provider for Webhook {
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
         let [message] = messages else {
             return Err("an event tells of one mail".to_owned());

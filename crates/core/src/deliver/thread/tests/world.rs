@@ -127,6 +127,8 @@ pub(super) struct Owner {
     pub(super) waiting: BTreeMap<String, VecDeque<Mail>>,
     pub(super) sent: BTreeMap<String, usize>,
     pub(super) failed: BTreeMap<String, usize>,
+    /// Mails that failed for good, and why.
+    pub(super) ended: Vec<(i64, String)>,
     pub(super) claims: Vec<Claim>,
     pub(super) news: Vec<(Arc<str>, News)>,
     /// How often it was asked for the settings.
@@ -146,6 +148,7 @@ impl Owner {
             waiting: BTreeMap::new(),
             sent: BTreeMap::new(),
             failed: BTreeMap::new(),
+            ended: Vec::new(),
             claims: Vec::new(),
             news: Vec::new(),
             asked: 0,
@@ -215,12 +218,12 @@ impl Owner {
             mail.message.attempts = attempts;
             waiting.push_back(mail);
         }
-        for ((&id, &attempts), &ambiguous) in failed
-            .ids
-            .iter()
-            .zip(&failed.attempts)
-            .zip(&failed.ambiguous)
-        {
+        for (place, &id) in failed.ids.iter().enumerate() {
+            if failed.permanent[place] {
+                self.ended.push((id, failed.errors[place].clone()));
+                continue;
+            }
+            let (attempts, ambiguous) = (failed.attempts[place], failed.ambiguous[place]);
             let mut mail = mail(id);
             mail.message.attempts = attempts + 1;
             mail.ambiguous_attempts = ambiguous.into();

@@ -98,7 +98,7 @@ fn secrets_of_a_webhook() {
     directory.write("open", WHSEC, 0o644);
     let signatures = |lines: &str| {
         let all = parse(&hook(lines), &directory.0).map_err(|error| error.to_string())?;
-        let provider = &all[0].limits.provider;
+        let (provider, _) = http(&all[0]);
         let request = provider.request(&[&fixture::message()], UNIX_EPOCH)?;
         Ok::<_, String>(
             request.headers["webhook-signature"]

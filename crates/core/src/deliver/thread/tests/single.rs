@@ -1,0 +1,209 @@
+//! Transports that take one message at a time: a relay, a directory, the log.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use super::world::Owner;
+use super::*;
+use crate::deliver::fixture::mail;
+use crate::transport::smtp::tests::server::{CLOSE, Script, Seen, start};
+
+/// Starts a scripted server on a thread of its own.
+fn serve(script: Script) -> (u16, Arc<Seen>) {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        new_runtime().unwrap().block_on(async {
+            sender.send(start(script).await).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    receiver.recv().unwrap()
+}
+
+/// A transports file with one relay on this machine.
+fn relay(port: u16) -> String {
+    format!(
+        "[transports.a]\nprovider = \"smtp\"\nhost = \"127.0.0.1\"\nport = {port}\ntls = \"none\"\n\
+         from = \"Shop <shop@example.com>\"\nallowed_networks = [\"127.0.0.1\"]\nconcurrency = 3\n"
+    )
+}
+
+/// A directory of its own, removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("mailroom-thread-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn into(directory: &Path) -> String {
+    format!(
+        "[transports.a]\nprovider = \"file\"\nfrom = \"shop@example.com\"\ndirectory = \"{}\"\n",
+        directory.display()
+    )
+}
+
+/// A mail without a body, which no transport can send.
+fn schedule_unsendable(owner: &mut Owner, id: i64) {
+    let mut empty = mail(id);
+    empty.message.body_text = None;
+    let waiting = owner.waiting.entry("a".to_owned()).or_default();
+    waiting.push_back(empty);
+    owner.thread.look(false);
+}
+
+#[test]
+fn a_relay_gets_one_message_a_transaction_over_few_connections() {
+    let (port, seen) = serve(Script::default());
+    let mut owner = Owner::new(relay(port));
+    owner.schedule("a", 200);
+    owner.until("all are sent", |owner| owner.sent("a") == 200);
+    assert_eq!(seen.mails(), 200);
+    assert!((1..=3).contains(&seen.connections()));
+    schedule_unsendable(&mut owner, 1_000);
+    owner.until("it ended", |owner| !owner.ended.is_empty());
+    assert_eq!(owner.ended, [(1_000, "there is no body".to_owned())]);
+    assert_eq!(owner.state("a"), Some("healthy"));
+    let ended = News::Ended(1, "there is no body".to_owned());
+    owner.until("it is told", |owner| !owner.news.is_empty());
+    assert_eq!(owner.news, [("a".into(), ended)]);
+}
+
+#[test]
+fn refused_recipients_of_a_sent_mail_are_told_without_addresses() {
+    let (port, _) = serve(Script {
+        says: |_, _, line| {
+            line.starts_with("RCPT TO:<x")
+                .then_some("550 5.1.1 x@example.com")
+        },
+        ..Script::default()
+    });
+    let mut owner = Owner::new(relay(port));
+    let mut mail = mail(7);
+    mail.message.cc = vec!["x1@example.com".to_owned(), "x2@example.com".to_owned()];
+    owner
+        .waiting
+        .entry("a".to_owned())
+        .or_default()
+        .push_back(mail);
+    owner.thread.look(false);
+    owner.until("it is sent", |owner| owner.sent("a") == 1);
+    let news = News::RecipientsRefused {
+        id: 7,
+        count: 2,
+        reason: "smtp 550 5.1.1".to_owned(),
+    };
+    assert_eq!(owner.news, [("a".into(), news)]);
+}
+
+#[test]
+fn a_relay_that_is_not_there_or_closes_pauses_the_transport() {
+    let (port, seen) = serve(Script {
+        says: |_, _, line| (line == "connect").then_some(CLOSE),
+        ..Script::default()
+    });
+    let mut owner = Owner::new(relay(port));
+    owner.schedule("a", 100);
+    owner.until("it is paused", |owner| owner.state("a") == Some("paused"));
+    assert_eq!((owner.sent("a"), seen.mails()), (0, 0));
+    let (port, seen) = serve(Script::default());
+    owner.file = Some(relay(port));
+    owner.configure();
+    owner.until("all are sent", |owner| owner.sent("a") == 100);
+    assert_eq!(seen.mails(), 100);
+}
+
+#[test]
+fn mail_that_waits_for_a_connection_when_the_worker_stops_was_not_sent() {
+    // Accepts connections and never speaks.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let mut owner = Owner::new(relay(port));
+    owner.schedule("a", 3);
+    owner.until("all are under way", |owner| {
+        let statuses = owner.thread.statuses();
+        statuses
+            .first()
+            .is_some_and(|(_, status)| status.in_flight == 3)
+    });
+    owner.thread.stop();
+    owner.thread.give_up();
+    owner.until("it rests", |owner| owner.thread.is_resting());
+    assert_eq!((owner.sent("a"), owner.waiting("a")), (0, 3));
+    let waiting = owner.waiting["a"].iter();
+    let ambiguous: i32 = waiting.map(|mail| mail.ambiguous_attempts).sum();
+    assert_eq!(ambiguous, 0);
+    assert_eq!(owner.thread.statuses()[0].1.ambiguous, 0);
+}
+
+#[test]
+fn a_directory_gets_a_file_a_message() {
+    let scratch = Scratch::new("file");
+    let mut owner = Owner::new(into(&scratch.0));
+    owner.schedule("a", 20);
+    schedule_unsendable(&mut owner, 1_000);
+    owner.until("all are written", |owner| owner.sent("a") == 20);
+    owner.until("the other ended", |owner| !owner.ended.is_empty());
+    assert_eq!(owner.ended, [(1_000, "there is no body".to_owned())]);
+    let names = std::fs::read_dir(&scratch.0).unwrap();
+    let names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names.len(), 20);
+    assert!(names.iter().all(|name| name.ends_with(".eml")));
+}
+
+#[test]
+fn a_directory_that_is_missing_pauses_the_transport() {
+    let scratch = Scratch::new("missing");
+    let mut owner = Owner::new(into(&scratch.0.join("none")));
+    owner.schedule("a", 10);
+    owner.until("it is paused", |owner| owner.state("a") == Some("paused"));
+    std::fs::create_dir(scratch.0.join("none")).unwrap();
+    owner.thread.hurry();
+    owner.until("all are written", |owner| owner.sent("a") == 10);
+}
+
+#[test]
+fn the_log_gets_a_line_a_message() {
+    let mut owner = Owner::new("[transports.a]\nprovider = \"log\"\n".to_owned());
+    owner.schedule("a", 3);
+    owner.until("all are logged", |owner| owner.sent("a") == 3);
+    let lines: Vec<&str> = owner
+        .news
+        .iter()
+        .map(|(name, news)| match news {
+            News::Logged(line) if &**name == "a" => line.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let first = "mail 00000000-0000-4000-8000-000000000001 (news) to r1@example.com: \"m1\": text";
+    assert_eq!(lines.len(), 3);
+    assert!(lines.contains(&first), "{lines:?}");
+}
+
+#[test]
+fn a_transport_that_becomes_a_relay_loses_and_repeats_nothing() {
+    let receiver = super::world::Receiver::start(503);
+    let mut owner = Owner::new(super::world::file(&[("a", receiver.address, "")]));
+    owner.schedule("a", 50);
+    owner.until("it is paused", |owner| owner.state("a") == Some("paused"));
+    let (port, seen) = serve(Script::default());
+    owner.file = Some(relay(port));
+    owner.configure();
+    // As the worker does from time to time.
+    owner.thread.look(false);
+    owner.until("all are sent", |owner| owner.sent("a") == 50);
+    assert_eq!(seen.mails(), 50);
+}

@@ -1,0 +1,152 @@
+//! Makes a log line of a message instead of sending it: for development. Pure.
+//!
+//! Links, tokens and codes are masked (invariant I7).
+
+use super::delivered::Delivered;
+use super::plain;
+use super::providers::Verdict;
+use crate::message::Message;
+
+/// Maximum characters of the body.
+const SHOWN: usize = 200;
+/// Minimum characters of a token, a word of letters, digits, `-` and `_`: a signed token has 86.
+const TOKEN_MIN: usize = 32;
+/// Minimum digits of a code: those of mailroom have five.
+const CODE_MIN: usize = 5;
+
+/// Delivers a message as a line, which the caller writes to the log.
+pub fn deliver(message: &Message) -> (Delivered, String) {
+    let sent = Verdict::Sent { provider_id: None };
+    (Delivered::judged(sent, None), line(message))
+}
+
+fn line(message: &Message) -> String {
+    let body = match message.body_text.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => mask(text),
+        None => mask(&plain::from_html(
+            message.body_html.as_deref().unwrap_or(""),
+        )),
+    };
+    let lists = [&message.recipients, &message.cc, &message.bcc];
+    let recipients: Vec<&str> = lists.into_iter().flatten().map(String::as_str).collect();
+    let line = format!(
+        "mail {} ({}) to {}: \"{}\": {}",
+        message.message_id,
+        message.kind,
+        recipients.join(", "),
+        mask(&message.subject),
+        one_line(&body).chars().take(SHOWN).collect::<String>()
+    );
+    one_line(&line)
+}
+
+/// Replaces white space and control characters by single spaces.
+fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ")
+}
+
+/// Masks links, tokens and codes.
+fn mask(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let ends_link = |c: char| c.is_whitespace() || c.is_control() || "<>\"'()".contains(c);
+    for part in text.split_inclusive(ends_link) {
+        let end = part.chars().next_back().filter(|c| ends_link(*c));
+        let word = end.map_or(part, |end| &part[..part.len() - end.len_utf8()]);
+        match word.find("://") {
+            Some(at) => {
+                let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+                let before = word[..at].trim_end_matches(is_scheme);
+                mask_words(before, &mut masked);
+                masked.push_str("[link]");
+            }
+            None => mask_words(word, &mut masked),
+        }
+        masked.extend(end);
+    }
+    masked
+}
+
+/// Masks tokens and codes in text without links.
+fn mask_words(text: &str, masked: &mut String) {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let is_of_one = is_token(c);
+        let end = rest.find(|c| is_token(c) != is_of_one);
+        let (run, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        if !is_of_one {
+            masked.push_str(run);
+        } else if run.len() >= TOKEN_MIN {
+            masked.push_str("[token]");
+        } else {
+            mask_codes(run, masked);
+        }
+    }
+}
+
+fn mask_codes(run: &str, masked: &mut String) {
+    let mut rest = run;
+    while let Some(c) = rest.chars().next() {
+        let is_number = c.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_number);
+        let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        if is_number && part.len() >= CODE_MIN {
+            masked.push_str("[code]");
+        } else {
+            masked.push_str(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::providers::fixture;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_line_says() {
+        let mut message = fixture::message();
+        message.subject = "Your code is 01234".to_owned();
+        let token = "Ab-_".repeat(22);
+        message.body_text = Some(format!(
+            "Hello Ada,\r\n\r\nopen <https://example.com/x?t=1>\tor(see HTTP://b.example/y): {}\n12345, a54321b, 2026. {}",
+            &token[..86],
+            "x ".repeat(200)
+        ));
+        let (delivered, line) = deliver(&message);
+        assert_eq!(delivered.result, Ok(Verdict::Sent { provider_id: None }));
+        let expected = "mail 0f8fad5b-d9cb-469f-a165-70867728950e (reminder) to ada@example.com, grace@example.com, \
+            alan@example.com: \"Your code is [code]\": Hello Ada, open <[link]> or(see [link]): [token] [code], a[code]b, 2026. x x";
+        assert!(line.starts_with(expected), "{line}");
+        assert!(line.len() < expected.len() + 200);
+        message.body_text = None;
+        message.body_html = Some("<a href='https://example.com/t'>Go</a> 12345".to_owned());
+        assert!(deliver(&message).1.ends_with(": Go ([link]) [code]"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_secret_is_shown(
+            before in "(.|\r|\n){0,30}",
+            after in "(.|\r|\n){0,30}",
+            token in "[A-Za-z0-9_-]{86}",
+            code in "[0-9]{5}",
+        ) {
+            let mut message = fixture::plain(1);
+            message.subject = format!("{before}{code}{after}{token}");
+            let link = format!("https://example.com/{token}");
+            message.body_text = Some(format!("{before}{token}{after}{code}\n{link}{before}{code} {link}"));
+            let line = deliver(&message).1;
+            prop_assert!(!line.contains(&token) && !line.contains("https:"));
+            prop_assert!(!line.contains(&token[..32]));
+            prop_assert!(!line.chars().any(char::is_control));
+            let shown = line.split_once("to a").unwrap().1;
+            prop_assert!(!shown.contains(&code));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A message in the format of RFC 5322 and MIME. Pure.
+//!
+//! Bodies are encoded as 7-bit text (quoted-printable or base64 if needed), which every server accepts. Headers are
+//! ASCII, except for addresses with a non-ASCII local part, which need a server with SMTPUTF8. `Bcc` is never written. The SMTP client doubles dots at line starts.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use mail_builder::MessageBuilder;
+use mail_builder::headers::address::Address;
+use mail_builder::headers::message_id::MessageId;
+use mail_builder::headers::raw::Raw;
+use mail_builder::headers::text::Text;
+use mail_builder::mime::MimePart;
+
+use super::calendar;
+use super::plain;
+use super::providers::mailbox::{self, Mailbox};
+use super::providers::{AUTO_SUBMITTED, MESSAGE_ID_HEADER};
+use crate::message::Message;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of a line, its end aside (RFC 5322, section 2.1.1).
+const LINE_MAX: usize = 998;
+/// Bytes that one line of base64 encodes: it has 76.
+const BASE64_LINE: usize = 57;
+/// Bytes of a `message_id`: a UUID has 36.
+const ID_MAX: usize = 128;
+
+/// The message as sent by `from` at `now`, with CR LF line ends.
+///
+/// The caller has converted the domains of all addresses to ASCII with [`mailbox::ready`].
+///
+/// # Errors
+/// Why the message cannot be written; the reason quotes no part of it.
+pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Result<Vec<u8>, String> {
+    check_id(message)?;
+    if message.subject.chars().any(char::is_control) {
+        return Err("the subject has a control character".to_owned());
+    }
+    let id = format!("{}@{}", message.message_id, from.domain());
+    let date = i64::try_from(calendar::unix(now)).unwrap_or(i64::MAX);
+    let mut builder = MessageBuilder::new()
+        .header("From", Raw::new(from.ascii_text()))
+        .header("To", addresses(&message.recipients));
+    if !message.cc.is_empty() {
+        builder = builder.header("Cc", addresses(&message.cc));
+    }
+    builder = match subject(&message.subject) {
+        Cow::Borrowed(plain) => builder.header("Subject", Text::new(plain)),
+        Cow::Owned(words) => builder.header("Subject", Raw::new(words)),
+    };
+    builder = builder
+        .date(date)
+        .message_id(MessageId::new(id))
+        .header(AUTO_SUBMITTED.0, Raw::new(AUTO_SUBMITTED.1))
+        .header(MESSAGE_ID_HEADER, Raw::new(message.message_id.as_str()))
+        .body(body(message)?);
+    let mut bytes = builder.write_to_vec().map_err(|error| error.to_string())?;
+    if !bytes.ends_with(b"\r\n") {
+        bytes.extend_from_slice(b"\r\n");
+    }
+    check_lines(&bytes)?;
+    Ok(bytes)
+}
+
+/// Whether the message needs a server with SMTPUTF8: an address has a non-ASCII local part.
+pub(super) fn needs_utf8(from: &Mailbox, message: &Message) -> bool {
+    let lists = [&message.recipients, &message.cc, &message.bcc];
+    !from.address().is_ascii()
+        || lists
+            .into_iter()
+            .flatten()
+            .any(|address| !address.is_ascii())
+}
+
+/// Checks the `message_id`, which becomes part of headers, SMTP parameters and file names.
+///
+/// # Errors
+/// When it has other characters than a UUID.
+pub(super) fn check_id(message: &Message) -> Result<(), String> {
+    let id = &message.message_id;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if (1..=ID_MAX).contains(&id.len()) && id.bytes().all(fits) {
+        Ok(())
+    } else {
+        Err("the message_id is no UUID".to_owned())
+    }
+}
+
+fn addresses(list: &[String]) -> Address<'_> {
+    Address::new_list(list.iter().map(|address| address.as_str().into()).collect())
+}
+
+/// The subject itself if a reader cannot mistake it for encoded words and folding cannot change its spaces; otherwise
+/// encoded words.
+fn subject(text: &str) -> Cow<'_, str> {
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+        && !text.contains("=?")
+        && !text.contains("  ")
+        && text.trim().len() == text.len();
+    if is_plain {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(mailbox::encode(text))
+    }
+}
+
+fn body(message: &Message) -> Result<MimePart<'static>, String> {
+    let html = said(message.body_html.as_deref());
+    let text = match (said(message.body_text.as_deref()), html) {
+        (Some(text), _) => Cow::Borrowed(text),
+        (None, Some(html)) => Cow::Owned(plain::from_html(html)),
+        (None, None) => return Err("there is no body".to_owned()),
+    };
+    let text = said(Some(&text)).map(|text| part("text/plain", text));
+    let html = html.map(|html| part("text/html", html));
+    Ok(match (text, html) {
+        (Some(text), Some(html)) => MimePart::new("multipart/alternative", vec![text, html]),
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => return Err("there is no body".to_owned()),
+    })
+}
+
+/// The body, if it is not empty.
+fn said(body: Option<&str>) -> Option<&str> {
+    body.filter(|body| !body.is_empty())
+}
+
+/// One body with CR LF line ends.
+fn part(kind: &'static str, text: &str) -> MimePart<'static> {
+    let lines = normalize(text);
+    let is_odd = |c: char| c.is_ascii_control() && !matches!(c, '\r' | '\n' | '\t');
+    if !lines.contains(is_odd) {
+        return MimePart::new(kind, lines);
+    }
+    // The builder copies control characters, which RFC 5322 does not allow.
+    let mut encoded = String::with_capacity(lines.len() / 2 * 3);
+    for chunk in lines.as_bytes().chunks(BASE64_LINE) {
+        STANDARD.encode_string(chunk, &mut encoded);
+        encoded.push_str("\r\n");
+    }
+    MimePart::new(kind, encoded).transfer_encoding("base64")
+}
+
+/// Replaces each CR, LF and CR LF by CR LF.
+fn normalize(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len() + text.len() / 32);
+    let mut rest = text;
+    while let Some(at) = rest.find(['\r', '\n']) {
+        lines.push_str(&rest[..at]);
+        lines.push_str("\r\n");
+        let end = &rest[at..];
+        rest = end.strip_prefix("\r\n").unwrap_or(&end[1..]);
+    }
+    lines.push_str(rest);
+    lines
+}
+
+/// Checks the limits that RFC 5322 sets for all lines.
+fn check_lines(bytes: &[u8]) -> Result<(), String> {
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let line = line
+            .strip_suffix(b"\r\n")
+            .ok_or("the message has a line that does not end as one")?;
+        if line.len() > LINE_MAX {
+            return Err(format!("the message has a line of over {LINE_MAX} bytes"));
+        }
+        if line.iter().any(|byte| matches!(byte, b'\r' | 0)) {
+            return Err("the message has a byte that no server takes".to_owned());
+        }
+    }
+    Ok(())
+}

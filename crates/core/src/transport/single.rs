@@ -1,0 +1,63 @@
+//! Transports that take one message at a time and do not use HTTP: an SMTP relay, a directory, the log.
+
+use std::time::SystemTime;
+
+use super::capabilities::Capabilities;
+use super::delivered::Delivered;
+use super::file::Directory;
+use super::log;
+use super::smtp::Relay;
+use crate::message::Message;
+
+/// Where messages go.
+pub enum Single {
+    /// To an SMTP relay.
+    Smtp(Box<Relay>),
+    /// Into files.
+    File(Directory),
+    /// Into the log, in place of sending.
+    Log,
+}
+
+impl Single {
+    /// Checks whether the message can be delivered at all.
+    ///
+    /// # Errors
+    /// Why it cannot; the reason quotes no part of it.
+    pub fn check(&self, message: &Message) -> Result<(), String> {
+        match self {
+            Self::Smtp(relay) => relay.check(message),
+            Self::File(directory) => directory.check(message),
+            Self::Log => Ok(()),
+        }
+    }
+
+    /// Delivers one message. Returns also the line for the log, if that is where it goes. `begin` is called before anything
+    /// is written: if the returned future is dropped earlier, the message was not sent.
+    pub async fn deliver(
+        &self,
+        message: &Message,
+        now: SystemTime,
+        begin: impl FnOnce() + Send,
+    ) -> (Delivered, Option<String>) {
+        match self {
+            Self::Smtp(relay) => (relay.send_after(message, now, begin).await, None),
+            Self::File(directory) => {
+                begin();
+                (directory.deliver(message, now), None)
+            }
+            Self::Log => {
+                begin();
+                let (delivered, line) = log::deliver(message);
+                (delivered, Some(line))
+            }
+        }
+    }
+}
+
+/// None of them recognises a message that it has had.
+impl Capabilities for Single {
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,272 @@
+//! Sends messages through an SMTP relay (RFC 5321).
+//!
+//! Connections follow the rules of the HTTP client: the name is looked up here, each address is checked against the
+//! allowed networks, and the checked address itself is dialled. Unencrypted connections are for loopback addresses;
+//! credentials are never sent over them. Connections are kept and reused. If a connection is lost before the final dot,
+//! the message was not sent; after it, the message may have been accepted. Knows nothing of PostgreSQL.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `dial` | look-up, connection, TLS handshake |
+//! | `wire` | writing commands and reading replies before a deadline |
+//! | `reply` | parsing replies (pure) |
+//! | `session` | greeting, EHLO, STARTTLS |
+//! | `login` | AUTH |
+//! | `envelope` | MAIL and RCPT commands (pure) |
+//! | `transaction` | one message: MAIL, RCPT, DATA |
+//! | `verdict` | what a reply means for a message (pure) |
+//! | `pool` | kept connections, and their maximum number |
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use super::delivered::{Delivered, Failure};
+use super::invalid::Invalid;
+use super::mime;
+use super::names::Names;
+use super::network::Networks;
+use super::providers::mailbox::{self, Mailbox};
+use crate::message::Message;
+
+mod dial;
+mod envelope;
+mod login;
+mod pool;
+mod reply;
+mod session;
+#[cfg(test)]
+pub(crate) mod tests;
+mod transaction;
+mod verdict;
+mod wire;
+
+use envelope::Envelope;
+use pool::Pool;
+use session::{Extensions, Session};
+
+/// Maximum recipients of one message: servers need not accept more (RFC 5321, section 4.5.3.1.8).
+const RECIPIENTS_MAX: usize = 100;
+
+/// When TLS begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// After STARTTLS, which the server must offer.
+    Starttls,
+    /// At once.
+    Implicit,
+    /// Never. Allowed for loopback addresses within `networks`, without credentials.
+    None,
+}
+
+/// Credentials. No `Debug`, because they are secret.
+pub enum Login {
+    /// No AUTH.
+    None,
+    /// AUTH PLAIN or LOGIN, over TLS only.
+    Password {
+        /// The user.
+        username: String,
+        /// The password.
+        password: Zeroizing<String>,
+    },
+    /// AUTH XOAUTH2, over TLS only.
+    Xoauth2 {
+        /// The user.
+        username: String,
+        /// A file with the access token; the rules of [`crate::secret_file`] apply. It is read for each new connection, so
+        /// a replaced token is used from the next connection on.
+        token_file: PathBuf,
+    },
+}
+
+/// The configuration of a relay.
+pub struct Settings {
+    /// A name, or an address.
+    pub host: String,
+    /// Usually 587 with STARTTLS, 465 with implicit TLS.
+    pub port: u16,
+    /// When TLS begins.
+    pub tls: Tls,
+    /// Credentials.
+    pub login: Login,
+    /// The sender, e.g. `Shop <shop@example.com>`. Bounces go to its address.
+    pub from: String,
+    /// The client's name in EHLO; if empty, the domain of `from`.
+    pub helo: String,
+    /// Networks that may be dialled although they are not public.
+    pub networks: Networks,
+    /// The trusted certificate authorities, see [`super::tls::config`].
+    pub tls_config: rustls::ClientConfig,
+    /// For one message, including a connection if a new one is needed.
+    pub timeout: Duration,
+    /// For look-up, connection and implicit TLS.
+    pub connect_timeout: Duration,
+    /// Maximum number of concurrent connections, at least 1. Further calls of [`Relay::send`] wait.
+    pub connections: usize,
+}
+
+/// An SMTP relay. To be used within a tokio runtime.
+pub struct Relay {
+    pool: Arc<Pool>,
+    peer: Peer,
+    from: Mailbox,
+    timeout: Duration,
+    /// The extensions that the server offered in the latest connection.
+    known: Mutex<Option<Extensions>>,
+}
+
+/// What is needed to open a session.
+struct Peer {
+    host: String,
+    port: u16,
+    tls: Tls,
+    login: Login,
+    helo: String,
+    networks: Networks,
+    names: Names,
+    config: Arc<rustls::ClientConfig>,
+    connect_timeout: Duration,
+}
+
+impl Relay {
+    /// A relay without a connection.
+    ///
+    /// # Errors
+    /// Which setting is invalid.
+    pub fn new(settings: Settings) -> Result<Self, Invalid> {
+        let from = Mailbox::parse(&settings.from)?;
+        let helo = Some(settings.helo).filter(|helo| !helo.is_empty());
+        let helo = helo.unwrap_or_else(|| from.domain().to_owned());
+        if !helo.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Invalid::new(
+                "helo",
+                "is not printable ASCII without spaces",
+            ));
+        }
+        if settings.host.is_empty() {
+            return Err(Invalid::missing("host"));
+        }
+        if dial::server_name(&settings.host).is_none() {
+            return Err(Invalid::new("host", "is neither a name nor an address"));
+        }
+        if settings.tls == Tls::None && !matches!(settings.login, Login::None) {
+            return Err(Invalid::new(
+                "tls",
+                "is \"none\", and credentials are never sent unencrypted",
+            ));
+        }
+        Ok(Self {
+            pool: Arc::new(Pool::new(settings.connections, pool::IDLE)),
+            peer: Peer {
+                host: settings.host,
+                port: settings.port,
+                tls: settings.tls,
+                login: settings.login,
+                helo,
+                networks: settings.networks,
+                names: Names::default(),
+                config: Arc::new(settings.tls_config),
+                connect_timeout: settings.connect_timeout,
+            },
+            from,
+            timeout: settings.timeout,
+            known: Mutex::new(None),
+        })
+    }
+
+    /// Checks whether the relay can carry this message. The server's limits are those of the latest connection; before the
+    /// first connection they are unknown, and [`Relay::send`] checks them.
+    ///
+    /// # Errors
+    /// Why it cannot; the reason quotes no part of the message.
+    pub fn check(&self, message: &Message) -> Result<(), String> {
+        let ready = mailbox::ready(message, RECIPIENTS_MAX)?;
+        let content = mime::build(&self.from, &ready, SystemTime::UNIX_EPOCH)?;
+        match *self.known() {
+            Some(extensions) => Envelope::new(&self.from, &ready, &content).fits(extensions),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends one message. `now` becomes its `Date`.
+    pub async fn send(&self, message: &Message, now: SystemTime) -> Delivered {
+        self.send_after(message, now, || ()).await
+    }
+
+    /// As [`Relay::send`]. `begin` is called when there is a session, before the message's first command: if the returned
+    /// future is dropped earlier, the message was not sent.
+    pub async fn send_after(
+        &self,
+        message: &Message,
+        now: SystemTime,
+        begin: impl FnOnce() + Send,
+    ) -> Delivered {
+        let unsendable = |reason| Delivered::failed(Failure::Unsendable(reason));
+        let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
+            Ok(ready) => ready,
+            Err(reason) => return unsendable(reason),
+        };
+        let content = match mime::build(&self.from, &ready, now) {
+            Ok(content) => content,
+            Err(reason) => return unsendable(reason),
+        };
+        let envelope = Envelope::new(&self.from, &ready, &content);
+        let _permit = self.pool.permit().await;
+        let deadline = Instant::now() + self.timeout;
+        let mut begin = Some(begin);
+        if let Some(mut session) = self.pool.take() {
+            session.set_deadline(deadline);
+            begin.take().into_iter().for_each(|begin| begin());
+            // If the server had closed it, a new connection replaces it, once.
+            if let Ok(delivered) = self.send_over(session, &envelope).await {
+                return delivered;
+            }
+        }
+        let session = match Session::open(&self.peer, deadline).await {
+            Ok(session) => session,
+            Err(delivered) => return *delivered,
+        };
+        *self.known() = Some(session.extensions());
+        begin.into_iter().for_each(|begin| begin());
+        match self.send_over(session, &envelope).await {
+            Ok(delivered) => delivered,
+            Err(stale) => stale.unreached(),
+        }
+    }
+
+    /// Host, port, TLS and credentials.
+    #[cfg(test)]
+    pub(crate) fn peer(&self) -> (&str, u16, Tls, &Login) {
+        let peer = &self.peer;
+        (&peer.host, peer.port, peer.tls, &peer.login)
+    }
+
+    /// Maximum number of connections, and the time for one message.
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> (usize, Duration) {
+        (self.pool.free(), self.timeout)
+    }
+
+    async fn send_over(
+        &self,
+        mut session: Session,
+        envelope: &Envelope<'_>,
+    ) -> Result<Delivered, transaction::Stale> {
+        if let Err(reason) = envelope.fits(session.extensions()) {
+            self.pool.give_back(session);
+            return Ok(Delivered::failed(Failure::Unsendable(reason)));
+        }
+        let delivered = session.send(envelope).await?;
+        self.pool.give_back(session);
+        Ok(delivered)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Option<Extensions>> {
+        // What it guards is whole at any time.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

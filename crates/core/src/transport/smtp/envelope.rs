@@ -1,0 +1,98 @@
+//! The envelope of a message, as MAIL and RCPT commands. Pure.
+
+use super::session::Extensions;
+use super::verdict::Stage;
+use crate::message::Message;
+use crate::transport::mime;
+use crate::transport::providers::mailbox::Mailbox;
+
+/// The envelope and content of one message.
+pub(super) struct Envelope<'m> {
+    from: &'m str,
+    /// To, Cc and Bcc, each address once.
+    pub recipients: Vec<&'m str>,
+    id: &'m str,
+    /// Attempts so far, this one included.
+    pub attempts: i32,
+    needs_utf8: bool,
+    /// Headers and body, with CR LF line ends.
+    pub content: &'m [u8],
+}
+
+impl<'m> Envelope<'m> {
+    /// The envelope of a message that [`crate::transport::providers::mailbox::ready`] prepared and [`mime::build`] wrote.
+    pub fn new(from: &'m Mailbox, message: &'m Message, content: &'m [u8]) -> Self {
+        let mut recipients = Vec::new();
+        let lists = [&message.recipients, &message.cc, &message.bcc];
+        for address in lists.into_iter().flatten() {
+            if !recipients.contains(&address.as_str()) {
+                recipients.push(address.as_str());
+            }
+        }
+        Self {
+            from: from.address(),
+            recipients,
+            id: &message.message_id,
+            attempts: message.attempts,
+            needs_utf8: mime::needs_utf8(from, message),
+            content,
+        }
+    }
+
+    /// Checks whether a server with these extensions can accept the message.
+    ///
+    /// # Errors
+    /// Why it cannot; the reason quotes no part of the message.
+    pub fn fits(&self, extensions: Extensions) -> Result<(), String> {
+        if self.needs_utf8 && !extensions.utf8 {
+            return Err(
+                "an address has letters beyond ASCII before the @, and the server has no SMTPUTF8"
+                    .to_owned(),
+            );
+        }
+        let size = self.content.len();
+        match extensions.size_limit {
+            Some(limit) if size > limit => Err(format!(
+                "the mail has {size} bytes, and the server takes {limit} at most"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The MAIL command.
+    pub fn mail(&self, extensions: Extensions) -> String {
+        let mut line = format!("MAIL FROM:<{}>", self.from);
+        if extensions.size {
+            line.push_str(&format!(" SIZE={}", self.content.len()));
+        }
+        if extensions.eight_bit && !self.content.is_ascii() {
+            line.push_str(" BODY=8BITMIME");
+        }
+        if self.needs_utf8 {
+            line.push_str(" SMTPUTF8");
+        }
+        if extensions.dsn {
+            line.push_str(&format!(" RET=HDRS ENVID={}", self.id));
+        }
+        line + "\r\n"
+    }
+
+    /// The RCPT command of one recipient.
+    pub fn rcpt(&self, recipient: &str, extensions: Extensions) -> String {
+        let notify = if extensions.dsn {
+            " NOTIFY=FAILURE,DELAY"
+        } else {
+            ""
+        };
+        format!("RCPT TO:<{recipient}>{notify}\r\n")
+    }
+
+    /// The stage in which the server replies to the content.
+    pub fn text_stage(&self) -> Stage {
+        if self.recipients.len() == 1 {
+            Stage::TextToOne
+        } else {
+            Stage::TextToSeveral
+        }
+    }
+}

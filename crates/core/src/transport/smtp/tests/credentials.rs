@@ -1,0 +1,193 @@
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+/// `shop` and `hunter2`.
+const PLAIN_WORDS: &str = "AUTH PLAIN AHNob3AAaHVudGVyMg==";
+
+fn password() -> Login {
+    Login::Password {
+        username: "shop".to_owned(),
+        password: Zeroizing::new("hunter2".to_owned()),
+    }
+}
+
+/// Of a server that speaks TLS from the beginning, or after STARTTLS.
+fn script(extensions: &[&'static str], tls: Tls) -> Script {
+    Script {
+        extensions: extensions.to_vec(),
+        is_encrypted: tls == Tls::Implicit,
+        ..Script::default()
+    }
+}
+
+/// By the name that the certificate has.
+fn encrypted(port: u16, tls: Tls, login: Login) -> Settings {
+    let mut settings = settings(port);
+    settings.host = "localhost".to_owned();
+    settings.tls = tls;
+    settings.login = login;
+    settings
+}
+
+fn deliver_with(script: Script, tls: Tls, login: Login) -> (Delivered, Arc<Seen>) {
+    run(async {
+        let (port, seen) = start(script).await;
+        let relay = Relay::new(encrypted(port, tls, login)).unwrap();
+        (relay.send(&fixture::plain(1), now()).await, seen)
+    })
+}
+
+#[test]
+fn over_tls() {
+    for tls in [Tls::Implicit, Tls::Starttls] {
+        for (offer, said) in [
+            ("AUTH LOGIN PLAIN", vec![PLAIN_WORDS]),
+            ("AUTH=PLAIN", vec![PLAIN_WORDS]),
+            ("AUTH LOGIN", vec!["AUTH LOGIN", "c2hvcA==", "aHVudGVyMg=="]),
+        ] {
+            let mut script = script(&["STARTTLS", "PIPELINING", offer], tls);
+            script.says = |_, _, line| match line {
+                "AUTH LOGIN" => Some("334 VXNlcm5hbWU6"),
+                "c2hvcA==" => Some("334 UGFzc3dvcmQ6"),
+                "aHVudGVyMg==" => Some("235 2.7.0 welcome"),
+                _ => None,
+            };
+            let (delivered, seen) = deliver_with(script, tls, password());
+            assert_eq!(delivered.result, sent(Some("4F1B2C")), "{tls:?} {offer}");
+            let commands = seen.commands.lock().unwrap();
+            let starts = if tls == Tls::Starttls {
+                vec!["EHLO client.example", "STARTTLS", "EHLO client.example"]
+            } else {
+                vec!["EHLO client.example"]
+            };
+            let expected = [starts, said].concat();
+            assert_eq!(commands[..expected.len()], expected);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_password() {
+    let mut script = script(&["STARTTLS", "AUTH PLAIN"], Tls::Starttls);
+    script.says = |_, _, line| line.starts_with("AUTH").then_some("535 5.7.8 hunter2?");
+    let (delivered, seen) = deliver_with(script, Tls::Starttls, password());
+    let reason = "smtp 535 5.7.8: the credentials were refused".to_owned();
+    assert_eq!(delivered.result, Ok(Verdict::Broken { reason }));
+    assert_eq!(delivered.status, Some(535));
+    assert!(seen.commands("MAIL").is_empty());
+}
+
+#[test]
+fn a_server_that_knows_none_of_it() {
+    let script = script(&["STARTTLS", "AUTH CRAM-MD5"], Tls::Starttls);
+    let (delivered, seen) = deliver_with(script, Tls::Starttls, password());
+    assert!(matches!(delivered.result, Ok(Verdict::Broken { .. })));
+    assert!(seen.commands("AUTH").is_empty() && seen.commands("MAIL").is_empty());
+}
+
+#[test]
+fn nothing_is_said_in_clear() {
+    let (delivered, seen) = deliver_with(
+        script(&["AUTH PLAIN"], Tls::Starttls),
+        Tls::Starttls,
+        password(),
+    );
+    let reason = "the server does not offer STARTTLS: nothing was sent in clear".to_owned();
+    assert_eq!(delivered.result, Ok(Verdict::Broken { reason }));
+    assert_eq!(*seen.commands.lock().unwrap(), ["EHLO client.example"]);
+    let error = Relay::new(encrypted(1, Tls::None, password())).err();
+    let problem = "is \"none\", and credentials are never sent unencrypted";
+    assert_eq!(error, Some(Invalid::new("tls", problem)));
+}
+
+#[test]
+fn words_in_clear_do_not_pass_for_those_of_the_server() {
+    let mut script = script(&["STARTTLS"], Tls::Starttls);
+    script.says = |_, _, line| (line == "STARTTLS").then_some("220 go\r\n250 mine");
+    let (delivered, seen) = deliver_with(script, Tls::Starttls, Login::None);
+    assert_eq!(
+        unreached(&delivered),
+        "no session: the server's reply is not SMTP"
+    );
+    assert!(seen.commands("MAIL").is_empty());
+}
+
+#[test]
+fn a_server_that_cannot_do_tls_now() {
+    let mut script = script(&["STARTTLS"], Tls::Starttls);
+    script.says = |_, _, line| (line == "STARTTLS").then_some("454 4.7.0 not now");
+    let (delivered, _) = deliver_with(script, Tls::Starttls, Login::None);
+    assert!(matches!(delivered.result, Ok(Verdict::Retry { .. })));
+}
+
+#[test]
+fn certificates_have_to_be_the_hosts_and_vouched_for() {
+    for tls in [Tls::Implicit, Tls::Starttls] {
+        run(async {
+            let (port, seen) = start(script(&["STARTTLS", "AUTH PLAIN"], tls)).await;
+            let mut other_name = encrypted(port, tls, password());
+            other_name.host = "127.0.0.1".to_owned();
+            let mut no_authority = encrypted(port, tls, password());
+            no_authority.tls_config = crate::transport::tls::config(None, true).unwrap();
+            for (settings, word) in [
+                (other_name, "certificate not valid for name"),
+                (no_authority, "UnknownIssuer"),
+            ] {
+                let relay = Relay::new(settings).unwrap();
+                let delivered = relay.send(&fixture::plain(1), now()).await;
+                let shown = unreached(&delivered);
+                assert!(shown.contains(word), "{shown}");
+            }
+            assert!(seen.commands("AUTH").is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_token_from_a_file_that_changes() {
+    let path = std::env::temp_dir().join(format!("mailroom-token-{}", std::process::id()));
+    let write = |token: &str| {
+        std::fs::write(&path, token).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let mut script = script(&["STARTTLS", "AUTH XOAUTH2"], Tls::Starttls);
+    script.says = |_, _, line| match line {
+        // user=shop, auth=Bearer t1
+        "AUTH XOAUTH2 dXNlcj1zaG9wAWF1dGg9QmVhcmVyIHQxAQE=" => Some("334 eyJzdGF0dXMiOiI0MDEifQ=="),
+        "" => Some("535 5.7.8 no"),
+        _ => None,
+    };
+    run(async {
+        let (port, seen) = start(script).await;
+        let login = Login::Xoauth2 {
+            username: "shop".to_owned(),
+            token_file: path.clone(),
+        };
+        let relay = Relay::new(encrypted(port, Tls::Starttls, login)).unwrap();
+        let message = fixture::plain(1);
+        let delivered = relay.send(&message, now()).await;
+        let path_shown = path.display();
+        let reason = format!("token file \"{path_shown}\" does not exist");
+        assert_eq!(delivered.result, Ok(Verdict::Broken { reason }));
+        write("t1\n");
+        let delivered = relay.send(&message, now()).await;
+        assert_eq!(delivered.status, Some(535));
+        assert!(matches!(delivered.result, Ok(Verdict::Broken { .. })));
+        write("t2\n");
+        let delivered = relay.send(&message, now()).await;
+        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(seen.commands("AUTH").len(), 2);
+        for bad in ["", "two words"] {
+            write(bad);
+            let other = Login::Xoauth2 {
+                username: "shop".to_owned(),
+                token_file: path.clone(),
+            };
+            let relay = Relay::new(encrypted(port, Tls::Starttls, other)).unwrap();
+            let delivered = relay.send(&message, now()).await;
+            let reason = format!("token file \"{path_shown}\" does not hold a token");
+            assert_eq!(delivered.result, Ok(Verdict::Broken { reason }));
+        }
+    });
+    std::fs::remove_file(&path).unwrap();
+}

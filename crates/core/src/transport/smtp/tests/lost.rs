@@ -1,0 +1,105 @@
+use super::*;
+
+#[test]
+fn lost_before_the_end_it_was_not_sent() {
+    let cases: [Says; 5] = [
+        |_, _, line| (line == "connect").then_some(CLOSE),
+        |_, _, line| line.starts_with("EHLO").then_some(CLOSE),
+        |_, _, line| line.starts_with("MAIL").then_some(CLOSE),
+        |_, _, line| line.starts_with("RCPT").then_some(CLOSE),
+        |_, _, line| (line == "DATA").then_some(CLOSE),
+    ];
+    for says in cases {
+        let (delivered, seen) = deliver_to(says);
+        let shown = unreached(&delivered);
+        assert!(
+            shown.contains("the server closed the connection"),
+            "{shown}"
+        );
+        assert_eq!((seen.connections(), seen.mails()), (1, 0));
+    }
+}
+
+#[test]
+fn lost_in_the_middle_of_the_text_it_was_not_sent() {
+    let mut large = fixture::plain(1);
+    // More than the buffers between here and there hold.
+    large.body_text = Some("line\n".repeat(1_300_000));
+    for (words, expected) in [(CLOSE, None), ("552 5.3.4 enough", Some(552))] {
+        let says: Says = match words {
+            CLOSE => |_, _, line| (line == "text").then_some(CLOSE),
+            _ => |_, _, line| (line == "text").then_some("552 5.3.4 enough"),
+        };
+        let script = Script {
+            extensions: Vec::new(),
+            says,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &large);
+        // A reset may overtake the words.
+        if expected.is_none() || delivered.status != expected {
+            let shown = unreached(&delivered);
+            assert!(shown.starts_with("before the end of the mail: "), "{shown}");
+        }
+        assert_eq!(seen.mails(), 0);
+    }
+}
+
+#[test]
+fn a_server_that_closes_instead_of_reading_has_not_accepted_it() {
+    let (delivered, seen) = deliver_to(|_, _, line| (line == "text").then_some(CLOSE));
+    let shown = unreached(&delivered);
+    assert!(shown.starts_with("before the end of the mail: "), "{shown}");
+    assert_eq!(seen.mails(), 0);
+    let (delivered, seen) = deliver_to(|_, _, line| (line == "text").then_some("451 4.3.0 full"));
+    assert_eq!(delivered.status, Some(451));
+    assert!(matches!(delivered.result, Ok(Verdict::Retry { .. })));
+    assert_eq!(seen.mails(), 0);
+}
+
+#[test]
+fn lost_after_the_end_it_may_have_been() {
+    let (delivered, seen) = deliver_to(|_, _, line| (line == ".").then_some(CLOSE));
+    let reason = "after the end of the mail: the server closed the connection".to_owned();
+    assert_eq!(delivered.result, Ok(Verdict::Unknown { reason }));
+    assert_eq!((seen.connections(), seen.mails()), (1, 1));
+    let (delivered, _) = deliver_to(|_, _, line| (line == ".").then_some("what?"));
+    let reason = "after the end of the mail: the server's reply is not SMTP".to_owned();
+    assert_eq!(delivered.result, Ok(Verdict::Unknown { reason }));
+}
+
+#[test]
+fn a_server_that_takes_its_time() {
+    // It says nothing: each reply is the beginning of a longer one.
+    let cases: [(Says, bool); 3] = [
+        (
+            |_, _, line| (line == "connect").then_some("220-wait"),
+            false,
+        ),
+        (
+            |_, _, line| line.starts_with("MAIL").then_some("250-wait"),
+            false,
+        ),
+        (|_, _, line| (line == ".").then_some("250-wait"), true),
+    ];
+    for (says, may_have_arrived) in cases {
+        let script = Script {
+            says,
+            extensions: Vec::new(),
+            ..Script::default()
+        };
+        let delivered = run(async {
+            let (port, _seen) = start(script).await;
+            let mut settings = settings(port);
+            settings.timeout = Duration::from_millis(500);
+            let relay = Relay::new(settings).unwrap();
+            relay.send(&fixture::plain(1), now()).await
+        });
+        if may_have_arrived {
+            let reason = "after the end of the mail: timeout".to_owned();
+            assert_eq!(delivered.result, Ok(Verdict::Unknown { reason }));
+        } else {
+            assert!(unreached(&delivered).ends_with(": timeout"));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+use super::*;
+
+#[test]
+fn fifty_recipients() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let script = Script {
+            extensions,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &to_many(50));
+        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(seen.commands("RCPT").len(), 50);
+        assert_eq!(seen.mails(), 1);
+    }
+    let relay = Relay::new(settings(1)).unwrap();
+    assert!(relay.check(&to_many(100)).is_ok());
+    assert!(relay.check(&to_many(101)).is_err());
+}
+
+#[test]
+fn an_address_is_named_once() {
+    let mut message = fixture::plain(1);
+    message.bcc = message.recipients.clone();
+    let (_, seen) = deliver(Script::default(), &message);
+    assert_eq!(seen.commands("RCPT").len(), 1);
+}
+
+#[test]
+fn those_that_are_refused_do_not_keep_the_others_from_it() {
+    let script = Script {
+        says: |_, _, line| match line {
+            "RCPT TO:<r2@example.com>" => Some("550 5.1.1 no"),
+            "RCPT TO:<r4@example.com>" => Some("554 5.7.1 no"),
+            _ => None,
+        },
+        ..Script::default()
+    };
+    let (delivered, seen) = deliver(script, &to_many(4));
+    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    let refused = |number: u8, code, reason: &str| Refused {
+        recipient: format!("r{number}@example.com"),
+        code,
+        reason: reason.to_owned(),
+    };
+    assert_eq!(
+        delivered.refused,
+        [
+            refused(2, 550, "smtp 550 5.1.1"),
+            refused(4, 554, "smtp 554 5.7.1")
+        ]
+    );
+    assert_eq!(seen.mails(), 1);
+}
+
+#[test]
+fn one_that_is_put_off_is_waited_for_a_few_times() {
+    let script = Script {
+        says: |_, _, line| match line {
+            "RCPT TO:<r1@example.com>" => Some("550 5.1.1 no"),
+            "RCPT TO:<r2@example.com>" => Some("452 4.2.2 full"),
+            _ => None,
+        },
+        ..Script::default()
+    };
+    let mut message = to_many(3);
+    let (delivered, seen) = deliver(script.clone(), &message);
+    let reason = "smtp 452 4.2.2".to_owned();
+    assert_eq!(
+        delivered.result,
+        Ok(Verdict::Retry {
+            reason,
+            after: None
+        })
+    );
+    assert_eq!(delivered.status, Some(452));
+    assert_eq!(delivered.refused.len(), 1);
+    assert!(seen.commands("DATA").is_empty());
+    message.attempts = 4;
+    let (delivered, seen) = deliver(script, &message);
+    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.refused.len(), 2);
+    assert_eq!(seen.mails(), 1);
+    let script = Script {
+        says: |_, _, line| match line {
+            "RCPT TO:<r1@example.com>" => Some("550 5.1.1 no"),
+            "RCPT TO:<r2@example.com>" => Some("452 4.2.2 full"),
+            "." => Some("451 4.3.0 later"),
+            _ => None,
+        },
+        ..Script::default()
+    };
+    let (delivered, _) = deliver(script, &message);
+    assert_eq!(delivered.status, Some(451));
+    assert_eq!(delivered.refused.len(), 1);
+}
+
+#[test]
+fn when_all_are_refused_the_gravest_reason_counts() {
+    let verdict = |says: Says| {
+        let script = Script {
+            says,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &to_many(2));
+        assert_eq!(seen.mails(), 0);
+        delivered.result.unwrap()
+    };
+    let reason = "smtp 550 5.1.1".to_owned();
+    assert_eq!(
+        verdict(|_, _, line| line.starts_with("RCPT").then_some("550 5.1.1 no")),
+        Verdict::RecipientRefused { reason }
+    );
+    let reason = "smtp 554 5.7.1".to_owned();
+    assert_eq!(
+        verdict(|_, _, line| match line {
+            "RCPT TO:<r1@example.com>" => Some("550 5.1.1 no"),
+            "RCPT TO:<r2@example.com>" => Some("554 5.7.1 no"),
+            _ => None,
+        }),
+        Verdict::Refused { reason }
+    );
+    assert!(matches!(
+        verdict(|_, _, line| match line {
+            "RCPT TO:<r1@example.com>" => Some("554 5.7.1 no"),
+            "RCPT TO:<r2@example.com>" => Some("530 5.7.0 log in"),
+            _ => None,
+        }),
+        Verdict::Broken { .. }
+    ));
+    assert!(matches!(
+        verdict(|_, _, line| match line {
+            "RCPT TO:<r1@example.com>" => Some("554 5.7.1 no"),
+            "RCPT TO:<r2@example.com>" => Some("450 4.2.0 later"),
+            _ => None,
+        }),
+        Verdict::Retry { .. }
+    ));
+}
+
+#[test]
+fn data_without_a_recipient_is_ended_with_a_dot() {
+    for data in ["354 go", "554 5.5.1 no valid recipients"] {
+        let says: Says = match data {
+            "354 go" => |_, mail, line| match line {
+                "." => Some("554 5.5.1 no valid recipients"),
+                _ => (mail == 1 && line.starts_with("RCPT")).then_some("550 5.1.1 no"),
+            },
+            _ => |_, mail, line| match line {
+                "DATA" if mail == 1 => Some("554 5.5.1 no valid recipients"),
+                "." if mail == 1 => unreachable!(),
+                _ => (mail == 1 && line.starts_with("RCPT")).then_some("550 5.1.1 no"),
+            },
+        };
+        let script = Script {
+            says,
+            ..Script::default()
+        };
+        run(async {
+            let (relay, seen) = relay(script).await;
+            let delivered = relay.send(&fixture::plain(1), now()).await;
+            let reason = "smtp 550 5.1.1".to_owned();
+            assert_eq!(delivered.result, Ok(Verdict::RecipientRefused { reason }));
+            assert_eq!(delivered.status, Some(550));
+            // The connection is as good as before.
+            let _ = relay.send(&fixture::plain(2), now()).await;
+            assert_eq!(seen.connections(), 1);
+            assert_eq!(seen.commands("RSET").len(), 1);
+            let mails = seen.mails.lock().unwrap();
+            assert!(!mails.last().unwrap().is_empty());
+            assert!(mails.iter().rev().skip(1).all(Vec::is_empty));
+        });
+    }
+}

@@ -1,0 +1,316 @@
+//! Sends one message over a session: MAIL, RCPT, DATA.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::envelope::Envelope;
+use super::reply::Reply;
+use super::session::Session;
+use super::verdict::{self, Stage};
+use super::wire::Broke;
+use crate::transport::delivered::{Delivered, Refused};
+use crate::transport::providers::Verdict;
+
+/// Up to this many attempts, the message is sent to no recipient while the server defers one of them (4yz). Later
+/// attempts send it to the accepted recipients and report the deferred ones as refused.
+const PATIENCE: i32 = 3;
+/// How long to wait for the reply of a server that interrupted the content.
+const INTERRUPTION: Duration = Duration::from_secs(1);
+
+/// The server had closed a kept connection before it accepted any part of the message.
+pub(super) struct Stale(String);
+
+impl Stale {
+    /// The result if no other connection is tried.
+    pub fn unreached(self) -> Delivered {
+        Delivered::unreached(self.0)
+    }
+}
+
+/// The replies to a group of commands, and why some are missing.
+struct Answers {
+    replies: std::vec::IntoIter<Reply>,
+    broke: Option<Broke>,
+}
+
+impl Answers {
+    /// The next reply.
+    ///
+    /// # Errors
+    /// When it is missing: the message was not sent.
+    fn next(&mut self) -> Result<Reply, Box<Delivered>> {
+        self.replies.next().ok_or_else(|| self.lost())
+    }
+
+    /// Takes the reply to RSET, the first command over a kept connection.
+    ///
+    /// # Errors
+    /// When the connection cannot be used.
+    fn reset(&mut self) -> Result<(), String> {
+        match (self.replies.next(), &self.broke) {
+            (Some(reply), _) if reply.is_done() => Ok(()),
+            (Some(reply), _) => Err(reply.reason()),
+            // There is no time for another connection either; the missing reply to MAIL ends the attempt.
+            (None, Some(Broke::Late)) => Ok(()),
+            (None, _) => Err(self.reason()),
+        }
+    }
+
+    fn lost(&self) -> Box<Delivered> {
+        Box::new(Delivered::unreached(format!(
+            "before the mail was sent: {}",
+            self.reason()
+        )))
+    }
+
+    fn reason(&self) -> String {
+        match &self.broke {
+            Some(broke) => broke.reason(),
+            None => "the server closed the connection".to_owned(),
+        }
+    }
+}
+
+impl Session {
+    /// Sends one message.
+    ///
+    /// # Errors
+    /// When the connection was closed before the server accepted any part of the message.
+    pub async fn send(&mut self, envelope: &Envelope<'_>) -> Result<Delivered, Stale> {
+        let mut commands = Vec::with_capacity(envelope.recipients.len() + 3);
+        let is_kept = self.begun > 0;
+        if is_kept {
+            commands.push("RSET\r\n".to_owned());
+        }
+        self.begun += 1;
+        commands.push(envelope.mail(self.extensions));
+        let recipients = envelope.recipients.iter();
+        commands.extend(recipients.map(|address| envelope.rcpt(address, self.extensions)));
+        // With several recipients the replies to RCPT decide whether DATA is sent: an accepted DATA cannot be cancelled.
+        let has_data = self.extensions.pipelining && envelope.recipients.len() == 1;
+        if has_data {
+            commands.push("DATA\r\n".to_owned());
+        }
+        let mut answers = self.exchange(&commands).await;
+        if is_kept && let Err(reason) = answers.reset() {
+            self.is_usable = false;
+            return Err(Stale(reason));
+        }
+        let delivered = match self.begin(envelope, &mut answers) {
+            Err(delivered) => {
+                if has_data {
+                    self.end_empty(&mut answers).await;
+                }
+                delivered
+            }
+            Ok(refused) => {
+                if !has_data {
+                    answers = self.exchange(&["DATA\r\n".to_owned()]).await;
+                }
+                with_refused(self.finish(envelope, &mut answers).await, refused)
+            }
+        };
+        Ok(*delivered)
+    }
+
+    /// Sends commands, together if the server offers PIPELINING, and reads their replies up to a 421.
+    async fn exchange(&mut self, commands: &[String]) -> Answers {
+        let mut replies = Vec::with_capacity(commands.len());
+        let at_once = if self.extensions.pipelining {
+            commands.len()
+        } else {
+            1
+        };
+        let broke = self.exchange_into(&mut replies, commands, at_once).await;
+        let broke = broke.err();
+        self.is_usable &= broke.is_none() && !replies.iter().any(Reply::is_closing);
+        Answers {
+            replies: replies.into_iter(),
+            broke,
+        }
+    }
+
+    async fn exchange_into(
+        &mut self,
+        replies: &mut Vec<Reply>,
+        commands: &[String],
+        at_once: usize,
+    ) -> Result<(), Broke> {
+        for group in commands.chunks(at_once) {
+            self.wire.write(group.concat().as_bytes()).await?;
+            for command in group {
+                let reply = self.wire.reply().await?;
+                let (is_closing, is_done) = (reply.is_closing(), reply.is_done());
+                replies.push(reply);
+                // After a refused MAIL the server refuses every RCPT.
+                if is_closing || at_once == 1 && !is_done && command.starts_with("MAIL") {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the replies to MAIL and RCPT; returns the recipients that will not get the message.
+    ///
+    /// # Errors
+    /// The result, if the message is not to be sent.
+    fn begin(
+        &mut self,
+        envelope: &Envelope<'_>,
+        answers: &mut Answers,
+    ) -> Result<Vec<Refused>, Box<Delivered>> {
+        let judged =
+            |reply: &Reply, stage| Delivered::judged(verdict::of(reply, stage), Some(reply.code));
+        let sender = answers.next()?;
+        if !sender.is_done() {
+            return Err(Box::new(judged(&sender, Stage::Sender)));
+        }
+        let mut deferred = None;
+        let mut refused = Vec::new();
+        let mut refusals = Vec::new();
+        for recipient in &envelope.recipients {
+            let reply = answers.next()?;
+            if reply.is_closing() {
+                return Err(Box::new(judged(&reply, Stage::Recipient)));
+            }
+            if reply.is_done() {
+                continue;
+            }
+            refused.push(Refused {
+                recipient: (*recipient).to_owned(),
+                code: reply.code,
+                reason: reply.reason(),
+            });
+            let delivered = judged(&reply, Stage::Recipient);
+            if reply.is_final() {
+                refusals.push(delivered);
+            } else {
+                deferred.get_or_insert(delivered);
+            }
+        }
+        let is_for_none = refused.len() == envelope.recipients.len();
+        let waits = is_for_none || envelope.attempts <= PATIENCE;
+        let decision = match deferred {
+            Some(delivered) if waits => Some(delivered),
+            _ if is_for_none => gravest(refusals),
+            _ => None,
+        };
+        match decision {
+            None => Ok(refused),
+            Some(delivered) => Err(with_refused(Box::new(delivered), refused)),
+        }
+    }
+
+    /// Ends a DATA command that was pipelined although no recipient was accepted. If the server replied 354 to it, the
+    /// content is empty (RFC 2920, section 3.1).
+    async fn end_empty(&mut self, answers: &mut Answers) {
+        let waits = answers
+            .replies
+            .next_back()
+            .is_some_and(|reply| reply.code == 354);
+        if waits && self.is_usable {
+            let ended = self.wire.write(b".\r\n").await.is_ok();
+            self.is_usable = ended && self.wire.reply().await.is_ok();
+        }
+    }
+
+    /// Sends the content after a 354 reply to DATA.
+    async fn finish(&mut self, envelope: &Envelope<'_>, answers: &mut Answers) -> Box<Delivered> {
+        let stage = envelope.text_stage();
+        let judged = |reply: &Reply| {
+            Box::new(Delivered::judged(
+                verdict::of(reply, stage),
+                Some(reply.code),
+            ))
+        };
+        match answers.next() {
+            Ok(reply) if reply.code == 354 => {}
+            Ok(reply) => {
+                self.is_usable &= !reply.is_done();
+                return judged(&reply);
+            }
+            Err(delivered) => return delivered,
+        }
+        // The connection can only be kept if the server replies to the complete content.
+        self.is_usable = false;
+        let written = self.wire.write(&double_dots(envelope.content)).await;
+        let quiet = match written {
+            Ok(()) => self.wire.is_quiet().await,
+            Err(broke) => Err(broke),
+        };
+        if !matches!(quiet, Ok(true)) {
+            // The server replied or closed the connection before the final dot, so it has not accepted the message.
+            self.wire.set_deadline(Instant::now() + INTERRUPTION);
+            return match (self.wire.reply().await, quiet) {
+                (Ok(reply), _) if reply.is_temporary() || reply.is_final() => judged(&reply),
+                (_, Err(broke)) | (Err(broke), _) => Box::new(Delivered::unreached(format!(
+                    "before the end of the mail: {}",
+                    broke.reason()
+                ))),
+                (Ok(reply), _) => Box::new(Delivered::unreached(format!(
+                    "before the end of the mail: {}",
+                    reply.reason()
+                ))),
+            };
+        }
+        let reply = match self.wire.write(b".\r\n").await {
+            Ok(()) => self.wire.reply().await,
+            Err(broke) => Err(broke),
+        };
+        match reply {
+            Ok(reply) if reply.is_done() => {
+                self.is_usable = true;
+                let provider_id = reply.queue_id();
+                Box::new(Delivered::judged(
+                    Verdict::Sent { provider_id },
+                    Some(reply.code),
+                ))
+            }
+            Ok(reply) if reply.is_temporary() || reply.is_final() => {
+                self.is_usable = !reply.is_closing();
+                judged(&reply)
+            }
+            Ok(reply) => Box::new(unknown(format!("{}: out of order", reply.reason()))),
+            Err(broke) => Box::new(unknown(broke.reason())),
+        }
+    }
+}
+
+fn unknown(reason: String) -> Delivered {
+    let reason = format!("after the end of the mail: {reason}");
+    Delivered::judged(Verdict::Unknown { reason }, None)
+}
+
+/// Adds the recipients that were refused. If the message was not sent, the next attempt asks the deferred ones again, so
+/// they are left out.
+fn with_refused(mut delivered: Box<Delivered>, mut refused: Vec<Refused>) -> Box<Delivered> {
+    if !matches!(delivered.result, Ok(Verdict::Sent { .. })) {
+        refused.retain(|refused| refused.code / 100 == 5);
+    }
+    delivered.refused = refused;
+    delivered
+}
+
+/// If all recipients were refused: the refusal that is most likely to concern other messages, too.
+fn gravest(refusals: Vec<Delivered>) -> Option<Delivered> {
+    let gravity = |delivered: &Delivered| match delivered.result {
+        Ok(Verdict::Broken { .. }) => 0,
+        Ok(Verdict::Refused { .. }) => 1,
+        _ => 2,
+    };
+    refusals.into_iter().min_by_key(gravity)
+}
+
+/// Doubles the dot at the start of a line (RFC 5321, section 4.5.2).
+fn double_dots(content: &[u8]) -> Vec<u8> {
+    let mut doubled = Vec::with_capacity(content.len() + content.len() / 64 + 2);
+    for line in content.split_inclusive(|byte| *byte == b'\n') {
+        if line.starts_with(b".") {
+            doubled.push(b'.');
+        }
+        doubled.extend_from_slice(line);
+    }
+    doubled
+}
