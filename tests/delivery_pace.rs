@@ -230,7 +230,10 @@ fn many_claimants_together_take_what_there_is_and_no_more() {
                     let mut client = cluster.connect("app");
                     let mut taken = 0;
                     while spent(&mut client) < 1000 {
-                        taken += number(&mut client, "SELECT _take_shares(array_fill(1, ARRAY[7]), false)::bigint");
+                        taken += number(
+                            &mut client,
+                            "SELECT _take_shares(array_fill(1, ARRAY[7]), false)::bigint",
+                        );
                     }
                     taken
                 })
@@ -270,7 +273,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     let cancelled = std::thread::scope(|scope| {
         let counting = scope.spawn(move || {
             let outcome =
-                counting.query_one("SELECT count(*) FROM mailroom_claim(10, NULL, 'me', '{main}')", &[]);
+                counting.query_one("SELECT count(*) FROM mailroom_claim(10, NULL, 'me')", &[]);
             (counting, outcome.map(|_| ()))
         });
         eventually("it to be counting", || {
@@ -363,7 +366,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     };
     // The old primary may still be sending: its leases are waited for.
     eventually("the new worker to deliver", || {
-        let delivers = "SELECT count(*) FROM mailroom_status() WHERE channel = 'healthy'";
+        let delivers = "SELECT count(*) FROM mailroom_status() WHERE transport_state = 'healthy'";
         (number(&mut replica, delivers) == 1).then_some(())
     });
     assert_eq!(count(&mut replica, "state = 'claimed'"), 2);
