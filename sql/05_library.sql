@@ -356,6 +356,13 @@ CREATE FUNCTION @extschema@._due_note(
 COMMENT ON FUNCTION @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean) IS
     'Internal. Notes up to where a priority was scanned, whether the next scan goes on from there even if it has been further, and of a sweep whether the next one does.';
 
+CREATE FUNCTION @extschema@._due_put_back(transport text, groups boolean, priority smallint, send_at timestamptz, id bigint)
+    RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_put_back_wrapper';
+COMMENT ON FUNCTION @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint) IS
+    'Internal. Has this session''s next scan of a priority start behind this row at the latest: what was found after it was not claimed.';
+
 CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';

@@ -219,37 +219,47 @@ DECLARE
     -- All mail, then urgent mail out of what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
-    room record;
+    room integer;
+    urgent_room integer := 0;
     found record;
-    gathered integer;
+    asked CONSTANT integer := wanted;
+    total integer := 0;
     claimed integer;
+    shares record;
+    fits boolean := true;
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     IF budgeted THEN
-        SELECT least(wanted, b.room) AS for_all, least(wanted, b.urgent_room) AS for_urgent INTO room FROM @extschema@._budget() b;
-        wanted := room.for_all;
+        -- Each mail has one recipient at least.
+        SELECT b.room, b.urgent_room INTO room, urgent_room FROM @extschema@._budget() b;
+        wanted := least(wanted, room);
     END IF;
     IF wanted > 0 THEN
         PERFORM @extschema@._pass_gate();
         took_back := @extschema@._take_back(moment, 1000) > 0;
     END IF;
     FOR round IN 1 .. 100 + cardinality(names) LOOP
-        IF wanted = 0 AND up_to = 32767 AND budgeted THEN
+        IF up_to = 32767 AND urgent_room > room AND (wanted = 0 OR NOT fits) THEN
             up_to := @extschema@._urgent_priority();
-            wanted := room.for_urgent - room.for_all;
+            wanted := least(asked, urgent_room) - total;
+            fits := true;
         END IF;
-        EXIT WHEN wanted <= 0 OR place > cardinality(names);
+        EXIT WHEN wanted <= 0 OR NOT fits OR place > cardinality(names);
         SELECT g.* INTO found FROM @extschema@._gather(names[place], false, up_to, wanted, moment, took_back) g;
         IF found.places = '{}' THEN
             place := place + 1;
             CONTINUE;
         END IF;
-        gathered := cardinality(found.places);
         IF budgeted THEN
-            found.places := @extschema@._within_budgets(found.places);
-            EXIT WHEN found.places = '{}';
+            SELECT b.* INTO shares FROM @extschema@._within_budgets(found.places) b;
+            found.places := shares.places;
+            fits := shares.beyond = '{}';
+            IF NOT fits THEN
+                PERFORM @extschema@._wait_for_budgets(shares.beyond, false);
+            END IF;
+            CONTINUE WHEN found.places = '{}';
         END IF;
         PERFORM @extschema@._claimed(moment + term);
         -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches lie
@@ -276,11 +286,12 @@ BEGIN
         END IF;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         IF budgeted AND claimed < cardinality(found.places) THEN
-            PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[cardinality(found.places) - claimed]));
+            PERFORM @extschema@._return_unclaimed(shares.ids, moment);
         END IF;
         wanted := wanted - claimed;
+        total := total + claimed;
         -- For rows that could not be rendered there are others.
-        IF claimed = gathered AND wanted > 0 THEN
+        IF fits AND claimed = cardinality(found.places) AND wanted > 0 THEN
             place := place + 1;
         END IF;
         IF round = 100 + cardinality(names) THEN

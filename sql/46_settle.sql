@@ -441,11 +441,15 @@ CREATE FUNCTION @extschema@.mailroom_release_many(
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-        PERFORM @extschema@._return_shares(ARRAY(
-            SELECT o.claimed_at
+        PERFORM @extschema@._return_shares(
+            array_agg(o.claimed_at), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
+        )
+        FROM (
+            SELECT DISTINCT h.place
             FROM @extschema@._held(ids, @extschema@._claimant(claimant), failed_attempts) h
-            JOIN @extschema@.outbox o ON o.ctid = h.place
-        ));
+        ) u
+        JOIN @extschema@.outbox o ON o.ctid = u.place
+        HAVING count(*) > 0;
     END IF;
     RETURN @extschema@._hold_until(ids, claimant, failed_attempts, NULL::timestamptz);
 END;

@@ -114,6 +114,7 @@ DECLARE
     judged record;
     -- Without budgets NULL.
     gathered integer;
+    shares record;
     claimed integer;
 BEGIN
     IF batch_limit < 1 THEN
@@ -157,7 +158,11 @@ BEGIN
         EXIT WHEN judged.places = '{}';
         IF EXISTS (SELECT FROM @extschema@.budgets) THEN
             gathered := cardinality(judged.places);
-            judged.places := @extschema@._within_budgets(judged.places);
+            SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.places) b;
+            judged.places := shares.places;
+            IF shares.beyond <> '{}' THEN
+                PERFORM @extschema@._wait_for_budgets(shares.beyond, true);
+            END IF;
             EXIT WHEN judged.places = '{}';
         END IF;
         PERFORM @extschema@._claimed(moment + term);
@@ -165,7 +170,7 @@ BEGIN
         SELECT c.* FROM @extschema@._lease_out(judged.places, @extschema@._claimant(claimant), moment, term) c;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         IF gathered IS NOT NULL AND claimed < cardinality(judged.places) THEN
-            PERFORM @extschema@._return_shares(array_fill(moment, ARRAY[cardinality(judged.places) - claimed]));
+            PERFORM @extschema@._return_unclaimed(shares.ids, moment);
         END IF;
         -- Unless none of them could be rendered.
         EXIT WHEN claimed > 0 OR judged.later OR cardinality(judged.places) < gathered;

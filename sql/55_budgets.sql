@@ -1,4 +1,8 @@
--- Budgets: how many mails may be claimed in a minute, an hour, a day and a month, whoever claims them.
+-- Budgets: how many recipients may be claimed in a minute, an hour, a day and a month, by all senders together.
+--
+-- Each address of a mail counts, as providers count: recipients, cc and bcc. Invariants: mails are taken in the order
+-- of claims up to the first that does not fit, so that small ones do not overtake a large one for ever (I4); a mail
+-- that is larger than a whole budget fits as long as nothing of the period is spent, and so goes some day.
 --
 -- mailroom_admin writes the table; every claim keeps to it. What was taken
 -- is counted in sequences: they are written in place, so that no row of theirs is ever in the way of a
@@ -20,8 +24,8 @@ CREATE TABLE @extschema@.budgets (
     CONSTRAINT budgets_reserved_share_must_be_a_share CHECK (reserved_share BETWEEN 0 AND 1)
 );
 COMMENT ON TABLE @extschema@.budgets IS
-    'How many mails may be claimed in each period at most, by all senders together; no row, no limit. What is beyond it waits. See mailroom_budgets for what is left.';
-COMMENT ON COLUMN @extschema@.budgets.amount IS 'Mails, each attempt counting as one. 0 stops sending.';
+    'How many recipients may be claimed in each period at most, by all senders together; no row, no limit. Mail over the budget waits until the next period; mailroom_budgets shows what is left.';
+COMMENT ON COLUMN @extschema@.budgets.amount IS 'Addresses in recipients, cc and bcc of the mails, counted with each attempt. 0 stops sending.';
 COMMENT ON COLUMN @extschema@.budgets.reserved_share IS
     'The share of the amount, from 0 to 1, that is kept for urgent mail: priority -10 and less, as password recovery has.';
 
@@ -103,36 +107,112 @@ $$;
 COMMENT ON FUNCTION @extschema@._budget_use(timestamptz) IS
     'Internal. One row a budget: what may be taken in the period of this moment, how much of that is kept for urgent mail, what was taken, and where that is counted.';
 
-CREATE FUNCTION @extschema@._take_shares(wanted integer, urgent boolean) RETURNS integer
+CREATE FUNCTION @extschema@._budget_limits(
+    moment timestamptz,
+    OUT period @extschema@.budget_period,
+    OUT amount integer,
+    OUT room bigint,
+    OUT largest bigint,
+    OUT urgent_room bigint,
+    OUT urgent_largest bigint,
+    OUT ends timestamptz
+)
+    RETURNS SETOF record
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        u.period,
+        u.amount,
+        l.room,
+        -- More than a mail has.
+        CASE WHEN u.spent = 0 AND l.room > 0 THEN 2147483647 ELSE l.room END,
+        l.urgent_room,
+        CASE WHEN u.spent = 0 AND l.urgent_room > 0 THEN 2147483647 ELSE l.urgent_room END,
+        @extschema@._period_start(u.period, u.number + 1)
+    FROM @extschema@._budget_use(moment) u
+    CROSS JOIN LATERAL (SELECT u.amount - u.reserve - u.spent, u.amount - u.spent) l (room, urgent_room)
+$$;
+COMMENT ON FUNCTION @extschema@._budget_limits(timestamptz) IS
+    'Internal. One row a budget: how many recipients the mails that go next may have together, how many one mail may have that goes next alone, both for all mail and for urgent mail, and when the period ends.';
+
+CREATE FUNCTION @extschema@._budget(
+    size integer DEFAULT 1,
+    OUT room bigint,
+    OUT frees_at timestamptz,
+    OUT urgent_room bigint,
+    OUT urgent_frees_at timestamptz,
+    OUT reason text,
+    OUT largest bigint,
+    OUT urgent_largest bigint
+)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT
+        min(greatest(l.room, 0)),
+        max(l.ends) FILTER (WHERE l.largest < size),
+        min(greatest(l.urgent_room, 0)),
+        max(l.ends) FILTER (WHERE l.urgent_largest < size),
+        (array_agg(
+            format(
+                CASE
+                    WHEN l.room <= 0 THEN 'the budget of %1$s per %2$s is spent until %3$s UTC'
+                    ELSE 'the budget of %1$s per %2$s has no room for %4$s recipients until %3$s UTC'
+                END,
+                l.amount, l.period, to_char(l.ends AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'), size
+            )
+            ORDER BY l.ends DESC
+        ) FILTER (WHERE l.largest < size))[1],
+        min(l.largest),
+        min(l.urgent_largest)
+    FROM @extschema@._budget_limits(clock_timestamp()) l
+$$;
+COMMENT ON FUNCTION @extschema@._budget(integer) IS
+    'Internal. How many recipients of mails, and of urgent ones, all budgets have left; until when a mail of that size does not fit, and why; and how many recipients one mail may have to go now. NULLs without budgets.';
+
+CREATE FUNCTION @extschema@._take_shares(sizes integer[], urgent boolean) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     granted integer;
+    taken bigint;
     moment timestamptz;
 BEGIN
     IF NOT EXISTS (SELECT FROM @extschema@.budgets) THEN
-        RETURN wanted;
+        RETURN cardinality(sizes);
     END IF;
     IF NOT @extschema@._lock_budgets() THEN
         RETURN 0;
     END IF;
     moment := clock_timestamp();
-    SELECT greatest(0, least(wanted, min(u.amount - CASE WHEN urgent THEN 0 ELSE u.reserve END - u.spent)))
-    INTO granted
-    FROM @extschema@._budget_use(moment) u;
+    SELECT count(*), max(s.total)
+    INTO granted, taken
+    FROM (
+        SELECT u.number, sum(u.size) OVER (ORDER BY u.number) AS total
+        FROM unnest(sizes) WITH ORDINALITY u (size, number)
+    ) s
+    CROSS JOIN (
+        SELECT
+            min(CASE WHEN urgent THEN l.urgent_room ELSE l.room END) AS room,
+            min(CASE WHEN urgent THEN l.urgent_largest ELSE l.largest END) AS largest
+        FROM @extschema@._budget_limits(moment) l
+    ) b
+    WHERE s.total <= b.room
+       OR (s.number = 1 AND s.total <= b.largest);
     IF granted > 0 THEN
-        PERFORM setval(u.counter, u.number << 32 | u.spent + granted)
+        PERFORM setval(u.counter, u.number << 32 | u.spent + taken)
         FROM @extschema@._budget_use(moment) u;
     END IF;
     PERFORM @extschema@._unlock_budgets();
     RETURN granted;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._take_shares(integer, boolean) IS
-    'Internal. Takes so many mails out of all budgets, or as many as all of them have left, urgent ones out of what is reserved too. Returns how many; at once, whatever becomes of the transaction.';
+COMMENT ON FUNCTION @extschema@._take_shares(integer[], boolean) IS
+    'Internal. Takes the recipients of mails of these sizes, in this order and up to the first that does not fit, out of all budgets, those of urgent mails out of what is reserved too. Returns of how many mails; at once, even if the transaction is rolled back.';
 
-CREATE FUNCTION @extschema@._return_shares(taken timestamptz[]) RETURNS void
+CREATE FUNCTION @extschema@._return_shares(taken timestamptz[], sizes integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -148,8 +228,8 @@ BEGIN
         PERFORM setval(u.counter, u.number << 32 | greatest(0, u.spent - r.returned))
         FROM @extschema@._budget_use(moment) u
         CROSS JOIN LATERAL (
-            SELECT count(*) AS returned
-            FROM unnest(taken) t (moment)
+            SELECT sum(t.size) AS returned
+            FROM unnest(taken, sizes) t (moment, size)
             WHERE t.moment >= @extschema@._period_start(u.period, u.number) + interval '1 s'
         ) r
         WHERE u.spent > 0
@@ -158,69 +238,84 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[]) IS
-    'Internal. Puts back what was taken at these times and not used, as far as its periods have not ended.';
+COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[], integer[]) IS
+    'Internal. Puts back what mails of these sizes took at these times and did not use, as far as its periods have not ended.';
 
-CREATE FUNCTION @extschema@._within_budgets(places tid[]) RETURNS tid[]
+CREATE FUNCTION @extschema@._return_unclaimed(ids bigint[], moment timestamptz) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    PERFORM @extschema@._return_shares(
+        array_agg(moment), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
+    )
+    FROM @extschema@.outbox o
+    WHERE o.id = ANY (ids)
+      AND o.state <> 'claimed'
+    HAVING count(*) > 0;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._return_unclaimed(bigint[], timestamptz) IS
+    'Internal. Puts back what those of the mails took at that moment that were not claimed after all.';
+
+CREATE FUNCTION @extschema@._within_budgets(INOUT places tid[], OUT ids bigint[], OUT beyond tid[])
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
 DECLARE
     ordered tid[];
+    sizes integer[];
     urgent integer;
     granted integer;
 BEGIN
     SELECT
         array_agg(o.ctid ORDER BY o.priority, o.send_at, o.id),
+        array_agg(o.id ORDER BY o.priority, o.send_at, o.id),
+        array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc) ORDER BY o.priority, o.send_at, o.id),
         count(*) FILTER (WHERE o.priority <= @extschema@._urgent_priority())
-    INTO ordered, urgent
+    INTO ordered, ids, sizes, urgent
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (places);
-    granted := @extschema@._take_shares(cardinality(ordered), false);
+    granted := @extschema@._take_shares(sizes, false);
     IF granted < urgent THEN
-        granted := granted + @extschema@._take_shares(urgent - granted, true);
+        granted := granted + @extschema@._take_shares(sizes[granted + 1:urgent], true);
     END IF;
-    RETURN ordered[1:granted];
+    places := ordered[:granted];
+    ids := ids[:granted];
+    beyond := ordered[granted + 1:];
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._within_budgets(tid[]) IS
-    'Internal. Takes these locked mails out of all budgets; returns the places of those for which there was room, in the order of claims.';
+    'Internal. Takes these locked mails out of all budgets; returns the places and ids of those before the first that does not fit, and the places of the others, in the order of claims.';
 
-CREATE FUNCTION @extschema@._budget(
-    OUT room bigint,
-    OUT frees_at timestamptz,
-    OUT urgent_room bigint,
-    OUT urgent_frees_at timestamptz,
-    OUT reason text
-)
-    LANGUAGE sql
+CREATE FUNCTION @extschema@._wait_for_budgets(beyond tid[], of_groups boolean) RETURNS void
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
-    SELECT
-        min(greatest(l.room, 0)),
-        max(l.ends) FILTER (WHERE l.room <= 0),
-        min(greatest(l.urgent_room, 0)),
-        max(l.ends) FILTER (WHERE l.urgent_room <= 0),
-        (array_agg(
-            format(
-                'the budget of %s per %s is spent until %s UTC',
-                l.amount, l.period, to_char(l.ends AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')
-            )
-            ORDER BY l.ends DESC
-        ) FILTER (WHERE l.room <= 0))[1]
+BEGIN
+    -- The scan that found them has gone past them.
+    PERFORM @extschema@._due_put_back(f.transport, of_groups, f.priority, f.send_at, f.id - 1)
     FROM (
-        SELECT
-            u.period,
-            u.amount,
-            u.amount - u.reserve - u.spent AS room,
-            u.amount - u.spent AS urgent_room,
-            @extschema@._period_start(u.period, u.number + 1) AS ends
-        FROM @extschema@._budget_use(clock_timestamp()) u
-    ) l
+        SELECT DISTINCT ON (o.transport, o.priority) o.transport, o.priority, o.send_at, o.id
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (beyond)
+        ORDER BY o.transport, o.priority, o.send_at, o.id
+    ) f;
+    -- If it fits by now, others were counting or a share came back.
+    PERFORM @extschema@._announce_due(coalesce(
+        CASE WHEN o.priority <= @extschema@._urgent_priority() THEN b.urgent_frees_at ELSE b.frees_at END,
+        clock_timestamp() + interval '1 s'
+    ))
+    FROM @extschema@.outbox o
+    CROSS JOIN LATERAL @extschema@._budget(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc)) b
+    WHERE o.ctid = beyond[1];
+END;
 $$;
-COMMENT ON FUNCTION @extschema@._budget() IS
-    'Internal. How many mails, and how many urgent ones, all budgets have left; when that is none, until when, and why. NULLs without budgets.';
+COMMENT ON FUNCTION @extschema@._wait_for_budgets(tid[], boolean) IS
+    'Internal. Has this session''s next claim begin with these locked mails, and the worker look again when the first of them may fit into the budgets.';
 
 CREATE VIEW @extschema@.mailroom_budgets AS
 SELECT
@@ -234,7 +329,7 @@ SELECT
     @extschema@._period_start(u.period, u.number + 1) AS until
 FROM @extschema@._budget_use(clock_timestamp()) u;
 COMMENT ON VIEW @extschema@.mailroom_budgets IS
-    'What was claimed out of each budget in the present period, and what is left, for all mail and for urgent mail.';
+    'How many recipients were claimed out of each budget in the present period, and how many are left, for all mail and for urgent mail.';
 
 CREATE FUNCTION @extschema@._budgets_changed() RETURNS trigger
     LANGUAGE plpgsql

@@ -292,6 +292,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._due_pieces(text, boolean),
     @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean),
     @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean),
+    @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint),
     @extschema@._due_end(text, boolean, boolean, integer, integer),
     @extschema@._leases_begin(timestamptz),
     @extschema@._leases_next(timestamptz),
@@ -368,10 +369,13 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._budget_use(timestamptz),
     @extschema@._lock_budgets(),
     @extschema@._unlock_budgets(),
-    @extschema@._take_shares(integer, boolean),
-    @extschema@._return_shares(timestamptz[]),
+    @extschema@._budget_limits(timestamptz),
+    @extschema@._take_shares(integer[], boolean),
+    @extschema@._return_shares(timestamptz[], integer[]),
+    @extschema@._return_unclaimed(bigint[], timestamptz),
     @extschema@._within_budgets(tid[]),
-    @extschema@._budget()
+    @extschema@._wait_for_budgets(tid[], boolean),
+    @extschema@._budget(integer)
 TO mailroom_sender;
 -- It publishes its transports, and moves mail on when one is paused.
 GRANT SELECT ON @extschema@.routes TO mailroom_sender;
@@ -422,7 +426,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._period_start(@extschema@.budget_period, bigint),
     @extschema@._budget_use(timestamptz),
     @extschema@._urgent_priority(),
-    @extschema@._budget()
+    @extschema@._budget_limits(timestamptz),
+    @extschema@._budget(integer)
 TO mailroom_monitor;
 
 -- mailroom_support: to whom mail went and what became of it, and another try, the end, or a new link for somebody who

@@ -218,6 +218,13 @@ impl Due {
         self.round = (i16::MIN, 0);
     }
 
+    /// The next scan starts behind this at the latest.
+    fn put_back(&mut self, priority: i16, at: Position) {
+        if let Some(lane) = self.lanes.get_mut(&priority) {
+            lane.position = at.min(lane.position);
+        }
+    }
+
     fn apply(&mut self, note: Note, clock: i64) {
         let at = note.at.min(Position {
             send_at: clock.saturating_sub(SLACK),
@@ -438,6 +445,13 @@ fn _due_note_piece(
     })
 }
 
+/// Has the next scan of a priority start behind this row at the latest: what was found after it was not claimed.
+#[pg_extern(sql = false)]
+fn _due_put_back(transport: &[u8], groups: bool, priority: i16, send_at: i64, id: i64) {
+    let at = Position { send_at, id };
+    with_due(transport, groups, |due| due.put_back(priority, at));
+}
+
 /// Ends a scan: from what was noted the next one goes on.
 #[pg_extern(sql = false)]
 fn _due_end(transport: &[u8], groups: bool, swept: bool, mails: i32, mail_groups: i32) {
@@ -517,6 +531,18 @@ mod tests {
         scan(&mut due, &[came_to(0, at(900, 1))]);
         scan(&mut due, &[swept_to(0, at(120, 7), true, false)]);
         assert_eq!(due.lanes[&0].position, at(120, 7));
+    }
+
+    #[test]
+    fn what_was_found_and_not_claimed_is_found_again() {
+        let mut due = Due::default();
+        scan(&mut due, &[came_to(0, at(900, 1))]);
+        due.put_back(0, at(120, 7));
+        assert_eq!(due.lanes[&0].position, at(120, 7));
+        due.put_back(0, at(500, 1));
+        assert_eq!(due.lanes[&0].position, at(120, 7));
+        due.put_back(1, at(120, 7));
+        assert!(!due.lanes.contains_key(&1), "a sweep finds it");
     }
 
     #[test]

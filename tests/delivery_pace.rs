@@ -125,6 +125,45 @@ fn what_is_beyond_a_budget_waits_with_the_reason_and_survives_a_crash() {
 }
 
 #[test]
+fn what_does_not_fit_goes_in_the_next_period_and_nothing_overtakes_it() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    // So that the first mails go in one minute, and what comes back does not count as of the minute before.
+    let early = "SELECT (extract(second FROM clock_timestamp()) BETWEEN 2 AND 45)::integer::bigint";
+    while number(&mut post.client, early) == 0 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    post.client
+        .batch_execute(
+            "INSERT INTO budgets (period, amount) VALUES ('minute', 3); \
+             SELECT mailroom_send('small@example.com', 'Hello', 'Text')",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent'", 1);
+    let send = "SELECT mailroom_send('large@example.com', 'Hello', 'Text', \
+         cc => 'b@example.com, c@example.com', bcc => 'd@example.com, e@example.com')";
+    post.client.batch_execute(send).unwrap();
+    let waits = "SELECT count(*) FROM outbox_waits WHERE reason LIKE '%has no room for 5 recipients until %'";
+    eventually("the large one to wait", || {
+        (number(&mut post.client, waits) == 1).then_some(())
+    });
+    for name in ["f", "g"] {
+        let send = format!("SELECT mailroom_send('{name}@example.com', 'Hello', 'Text')");
+        post.client.batch_execute(&send).unwrap();
+    }
+    // The worker wakes for the next minute by itself.
+    post.wait_for("state = 'sent'", 2);
+    let of_large = "state = 'sent' AND recipients = '{large@example.com}'";
+    assert_eq!(post.count(of_large), 1, "a small one overtook it");
+    assert_eq!(spent(&mut post.client), 5);
+    post.wait_for_status("budget", "the budget of 3 per minute is spent");
+    assert_eq!(post.count("state = 'scheduled'"), 2);
+    post.wait_for("state = 'sent'", 4);
+    assert_eq!(receiver.count(), 4);
+    assert_eq!(post.count("failed_attempts > 0"), 0);
+}
+
+#[test]
 fn urgent_mail_has_its_reserve() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);
@@ -191,7 +230,10 @@ fn many_claimants_together_take_what_there_is_and_no_more() {
                     let mut client = cluster.connect("app");
                     let mut taken = 0;
                     while spent(&mut client) < 1000 {
-                        taken += number(&mut client, "SELECT _take_shares(7, false)::bigint");
+                        taken += number(
+                            &mut client,
+                            "SELECT _take_shares(array_fill(1, ARRAY[7]), false)::bigint",
+                        );
                     }
                     taken
                 })
@@ -247,7 +289,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     let error = outcome.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "57014", "{error}");
     other.batch_execute("COMMIT").unwrap();
-    let take = "SELECT _take_shares(7, false)::bigint";
+    let take = "SELECT _take_shares(array_fill(1, ARRAY[7]), false)::bigint";
     assert_eq!(number(&mut client, take), 7, "the lock was left behind");
     assert_eq!(number(&mut counting, take), 7);
     // Nor does a transaction that stays open, and what it took is taken.

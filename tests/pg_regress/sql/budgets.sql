@@ -1,6 +1,6 @@
 -- Budgets: what they let a claim take, what is kept for urgent mail, what comes back, when a period ends, what
--- can be seen of it, and who may do what. Months are used, so that none ends while this runs; one that is about to
--- is waited for.
+-- can be seen of it, and who may do what. Months and days are used, so that none ends while this runs; one that is
+-- about to is waited for.
 
 SET client_min_messages = error;
 CREATE EXTENSION mailroom;
@@ -8,12 +8,12 @@ CREATE EXTENSION mailroom;
 SET timezone = 'UTC';
 DO $$
 DECLARE
-    month_ends CONSTANT timestamptz := date_trunc('month', clock_timestamp(), 'UTC') + interval '1 month';
+    day_ends CONSTANT timestamptz := date_trunc('day', clock_timestamp(), 'UTC') + interval '1 day';
 BEGIN
-    IF month_ends - clock_timestamp() < interval '2 minutes' THEN
-        PERFORM pg_sleep_until(month_ends + interval '1 s');
+    IF day_ends - clock_timestamp() < interval '2 minutes' THEN
+        PERFORM pg_sleep_until(day_ends + interval '1 s');
     -- What is taken in the first second of a period does not come back.
-    ELSIF clock_timestamp() - date_trunc('month', clock_timestamp(), 'UTC') < interval '1 s' THEN
+    ELSIF clock_timestamp() - date_trunc('day', clock_timestamp(), 'UTC') < interval '1 s' THEN
         PERFORM pg_sleep(1);
     END IF;
 END;
@@ -179,7 +179,7 @@ SELECT count(*) FROM mailroom_budgets;
 SELECT count(*) > 0 FROM outbox_waits;
 SELECT budget IS NOT NULL AS spent FROM mailroom_status();
 DELETE FROM budgets;
-SELECT _take_shares(1, false);
+SELECT _take_shares(array_fill(1, ARRAY[1]), false);
 SET ROLE mailroom_app;
 TABLE budgets;
 TABLE mailroom_budgets;
@@ -187,6 +187,154 @@ TABLE mailroom_budgets;
 SELECT has_table_privilege('outbox_waits', 'SELECT');
 SELECT * FROM _budget();
 RESET ROLE;
+
+-- Each recipient counts. What does not fit has what comes behind it wait, until a share comes back.
+DELETE FROM budgets;
+DELETE FROM outbox;
+CREATE FUNCTION mail(name text, size integer, urgent boolean DEFAULT false, transport text DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
+    SELECT mailroom_send(
+        name || '@example.com', 'Hello', 'Hello.', priority => CASE WHEN urgent THEN -10 ELSE 0 END, transport => transport,
+        send_at => now() - interval '1 min',
+        cc => (SELECT string_agg(i || '@cc.example.com', ', ') FROM generate_series(2, size - size / 3) i),
+        bcc => (SELECT string_agg(i || '@bcc.example.com', ', ') FROM generate_series(size - size / 3 + 1, size) i)
+    )
+$$;
+CREATE VIEW sizes AS
+SELECT id, recipients[1] AS mail, cardinality(recipients) + cardinality(cc) + cardinality(bcc) AS size, state FROM outbox;
+CREATE FUNCTION claim(batch_limit integer DEFAULT 10) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT c.recipients[1]::text || ' ' || cardinality(c.recipients) + cardinality(c.cc) + cardinality(c.bcc)
+    FROM mailroom_claim(batch_limit, '1 h', 'me') c
+$$;
+-- A month of which so much is spent already, at a time that is not its first second.
+CREATE FUNCTION set_spent(spent bigint) RETURNS bigint LANGUAGE sql AS
+    $$ SELECT setval('_spent_month', _period_number('month', clock_timestamp()) << 32 | spent) & 4294967295 $$;
+CREATE FUNCTION release(name text) RETURNS boolean LANGUAGE sql AS
+    $$ SELECT mailroom_release(id, 'me') FROM sizes WHERE mail = name || '@example.com' $$;
+CREATE VIEW waits AS
+SELECT s.mail, s.size, regexp_replace(w.reason, ' until .*', '') AS reason, w.until > now() AS until
+FROM sizes s JOIN outbox_waits w ON w.outbox_id = s.id ORDER BY s.id;
+SELECT mail('a', 4), mail('b', 1), mail('c', 6), mail('d', 1), mail('e', 1);
+INSERT INTO budgets (period, amount) VALUES ('month', 10);
+SELECT set_spent(0);
+SELECT claim();
+SELECT spent, available FROM mailroom_budgets;
+TABLE waits;
+SELECT room, frees_at > now() AS frees, largest FROM _budget();
+SELECT room, frees_at > now() AS frees, regexp_replace(reason, ' until .*', '') AS reason FROM _budget(6);
+-- Again and again, in this session and another, whose scans have gone past it.
+SELECT claim();
+SELECT claim(1);
+\c -
+\pset null NULL
+SET client_min_messages = error;
+SELECT claim();
+SELECT claim(1);
+SELECT spent FROM mailroom_budgets;
+-- Nor when it is a group that does not fit.
+UPDATE outbox SET group_key = 'c' WHERE recipients = '{c@example.com}';
+SELECT count(*) FROM mailroom_claim_group(claimant => 'me');
+SELECT count(*) FROM mailroom_claim_group(claimant => 'me');
+SELECT claim();
+SELECT spent FROM mailroom_budgets;
+-- As much comes back as was taken.
+SELECT release('b');
+SELECT spent FROM mailroom_budgets;
+SELECT claim();
+SELECT release('a');
+SELECT release('a');
+SELECT spent FROM mailroom_budgets;
+-- What was given back is the first again.
+SELECT claim();
+SELECT spent FROM mailroom_budgets;
+SELECT cardinality(mailroom_release_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' UNION ALL SELECT id FROM outbox WHERE state = 'claimed'), 'me')) AS released;
+SELECT spent FROM mailroom_budgets;
+DELETE FROM outbox;
+
+-- What is larger than the budget goes when nothing is spent, and nothing else does then.
+SELECT mail('a', 1), mail('large', 12), mail('b', 1);
+SELECT claim();
+SELECT claim();
+SELECT spent, available FROM mailroom_budgets;
+TABLE waits;
+SELECT set_spent(0);
+TABLE waits;
+SELECT claim();
+SELECT claim();
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+TABLE waits;
+SELECT release('large');
+SELECT spent FROM mailroom_budgets;
+SELECT claim();
+SELECT mailroom_mark_sent(id, claimant => 'me') FROM sizes WHERE mail = 'large@example.com';
+SELECT spent FROM mailroom_budgets;
+SELECT claim();
+-- Of several budgets it needs each: it is within one, and larger than the other.
+DELETE FROM outbox;
+SELECT setval(c, 0) FROM unnest(ARRAY['_spent_month', '_spent_day']) c;
+INSERT INTO budgets (period, amount) VALUES ('day', 100);
+SELECT mail('large', 12), mail('larger', 40), mail('b', 1);
+SELECT claim();
+SELECT spent FROM mailroom_budgets ORDER BY period;
+SELECT set_spent(0);
+SELECT setval('_spent_day', (SELECT last_value FROM _spent_day) + 60) > 0 AS more;
+SELECT claim();
+TABLE waits;
+SELECT setval('_spent_day', (SELECT last_value FROM _spent_day) - 60) > 0 AS less;
+SELECT claim();
+SELECT spent FROM mailroom_budgets ORDER BY period;
+DELETE FROM budgets WHERE period = 'day';
+-- 0 stops it, too.
+DELETE FROM outbox;
+UPDATE budgets SET amount = 0;
+SELECT set_spent(0);
+SELECT mail('large', 12), mail('urgent', 12, true);
+SELECT claim();
+TABLE waits;
+
+-- A share that is reserved is for urgent mail, but for what is larger than what is not reserved.
+DELETE FROM outbox;
+UPDATE budgets SET amount = 10, reserved_share = 0.5;
+SELECT mail('a', 2), mail('b', 4), mail('c', 1);
+SELECT claim();
+SELECT mail('u', 3, true), mail('v', 6, true), mail('w', 1, true);
+SELECT claim();
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+TABLE waits;
+SELECT set_spent(0);
+SELECT claim();
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+DELETE FROM outbox;
+SELECT mail('large', 7), mail('b', 1);
+SELECT set_spent(0);
+SELECT claim();
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+SELECT mail('u', 3, true), mail('v', 1, true);
+SELECT claim();
+SELECT spent, available, available_to_urgent FROM mailroom_budgets;
+-- Mail of another transport that is urgent, behind mail that does not fit.
+DELETE FROM outbox;
+INSERT INTO routes (position, kind_pattern, transport) VALUES (1, 'none', 'other');
+SELECT set_spent(2);
+SELECT mail('a', 4), mail('u', 3, true, 'other'), mail('b', 1, false, 'other');
+SELECT recipients[1] FROM mailroom_claim(10, '1 h', 'me', ARRAY['', 'other']);
+SELECT spent FROM mailroom_budgets;
+DELETE FROM routes;
+
+-- What cannot be rendered takes nothing.
+DELETE FROM outbox;
+UPDATE budgets SET reserved_share = 0;
+SELECT set_spent(0);
+INSERT INTO outbox (kind, recipients, cc, transport) VALUES ('no such template', '{x@example.com}', '{y@example.com,z@example.com}', '');
+SELECT mail('a', 4);
+SELECT claim();
+SELECT mail, state FROM sizes ORDER BY id;
+SELECT spent FROM mailroom_budgets;
+INSERT INTO outbox (kind, recipients, cc, group_key, transport) VALUES ('no such template', '{x@example.com}', '{y@example.com,z@example.com}', 'g', '');
+SELECT count(*) FROM mailroom_claim_group(group_key => 'g', claimant => 'me');
+SELECT spent FROM mailroom_budgets;
+
+DROP VIEW waits, sizes;
+DROP FUNCTION mail, claim, set_spent, release;
 
 DROP VIEW sent;
 DROP EXTENSION mailroom;
