@@ -38,6 +38,16 @@ pub struct Refused {
 }
 
 impl Delivered {
+    /// Why it was not delivered, for people; empty when it was accepted.
+    pub fn reason(&self) -> &str {
+        match &self.result {
+            Ok(verdict) => verdict.reason(),
+            Err(
+                Failure::Unsendable(reason) | Failure::Unreached(reason) | Failure::Denied(reason),
+            ) => reason,
+        }
+    }
+
     /// A verdict, by the reply with this code.
     pub(super) fn judged(verdict: Verdict, status: Option<u16>) -> Self {
         Self {

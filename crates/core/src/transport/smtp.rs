@@ -238,6 +238,20 @@ impl Relay {
         }
     }
 
+    /// Connects, agrees on TLS and authenticates, as for a message, and sends none.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub async fn reach(&self) -> Result<(), String> {
+        match Session::open(&self.peer, Instant::now() + self.timeout).await {
+            Ok(session) => {
+                self.pool.give_back(session);
+                Ok(())
+            }
+            Err(delivered) => Err(delivered.reason().to_owned()),
+        }
+    }
+
     /// Host, port, TLS and credentials.
     #[cfg(test)]
     pub(crate) fn peer(&self) -> (&str, u16, Tls, &Login) {

@@ -1,32 +1,47 @@
-//! Reaching a transport: its name, an address that may be dialled, a connection, TLS. Nothing is sent.
+//! Reaching a transport: its name, an address that may be dialled, a connection, TLS, and a relay's authentication. Nothing is
+//! sent.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use mailroom_core::transport::config::Configured;
+use mailroom_core::transport::config::{Configured, Method};
+use mailroom_core::transport::http::Conduct;
+use mailroom_core::transport::providers::Provider;
+use mailroom_core::transport::single::Single;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::trial;
 
-/// Connects to where the transport's requests go.
+/// Connects to where the transport's mail goes.
 ///
 /// # Errors
 /// What is in the way.
 pub async fn reach(transport: &Configured) -> Result<String, String> {
+    match &transport.method {
+        Method::Http { provider, conduct } => reach_provider(&**provider, conduct).await,
+        Method::Single(single) => match &**single {
+            Single::Smtp(relay) => relay
+                .reach()
+                .await
+                .map(|()| "ok; the relay takes the connection".to_owned()),
+            // A message would have to be written.
+            Single::File(_) | Single::Log => Ok("ok; it needs no connection".to_owned()),
+        },
+    }
+}
+
+async fn reach_provider(provider: &dyn Provider, conduct: &Conduct) -> Result<String, String> {
     // Only its address is made use of.
     let message = trial::message(0, "postmaster@example.com");
-    let request = transport
-        .limits
-        .provider
-        .request(&[&message], SystemTime::now())?;
+    let request = provider.request(&[&message], SystemTime::now())?;
     let host = request.uri.host().ok_or("the endpoint names no host")?;
     let is_clear = request.uri.scheme_str() == Some("http");
     let port = request.uri.port_u16();
     let port = port.unwrap_or(if is_clear { 80 } else { 443 });
-    let limit = transport.conduct.connect_timeout;
-    let reached = tokio::time::timeout(limit, connect(transport, host, port, is_clear));
+    let limit = conduct.connect_timeout;
+    let reached = tokio::time::timeout(limit, connect(conduct, host, port, is_clear));
     reached.await.unwrap_or_else(|_| {
         Err(format!(
             "no connection to {host} within {} s",
@@ -36,7 +51,7 @@ pub async fn reach(transport: &Configured) -> Result<String, String> {
 }
 
 async fn connect(
-    transport: &Configured,
+    conduct: &Conduct,
     host: &str,
     port: u16,
     is_clear: bool,
@@ -45,7 +60,7 @@ async fn connect(
     let addresses = tokio::net::lookup_host((bare, port))
         .await
         .map_err(|error| format!("looking up {host}: {error}"))?;
-    let networks = &transport.conduct.networks;
+    let networks = &conduct.networks;
     let mut problem = format!("{host} has no address");
     for address in addresses {
         if !networks.permit(address.ip()) {
@@ -71,7 +86,7 @@ async fn connect(
         }
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| format!("{host} is no name that a certificate can be for"))?;
-        let connector = TlsConnector::from(Arc::new(transport.conduct.tls.clone()));
+        let connector = TlsConnector::from(Arc::new(conduct.tls.clone()));
         match connector.connect(name, stream).await {
             Ok(_) => return Ok(format!("ok; {host} at {address} answers, by TLS")),
             Err(error) => problem = format!("TLS with {host} at {address}: {error}"),
