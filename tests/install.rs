@@ -82,6 +82,8 @@ fn a_server_without_mailroom_has_it_after_make_install() {
 
     let bin = within("--bindir");
     assert_ne!(bin, bin_directory("MAILROOM_PG_CONFIG"));
+    let program = Command::new(bin.join("mailroom")).arg("--version").output();
+    assert!(program.unwrap().status.success());
     let cluster = Cluster::start_in(&bin, &["mailroom.batch_timeout = 0"]);
     let mut client = cluster.create_database("app");
     client
