@@ -189,7 +189,7 @@ AS $$
         SELECT
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l) AS scheduled,
-            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.claimed_until IS NOT NULL LIMIT 10001) l) AS claimed,
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' LIMIT 10001) l) AS claimed,
             (
                 SELECT count(*)::integer
                 FROM (
