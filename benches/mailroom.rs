@@ -83,6 +83,8 @@ mod send;
 mod snapshot;
 #[path = "mailroom/table.rs"]
 mod table;
+#[path = "mailroom/transports.rs"]
+mod transports;
 #[path = "mailroom/turns.rs"]
 mod turns;
 #[path = "../tests/volume/mod.rs"]
@@ -97,7 +99,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 19] = [
+const SUBJECTS: [(&str, Measure); 20] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -116,6 +118,7 @@ const SUBJECTS: [(&str, Measure); 19] = [
     ("memory", memory::measure),
     ("endure", endure::measure),
     ("rate", rate::measure),
+    ("transports", transports::measure),
     ("scale", scale::measure),
 ];
 
