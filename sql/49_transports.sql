@@ -145,7 +145,7 @@ BEGIN
             EXIT WHEN NOT FOUND;
         END IF;
         WITH looked AS MATERIALIZED (
-            SELECT o.ctid AS place, o.send_at, o.id, o.kind, o.ambiguous_attempts
+            SELECT o.ctid AS place, o.send_at, o.id, o.kind, o.ambiguous_attempts, o.batch
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.transport = of_transport COLLATE "C"
@@ -171,8 +171,16 @@ BEGIN
             SELECT l.place, l.send_at, l.id
             FROM looked l
             JOIN carried c ON c.kind = l.kind
-            -- What may have been sent is not sent by another.
+            -- What may have been sent is not sent by another: what was ambiguous, what is to be asked for again in the
+            -- same request, and what was in the hands of a deliverer that died.
             WHERE l.ambiguous_attempts = 0
+              AND l.batch IS NULL
+              AND NOT EXISTS (
+                  SELECT
+                  FROM @extschema@.outbox_attempts a
+                  WHERE a.outbox_id = l.id
+                    AND a.outcome IN ('ambiguous', 'lease_expired')
+              )
             ORDER BY l.send_at, l.id
             LIMIT wanted - moved
         ), locked AS MATERIALIZED (
@@ -181,6 +189,7 @@ BEGIN
             WHERE o.ctid = ANY (ARRAY(SELECT c.place FROM chosen c))
               AND o.state = 'scheduled'
               AND o.ambiguous_attempts = 0
+              AND o.batch IS NULL
             FOR UPDATE SKIP LOCKED
         ), changed AS (
             UPDATE @extschema@.outbox o

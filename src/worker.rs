@@ -721,7 +721,7 @@ impl Worker {
             self.hear_of_due();
             if self.post.take_recheck() {
                 self.purge_at = now;
-                if let Some(deliverer) = &self.deliverer {
+                if let Some(deliverer) = &mut self.deliverer {
                     deliverer.hurry();
                 }
                 return Some(Cause::Rechecked);

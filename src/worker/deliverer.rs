@@ -91,7 +91,7 @@ impl Deliverer {
     }
 
     /// Everything is to be tried at once.
-    pub fn hurry(&self) {
+    pub fn hurry(&mut self) {
         self.owner.hurry();
     }
 

@@ -9,9 +9,9 @@ use crate::log::Log;
 const OF_THE_SURROUNDINGS: [&str; 12] = [
     "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
 ];
-/// After these there is nothing to be had over this connection: it broke, the server ends, it became a standby, or the
-/// extension or its schema is not there.
-const OF_THE_CONNECTION: [&str; 4] = ["08", "57P", "25006", "3F000"];
+/// After these there is nothing to be had over this connection: it broke, the server ends, it became a standby (0A000 is
+/// what BEGIN READ WRITE fails with in recovery), or the extension or its schema is not there.
+const OF_THE_CONNECTION: [&str; 5] = ["08", "57P", "25006", "0A000", "3F000"];
 const OF_THE_EXTENSION: [&str; 3] = ["42P01", "42883", "42704"];
 
 /// Why a transaction came to nothing.

@@ -158,6 +158,7 @@ impl Driver {
                 self.allowed = allowed;
                 self.handle_all(|| Event::Allowed(allowed));
             }
+            Command::LeasesUntil(at) => self.handle_all(|| Event::LeasesUntil(at)),
             Command::InForce(ids) => {
                 let ids = Arc::new(ids);
                 self.handle_all(|| Event::InForce(Arc::clone(&ids)));

@@ -50,6 +50,8 @@ pub enum Event {
     ConfigurationKept,
     /// Mail may be claimed and sent, or not.
     Allowed(bool),
+    /// The claims of what is held are in force until then, unless they are extended.
+    LeasesUntil(Time),
     /// There may be due mail.
     Look {
         /// A person waits for it.

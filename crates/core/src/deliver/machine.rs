@@ -69,6 +69,8 @@ pub struct Deliverer {
     pub(super) ambiguous: u64,
     pulled_at: Option<Time>,
     allowed: bool,
+    /// Nothing that is held is sent from then on: another deliverer may have claimed it.
+    leases_until: Option<Time>,
     stopping: bool,
     resting: bool,
     /// Among so many times the usual number a probe is chosen.
@@ -116,6 +118,7 @@ impl Deliverer {
             ambiguous: 0,
             pulled_at: None,
             allowed: true,
+            leases_until: None,
             stopping: false,
             resting: false,
             candidates: 1,
@@ -132,6 +135,7 @@ impl Deliverer {
             Event::Reread(limits) => self.note_reread(now.at, *limits),
             Event::ConfigurationKept => self.configured |= std::mem::take(&mut self.configuring),
             Event::Allowed(allowed) => self.allowed = allowed,
+            Event::LeasesUntil(at) => self.leases_until = Some(at),
             Event::Look { urgent } => self.note_look(now.at, urgent),
             Event::Hurry => {
                 self.breaker.hurry(now.at);
@@ -255,7 +259,9 @@ impl Deliverer {
         }
         self.part_late_batches(now.at);
         if self.may_send() {
-            self.send_what_may_go(now, &mut actions);
+            if self.leases_until.is_none_or(|end| now.at < end) {
+                self.send_what_may_go(now, &mut actions);
+            }
         } else {
             self.release_waiting();
         }

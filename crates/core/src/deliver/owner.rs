@@ -26,6 +26,10 @@ use crate::transport::config::{Configured, Error};
 
 /// How long what is to be settled has at the end, after what was in flight was given up.
 const SETTLING: Duration = Duration::from_secs(2);
+/// How often a file is read again that is no good, while there is no transport.
+const READ_AGAIN: Duration = Duration::from_secs(30);
+/// How long after an exchange that failed the next is tried at the end.
+const LAST_TRIES: Duration = Duration::from_millis(100);
 /// How long a restore is waited for.
 const STAND_BY: Duration = Duration::from_secs(1);
 
@@ -43,6 +47,10 @@ pub struct Owner<H> {
     careful: bool,
     allowed: bool,
     extended_at: Time,
+    /// The same by the deliverer's time.
+    leased_at: Time,
+    /// When a file that could not be read is read again.
+    read_at: Time,
     failures: Failures,
 }
 
@@ -80,6 +88,8 @@ impl<H: Host> Owner<H> {
             careful: false,
             allowed: true,
             extended_at: now,
+            leased_at: Time::ZERO,
+            read_at: now.saturating_add(READ_AGAIN),
             failures: Failures::default(),
         };
         owner.configure(loaded);
@@ -92,8 +102,29 @@ impl<H: Host> Owner<H> {
     }
 
     /// Everything is to be tried at once.
-    pub fn hurry(&self) {
+    pub fn hurry(&mut self) {
+        self.read_at = Time::ZERO;
         self.thread.hurry();
+    }
+
+    /// The store is another one, which may not know what was published.
+    pub fn note_new_store(&mut self) {
+        self.publisher.forget();
+    }
+
+    /// Reads a file again that was no good from the start: nothing else would. Returns when it is to be read next.
+    fn read_again(&mut self, now: Time) -> Option<Time> {
+        if !self.publisher.is_without_transports() {
+            return None;
+        }
+        if now >= self.read_at {
+            self.read_at = now.saturating_add(READ_AGAIN);
+            let loaded = self.host.load();
+            if !is_empty(&loaded) {
+                self.configure(loaded);
+            }
+        }
+        Some(self.read_at)
     }
 
     /// The file may have changed, or what it names. False when it names no transport any more.
@@ -195,12 +226,13 @@ impl<H: Host> Owner<H> {
         if now.saturating_sub(self.extended_at) >= self.extension_interval() {
             self.extend(store, now)?;
         }
+        let read_at = self.read_again(now);
         let publish_at = self
             .publisher
             .publish(store, &self.claimant, &self.thread, now);
         let extend_at = (!self.held.is_empty())
             .then(|| self.extended_at.saturating_add(self.extension_interval()));
-        Ok([publish_at, extend_at].into_iter().flatten().min())
+        Ok([publish_at, extend_at, read_at].into_iter().flatten().min())
     }
 
     fn work<S: Store>(&mut self, store: &mut S, job: Job, now: Time) -> Result<(), S::Failure> {
@@ -247,6 +279,7 @@ impl<H: Host> Owner<H> {
             return self.settle_singly(store, &transport, settlements, now);
         }
         let began = Instant::now();
+        let asked_at = self.thread.now();
         let claim = appetite.map(|appetite| Claim {
             transport: &transport,
             appetite,
@@ -271,8 +304,11 @@ impl<H: Host> Owner<H> {
             let ids = claimed.mails.iter().map(|mail| mail.message.id);
             if self.held.is_empty() {
                 self.extended_at = now;
+                self.leased_at = asked_at;
             }
             self.held.extend(ids);
+            self.thread
+                .leases_until(self.leased_at.saturating_add(self.host.lease()));
         }
         let exchanged = Exchanged {
             settled: *settlements,
@@ -299,7 +335,7 @@ impl<H: Host> Owner<H> {
         // A stop cancels statements, too.
         let delay = if self.host.stop_requested() {
             self.careful = true;
-            Duration::ZERO
+            LAST_TRIES
         } else if failure.kind() == Kind::Restoring {
             // What is in flight is settled when the restore is over.
             STAND_BY
@@ -335,12 +371,17 @@ impl<H: Host> Owner<H> {
         if self.held.is_empty() {
             return Ok(());
         }
+        let asked_at = self.thread.now();
         let ids: Vec<i64> = self.held.iter().copied().collect();
         let in_force = store.extend(&self.claimant, &ids)?;
+        self.leased_at = asked_at;
         if in_force.len() < ids.len() {
             // What is in flight stays held, for its settle.
             self.thread.in_force(in_force.into_iter().collect());
         }
+        // After that: what was lost is not sent.
+        self.thread
+            .leases_until(asked_at.saturating_add(self.host.lease()));
         Ok(())
     }
 

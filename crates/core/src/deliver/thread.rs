@@ -54,6 +54,7 @@ pub(super) enum Command {
     },
     Hurry,
     Allow(bool),
+    LeasesUntil(Time),
     InForce(HashSet<i64>),
     Stop,
     /// What came of an exchange of this transport.
@@ -171,6 +172,11 @@ impl Thread {
     /// Mail may be claimed and sent, or not.
     pub fn allow(&self, allowed: bool) {
         self.command(Command::Allow(allowed));
+    }
+
+    /// The claims of what is held are in force until then: nothing of it is sent later, unless this is said again.
+    pub fn leases_until(&self, at: Time) {
+        self.command(Command::LeasesUntil(at));
     }
 
     /// There may be due mail, of any transport; `urgent`: a person waits for it.

@@ -123,6 +123,9 @@ impl Database {
     /// Delivers over this connection until it is told to stop.
     fn serve(&mut self, session: &mut Session) -> Result<Ending, Failure> {
         let plan = self.plan.clone();
+        if let Some(owner) = &mut self.owner {
+            owner.note_new_store();
+        }
         let poll = if plan.once {
             ONCE_POLL.min(plan.poll)
         } else {

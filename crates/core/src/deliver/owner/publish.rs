@@ -45,8 +45,19 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
+    /// Publishes all of it again.
+    pub(super) fn forget(&mut self) {
+        self.published = None;
+    }
+
+    /// Whether the file was no good from the start.
+    pub(super) fn is_without_transports(&self) -> bool {
+        self.problem.is_some() && self.known.is_empty()
+    }
+
     /// The file was read. Whether that is news: other transports, or the first good file after one that was none.
     pub(super) fn configure(&mut self, transports: &[Configured]) -> bool {
+        self.forget();
         let had_problem = self.problem.take().is_some();
         let is_news = had_problem
             || transports.len() != self.known.len()

@@ -383,3 +383,24 @@ fn many(count: u8) -> Deed {
         bad: false,
     }
 }
+
+/// The database cannot be reached for longer than a lease: another deliverer may have what is held.
+#[test]
+fn nothing_that_is_held_is_sent_after_its_lease_has_ended() {
+    let mut world = World::new(
+        Shape {
+            concurrency: 1,
+            ..shape()
+        },
+        7,
+    );
+    world.schedule_many(20);
+    world.say(Event::LeasesUntil(world.now));
+    let end = world.now + 10 * MINUTE;
+    world.run_until(end);
+    assert_eq!(world.count("sent"), 0);
+    assert_eq!(world.deliverer.status().in_flight, 0);
+    world.say(Event::LeasesUntil(world.now + 60 * MINUTE));
+    world.settle_down();
+    assert_eq!(world.count("sent"), 20);
+}
