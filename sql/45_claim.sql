@@ -233,7 +233,7 @@ BEGIN
     END IF;
     IF budgeted THEN
         -- Each mail has one recipient at least.
-        SELECT b.room, b.urgent_room INTO room, urgent_room FROM @extschema@._budget() b;
+        SELECT b.room, b.urgent_room INTO room, urgent_room FROM @extschema@._budget(1) b;
         wanted := least(wanted, room);
     END IF;
     IF wanted > 0 THEN

@@ -183,7 +183,7 @@ AS $$
         t.next_probe_at,
         t.ambiguous,
         (SELECT min(e.transports_error) FROM @extschema@.deliverers e),
-        (SELECT b.reason FROM @extschema@._budget() b)
+        (SELECT b.reason FROM @extschema@._budget(1) b)
     FROM (
         -- No count of a backlog, however long it is.
         SELECT

@@ -45,7 +45,7 @@ SELECT
         ELSE b.frees_at
     END AS until
 FROM @extschema@.outbox o
-CROSS JOIN @extschema@._budget() b
+CROSS JOIN @extschema@._budget(1) b
 CROSS JOIN LATERAL (
     SELECT
         u.is_urgent,

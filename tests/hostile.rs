@@ -295,7 +295,12 @@ fn the_workers_statements_call_nothing_planted() {
             | "purge.sql"
             | "tell_due.sql" => ("", ""),
             "move_in.sql" => ("(oid, text)", "(1, '3')"),
-            "claim_mail.sql" => ("(integer, text)", "(10, 'me')"),
+            "claim_mail.sql" => ("(integer, text, text[])", "(10, 'me', '{one}')"),
+            "fall_back.sql" => (
+                "(text, text[], double precision[], integer)",
+                "('two', '{one}', '{3600}', 1)",
+            ),
+            "publish_transports.sql" => ("(text, text, text)", "('me', '[]', NULL)"),
             "extend_claims.sql" => ("(bigint[], text)", "('{1}', 'me')"),
             "take_over.sql" => ("(text)", "('1')"),
             "settle_sent.sql" => (
@@ -322,7 +327,7 @@ fn the_workers_statements_call_nothing_planted() {
             .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         seen += 1;
     }
-    assert_eq!(seen, 18);
+    assert_eq!(seen, 20);
 }
 
 #[test]

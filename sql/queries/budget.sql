@@ -1,1 +1,1 @@
-SELECT room, frees_at FROM _budget()
+SELECT room, frees_at FROM _budget(1)

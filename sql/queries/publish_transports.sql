@@ -1,1 +1,1 @@
-SELECT _publish_transports($1, $2::jsonb, $3)
+SELECT _publish_transports($1, $2::pg_catalog.jsonb, $3)

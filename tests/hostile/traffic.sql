@@ -156,7 +156,20 @@ SELECT @s@.mailroom_send(
 
 SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
 
-SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget();
+UPDATE @s@.budgets SET amount = 100 WHERE amount OPERATOR(pg_catalog.=) 3;
+
+INSERT INTO @s@.outbox (kind, recipients) VALUES ('unwritten', '{d@example.com}');
+
+INSERT INTO @s@.outbox (kind, recipients, subject, body_text, priority)
+VALUES ('large', pg_catalog.array_fill('d@example.com'::pg_catalog.text, '{101}'::pg_catalog.int4[]), 'S', 'T', 99);
+
+SELECT id FROM @s@.mailroom_claim(1000::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
+
+DELETE FROM @s@.outbox WHERE kind OPERATOR(pg_catalog.=) 'large';
+
+UPDATE @s@.budgets SET amount = 3 WHERE amount OPERATOR(pg_catalog.=) 100;
+
+SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget(1::integer);
 
 SELECT @s@.mailroom_release_many(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
 
@@ -174,7 +187,7 @@ SELECT @s@.mailroom_next_due(NULL::pg_catalog.text[]);
 -- Several transports: of each kind of mail one, which are claimed, put off, moved by hand and by a fallback.
 INSERT INTO @s@.routes (position, kind_pattern, transport, fallback, fallback_after) VALUES (1, 'message', 'one', 'two', '0');
 
-SELECT @s@._publish_transports('me'::pg_catalog.text, '[{"name": "three", "provider": "log", "state": "paused", "next_probe_at": 1}]'::pg_catalog.jsonb);
+SELECT @s@._publish_transports('me'::pg_catalog.text, '[{"name": "three", "provider": "log", "state": "paused", "next_probe_at": 1}]'::pg_catalog.jsonb, NULL::pg_catalog.text);
 
 INSERT INTO @s@.outbox (kind, recipients, send_at) VALUES ('message', '{d@example.com}', pg_catalog.now()), ('message', '{d@example.com}', pg_catalog.now() OPERATOR(pg_catalog.+) '1 day');
 
@@ -208,7 +221,7 @@ SELECT @s@.mailroom_next_due('{one,two,three}'::pg_catalog.text[]);
 
 SELECT * FROM @s@.mailroom_transports, @s@._scheduled_transports();
 
-SELECT @s@._publish_transports('me'::pg_catalog.text, '[]'::pg_catalog.jsonb);
+SELECT @s@._publish_transports('me'::pg_catalog.text, '[]'::pg_catalog.jsonb, NULL::pg_catalog.text);
 
 DELETE FROM @s@.routes;
 
