@@ -477,7 +477,7 @@ fn wait_for_no_transaction(client: &mut Client) {
 #[test]
 fn i5_no_transaction_is_open_during_network_io() {
     let receiver = Receiver::start(|_| Reaction::Hang);
-    let settings = ["transport.timeout = '1h'", "mailroom.lease = '1h'"];
+    let settings = ["transport.timeout = '10min'", "mailroom.lease = '1h'"];
     let mut post = Post::start(&receiver, &settings);
     let mut client = post.cluster.connect("app");
 

@@ -201,7 +201,7 @@ impl People {
             "collected",
             value(&mut self.mailer, "SELECT mailroom_collect(10)"),
         );
-        let claim = "SELECT string_agg(id::text, ',') FROM mailroom_claim(10, '5 min', 'me') WHERE kind = 'message'";
+        let claim = "SELECT string_agg(id::text, ',') FROM mailroom_claim(10, '5 min', 'me', '{main}') WHERE kind = 'message'";
         let id = value(&mut self.mailer, claim);
         let error = format!(
             "SELECT mailroom_mark_error({id}::bigint, 'no', permanent => true, claimant => 'me')"
