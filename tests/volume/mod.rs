@@ -17,7 +17,7 @@ const fn one(name: &'static str, before: &'static str, run: &'static str) -> Ope
 
 // Beside others, what is left for this session may be found by its next look at everything only.
 const CLAIMED: &str = "FOR i IN 1..100 LOOP \
-        PERFORM keep(coalesce(array_agg(c.id), '{}')::text) FROM mailroom_claim(100, '1 h', 'me') c; \
+        PERFORM keep(coalesce(array_agg(c.id), '{}')::text) FROM mailroom_claim(100, '1 h', 'me', ARRAY[_default_transport()]) c; \
         EXIT WHEN kept() <> '{}'; \
         PERFORM pg_sleep(0.05); \
     END LOOP;";
@@ -151,31 +151,31 @@ pub const OPERATIONS: [Operation; 56] = [
         SENT,
         "PERFORM mailroom_reschedule_item('an item of ours', now() + interval '1 day');",
     ),
-    one("claim, 1", "", "PERFORM mailroom_claim(1, '1 h', 'me');"),
+    one("claim, 1", "", "PERFORM mailroom_claim(1, '1 h', 'me', ARRAY[_default_transport()]);"),
     one(
         "claim, 100",
         "",
-        "PERFORM mailroom_claim(100, '1 h', 'me');",
+        "PERFORM mailroom_claim(100, '1 h', 'me', ARRAY[_default_transport()]);",
     ),
     one(
         "claim, 1000",
         "",
-        "PERFORM mailroom_claim(1000, '1 h', 'me');",
+        "PERFORM mailroom_claim(1000, '1 h', 'me', ARRAY[_default_transport()]);",
     ),
     one(
         "claim_group",
         "",
-        "PERFORM mailroom_claim_group(claimant => 'me');",
+        "PERFORM mailroom_claim_group(claimant => 'me', transports => ARRAY[_default_transport()]);",
     ),
     one(
         "claim_group beside 10 that are held",
         CLAIMED,
-        "PERFORM mailroom_claim_group(claimant => 'you');",
+        "PERFORM mailroom_claim_group(claimant => 'you', transports => ARRAY[_default_transport()]);",
     ),
     one(
         "claim_group of a name",
         "",
-        "PERFORM mailroom_claim_group(claimant => 'me', group_key => 'g7');",
+        "PERFORM mailroom_claim_group(claimant => 'me', transports => ARRAY[_default_transport()], group_key => 'g7');",
     ),
     one(
         "mark_sent",
@@ -219,8 +219,8 @@ pub const OPERATIONS: [Operation; 56] = [
     ),
     one(
         "claims that lapsed, 100",
-        "PERFORM mailroom_claim(100, '1 us', 'me');",
-        "PERFORM mailroom_claim(1, '1 h', 'you');",
+        "PERFORM mailroom_claim(100, '1 us', 'me', ARRAY[_default_transport()]);",
+        "PERFORM mailroom_claim(1, '1 h', 'you', ARRAY[_default_transport()]);",
     ),
     one(
         "retry",
@@ -232,7 +232,7 @@ pub const OPERATIONS: [Operation; 56] = [
         "PERFORM keep(ended_at::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC OFFSET 9 LIMIT 1;",
         "PERFORM mailroom_retry_failed(since => kept()::timestamptz);",
     ),
-    one("next_due", "", "PERFORM mailroom_next_due();"),
+    one("next_due", "", "PERFORM mailroom_next_due(ARRAY[_default_transport()]);"),
     one("status", "", "PERFORM * FROM mailroom_status();"),
     one("jobs", "", "PERFORM * FROM jobs;"),
     one("budgets", "", "PERFORM * FROM mailroom_budgets;"),
