@@ -1,14 +1,16 @@
 # What each of these does, step by step, is in tests/run.
 #
 #   make test T=worker                     one test program only
+#   make test T=worker::NAME               one test of it
 #   make install PG_CONFIG=/path/pg_config into another server
 #   make install DESTDIR=/path             below that directory
 #   make matrix V="15.1 16.2" T=regress    some of its servers, one test program
 
-.PHONY: help demo test lint bench matrix install clean
+.PHONY: help demo check test lint bench matrix install clean
 
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster'
+	@echo 'make check    format, lint and unit tests: what needs no server'
 	@echo 'make test     run every test (T=name: one test program)'
 	@echo 'make lint     rustfmt, clippy, pgspot and plpgsql_check'
 	@echo 'make bench    measure it (B="latency --quick": some of it, shortened)'
@@ -28,5 +30,5 @@ matrix:
 install:
 	@DESTDIR='$(DESTDIR)' tests/run install
 
-demo lint clean:
+demo check lint clean:
 	@tests/run $@

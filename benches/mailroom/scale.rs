@@ -233,17 +233,21 @@ fn under_snapshot(effort: Effort, cluster: &Cluster) -> Vec<Row> {
     rows
 }
 
-/// Milliseconds of the longest statement of a worker that the log tells of; those below 20 ms are not in it.
+/// Milliseconds of the longest statement of a worker that the log tells of, which is shown; those below 20 ms are not in it.
 fn longest_of_worker(log: &str) -> f64 {
-    log.lines()
-        .filter(|line| line.contains(" mailroom worker "))
-        .filter_map(|line| {
-            line.split_once("duration: ")?
-                .1
-                .split(' ')
-                .next()?
-                .parse()
-                .ok()
-        })
-        .fold(20.0, f64::max)
+    let mut longest = 20.0;
+    let mut lines = log.lines();
+    while let Some(line) = lines.next() {
+        let duration = line
+            .contains(" mailroom worker ")
+            .then(|| line.split_once("duration: "))
+            .flatten()
+            .and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
+        if let Some(took) = duration.filter(|took| *took > longest) {
+            longest = took;
+            let statement = lines.next().unwrap_or_default();
+            eprintln!("   the worker, {took} ms: {}", statement.trim());
+        }
+    }
+    longest
 }

@@ -1,7 +1,8 @@
 //! Two transports: what one that is down, with much mail waiting for it, costs the other.
 //!
 //! Two databases of one server deliver to the same receiver, in turn: A has 100,000 mails for a second transport, whose
-//! provider answers 503; B has none.
+//! provider answers 503; B has none. What was sent stays, as it does for `mailroom.retention`: in a table that is emptied
+//! between the turns, rows lie in their order in B alone.
 
 use std::time::Instant;
 
@@ -67,13 +68,6 @@ fn send(client: &mut Client, count: i64) -> f64 {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let took = begin.elapsed().as_secs_f64();
-    // VACUUM wants a statement of its own.
-    for statement in [
-        "DELETE FROM outbox WHERE transport = 'main'",
-        "VACUUM outbox",
-    ] {
-        client.batch_execute(statement).unwrap();
-    }
     count as f64 / took
 }
 

@@ -151,7 +151,11 @@ pub const OPERATIONS: [Operation; 56] = [
         SENT,
         "PERFORM mailroom_reschedule_item('an item of ours', now() + interval '1 day');",
     ),
-    one("claim, 1", "", "PERFORM mailroom_claim(1, '1 h', 'me', ARRAY[_default_transport()]);"),
+    one(
+        "claim, 1",
+        "",
+        "PERFORM mailroom_claim(1, '1 h', 'me', ARRAY[_default_transport()]);",
+    ),
     one(
         "claim, 100",
         "",
@@ -232,7 +236,11 @@ pub const OPERATIONS: [Operation; 56] = [
         "PERFORM keep(ended_at::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC OFFSET 9 LIMIT 1;",
         "PERFORM mailroom_retry_failed(since => kept()::timestamptz);",
     ),
-    one("next_due", "", "PERFORM mailroom_next_due(ARRAY[_default_transport()]);"),
+    one(
+        "next_due",
+        "",
+        "PERFORM mailroom_next_due(ARRAY[_default_transport()]);",
+    ),
     one("status", "", "PERFORM * FROM mailroom_status();"),
     one("jobs", "", "PERFORM * FROM jobs;"),
     one("budgets", "", "PERFORM * FROM mailroom_budgets;"),
