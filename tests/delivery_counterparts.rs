@@ -91,6 +91,27 @@ fn case(
 
 #[test]
 fn every_fault_ends_right_and_is_told() {
+    let wiremock = WireMock::shared();
+    let path = wiremock.path();
+    faults(wiremock, &path, &wiremock.url(&path), &[], "HTTP/1.1");
+}
+
+#[test]
+fn every_fault_ends_right_and_is_told_over_http_2_and_tls() {
+    let wiremock = WireMock::shared();
+    let path = wiremock.path();
+    let authority = Authority::shared().certificate.display();
+    let settings = [
+        "transport.allowed_networks = '127.0.0.0/8, ::1'",
+        &format!("transport.ca_file = '{authority}'"),
+        // A connection that ends takes all requests with it that are under way on it.
+        "transport.concurrency = 1",
+    ];
+    let url = wiremock.https_url(&path);
+    faults(wiremock, &path, &url, &settings, "HTTP/2.0");
+}
+
+fn faults(wiremock: &WireMock, path: &str, url: &str, settings: &[&str], protocol: &str) {
     let status = |status: i32| Some((Some(status), "http"));
     let cases = [
         case(
@@ -188,20 +209,23 @@ fn every_fault_ends_right_and_is_told() {
             "sent",
         ),
     ];
-    let wiremock = WireMock::shared();
-    let path = wiremock.path();
-    wiremock.answer(&path, &accepted());
+    wiremock.answer(path, &accepted());
     for case in &cases {
-        wiremock.answer_first(&path, case.name, &case.response);
+        wiremock.answer_first(path, case.name, &case.response);
     }
     wiremock.answer("/elsewhere", &accepted());
-    let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.timeout = '15s'"]);
+    let (scene, mut app) =
+        Scene::webhook(url, &[&["transport.timeout = '15s'"], settings].concat());
     let subjects: Vec<String> = cases.iter().map(|case| case.name.to_owned()).collect();
     send(&mut app, &subjects);
     until_delivered(&mut app);
 
     assert_eq!(wiremock.count("/elsewhere"), 0, "a redirect was followed");
-    let received = wiremock.received(&path);
+    let received = wiremock.received(path);
+    assert!(
+        received.iter().all(|request| request.protocol == protocol),
+        "{received:?}"
+    );
     for case in &cases {
         let name = case.name;
         let story = told(&mut app, name);
