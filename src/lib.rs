@@ -1,10 +1,11 @@
 //! mailroom: transactional mail inside PostgreSQL.
 //!
-//! SQL owns the data and its transitions (`sql/`, compiled in below, in order), `mailroom-core` (`crates/core`) all that
+//! SQL owns the data and its transitions (`sql/`, put in order by [`install`]), `mailroom-core` (`crates/core`) all that
 //! needs no database. This library owns what only the server can do:
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`install`] | the order of the files in `sql/` |
 //! | [`signing`] | token and keys as SQL sees them |
 //! | [`links`] | what the mail of a token carries, and reading it back |
 //! | [`random`] | secrets and codes |
@@ -39,6 +40,7 @@ mod due;
 mod encoding;
 mod fallback;
 mod fold;
+mod install;
 mod launcher;
 mod links;
 mod locks;
@@ -63,106 +65,6 @@ mod walk;
 mod worker;
 
 pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");
-
-extension_sql_file!("../sql/05_library.sql", name = "library", bootstrap);
-extension_sql_file!(
-    "../sql/10_accounts.sql",
-    name = "accounts",
-    requires = ["library"]
-);
-extension_sql_file!(
-    "../sql/20_tokens.sql",
-    name = "tokens",
-    requires = ["accounts"]
-);
-extension_sql_file!(
-    "../sql/30_pending.sql",
-    name = "pending",
-    requires = ["tokens"]
-);
-extension_sql_file!(
-    "../sql/40_outbox.sql",
-    name = "outbox",
-    requires = ["pending"]
-);
-extension_sql_file!("../sql/41_due.sql", name = "due", requires = ["outbox"]);
-extension_sql_file!("../sql/42_routes.sql", name = "routes", requires = ["due"]);
-extension_sql_file!(
-    "../sql/42_templates.sql",
-    name = "templates",
-    requires = ["routes"]
-);
-extension_sql_file!(
-    "../sql/43_send.sql",
-    name = "send",
-    requires = ["templates"]
-);
-extension_sql_file!("../sql/44_gather.sql", name = "gather", requires = ["send"]);
-extension_sql_file!("../sql/45_claim.sql", name = "claim", requires = ["gather"]);
-extension_sql_file!(
-    "../sql/46_settle.sql",
-    name = "settle",
-    requires = ["claim"]
-);
-extension_sql_file!(
-    "../sql/47_groups.sql",
-    name = "groups",
-    requires = ["settle"]
-);
-extension_sql_file!(
-    "../sql/48_deliver.sql",
-    name = "deliver",
-    requires = ["settle"]
-);
-extension_sql_file!(
-    "../sql/49_transports.sql",
-    name = "transports",
-    requires = ["deliver"]
-);
-extension_sql_file!(
-    "../sql/50_handout.sql",
-    name = "handout",
-    requires = ["transports"]
-);
-extension_sql_file!(
-    "../sql/55_budgets.sql",
-    name = "budgets",
-    requires = ["handout"]
-);
-extension_sql_file!(
-    "../sql/60_worker.sql",
-    name = "worker",
-    requires = ["budgets"]
-);
-extension_sql_file!("../sql/62_waits.sql", name = "waits", requires = ["worker"]);
-extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["waits"]);
-extension_sql_file!(
-    "../sql/70_redeem.sql",
-    name = "redeem",
-    requires = ["purge"]
-);
-extension_sql_file!(
-    "../sql/72_requests.sql",
-    name = "requests",
-    requires = ["redeem"]
-);
-extension_sql_file!("../sql/74_home.sql", name = "home", requires = ["requests"]);
-extension_sql_file!(
-    "../sql/76_own_table.sql",
-    name = "own_table",
-    requires = ["home"]
-);
-extension_sql_file!(
-    "../sql/80_dump.sql",
-    name = "dump",
-    requires = ["own_table"]
-);
-extension_sql_file!(
-    "../sql/90_privileges.sql",
-    name = "privileges",
-    finalize,
-    requires = ["dump"]
-);
 
 /// Whether the library was loaded by shared_preload_libraries.
 static PRELOADED: AtomicBool = AtomicBool::new(false);
