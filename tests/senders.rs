@@ -1,4 +1,4 @@
-//! Senders outside the server, as the README describes them, at work against a real SMTP server; both are run by the Python
+//! Senders outside the server, as the guide describes them, at work against a real SMTP server; both are run by the Python
 //! that `MAILROOM_PYTHON` names.
 
 #![allow(
@@ -27,17 +27,17 @@ impl Drop for Running {
     }
 }
 
-/// The README's block that begins with this word.
+/// The guide's block that begins with this word.
 fn block(language: &str) -> String {
-    let readme =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, rest) = readme
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide.md")).unwrap();
+    let (_, rest) = guide
         .split_once(&format!("```{language}\n"))
-        .unwrap_or_else(|| panic!("the README has no {language}"));
+        .unwrap_or_else(|| panic!("the guide has no {language}"));
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// The sender of the README, as it stands there but for the port.
+/// The sender of the guide, as it stands there but for the port.
 fn start_sender(cluster: &Cluster, smtp: &Smtp) -> Running {
     let program = cluster.scratch().join("sender.py");
     let text = block("python");
