@@ -1,4 +1,4 @@
-//! The README's recipe for change streams, word for word, with Debezium's own connector for PostgreSQL: it emits each
+//! The guide's recipe for change streams, word for word, with Debezium's own connector for PostgreSQL: it emits each
 //! new message once, and nothing of token mail or of mail that was there before.
 
 #![allow(
@@ -23,12 +23,12 @@ const NO_SNAPSHOT: &str = "snapshot.mode=no_data\n";
 /// The slot that the connector makes unless it is told another name.
 const SLOT: &str = "debezium";
 
-/// The README's block that begins with these words.
+/// The guide's block that begins with these words.
 fn block(info: &str) -> String {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, rest) = readme
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide.md")).unwrap();
+    let (_, rest) = guide
         .split_once(&format!("```{info}\n"))
-        .unwrap_or_else(|| panic!("the README has no {info}"));
+        .unwrap_or_else(|| panic!("the guide has no {info}"));
     rest.split_once("```").unwrap().0.to_owned()
 }
 

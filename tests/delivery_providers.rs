@@ -1,4 +1,4 @@
-//! Delivery through Amazon SES, as aws-ses-v2-local, moto and botocore know it, and the README's recipes for all
+//! Delivery through Amazon SES, as aws-ses-v2-local, moto and botocore know it, and the documented transports of all
 //! providers.
 
 #![allow(
@@ -224,13 +224,13 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
     assert!(!log.contains("\" paused: "), "{log}");
 }
 
-/// The README's block for this provider: one transport, which has its name.
+/// The block of docs/transports.md for this provider: one transport, which has its name.
 fn block(provider: &str) -> String {
-    let readme =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, rest) = readme
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/transports.md"))
+        .unwrap();
+    let (_, rest) = page
         .split_once(&format!("```toml {provider}\n"))
-        .unwrap_or_else(|| panic!("the README has no transport for {provider}"));
+        .unwrap_or_else(|| panic!("there is no documented transport for {provider}"));
     rest.split_once("```").unwrap().0.to_owned()
 }
 
@@ -265,7 +265,7 @@ fn follow_recipe(scene: &Scene, provider: &str) -> Client {
 }
 
 #[test]
-fn each_recipe_of_the_readme_delivers() {
+fn each_documented_transport_delivers() {
     let wiremock = WireMock::shared();
     // What each provider wants to see, and says when it does.
     let basic = "Basic YXBpOmtleS1leGFtcGxl";

@@ -166,6 +166,71 @@ fn every_link_to_a_file_leads_to_one() {
     assert!(links >= 4, "only {links} links were found");
 }
 
+/// The anchors of a page, as GitHub makes them of headings.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut is_code = false;
+    page.lines()
+        .filter(|line| {
+            is_code ^= line.starts_with("```");
+            !is_code && line.starts_with('#')
+        })
+        .map(|line| {
+            line.trim_start_matches('#')
+                .trim()
+                .to_lowercase()
+                .chars()
+                .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn every_link_to_a_section_leads_to_one() {
+    let mut links = 0;
+    for (path, text) in documents() {
+        for link in text.split("](").skip(1) {
+            let target = link.split(')').next().unwrap();
+            let Some((page, anchor)) = target.split_once('#') else {
+                continue;
+            };
+            if page.contains("://") {
+                continue;
+            }
+            let page = if page.is_empty() {
+                text.clone()
+            } else {
+                fs::read_to_string(path.parent().unwrap().join(page)).unwrap()
+            };
+            assert!(
+                anchors(&page).contains(anchor),
+                "{}: {target}",
+                path.display()
+            );
+            links += 1;
+        }
+    }
+    assert!(links >= 10, "only {links} links were found");
+}
+
+#[test]
+fn the_readme_is_short_and_lists_every_page() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(
+        readme.lines().count() <= 150,
+        "the README is longer than that"
+    );
+    for (path, _) in documents() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let entry = format!("](docs/{name}): ");
+        let is_listed = readme
+            .lines()
+            .any(|line| line.starts_with("- [") && line.contains(&entry));
+        assert!(is_listed || name == "README.md", "{name} is not listed");
+    }
+}
+
 /// Tests carry the numbers of the design's invariants: as in `i5_no_transaction_is_open`, or in the comment above a test.
 #[test]
 fn every_invariant_is_named_by_a_test() {

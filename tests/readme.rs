@@ -1,9 +1,10 @@
-//! Every command and query of the README, executed.
+//! Every command and query of the README and of the pages that continue it, executed.
 //!
 //! Blocks marked `sql` run in their order in a database `app` that has a worker; between two of them the
 //! queues are given time to empty. `fresh` gives a block a database of its own, `no-worker` a server that does
 //! not preload the library. A comment `-- => x` is a line that psql must print, `-- => 2 rows` are two lines of any sort,
-//! and `-- => rows` is at least one. `sh` blocks are make targets, or, marked `key`, run in the data directory.
+//! and `-- => rows` is at least one. `sh` blocks are make targets, or, marked `key`, run in the data directory. The
+//! `console` block is what the demonstration shows, whose SMTP server the Python runs that `MAILROOM_PYTHON` names.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,10 +14,15 @@
 )]
 
 mod cluster;
+mod demo;
 
 use std::process::Command;
 
 use cluster::{Cluster, eventually, number};
+use demo::Demo;
+
+/// The pages in which one database `app` is used from the first to the last.
+const PAGES: [&str; 3] = ["README.md", "docs/guide.md", "docs/transports.md"];
 
 struct Block<'a> {
     language: &'a str,
@@ -25,10 +31,10 @@ struct Block<'a> {
 }
 
 /// The fenced blocks that name a language.
-fn blocks(readme: &str) -> Vec<Block<'_>> {
+fn blocks(page: &str) -> Vec<Block<'_>> {
     let mut found = Vec::new();
     let mut open: Option<Option<Block<'_>>> = None;
-    for line in readme.lines() {
+    for line in page.lines() {
         match (line.strip_prefix("```"), &mut open) {
             (Some(info), None) => {
                 let mut words = info.split_whitespace();
@@ -49,8 +55,9 @@ fn blocks(readme: &str) -> Vec<Block<'_>> {
     found
 }
 
-fn readme() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap()
+fn read(page: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(root.join(page)).unwrap()
 }
 
 /// What the comments of a block promise.
@@ -146,7 +153,7 @@ fn every_query_works() {
         .connect("postgres")
         .batch_execute("CREATE DATABASE app")
         .unwrap();
-    let text = readme();
+    let text = PAGES.map(read).join("\n");
     let mut executed = 0;
     for (index, block) in blocks(&text)
         .into_iter()
@@ -175,12 +182,12 @@ fn every_query_works() {
         }
         executed += 1;
     }
-    assert!(executed >= 12, "only {executed} blocks were found");
+    assert!(executed >= 25, "only {executed} blocks were found");
 }
 
 #[test]
 fn every_make_target_exists() {
-    let text = readme();
+    let text = read("README.md");
     let mut seen = 0;
     for block in blocks(&text)
         .iter()
@@ -215,7 +222,7 @@ fn the_key_is_rotated_as_described() {
     let secret = vec![7_u8; 32];
     let sign = "SELECT mailroom_sign('activation', $1)";
     let old: String = client.query_one(sign, &[&secret]).unwrap().get(0);
-    let text = readme();
+    let text = read("docs/guide.md");
     let rotation = blocks(&text)
         .into_iter()
         .find(|block| block.marks.contains(&"key"))
@@ -237,4 +244,35 @@ fn the_key_is_rotated_as_described() {
             .get(0);
         assert!(genuine);
     }
+}
+
+/// Whether a text has the parts of this picture, which stand between ellipses, in their order.
+fn shows(text: &str, picture: &str) -> Result<(), String> {
+    let mut rest = text;
+    for part in picture.split('…') {
+        let Some((_, after)) = rest.split_once(part) else {
+            return Err(part.to_owned());
+        };
+        rest = after;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_picture_is_what_the_demonstration_shows() {
+    let readme = read("README.md");
+    let picture = blocks(&readme)
+        .into_iter()
+        .find(|block| block.language == "console")
+        .unwrap();
+    let mut shown = Vec::new();
+    Demo::start(&mut shown).run();
+    let shown = String::from_utf8(shown).unwrap();
+    if let Err(part) = shows(&shown, &picture.text) {
+        panic!("in its place there is no\n{part}\nin\n{shown}");
+    }
+
+    assert_eq!(shows("a: 1\nb\nc\n", "a: …\n…\nc\n"), Ok(()));
+    assert_eq!(shows("a\nb\n", "b\n…a\n"), Err("a\n".to_owned()));
+    assert_eq!(shows("a\nb\n", "a\nc\n"), Err("a\nc\n".to_owned()));
 }

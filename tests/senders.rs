@@ -1,4 +1,5 @@
-//! Senders outside the server, as the README describes them, at work against a real SMTP server.
+//! Senders outside the server, as the guide describes them, at work against a real SMTP server; both are run by the Python
+//! that `MAILROOM_PYTHON` names.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,21 +9,13 @@
 )]
 
 mod cluster;
+mod smtp;
 
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 
 use cluster::{Cluster, eventually, number};
 use postgres::Client;
-
-/// The Python that `make test` prepares.
-fn python() -> Command {
-    let program = std::env::var("MAILROOM_PYTHON").unwrap_or_else(|_| {
-        panic!("MAILROOM_PYTHON is not set: run the tests with `make test`, which prepares it")
-    });
-    Command::new(program)
-}
+use smtp::{Smtp, python};
 
 /// A program that ends with the test.
 struct Running(Child);
@@ -34,61 +27,17 @@ impl Drop for Running {
     }
 }
 
-/// An SMTP server that files what it gets.
-struct Smtp {
-    port: u16,
-    mailbox: PathBuf,
-    _server: Running,
-}
-
-impl Smtp {
-    fn start(directory: &Path) -> Self {
-        // Free now, and most likely still so in a moment.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let mailbox = directory.join("mailbox");
-        let server = python()
-            .args(["-m", "aiosmtpd", "--nosetuid", "--listen"])
-            .arg(format!("127.0.0.1:{port}"))
-            .args(["--class", "aiosmtpd.handlers.Mailbox"])
-            .arg(&mailbox)
-            .spawn()
-            .unwrap();
-        let server = Running(server);
-        eventually("the SMTP server", || {
-            TcpStream::connect(("127.0.0.1", port)).ok()
-        });
-        Self {
-            port,
-            mailbox,
-            _server: server,
-        }
-    }
-
-    /// The messages that arrived.
-    fn messages(&self) -> Vec<String> {
-        std::fs::read_dir(self.mailbox.join("new"))
-            .into_iter()
-            .flatten()
-            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
-            .collect()
-    }
-}
-
-/// The README's block that begins with this word.
+/// The guide's block that begins with this word.
 fn block(language: &str) -> String {
-    let readme =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, rest) = readme
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide.md")).unwrap();
+    let (_, rest) = guide
         .split_once(&format!("```{language}\n"))
-        .unwrap_or_else(|| panic!("the README has no {language}"));
+        .unwrap_or_else(|| panic!("the guide has no {language}"));
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// The sender of the README, as it stands there but for the port.
+/// The sender of the guide, as it stands there but for the port.
 fn start_sender(cluster: &Cluster, smtp: &Smtp) -> Running {
     let program = cluster.scratch().join("sender.py");
     let text = block("python");
@@ -126,7 +75,7 @@ fn the_python_sender_needs_no_worker() {
              SELECT mailroom_send('soon@example.com', 'S', 'T', send_at => clock_timestamp() + interval '3 s')",
         )
         .unwrap();
-    let smtp = Smtp::start(&cluster.scratch());
+    let smtp = Smtp::start();
     let _sender = start_sender(&cluster, &smtp);
     let sent =
         |client: &mut Client| number(client, "SELECT count(*) FROM outbox WHERE state = 'sent'");
@@ -153,7 +102,7 @@ fn the_python_sender_delivers_by_smtp() {
     ]);
     let mut client = cluster.create_database("app");
     cluster.worker("app");
-    let smtp = Smtp::start(&cluster.scratch());
+    let smtp = Smtp::start();
     let _sender = start_sender(&cluster, &smtp);
     eventually("the sender to listen", || {
         let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sender' AND state = 'idle'";

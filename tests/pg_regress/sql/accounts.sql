@@ -1,4 +1,4 @@
--- Accounts and their lifecycle, as an application writes them: the statements of the README as they stand
+-- Accounts and their lifecycle, as an application writes them: the statements of the guide as they stand
 -- there, stamps and clears, uniqueness regardless of case with every form of ON CONFLICT, COPY, what each
 -- kind of bad input is told, and what goes with an account that is deleted.
 

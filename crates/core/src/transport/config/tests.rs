@@ -12,7 +12,7 @@ use crate::transport::providers::fixture;
 
 const WHSEC: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// What the README shows of each provider. To be read from its `toml` blocks once they are there.
+/// A transport of each HTTP provider.
 const RECIPES: &str = r#"
 [transports.hook]
 provider = "webhook"

@@ -243,10 +243,10 @@ fn no_secret_of_a_relay_is_shown() {
 }
 
 #[test]
-fn the_blocks_of_the_readme_are_good() {
-    let readme = include_str!("../../../../../../README.md");
+fn the_blocks_of_the_documentation_are_good() {
+    let page = include_str!("../../../../../../docs/transports.md");
     let mut names = Vec::new();
-    for block in readme.split("```toml ").skip(1) {
+    for block in page.split("```toml ").skip(1) {
         let (name, rest) = block.split_once('\n').unwrap();
         let (content, _) = rest.split_once("```").unwrap();
         let all = transports(content);

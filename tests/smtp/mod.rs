@@ -1,0 +1,92 @@
+//! aiosmtpd: an SMTP server that stores what it receives in a Maildir.
+//!
+//! `tests/run` installs it, and names its Python in `MAILROOM_PYTHON`.
+
+#![allow(dead_code, reason = "each program uses its own part of this module")]
+
+#[path = "../counterparts/process.rs"]
+mod process;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use process::Process;
+
+/// The Python that `tests/run` prepares.
+pub fn python() -> Command {
+    let program = std::env::var("MAILROOM_PYTHON").unwrap_or_else(|_| {
+        panic!("MAILROOM_PYTHON is not set: run this with `make`, which prepares it")
+    });
+    Command::new(program)
+}
+
+/// A running SMTP server on a loopback port. It ends when this is dropped.
+pub struct Smtp {
+    pub port: u16,
+    maildir: PathBuf,
+    _server: Process,
+}
+
+impl Smtp {
+    /// Starts the server and waits until it listens.
+    pub fn start() -> Self {
+        // aiosmtpd does not print a port that the system chose. This one is free now.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let maildir = process::directory().join("maildir");
+        let mut command = python();
+        command
+            .args(["-m", "aiosmtpd", "--nosetuid", "--debug", "--listen"])
+            .arg(format!("127.0.0.1:{port}"))
+            .args(["--class", "aiosmtpd.handlers.Mailbox"])
+            .arg(&maildir);
+        let mut server = Process::start(&command);
+        server.printed("the SMTP server to listen", |line| {
+            line.contains("Server is listening").then_some(())
+        });
+        Self {
+            port,
+            maildir,
+            _server: server,
+        }
+    }
+
+    /// The files of the messages that arrived, the oldest first.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.maildir.join("new"));
+        let mut files: Vec<PathBuf> = entries
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort_by_key(|file| fs::metadata(file).unwrap().modified().unwrap());
+        files
+    }
+
+    /// The messages that arrived, as they were transmitted.
+    pub fn messages(&self) -> Vec<String> {
+        let read = |file: &PathBuf| fs::read_to_string(file).unwrap();
+        self.files().iter().map(read).collect()
+    }
+}
+
+/// A message as a mail client shows it: the sender, the recipients, the subject and the plain text, decoded by Python's
+/// `email`.
+pub fn as_shown(file: &Path) -> String {
+    let output = python().args(["-c", SHOW]).arg(file).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const SHOW: &str = r#"
+import email, email.policy, sys
+message = email.message_from_binary_file(open(sys.argv[1], "rb"), policy=email.policy.default)
+for name in "From", "To", "Subject":
+    print(f"{name}: {message[name]}")
+print()
+print(message.get_body(["plain"]).get_content())
+"#;
