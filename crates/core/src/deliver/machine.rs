@@ -52,8 +52,8 @@ pub struct Deliverer {
     pub(super) settle_at: Option<Time>,
     pub(super) exchanging: bool,
     pub(super) retry_at: Time,
-    /// How mails ended of which that could not be told.
-    pub(super) remembered: HashMap<i64, Settlements>,
+    /// How mails ended of which that could not be told, each with its `message_id`.
+    pub(super) remembered: HashMap<i64, (String, Settlements)>,
     /// There may be something to claim.
     pub(super) look: bool,
     /// And a person waits for it.

@@ -192,6 +192,17 @@ impl Settlements {
         all
     }
 
+    /// Nothing is to be told of this one.
+    pub fn remove(&mut self, id: i64) {
+        if self.ids().any(|&known| known == id) {
+            for one in std::mem::take(self).singly() {
+                if one.ids().all(|&known| known != id) {
+                    self.extend(one);
+                }
+            }
+        }
+    }
+
     /// These as well.
     pub fn extend(&mut self, others: Self) {
         self.sent.ids.extend(others.sent.ids);
