@@ -1,4 +1,5 @@
-//! Senders outside the server, as the README describes them, at work against a real SMTP server.
+//! Senders outside the server, as the README describes them, at work against a real SMTP server. They run in the Python that
+//! MAILROOM_PYTHON names.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,75 +9,11 @@
 )]
 
 mod cluster;
-
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+mod smtp;
 
 use cluster::{Cluster, eventually, number};
 use postgres::Client;
-
-/// The Python that `make test` prepares.
-fn python() -> Command {
-    let program = std::env::var("MAILROOM_PYTHON").unwrap_or_else(|_| {
-        panic!("MAILROOM_PYTHON is not set: run the tests with `make test`, which prepares it")
-    });
-    Command::new(program)
-}
-
-/// A program that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An SMTP server that files what it gets.
-struct Smtp {
-    port: u16,
-    mailbox: PathBuf,
-    _server: Running,
-}
-
-impl Smtp {
-    fn start(directory: &Path) -> Self {
-        // Free now, and most likely still so in a moment.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let mailbox = directory.join("mailbox");
-        let server = python()
-            .args(["-m", "aiosmtpd", "--nosetuid", "--listen"])
-            .arg(format!("127.0.0.1:{port}"))
-            .args(["--class", "aiosmtpd.handlers.Mailbox"])
-            .arg(&mailbox)
-            .spawn()
-            .unwrap();
-        let server = Running(server);
-        eventually("the SMTP server", || {
-            TcpStream::connect(("127.0.0.1", port)).ok()
-        });
-        Self {
-            port,
-            mailbox,
-            _server: server,
-        }
-    }
-
-    /// The messages that arrived.
-    fn messages(&self) -> Vec<String> {
-        std::fs::read_dir(self.mailbox.join("new"))
-            .into_iter()
-            .flatten()
-            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
-            .collect()
-    }
-}
+use smtp::{Running, Smtp, python};
 
 /// The README's block that begins with this word.
 fn block(language: &str) -> String {

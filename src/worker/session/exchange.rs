@@ -175,6 +175,7 @@ fn settle(
                 texts(sent.provider_ids.iter().cloned()).into(),
                 claimant.into(),
                 sent.attempts.clone().into(),
+                texts(sent.refused.iter().cloned()).into(),
             ],
         )?;
         all_lost.extend(lost(&sent.ids, required(&rows.first(), 1)?));

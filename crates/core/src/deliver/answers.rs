@@ -9,7 +9,17 @@ use super::machine::Deliverer;
 use super::mail::Mail;
 use super::settlements::{Arrival, Fault};
 use super::{Now, batch};
+use crate::transport::delivered::Refused;
 use crate::transport::providers::Verdict;
+
+/// A request without an answer.
+pub(super) struct Flight {
+    pub(super) mails: Arc<Vec<Mail>>,
+    /// These very mails were sent together before.
+    pub(super) repeat: bool,
+    /// Recipients of the only mail that do not get it.
+    pub(super) refused: Vec<Refused>,
+}
 
 /// The request that a mail was in, as evidence.
 struct Sent {
@@ -23,6 +33,8 @@ struct Sent {
     /// What the provider knows it by, if it is to be sent again as it was.
     batch: Option<String>,
     status: Option<u16>,
+    /// Recipients of the only mail that do not get it.
+    refused: Vec<Refused>,
 }
 
 impl Deliverer {
@@ -70,6 +82,7 @@ impl Deliverer {
             repeat: flight.repeat && is_whole,
             batch: None,
             status,
+            refused: flight.refused,
         };
         let is_forgotten = |mail: &Mail| self.is_forgotten(mail, now.wall);
         if !sent.alone
@@ -191,7 +204,8 @@ impl Deliverer {
             Disposal::End => self.end(mail, verdict.reason().to_owned(), sent.status),
             Disposal::Settle | Disposal::Charge => match verdict {
                 Verdict::Sent { provider_id } => {
-                    self.settlements.sent(mail.claim(), provider_id);
+                    self.settlements
+                        .sent(mail.claim(), provider_id, &sent.refused);
                     self.queue.finish(&mail);
                 }
                 Verdict::Unknown { reason } => self.ambiguous(now, mail, sent, &reason),
