@@ -285,6 +285,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]),
     @extschema@._lease(),
     @extschema@._backoff(integer, interval),
+    @extschema@._redirect_setting(),
+    @extschema@._redirect_to(),
+    @extschema@._addresses_problem(text[]),
     @extschema@._lock_sources(boolean),
     @extschema@._due_begin(text, boolean),
     @extschema@._due_may_sweep(text, boolean),
@@ -409,7 +412,7 @@ GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @ex
 -- All but the refused recipients.
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(),
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, priority, state, send_at, expires_at, failed_attempts, max_attempts,

@@ -153,3 +153,69 @@ fn recipients_that_a_relay_refuses_are_recorded_and_the_others_get_the_mail() {
         assert!(!delivery.log().contains("refused@"));
     }
 }
+
+#[test]
+fn redirected_mail_goes_to_one_address_and_to_no_other() {
+    for mut delivery in Delivery::both(&["mailroom.redirect_to = 'dev@example.org'"]) {
+        delivery.run(
+            "SELECT mailroom_send('refused@example.com', 'First', 'Text', cc => 'ann@example.com', bcc => 'bob@example.com')",
+        );
+        delivery.wait_for_sent(1);
+        let mail = delivery.arrived("First");
+        assert!(mail.contains("\nX-RcptTo: dev@example.org\n"), "{mail}");
+        assert!(mail.contains("\nTo: <dev@example.org>\n"), "{mail}");
+        let original = "\nX-Original-To: refused@example.com, ann@example.com, bob@example.com\n";
+        assert!(mail.contains(original), "{mail}");
+        assert!(!mail.contains("\nCc:"), "{mail}");
+        delivery.wait_for_log("all mail is redirected to one address");
+        let status = "SELECT redirect_to FROM mailroom_status()";
+        assert_eq!(delivery.ask(status), "dev@example.org");
+        let recipients = "SELECT recipients::text FROM outbox";
+        assert_eq!(delivery.ask(recipients), "{refused@example.com}");
+
+        // What is set for the database counts at once, in sessions that are open, too.
+        delivery.run(
+            "ALTER DATABASE app SET mailroom.redirect_to = 'other@example.org'; \
+             SELECT mailroom_send('ann@example.com', 'Second', 'Text')",
+        );
+        delivery.wait_for_sent(2);
+        let mail = delivery.arrived("Second");
+        assert!(mail.contains("\nX-RcptTo: other@example.org\n"), "{mail}");
+
+        // What is no address holds all mail.
+        delivery.run(
+            "ALTER DATABASE app SET mailroom.redirect_to = 'Developer'; \
+             SELECT mailroom_send('ann@example.com', 'Third', 'Text')",
+        );
+        delivery.wait_for_log("mailroom.redirect_to is not a mail address");
+        assert_eq!(delivery.ask(status), "Developer");
+        let held = "SELECT string_agg(concat_ws(' ', subject, state, failed_attempts), '') FROM outbox WHERE state <> 'sent'";
+        assert_eq!(delivery.ask(held), "Third scheduled 0");
+        delivery.run("ALTER DATABASE app SET mailroom.redirect_to = ''");
+        delivery.wait_for_sent(3);
+        let mail = delivery.arrived("Third");
+        assert!(mail.contains("\nX-RcptTo: ann@example.com\n"), "{mail}");
+        assert!(!mail.contains("X-Original-To"), "{mail}");
+        assert_eq!(delivery.ask(status), "");
+    }
+}
+
+#[test]
+fn a_reload_ends_and_begins_a_redirection() {
+    let mut delivery = Delivery::by_worker(&["mailroom.redirect_to = 'dev@example.org'"]);
+    delivery.wait_for_log("all mail is redirected to one address");
+    delivery.run("ALTER SYSTEM SET mailroom.redirect_to = ''");
+    delivery.run("SELECT pg_reload_conf()");
+    delivery.wait_for_log("mailroom worker: mail goes to its recipients again");
+    delivery.run("SELECT mailroom_send('ann@example.com', 'First', 'Text')");
+    delivery.wait_for_sent(1);
+    let mail = delivery.arrived("First");
+    assert!(mail.contains("\nX-RcptTo: ann@example.com\n"), "{mail}");
+    delivery.run("ALTER SYSTEM SET mailroom.redirect_to = 'new@example.org'");
+    delivery.run("SELECT pg_reload_conf()");
+    delivery.wait_for_log("\"new@example.org\"");
+    delivery.run("SELECT mailroom_send('ann@example.com', 'Second', 'Text')");
+    delivery.wait_for_sent(2);
+    let mail = delivery.arrived("Second");
+    assert!(mail.contains("\nX-RcptTo: new@example.org\n"), "{mail}");
+}
