@@ -76,8 +76,8 @@ BEGIN
     IF places IS NULL THEN
         RETURN 0;
     END IF;
-    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, error)
-    SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, 'claim lapsed'
+    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
+    SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, o.transport, 'claim lapsed'
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (places);
     UPDATE @extschema@.outbox o

@@ -102,9 +102,9 @@ BEGIN
     IF items = '{}' THEN
         RETURN coalesce(ids, '{}');
     END IF;
-    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, ended_at, claimant, response_code, error)
+    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, ended_at, claimant, transport, response_code, error)
     SELECT
-        o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant,
+        o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant, o.transport,
         response_codes[u.item],
         @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[])
     FROM unnest(items) u (item)
@@ -127,7 +127,8 @@ CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
     ids bigint[],
     provider_ids text[] DEFAULT NULL,
     claimant text DEFAULT NULL,
-    failed_attempts integer[] DEFAULT NULL
+    failed_attempts integer[] DEFAULT NULL,
+    refused_recipients jsonb[] DEFAULT NULL
 )
     RETURNS bigint[]
     LANGUAGE plpgsql
@@ -142,7 +143,9 @@ DECLARE
     grouped boolean;
     late integer[];
 BEGIN
-    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(provider_ids), cardinality(failed_attempts)]);
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[
+        cardinality(provider_ids), cardinality(failed_attempts), cardinality(refused_recipients)
+    ]);
     -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
     -- claimed; its state is not asked for, lest a partial index look better than the primary key.
     -- Most batches are all alike but for the ids, which is cheaper by far.
@@ -184,22 +187,46 @@ BEGIN
         -- The rest of the group can be claimed now.
         PERFORM @extschema@._mail_due(moment);
     END IF;
+    IF settled < cardinality(ids) THEN
+        -- The lease has ended, and the claim was not taken back yet: then no other sender has the mail.
+        WITH held AS MATERIALIZED (
+            SELECT h.place, h.item FROM @extschema@._held(ids, who, failed_attempts) h
+        )
+        UPDATE @extschema@.outbox o
+        SET state = 'sent',
+            secrets = NULL,
+            provider_id = provider_ids[h.item],
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = moment
+        FROM held h
+        WHERE o.ctid = h.place;
+    END IF;
+    IF coalesce(num_nonnulls(VARIADIC refused_recipients), 0) > 0 THEN
+        INSERT INTO @extschema@.outbox_attempts (
+            outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients
+        )
+        SELECT DISTINCT ON (o.id)
+            o.id, o.failed_attempts + 1, 'partial'::@extschema@.attempt_outcome, o.claimed_at, moment, who, o.transport,
+            (u.refused -> 0 ->> 'response_code')::integer, format('recipients refused: %s', jsonb_array_length(u.refused)), u.refused
+        FROM unnest(ids, mailroom_mark_sent_many.refused_recipients, mailroom_mark_sent_many.failed_attempts) u (id, refused, tries)
+        JOIN @extschema@.outbox o ON o.id = u.id
+        WHERE u.refused IS NOT NULL
+          AND o.state = 'sent'
+          AND o.claimed_by = who
+          AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
+          -- Saying so again is no news.
+          AND NOT EXISTS (
+              SELECT
+              FROM @extschema@.outbox_attempts a
+              WHERE a.outbox_id = o.id
+                AND a.attempt = o.failed_attempts + 1
+                AND a.outcome = 'partial'
+          );
+    END IF;
     IF settled = cardinality(ids) THEN
         RETURN ids;
     END IF;
-    -- The lease has ended, and nobody has taken the claim back yet: then nobody else will send it.
-    WITH held AS MATERIALIZED (
-        SELECT h.place, h.item FROM @extschema@._held(ids, who, failed_attempts) h
-    )
-    UPDATE @extschema@.outbox o
-    SET state = 'sent',
-        secrets = NULL,
-        provider_id = provider_ids[h.item],
-        claimed_until = NULL,
-        updated_at = moment,
-        ended_at = moment
-    FROM held h
-    WHERE o.ctid = h.place;
     -- Saying so again is no news: the answer to the first time may have been lost.
     late := ARRAY(
         SELECT u.item
@@ -216,20 +243,25 @@ BEGIN
     RETURN @extschema@._without_late(ids, late, who, failed_attempts, NULL::text[], NULL::integer[], 'sent'::text);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[]) IS
-    'Ends claimed mails as sent, with the provider''s ids for them. claimant: as given to mailroom_claim. failed_attempts: of each as the claim returned it, for claimants whose name outlives a lease; NULL to leave it out. Returns the ids that are settled, in the order given. The claim of the others was lost, and they may go out twice: each is put on record in outbox_attempts and logged, and nothing else changes. Saying it twice does no harm. Errors: 2202E when the arrays differ in length.';
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]) IS
+    'Ends claimed mails as sent, with the provider''s ids for them. claimant: as given to mailroom_claim. failed_attempts: of each as the claim returned it, for claimants whose name outlives a lease; NULL to leave it out. refused_recipients: of a mail that did not go to all of its recipients the others, as outbox_attempts has them. Returns the ids that are settled, in the order given. The claim of the others was lost, and they may go out twice: each is put on record in outbox_attempts and logged, and nothing else changes. Saying it twice does no harm. Errors: 2202E when the arrays differ in length.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_sent(
     id bigint,
     provider_id text DEFAULT NULL,
     claimant text DEFAULT NULL,
-    failed_attempts integer DEFAULT NULL
+    failed_attempts integer DEFAULT NULL,
+    refused_recipients jsonb DEFAULT NULL
 )
     RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@.mailroom_mark_sent_many(ARRAY[id], ARRAY[provider_id], claimant, ARRAY[failed_attempts]) <> '{}' $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint, text, text, integer) IS
+AS $$
+    SELECT @extschema@.mailroom_mark_sent_many(
+        ARRAY[id], ARRAY[provider_id], claimant, ARRAY[failed_attempts], ARRAY[refused_recipients]
+    ) <> '{}'
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint, text, text, integer, jsonb) IS
     'Ends one claimed mail as sent; false when the claim was lost. As mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error_many(
@@ -274,7 +306,7 @@ BEGIN
         GROUP BY h.place
     ), judged AS MATERIALIZED (
         SELECT
-            h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at,
+            h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at, o.transport,
             -- What is to be sent together is due together.
             CASE
                 WHEN batches[h.item] IS NULL THEN w.again
@@ -305,11 +337,13 @@ BEGIN
             END AS again
         ) w
     ), noted AS (
-        INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, response_code, error)
+        INSERT INTO @extschema@.outbox_attempts (
+            outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error
+        )
         SELECT
             j.id, j.attempt,
             CASE WHEN j.is_ambiguous THEN 'ambiguous' ELSE 'failed' END::@extschema@.attempt_outcome,
-            j.claimed_at, moment, who, response_codes[j.item], j.error
+            j.claimed_at, moment, who, j.transport, response_codes[j.item], j.error
         FROM judged j
     ), settled AS (
         UPDATE @extschema@.outbox o
@@ -610,6 +644,7 @@ COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
 
 CREATE FUNCTION @extschema@.mailroom_retry_failed(
     kind text DEFAULT NULL,
+    transport text DEFAULT NULL,
     outcome @extschema@.attempt_outcome DEFAULT NULL,
     response_code integer DEFAULT NULL,
     since timestamptz DEFAULT NULL,
@@ -622,11 +657,11 @@ AS $$
 DECLARE
     ids bigint[];
 BEGIN
-    IF num_nonnulls(kind, outcome, response_code, since) = 0 THEN
+    IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'mailroom_retry_failed needs a condition',
             DETAIL = 'Without one it would send all that ever failed, for whatever reason.',
-            HINT = 'Pass kind, outcome, response_code or since.';
+            HINT = 'Pass kind, transport, outcome, response_code or since.';
     END IF;
     IF (batch_limit < 1) IS NOT FALSE THEN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
@@ -641,12 +676,13 @@ BEGIN
           -- It may have gone out.
           AND (o.ambiguous_attempts = 0 OR coalesce(mailroom_retry_failed.outcome = 'ambiguous', false))
           AND (
-              num_nonnulls(mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
+              num_nonnulls(mailroom_retry_failed.transport, mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
               OR EXISTS (
                   SELECT
                   FROM @extschema@.outbox_attempts a
                   WHERE a.outbox_id = o.id
                     AND a.attempt = o.failed_attempts
+                    AND (mailroom_retry_failed.transport IS NULL OR a.transport = mailroom_retry_failed.transport)
                     AND (mailroom_retry_failed.outcome IS NULL OR a.outcome = mailroom_retry_failed.outcome)
                     AND (mailroom_retry_failed.response_code IS NULL OR a.response_code = mailroom_retry_failed.response_code)
               )
@@ -702,5 +738,5 @@ BEGIN
         END;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
-    'Puts up to batch_limit mails that ended as error back to be sent now, those that ended first: of one kind, whose last attempt had this outcome and this response_code of the provider''s, that ended since then; NULL for any, but one condition there must be. Leaves out what has expired, mail of tokens that have ended (all token mail, unless the caller may sign), what has a newer row of the same item_key or token, and, unless asked for the outcome ambiguous, what may have gone out. Returns how many. Errors: 22023 without a condition or for a batch_limit below 1.';
+COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
+    'Puts up to batch_limit mails that ended as error back to be sent now, those that ended first: of one kind, whose last attempt went by this transport and had this outcome and this response_code of the provider''s, that ended since then; NULL for any, but one condition there must be. Leaves out what has expired, mail of tokens that have ended (all token mail, unless the caller may sign), what has a newer row of the same item_key or token, and, unless asked for the outcome ambiguous, what may have gone out. Returns how many. Errors: 22023 without a condition or for a batch_limit below 1.';

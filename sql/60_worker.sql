@@ -130,7 +130,8 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT next_probe_at timestamptz,
     OUT ambiguous bigint,
     OUT transports_error text,
-    OUT budget text
+    OUT budget text,
+    OUT redirect_to text
 )
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
@@ -183,7 +184,8 @@ AS $$
         t.next_probe_at,
         t.ambiguous,
         (SELECT min(e.transports_error) FROM @extschema@.deliverers e),
-        (SELECT b.reason FROM @extschema@._budget(1) b)
+        (SELECT b.reason FROM @extschema@._budget(1) b),
+        @extschema@._redirect_setting()
     FROM (
         -- No count of a backlog, however long it is.
         SELECT
@@ -213,7 +215,7 @@ AS $$
     ) t
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then the state of the transport that is worst off (see mailroom_transports), why, when one is tried next, and how many mails may have been sent without their provider saying so; what is wrong with the transports file; and which budget is spent, if one is.';
+    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then the state of the transport that is worst off (see mailroom_transports), why, when one is tried next, and how many mails may have been sent without their provider saying so; what is wrong with the transports file; which budget is spent, if one is; and the address that all mail goes to instead of its recipients (mailroom.redirect_to).';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql

@@ -275,8 +275,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._claimed(timestamptz),
     @extschema@.mailroom_claim(integer, interval, text, text[]),
     @extschema@.mailroom_claim_group(integer, interval, text, text, text[]),
-    @extschema@.mailroom_mark_sent(bigint, text, text, integer),
-    @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[]),
+    @extschema@.mailroom_mark_sent(bigint, text, text, integer, jsonb),
+    @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]),
     @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
     @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]),
     @extschema@.mailroom_release(bigint, text, integer),
@@ -285,6 +285,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]),
     @extschema@._lease(),
     @extschema@._backoff(integer, interval),
+    @extschema@._redirect_setting(),
+    @extschema@._redirect_to(),
+    @extschema@._addresses_problem(text[]),
     @extschema@._lock_sources(boolean),
     @extschema@._due_begin(text, boolean),
     @extschema@._due_may_sweep(text, boolean),
@@ -405,8 +408,11 @@ GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailr
 
 -- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
-    @extschema@._token_ages, @extschema@.outbox_attempts, @extschema@.outbox_history TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(),
+    @extschema@._token_ages, @extschema@.outbox_history TO mailroom_monitor;
+-- All but the refused recipients.
+GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
+    ON @extschema@.outbox_attempts TO mailroom_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, priority, state, send_at, expires_at, failed_attempts, max_attempts,
@@ -437,6 +443,7 @@ GRANT SELECT ON @extschema@.accounts TO mailroom_support;
 GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at)
     ON @extschema@.tokens TO mailroom_support;
 GRANT SELECT (recipients, cc, bcc, subject, item_key, group_key, enqueued_by, provider_id) ON @extschema@.outbox TO mailroom_support;
+GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT SELECT (id, state, send_at, expires_at, item_key), UPDATE (state, send_at, last_error, updated_at)
     ON @extschema@._own_mail TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;
@@ -446,7 +453,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_reschedule(bigint, timestamptz),
     @extschema@.mailroom_reschedule_item(text, timestamptz),
     @extschema@.mailroom_retry(bigint),
-    @extschema@.mailroom_retry_failed(text, @extschema@.attempt_outcome, integer, timestamptz, integer),
+    @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer),
     @extschema@.mailroom_request_activation(text),
     @extschema@.mailroom_request_recovery(text),
     @extschema@.mailroom_revoke(bigint),

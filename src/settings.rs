@@ -8,7 +8,7 @@
 
 mod routing;
 
-pub use routing::transport;
+pub use routing::{redirect_to, transport};
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;

@@ -169,7 +169,8 @@ fn populate(client: &mut Client) {
              SELECT mailroom_mark_error(id, 'no answer', claimant => 'first'),
                mailroom_mark_sent(id, 'provider-1', claimant => 'first') FROM outbox WHERE claimed_by = 'first';
              SELECT mailroom_claim(3, claimant => 'second');
-             SELECT mailroom_mark_sent(max(id), 'provider-2', claimant => 'second') FROM outbox WHERE claimed_by = 'second';
+             SELECT mailroom_mark_sent(max(id), 'provider-2', claimant => 'second',
+               refused_recipients => '[{\"recipient\": \"a@example.com\", \"response_code\": 550}]') FROM outbox WHERE claimed_by = 'second';
              SELECT mailroom_claim_group(claimant => 'third');
              SELECT mailroom_mark_error(min(id), 'never', permanent => true, claimant => 'third') FROM outbox WHERE claimed_by = 'third';
              INSERT INTO job_runs (started_at, duration, trigger, error) VALUES (now(), '1 s', 'poll', 'an error');

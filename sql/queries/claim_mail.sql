@@ -5,6 +5,6 @@ SELECT
     c.body_text, c.body_html, c.data::text, extract(epoch FROM c.created_at)::bigint,
     extract(epoch FROM c.expires_at)::double precision,
     c.ambiguous_alone, c.ambiguous_attempts, c.priority::smallint, (extract(epoch FROM c.send_at) * 1000000)::bigint,
-    c.group_key, c.batch::text
+    c.group_key, c.batch::text, (SELECT _redirect_to())
 FROM mailroom_claim($1, NULL::interval, $2, $3) c
 WHERE NOT EXISTS (SELECT FROM pauses)

@@ -1,4 +1,5 @@
-//! The setting that names the transport of mail for which neither the row nor a route names one.
+//! The settings that say where mail goes: the transport of mail for which neither the row nor a route names one, and in
+//! development the one address that gets all of it.
 
 use std::ffi::{CString, c_char, c_void};
 
@@ -9,10 +10,12 @@ use super::candidate;
 
 static TRANSPORT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
+static REDIRECT_TO: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
 /// Bytes of a name at most, as of PostgreSQL's own names.
 const LONGEST: usize = 63;
 
-/// Defines it. Called by [`super::define`].
+/// Defines them. Called by [`super::define`].
 pub fn define() {
     // SAFETY: the hook allocates nothing, does not panic and leaves `newval` as it is.
     unsafe {
@@ -28,6 +31,15 @@ pub fn define() {
             None,
         );
     }
+    // Why it is not checked here: sql/48_deliver.sql.
+    GucRegistry::define_string_guc(
+        c"mailroom.redirect_to",
+        c"The address that all mail goes to, instead of its recipients.",
+        c"For development; a header of the mail names the recipients. Empty: mail goes to these. What is no address holds all mail.",
+        &REDIRECT_TO,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
 }
 
 /// Refuses what no row could have for its transport: otherwise a mistyped name would fail every INSERT.
@@ -57,6 +69,12 @@ fn is_empty_or_name(name: &[u8]) -> bool {
 pub fn transport() -> String {
     let name = TRANSPORT.get().unwrap_or_default();
     name.to_string_lossy().into_owned()
+}
+
+/// `mailroom.redirect_to`; `None` when it is empty.
+pub fn redirect_to() -> Option<String> {
+    let address = REDIRECT_TO.get().filter(|address| !address.is_empty())?;
+    Some(address.to_string_lossy().into_owned())
 }
 
 #[pg_extern(sql = false)]

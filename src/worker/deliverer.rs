@@ -72,9 +72,10 @@ impl Deliverer {
         let timeline = server::timeline();
         let claimant = format!("mailroom worker/{timeline}/{}", server::session_id());
         let spawn = |body| server::spawn_without_signals("mailroom sender", body);
-        let Some(owner) = Owner::start(host, "mailroom worker", claimant, spawn, now)? else {
+        let Some(mut owner) = Owner::start(host, "mailroom worker", claimant, spawn, now)? else {
             return Ok(None);
         };
+        owner.note_redirect(settings::redirect_to().as_deref());
         if let Err(failure) = session.take_over(&timeline) {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
@@ -98,6 +99,7 @@ impl Deliverer {
     /// The file may have changed, or what it names. False when this database has no transport any more.
     #[must_use]
     pub fn reload(&mut self) -> bool {
+        self.owner.note_redirect(settings::redirect_to().as_deref());
         self.owner.reload()
     }
 

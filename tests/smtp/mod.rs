@@ -32,6 +32,15 @@ pub struct Smtp {
 impl Smtp {
     /// Starts the server and waits until it listens.
     pub fn start() -> Self {
+        Self::start_as("aiosmtpd.handlers.Mailbox")
+    }
+
+    /// As above; it refuses recipients whose addresses begin with `refused`.
+    pub fn start_refusing() -> Self {
+        Self::start_as("refusing.Mailbox")
+    }
+
+    fn start_as(class: &str) -> Self {
         // aiosmtpd does not print a port that the system chose. This one is free now.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -39,9 +48,14 @@ impl Smtp {
         let maildir = process::directory().join("maildir");
         let mut command = python();
         command
+            .env(
+                "PYTHONPATH",
+                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/smtp"),
+            )
+            .env("PYTHONDONTWRITEBYTECODE", "1")
             .args(["-m", "aiosmtpd", "--nosetuid", "--debug", "--listen"])
             .arg(format!("127.0.0.1:{port}"))
-            .args(["--class", "aiosmtpd.handlers.Mailbox"])
+            .args(["--class", class])
             .arg(&maildir);
         let mut server = Process::start(&command);
         server.printed("the SMTP server to listen", |line| {
@@ -52,6 +66,15 @@ impl Smtp {
             maildir,
             _server: server,
         }
+    }
+
+    /// A transports file with this relay as `main`.
+    pub fn transports(&self) -> String {
+        format!(
+            "[transports.main]\nprovider = \"smtp\"\nhost = \"127.0.0.1\"\nport = {}\ntls = \"none\"\n\
+             from = \"Shop <shop@example.com>\"\nallowed_networks = [\"127.0.0.1\"]\n",
+            self.port
+        )
     }
 
     /// The files of the messages that arrived, the oldest first.

@@ -19,6 +19,8 @@ pub struct Message {
     pub cc: Vec<String>,
     /// Addresses that nobody else sees.
     pub bcc: Vec<String>,
+    /// All addresses that the mail would go to, if it is redirected to another one; otherwise empty.
+    pub original_recipients: Vec<String>,
     /// Without line breaks.
     pub subject: String,
     /// The plain body.
@@ -34,6 +36,14 @@ pub struct Message {
 }
 
 impl Message {
+    /// Has it go to this address and to no other, as `mailroom.redirect_to` says.
+    pub fn redirect(&mut self, address: String) {
+        let mut original = std::mem::replace(&mut self.recipients, vec![address]);
+        original.append(&mut self.cc);
+        original.append(&mut self.bcc);
+        self.original_recipients = original;
+    }
+
     /// Bytes of its subject and bodies.
     pub fn content_bytes(&self) -> usize {
         let bytes = |body: &Option<String>| body.as_deref().map_or(0, str::len);

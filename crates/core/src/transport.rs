@@ -36,4 +36,6 @@ pub mod plain;
 pub mod providers;
 pub mod single;
 pub mod smtp;
+#[cfg(test)]
+mod tests;
 pub mod tls;

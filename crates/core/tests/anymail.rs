@@ -251,6 +251,7 @@ fn message(mail: &Mail) -> Message {
         recipients: list(mail.to),
         cc: list(mail.cc),
         bcc: list(mail.bcc),
+        original_recipients: Vec::new(),
         subject: mail.subject.to_owned(),
         body_text: mail.text.map(str::to_owned),
         body_html: mail.html.map(str::to_owned),

@@ -10,4 +10,5 @@ SELECT
     current_setting('mailroom.outbox_channel'),
     quote_ident(current_setting('mailroom.channel')),
     quote_ident(current_setting('mailroom.outbox_channel')),
-    current_setting('mailroom.outbox_channel') IN (SELECT c.channel FROM pg_listening_channels() c (channel))
+    current_setting('mailroom.outbox_channel') IN (SELECT c.channel FROM pg_listening_channels() c (channel)),
+    _redirect_setting()

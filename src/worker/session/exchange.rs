@@ -175,6 +175,7 @@ fn settle(
                 texts(sent.provider_ids.iter().cloned()).into(),
                 claimant.into(),
                 sent.attempts.clone().into(),
+                texts(sent.refused.iter().cloned()).into(),
             ],
         )?;
         all_lost.extend(lost(&sent.ids, required(&rows.first(), 1)?));
@@ -339,21 +340,26 @@ fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Mail, &'static
         Err(column) => return Ok(Err(column)),
     };
     let expires_at: Option<f64> = row.get(14)?;
+    let mut message = Message {
+        id: needed(row, 1)?,
+        attempts: needed(row, 2)?,
+        message_id: needed(row, 4)?,
+        kind: contents.kind,
+        recipients: contents.recipients,
+        cc: contents.cc,
+        bcc: contents.bcc,
+        original_recipients: Vec::new(),
+        subject: contents.subject,
+        body_text: contents.body_text,
+        body_html: contents.body_html,
+        data: variables(contents.data)?,
+        created_at: needed(row, 13)?,
+    };
+    if let Some(address) = contents.redirect_to {
+        message.redirect(address);
+    }
     Ok(Ok(Mail {
-        message: Message {
-            id: needed(row, 1)?,
-            attempts: needed(row, 2)?,
-            message_id: needed(row, 4)?,
-            kind: contents.kind,
-            recipients: contents.recipients,
-            cc: contents.cc,
-            bcc: contents.bcc,
-            subject: contents.subject,
-            body_text: contents.body_text,
-            body_html: contents.body_html,
-            data: variables(contents.data)?,
-            created_at: needed(row, 13)?,
-        },
+        message,
         expires_at: expires_at
             .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
         size,
@@ -378,6 +384,7 @@ struct Contents {
     body_html: Option<String>,
     data: String,
     group_key: Option<String>,
+    redirect_to: Option<String>,
 }
 
 impl Contents {
@@ -391,6 +398,7 @@ impl Contents {
         let body_html: Option<Text> = row.get(11)?;
         let data: Text = needed(row, 12)?;
         let group_key: Option<Text> = row.get(19)?;
+        let redirect_to: Option<Text> = row.get(21)?;
         let body = |body: Option<Text>, name| body.map(|text| text.0.ok_or(name)).transpose();
         let read = || {
             Ok(Self {
@@ -403,6 +411,7 @@ impl Contents {
                 body_html: body(body_html, "body_html")?,
                 data: data.0.ok_or("data")?,
                 group_key: body(group_key, "group_key")?,
+                redirect_to: body(redirect_to, "mailroom.redirect_to")?,
             })
         };
         Ok(read())

@@ -49,6 +49,20 @@ SELECT mailroom_resume();
 ROLLBACK;
 SELECT paused FROM status;
 
+-- The one address that gets all mail in development: the database's before the session's. The status also shows a value
+-- that is not an address, with which no mail is claimed to be sent.
+SELECT redirect_to, _redirect_to() FROM mailroom_status();
+SET mailroom.redirect_to = 'dev@example.org';
+SELECT redirect_to, _redirect_to() FROM mailroom_status();
+ALTER DATABASE :"DBNAME" SET mailroom.redirect_to = 'Developer <dev@example.org>';
+SELECT redirect_to FROM mailroom_status();
+SELECT _redirect_to();
+ALTER DATABASE :"DBNAME" SET mailroom.redirect_to = '';
+SELECT redirect_to, _redirect_to() FROM mailroom_status();
+ALTER DATABASE :"DBNAME" RESET mailroom.redirect_to;
+SELECT redirect_to, _redirect_to() FROM mailroom_status();
+RESET mailroom.redirect_to;
+
 -- There is nobody to wake.
 SELECT mailroom_wake_worker();
 

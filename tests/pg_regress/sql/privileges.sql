@@ -371,6 +371,8 @@ SELECT worker_pid, paused, waiting, oldest_waiting, errors_in_a_row FROM mailroo
 SELECT mailroom_pause();
 SELECT * FROM outbox;
 SELECT recipients FROM outbox;
+SELECT outbox_id, outcome, transport, error FROM outbox_attempts ORDER BY id;
+SELECT refused_recipients FROM outbox_attempts;
 SELECT data FROM outbox;
 SELECT subject FROM outbox;
 SELECT body_text FROM outbox;
@@ -393,6 +395,7 @@ SELECT recipients, subject, state, last_error FROM outbox WHERE state = 'error' 
 SELECT email, status FROM accounts WHERE login = 'caller';
 SELECT action, consumed_at, wrong_codes FROM tokens WHERE account = (SELECT id FROM accounts WHERE login = 'caller');
 SELECT count(*) > 0 AS told FROM outbox_history;
+SELECT count(refused_recipients) FROM outbox_attempts;
 SELECT body_text FROM outbox;
 SELECT data FROM outbox;
 SELECT secrets FROM outbox;

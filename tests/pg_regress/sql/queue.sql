@@ -100,6 +100,23 @@ SELECT mailroom_extend(5, '1 h'), mailroom_extend(5, '1 h', 'me');
 SELECT claimed_until > now() + interval '59 min' AS extended FROM outbox WHERE id = 5;
 SELECT mailroom_extend_many(ARRAY[5, 6]::bigint[]);
 
+-- Sent, but not to all recipients: the others are recorded once, with their answers, and only with a settle that counts.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(5);
+SELECT count(*) FROM mailroom_claim(4, claimant => 'me');
+SELECT mailroom_mark_sent(1, 'provider-1', 'me', refused_recipients => '[{"recipient": "b@example.com", "response_code": 550, "error": "smtp 550 5.1.1"}]');
+SELECT mailroom_mark_sent_many(
+    ARRAY[2, 3, 5, 1]::bigint[], claimant => 'me',
+    refused_recipients => ARRAY[
+        NULL, '[{"recipient": "c@example.com", "response_code": 552}, {"recipient": "d@example.com", "response_code": 553}]',
+        '[{"recipient": "e@example.com", "response_code": 554}]', '[{"recipient": "b@example.com", "response_code": 550}]'
+    ]::jsonb[]
+);
+SELECT outbox_id, attempt, outcome, started_at IS NOT NULL AS started, claimant, response_code, error, refused_recipients FROM outbox_attempts ORDER BY id;
+TABLE history;
+SELECT mailroom_mark_sent(4, claimant => 'me', refused_recipients => '{"recipient": "a@example.com"}');
+SELECT mailroom_mark_sent_many(ARRAY[4]::bigint[], claimant => 'me', refused_recipients => ARRAY[NULL, NULL]::jsonb[]);
+
 -- Errors: tried again after a random time that grows, or not at all.
 CALL pg_temp.start_over();
 SELECT pg_temp.put(7);
@@ -126,7 +143,7 @@ SELECT id, state, failed_attempts, max_attempts, ended_at IS NULL AS live, claim
 -- By what is known of the last attempt, which is no word of a message: 3 was refused with status 550.
 SELECT mailroom_retry_failed(outcome => 'ambiguous'), mailroom_retry_failed(outcome => 'late'), mailroom_retry_failed(response_code => 551), mailroom_retry_failed(outcome => 'lease_expired', response_code => 550);
 SELECT mailroom_retry_failed(outcome => 'failed', response_code => 550, since => now() + interval '1 h'), mailroom_retry_failed('letter');
-SELECT mailroom_retry_failed('own', 'failed', 550, now() - interval '1 h', 1), mailroom_retry_failed(since => '-infinity');
+SELECT mailroom_retry_failed('own', '', 'failed', 550, now() - interval '1 h', 1), mailroom_retry_failed(since => '-infinity');
 SELECT id, state, failed_attempts, max_attempts FROM outbox WHERE id IN (3, 4) ORDER BY id;
 INSERT INTO outbox (kind, recipients, item_key, state, last_error, ended_at) VALUES ('own', '{a@example.com}', 'k', 'error', 'because', now());
 SELECT mailroom_retry_failed(since => '-infinity');

@@ -114,6 +114,16 @@ UPDATE outbox SET state = 'claimed', claimed_by = 'gone', claimed_at = now() - i
 SELECT mailroom_next_due('{two}') <= clock_timestamp() AS lapsed;
 SELECT id, transport, failed_attempts FROM mailroom_claim(9, '1 h', 'me', '{one}');
 SELECT id, transport, failed_attempts FROM mailroom_claim(9, '1 h', 'me');
+-- Each attempt has the transport it went by; one of them is a condition for what is tried again.
+SELECT outbox_id, transport, outcome FROM outbox_attempts ORDER BY outbox_id, id;
+BEGIN;
+SELECT cardinality(mailroom_mark_error_many(array_agg(id), array_agg('no'::text), permanent => array_agg(true), claimant => 'me'))
+FROM outbox WHERE state = 'claimed' AND claimed_by = 'me';
+SELECT outbox_id, transport, outcome FROM outbox_attempts ORDER BY outbox_id, id;
+SELECT outbox_id, attempt, outcome, transport FROM outbox_history ORDER BY ended_at, outbox_id, attempt;
+SELECT mailroom_retry_failed(transport => 'absent'), mailroom_retry_failed(transport => 'one', outcome => 'late'), mailroom_retry_failed(transport => 'one');
+SELECT mailroom_retry_failed(transport => '');
+ROLLBACK;
 SELECT mailroom_next_due('{one}') = min(claimed_until) AS when_it_lapses FROM outbox WHERE state = 'claimed';
 SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed'), claimant => 'me');
 -- What becomes due later.

@@ -9,7 +9,17 @@ use super::machine::Deliverer;
 use super::mail::Mail;
 use super::settlements::{Arrival, Fault};
 use super::{Now, batch};
+use crate::transport::delivered::Refused;
 use crate::transport::providers::Verdict;
+
+/// A request without an answer.
+pub(super) struct Flight {
+    pub(super) mails: Arc<Vec<Mail>>,
+    /// These very mails were sent together before.
+    pub(super) repeat: bool,
+    /// Recipients of the only mail that do not get it.
+    pub(super) refused: Vec<Refused>,
+}
 
 /// The request that a mail was in, as evidence.
 struct Sent {
@@ -23,6 +33,8 @@ struct Sent {
     /// What the provider knows it by, if it is to be sent again as it was.
     batch: Option<String>,
     status: Option<u16>,
+    /// Recipients of the only mail that do not get it.
+    refused: Vec<Refused>,
 }
 
 impl Deliverer {
@@ -36,7 +48,11 @@ impl Deliverer {
         };
         let mail = mails.remove(place);
         self.in_flight -= 1;
-        self.end(mail, reason, None);
+        if self.is_held(&mail) {
+            self.end(mail, reason, None);
+        } else {
+            self.queue.finish(&mail);
+        }
     }
 
     pub(super) fn note_answer(
@@ -49,9 +65,12 @@ impl Deliverer {
         let Some(flight) = self.flights.remove(&request) else {
             return;
         };
-        let mails = Arc::unwrap_or_clone(flight.mails);
-        self.in_flight -= mails.len();
-        self.tempo.note(now.at, mails.len());
+        let sent_mails = Arc::unwrap_or_clone(flight.mails);
+        let count = sent_mails.len();
+        self.in_flight -= count;
+        self.tempo.note(now.at, count);
+        let (mails, outcome) = self.without_forgotten(sent_mails, outcome);
+        let is_whole = mails.len() == count;
         let Some(first) = mails.first() else {
             // None could be put into it: another one is to tell of the transport.
             return self.breaker.note_unsent(now.at, request);
@@ -59,13 +78,15 @@ impl Deliverer {
         let mut sent = Sent {
             request,
             witness: first.message.id,
-            alone: mails.len() == 1,
-            repeat: flight.repeat,
+            alone: count == 1,
+            repeat: flight.repeat && is_whole,
             batch: None,
             status,
+            refused: flight.refused,
         };
         let is_forgotten = |mail: &Mail| self.is_forgotten(mail, now.wall);
         if !sent.alone
+            && is_whole
             && self.is_known_again(request)
             && is_open(&outcome, flight.repeat)
             && !mails.iter().any(is_forgotten)
@@ -93,6 +114,22 @@ impl Deliverer {
         if !self.settlements.is_empty() {
             self.settle_at.get_or_insert(now.at + self.company());
         }
+    }
+
+    /// Without those mails, and their verdicts, in whose place another one is held now: see [`Self::is_held`].
+    fn without_forgotten(&mut self, mails: Vec<Mail>, outcome: Outcome) -> (Vec<Mail>, Outcome) {
+        if mails.iter().all(|mail| self.is_held(mail)) {
+            return (mails, outcome);
+        }
+        let is_kept: Vec<bool> = mails.iter().map(|mail| self.is_held(mail)).collect();
+        for (mail, _) in mails.iter().zip(&is_kept).filter(|(_, kept)| !**kept) {
+            self.queue.finish(mail);
+        }
+        let outcome = match outcome {
+            Outcome::Answered(verdicts) => Outcome::Answered(only(verdicts, &is_kept)),
+            other => other,
+        };
+        (only(mails, &is_kept), outcome)
     }
 
     /// No mail was sent.
@@ -167,7 +204,8 @@ impl Deliverer {
             Disposal::End => self.end(mail, verdict.reason().to_owned(), sent.status),
             Disposal::Settle | Disposal::Charge => match verdict {
                 Verdict::Sent { provider_id } => {
-                    self.settlements.sent(mail.claim(), provider_id);
+                    self.settlements
+                        .sent(mail.claim(), provider_id, &sent.refused);
                     self.queue.finish(&mail);
                 }
                 Verdict::Unknown { reason } => self.ambiguous(now, mail, sent, &reason),
@@ -254,6 +292,12 @@ impl Deliverer {
         self.settlements.failed(mail.claim(), fault);
         self.queue.finish(&mail);
     }
+}
+
+/// Those that are kept.
+fn only<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
+    let kept = all.into_iter().zip(is_kept).filter(|(_, kept)| **kept);
+    kept.map(|(one, _)| one).collect()
 }
 
 /// Whether a request with several mails is to be sent again as it was: the provider may have taken it, and has said

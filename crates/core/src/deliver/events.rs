@@ -10,6 +10,7 @@ use super::mail::Mail;
 use super::rate::Rate;
 use super::settlements::Settlements;
 use crate::transport::capabilities::Capabilities;
+use crate::transport::delivered::Refused;
 use crate::transport::providers::Verdict;
 
 /// How to send.
@@ -78,6 +79,13 @@ pub enum Event {
         id: i64,
         /// Why.
         reason: String,
+    },
+    /// These recipients of the only mail of a request were refused, and it is sent to the others.
+    RecipientsRefused {
+        /// The request.
+        request: u64,
+        /// At least one.
+        refused: Vec<Refused>,
     },
     /// A request has ended.
     Answered {

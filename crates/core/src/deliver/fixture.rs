@@ -14,6 +14,7 @@ pub(crate) fn mail(id: i64) -> Mail {
             recipients: vec![format!("r{id}@example.com")],
             cc: Vec::new(),
             bcc: Vec::new(),
+            original_recipients: Vec::new(),
             subject: format!("m{id}"),
             body_text: Some("text".to_owned()),
             body_html: None,

@@ -1,6 +1,6 @@
 //! What a deliverer claims, holds and settles.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::breaker::Permit;
@@ -80,6 +80,8 @@ pub struct Exchanged {
 
 /// A mail between its claim and its settle.
 pub(super) struct Held {
+    /// Of another database, or of this one restored from a dump, another mail may have the same id.
+    message_id: String,
     attempts: i32,
     size: usize,
 }
@@ -189,20 +191,24 @@ impl Deliverer {
             stuck,
             claimed,
         } = exchanged;
+        let mut dropped = HashMap::new();
         for &id in settled.ids().chain(stuck.ids()) {
-            self.drop_held(id);
+            let held = self.drop_held(id);
+            if !lost.is_empty() || !stuck.is_empty() {
+                dropped.extend(held.map(|held| (id, held.message_id)));
+            }
         }
         if !lost.is_empty() {
             for one in settled.singly() {
                 if one.is_final() && one.ids().any(|id| lost.contains(id)) {
-                    self.remember(one);
+                    self.remember(one, &mut dropped);
                 }
             }
         }
         for one in stuck.singly() {
             // If it was sent, it is not sent again: claimed again, it is only to be settled.
             if !one.sent.ids.is_empty() {
-                self.remember(one);
+                self.remember(one, &mut dropped);
             }
         }
         let Some((appetite, claimed)) = claimed else {
@@ -224,16 +230,30 @@ impl Deliverer {
 
     fn take_in(&mut self, now: Time, mut mail: Mail) {
         let Claim { id, attempts } = mail.claim();
-        if let Some(held) = self.held.get_mut(&id) {
-            // Its lease was lost meanwhile. What becomes of it is told for the new one.
-            held.attempts = attempts;
-            self.queue.renew(&mail);
-            return;
+        let message_id = &mail.message.message_id;
+        match self.held.get_mut(&id) {
+            Some(held) if held.message_id == *message_id => {
+                // Its lease was lost meanwhile. What becomes of it is told for the new one.
+                held.attempts = attempts;
+                self.queue.renew(&mail);
+                return;
+            }
+            Some(_) => self.forget(id),
+            None => {}
         }
         self.held_bytes += mail.size;
-        let size = mail.size;
-        self.held.insert(id, Held { attempts, size });
-        if let Some(answer) = self.remembered.remove(&id) {
+        let held = Held {
+            message_id: message_id.clone(),
+            attempts,
+            size: mail.size,
+        };
+        self.held.insert(id, held);
+        if self
+            .remembered
+            .get(&id)
+            .is_some_and(|(known, _)| known == message_id)
+            && let Some((_, answer)) = self.remembered.remove(&id)
+        {
             self.settlements.extend(answer);
             self.settle_at.get_or_insert(now);
             return;
@@ -292,20 +312,38 @@ impl Deliverer {
         }
     }
 
-    fn drop_held(&mut self, id: i64) {
-        if let Some(held) = self.held.remove(&id) {
-            self.held_bytes = self.held_bytes.saturating_sub(held.size);
-        }
+    fn drop_held(&mut self, id: i64) -> Option<Held> {
+        let held = self.held.remove(&id)?;
+        self.held_bytes = self.held_bytes.saturating_sub(held.size);
+        Some(held)
+    }
+
+    /// Whether this very mail is held, and not another one with its id.
+    pub(super) fn is_held(&self, mail: &Mail) -> bool {
+        let held = self.held.get(&mail.message.id);
+        held.is_some_and(|held| held.message_id == mail.message.message_id)
+    }
+
+    /// Drops a mail in whose database another one has its id now: nothing is told of it any more. If it is in flight, its
+    /// answer is dropped when it comes.
+    fn forget(&mut self, id: i64) {
+        self.drop_held(id);
+        let is_it = |mail: &Mail| mail.message.id == id;
+        self.part_batches(|mails| mails.iter().any(is_it));
+        self.queue.retain(|mail| !is_it(mail));
+        self.settlements.remove(id);
     }
 
     /// Keeps how a mail ended whose claim was lost before that could be told.
-    fn remember(&mut self, one: Settlements) {
+    fn remember(&mut self, one: Settlements, dropped: &mut HashMap<i64, String>) {
         if self.remembered.len() >= REMEMBERED {
             self.remembered.clear();
         }
         let id = one.ids().next().copied();
-        if let Some(id) = id {
-            self.remembered.insert(id, one);
+        if let Some(id) = id
+            && let Some(message_id) = dropped.remove(&id)
+        {
+            self.remembered.insert(id, (message_id, one));
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answers::Flight;
 use super::breaker::{Breaker, News as BreakerNews, Permit};
 use super::ended::Ended;
 use super::events::{Action, Event, Limits, News, Outcome, Status};
@@ -22,13 +23,6 @@ use super::{Now, Time};
 const SHORT: Duration = Duration::from_secs(5);
 /// Urgent mail has a paused transport tried no more often.
 const PULL_SPACING: Duration = Duration::from_secs(5);
-
-/// A request without an answer.
-pub(super) struct Flight {
-    pub(super) mails: Arc<Vec<Mail>>,
-    /// These very mails were sent together before.
-    pub(super) repeat: bool,
-}
 
 /// The deliverer.
 pub struct Deliverer {
@@ -52,8 +46,8 @@ pub struct Deliverer {
     pub(super) settle_at: Option<Time>,
     pub(super) exchanging: bool,
     pub(super) retry_at: Time,
-    /// How mails ended of which that could not be told.
-    pub(super) remembered: HashMap<i64, Settlements>,
+    /// How mails ended of which that could not be told, each with its `message_id`.
+    pub(super) remembered: HashMap<i64, (String, Settlements)>,
     /// There may be something to claim.
     pub(super) look: bool,
     /// And a person waits for it.
@@ -158,6 +152,11 @@ impl Deliverer {
                 id,
                 reason,
             } => self.note_unsendable(request, id, reason),
+            Event::RecipientsRefused { request, refused } => {
+                if let Some(flight) = self.flights.get_mut(&request) {
+                    flight.refused = refused;
+                }
+            }
             Event::Answered {
                 request,
                 outcome,
@@ -339,6 +338,7 @@ impl Deliverer {
         let flight = Flight {
             mails: Arc::clone(&mails),
             repeat,
+            refused: Vec::new(),
         };
         self.flights.insert(request, flight);
         actions.push(Action::Send { request, mails });

@@ -41,6 +41,8 @@ pub struct Owner<H> {
     claimant: String,
     thread: Thread,
     publisher: Publisher,
+    /// `mailroom.redirect_to`.
+    redirect_to: Option<String>,
     /// The mails whose claims are not settled yet.
     held: HashSet<i64>,
     /// The latest exchange failed: settle alone first, each mail by itself.
@@ -84,6 +86,7 @@ impl<H: Host> Owner<H> {
             claimant,
             thread: Thread::start(spawn)?,
             publisher: Publisher::default(),
+            redirect_to: None,
             held: HashSet::new(),
             careful: false,
             allowed: true,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::mail::Claim;
+use crate::transport::delivered::Refused;
 
 /// Whether a mail may have arrived although the attempt counts as failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,9 @@ pub struct Sent {
     pub provider_ids: Vec<Option<String>>,
     /// As their claims returned them.
     pub attempts: Vec<i32>,
+    /// The recipients that were refused, as `outbox_attempts.refused_recipients` has them; `None` for a mail that went to
+    /// all of them.
+    pub refused: Vec<Option<String>>,
 }
 
 /// Mails that failed.
@@ -111,11 +117,13 @@ impl Settlements {
             .chain(&self.released.ids)
     }
 
-    /// One was sent.
-    pub fn sent(&mut self, claim: Claim, provider_id: Option<String>) {
+    /// One was sent, but not to those who were refused.
+    pub fn sent(&mut self, claim: Claim, provider_id: Option<String>, refused: &[Refused]) {
         self.sent.ids.push(claim.id);
         self.sent.attempts.push(claim.attempts);
         self.sent.provider_ids.push(provider_id);
+        let refused = (!refused.is_empty()).then(|| json!(refused).to_string());
+        self.sent.refused.push(refused);
     }
 
     /// One failed.
@@ -165,10 +173,12 @@ impl Settlements {
             released,
         } = self;
         let mut all = Vec::new();
-        let claims = sent.ids.into_iter().zip(sent.attempts);
-        for ((id, attempts), provider_id) in claims.zip(sent.provider_ids) {
+        for item in 0..sent.ids.len() {
             let mut one = Self::default();
-            one.sent(Claim { id, attempts }, provider_id);
+            one.sent.ids.push(sent.ids[item]);
+            one.sent.provider_ids.push(sent.provider_ids[item].clone());
+            one.sent.attempts.push(sent.attempts[item]);
+            one.sent.refused.push(sent.refused[item].clone());
             all.push(one);
         }
         for item in 0..failed.ids.len() {
@@ -192,11 +202,23 @@ impl Settlements {
         all
     }
 
+    /// Nothing is to be told of this one.
+    pub fn remove(&mut self, id: i64) {
+        if self.ids().any(|&known| known == id) {
+            for one in std::mem::take(self).singly() {
+                if one.ids().all(|&known| known != id) {
+                    self.extend(one);
+                }
+            }
+        }
+    }
+
     /// These as well.
     pub fn extend(&mut self, others: Self) {
         self.sent.ids.extend(others.sent.ids);
         self.sent.provider_ids.extend(others.sent.provider_ids);
         self.sent.attempts.extend(others.sent.attempts);
+        self.sent.refused.extend(others.sent.refused);
         self.failed.ids.extend(others.failed.ids);
         self.failed.errors.extend(others.failed.errors);
         self.failed.after.extend(others.failed.after);
@@ -219,8 +241,13 @@ mod tests {
     fn singly_and_together_again_is_the_same() {
         let claim = |id| Claim { id, attempts: 3 };
         let mut all = Settlements::default();
-        all.sent(claim(1), Some("a".to_owned()));
-        all.sent(claim(2), None);
+        all.sent(claim(1), Some("a".to_owned()), &[]);
+        let refused = Refused {
+            recipient: "a@example.com".to_owned(),
+            code: 550,
+            reason: "smtp 550 5.1.1".to_owned(),
+        };
+        all.sent(claim(2), None, &[refused]);
         all.failed(
             claim(3),
             Fault {
@@ -241,6 +268,9 @@ mod tests {
         }
         assert_eq!(again.ids().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(again.sent.provider_ids, [Some("a".to_owned()), None]);
+        let refused =
+            r#"[{"error":"smtp 550 5.1.1","recipient":"a@example.com","response_code":550}]"#;
+        assert_eq!(again.sent.refused, [None, Some(refused.to_owned())]);
         assert_eq!(again.failed.after, [Some(1.5)]);
         assert_eq!(again.failed.statuses, [Some(500)]);
         assert_eq!(again.failed.permanent, [true]);

@@ -1,5 +1,7 @@
 //! The result of one delivery by a transport that does not use HTTP: SMTP, file, log.
 
+use serde::Serialize;
+
 use super::providers::Verdict;
 
 /// The result of one attempt.
@@ -26,14 +28,16 @@ pub enum Failure {
     Denied(String),
 }
 
-/// A recipient that the server refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A recipient that the server refused; serialized as an element of `outbox_attempts.refused_recipients`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The address, its domain in ASCII.
     pub recipient: String,
     /// Of the reply.
+    #[serde(rename = "response_code")]
     pub code: u16,
     /// E.g. `smtp 550 5.1.1`.
+    #[serde(rename = "error")]
     pub reason: String,
 }
 

@@ -29,8 +29,12 @@ fn line(message: &Message) -> String {
     };
     let lists = [&message.recipients, &message.cc, &message.bcc];
     let recipients: Vec<&str> = lists.into_iter().flatten().map(String::as_str).collect();
+    let redirected = match message.original_recipients.as_slice() {
+        [] => String::new(),
+        original => format!(" instead of {}", original.join(", ")),
+    };
     let line = format!(
-        "mail {} ({}) to {}: \"{}\": {}",
+        "mail {} ({}) to {}{redirected}: \"{}\": {}",
         message.message_id,
         message.kind,
         recipients.join(", "),

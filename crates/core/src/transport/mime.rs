@@ -17,8 +17,8 @@ use mail_builder::mime::MimePart;
 
 use super::calendar;
 use super::plain;
+use super::providers::headers;
 use super::providers::mailbox::{self, Mailbox};
-use super::providers::{AUTO_SUBMITTED, MESSAGE_ID_HEADER};
 use crate::message::Message;
 
 #[cfg(test)]
@@ -54,12 +54,11 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
         Cow::Borrowed(plain) => builder.header("Subject", Text::new(plain)),
         Cow::Owned(words) => builder.header("Subject", Raw::new(words)),
     };
-    builder = builder
-        .date(date)
-        .message_id(MessageId::new(id))
-        .header(AUTO_SUBMITTED.0, Raw::new(AUTO_SUBMITTED.1))
-        .header(MESSAGE_ID_HEADER, Raw::new(message.message_id.as_str()))
-        .body(body(message)?);
+    builder = builder.date(date).message_id(MessageId::new(id));
+    for (name, value) in headers::all(message) {
+        builder = builder.header(name, Raw::new(value));
+    }
+    let builder = builder.body(body(message)?);
     let mut bytes = builder.write_to_vec().map_err(|error| error.to_string())?;
     if !bytes.ends_with(b"\r\n") {
         bytes.extend_from_slice(b"\r\n");

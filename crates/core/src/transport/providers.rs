@@ -18,6 +18,7 @@ mod bodies;
 mod endpoint;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(super) mod headers;
 mod json;
 mod mac;
 pub(super) mod mailbox;
@@ -29,11 +30,6 @@ mod ses;
 mod sigv4;
 mod webhook;
 
-/// The header in which a mail carries its `message_id` where the provider lets us set one, so that a receiver of
-/// the same mail twice can tell.
-pub(super) const MESSAGE_ID_HEADER: &str = "X-Mailroom-Message-ID";
-/// Tells those who answer mail by themselves not to (RFC 3834).
-pub(super) const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
 /// Characters of a tag.
 const TAG_MAX: usize = 128;
 

@@ -51,6 +51,7 @@ pub fn message(id: i64, to: &str) -> Message {
         recipients: vec![to.to_owned()],
         cc: Vec::new(),
         bcc: Vec::new(),
+        original_recipients: Vec::new(),
         subject: "Test message of mailroom".to_owned(),
         body_text: Some("This message was sent by mailroom check.\n".to_owned()),
         body_html: None,

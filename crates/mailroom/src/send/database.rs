@@ -197,9 +197,8 @@ impl Database {
 
     /// Asks the database when mail is due; returns whether some is, unless it could not be asked.
     fn poll(&mut self, session: &mut Session, watch: &mut Watch) -> Result<Option<bool>, Failure> {
-        let transports = self.owner.as_ref().map(Owner::transports);
-        let transports = transports.unwrap_or_default();
-        let names: Vec<String> = transports.iter().map(ToString::to_string).collect();
+        let transports = self.owner.iter().flat_map(Owner::transports);
+        let names: Vec<String> = transports.map(|name| name.to_string()).collect();
         let polled = match session.poll(&names) {
             Ok(polled) => polled,
             Err(failure) if failure.is_gone() => return Err(failure),
@@ -211,6 +210,9 @@ impl Database {
         };
         self.lease.set(session.settings().lease);
         self.paused = polled.paused;
+        if let Some(owner) = &mut self.owner {
+            owner.note_redirect(session.settings().redirect_to.as_deref());
+        }
         if polled.is_deaf && std::mem::take(&mut self.plan.listen) {
             self.plan.log.log(
                 "notifications do not reach this connection, as behind a pooler in transaction mode: it polls",
@@ -300,7 +302,8 @@ impl Database {
                 .spawn(body)
         };
         match Owner::start(host, WHO, self.claimant.clone(), spawn, self.now()) {
-            Ok(Some(owner)) => {
+            Ok(Some(mut owner)) => {
+                owner.note_redirect(session.settings().redirect_to.as_deref());
                 self.owner = Some(owner);
                 self.look(false);
             }

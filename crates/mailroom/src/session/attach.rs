@@ -35,7 +35,9 @@ pub struct Settings {
     pub channel: String,
     /// Where mail is announced.
     pub outbox_channel: String,
-    /// Both as SQL writes them.
+    /// The address that all mail goes to instead of its recipients.
+    pub redirect_to: Option<String>,
+    /// The two channels as SQL writes them.
     quoted: (String, String),
 }
 
@@ -49,6 +51,7 @@ impl Default for Settings {
             collect: true,
             channel: String::new(),
             outbox_channel: String::new(),
+            redirect_to: None,
             quoted: <_>::default(),
         }
     }
@@ -67,6 +70,7 @@ impl Settings {
             collect: row.try_get(6)?,
             channel: row.try_get(7)?,
             outbox_channel: row.try_get(8)?,
+            redirect_to: row.try_get(12)?,
             quoted: (row.try_get(9)?, row.try_get(10)?),
         })
     }

@@ -220,11 +220,12 @@ async fn settle_sent(client: &Client, claimant: &str, sent: &Sent) -> Result<Vec
         return Ok(Vec::new());
     }
     let statement = include_str!("../../../../sql/queries/settle_sent.sql");
-    let parameters: [Parameter<'_>; 4] = [
+    let parameters: [Parameter<'_>; 5] = [
         (&sent.ids, Type::INT8_ARRAY),
         (&sent.provider_ids, Type::TEXT_ARRAY),
         (&claimant, Type::TEXT),
         (&sent.attempts, Type::INT4_ARRAY),
+        (&sent.refused, Type::TEXT_ARRAY),
     ];
     lost(
         &sent.ids,

@@ -33,7 +33,7 @@ pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, Failur
     };
     let Claim { id, attempts } = claim(row)?;
     let expires_at: Option<f64> = row.try_get(13)?;
-    let message = Message {
+    let mut message = Message {
         id,
         attempts,
         message_id: row.try_get(3)?,
@@ -41,12 +41,16 @@ pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, Failur
         recipients: contents.recipients,
         cc: contents.cc,
         bcc: contents.bcc,
+        original_recipients: Vec::new(),
         subject: contents.subject,
         body_text: contents.body_text,
         body_html: contents.body_html,
         data: contents.data,
         created_at: row.try_get(12)?,
     };
+    if let Some(address) = contents.redirect_to {
+        message.redirect(address);
+    }
     let end = |end: f64| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default();
     Ok(Ok(Mail {
         message,
@@ -73,6 +77,7 @@ struct Contents {
     body_html: Option<String>,
     data: Box<RawValue>,
     group_key: Option<String>,
+    redirect_to: Option<String>,
 }
 
 impl Contents {
@@ -88,6 +93,7 @@ impl Contents {
             body_html: text(row, 10, "body_html")?,
             data: RawValue::from_string(data).map_err(|_| "data")?,
             group_key: text(row, 18, "group_key")?,
+            redirect_to: text(row, 20, "mailroom.redirect_to")?,
         })
     }
 }

@@ -61,6 +61,10 @@ async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut landing: Landin
     }
     if let Some(news) = left_out(id, &delivered) {
         landing.sender.tell(news);
+        landing.sender.say(Event::RecipientsRefused {
+            request: landing.sender.request,
+            refused: delivered.refused,
+        });
     }
     let outcome = match delivered.result {
         Ok(verdict) => Outcome::Answered(vec![verdict]),

@@ -353,6 +353,7 @@ impl World {
 }
 
 mod deeds;
+mod identity;
 mod network;
 mod outbox;
 mod policy;

@@ -5,6 +5,24 @@ use crate::deliver::events::News;
 use crate::deliver::store::Host;
 
 impl<H: Host> Owner<H> {
+    /// `mailroom.redirect_to` as it is now; the log is told of a change.
+    pub fn note_redirect(&mut self, address: Option<&str>) {
+        if self.redirect_to.as_deref() == address {
+            return;
+        }
+        match address {
+            Some(address) => self.warn(
+                "all mail is redirected to one address",
+                &format!(
+                    "mailroom.redirect_to is \"{address}\". The header X-Original-To names the recipients."
+                ),
+                "It is meant for development; RESET it to have mail go to its recipients.",
+            ),
+            None => self.log(": mail goes to its recipients again"),
+        }
+        self.redirect_to = address.map(str::to_owned);
+    }
+
     /// A line of the log.
     pub(super) fn tell(&self, transport: &str, news: &News) {
         match news {

@@ -50,6 +50,7 @@ pub fn message() -> Message {
         recipients: vec!["ada@example.com".to_owned()],
         cc: vec!["grace@example.com".to_owned()],
         bcc: vec!["alan@example.com".to_owned()],
+        original_recipients: Vec::new(),
         subject: "Grüße \"an\" {{ alle }}".to_owned(),
         body_text: Some("Dear Ada,\nsee {{you}} & <us>".to_owned()),
         body_html: Some("<p>Dear Ada, see {{you}} &amp; us</p>".to_owned()),

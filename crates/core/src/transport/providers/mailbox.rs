@@ -196,6 +196,7 @@ pub fn check(message: &Message, most: usize) -> Result<(), String> {
         ("recipients", &message.recipients),
         ("cc", &message.cc),
         ("bcc", &message.bcc),
+        ("original_recipients", &message.original_recipients),
     ];
     for (name, list) in lists {
         for (index, address) in list.iter().enumerate() {

@@ -15,10 +15,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
-use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
-    tag,
-};
+use super::{Answer, Message, Provider, Request, Verdict, answer, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -86,8 +83,9 @@ impl Mailgun {
         for name in ["o:tracking", "o:tracking-clicks", "o:tracking-opens"] {
             field(name, "no");
         }
-        field(&format!("h:{MESSAGE_ID_HEADER}"), &message.message_id);
-        field(&format!("h:{}", AUTO_SUBMITTED.0), AUTO_SUBMITTED.1);
+        for (name, value) in headers::all(message) {
+            field(&format!("h:{name}"), &value);
+        }
         field("o:tag", &tag(message));
         field("v:message_id", &message.message_id);
         field("v:outbox_id", &message.id.to_string());

@@ -10,10 +10,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
-use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
-    json, tag,
-};
+use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -64,13 +61,9 @@ impl Postmark {
             json::put_some(&mut mail, name, value);
         }
         let id = &message.message_id;
-        mail.insert(
-            "Headers".to_owned(),
-            json!([
-                {"Name": MESSAGE_ID_HEADER, "Value": id},
-                {"Name": AUTO_SUBMITTED.0, "Value": AUTO_SUBMITTED.1},
-            ]),
-        );
+        let headers = headers::all(message).into_iter();
+        let headers = headers.map(|(name, value)| json!({"Name": name, "Value": value}));
+        mail.insert("Headers".to_owned(), headers.collect());
         let metadata = json!({"message_id": id, "outbox_id": message.id.to_string()});
         mail.insert("Metadata".to_owned(), metadata);
         mail.insert("TrackOpens".to_owned(), json!(false));

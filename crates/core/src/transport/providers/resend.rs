@@ -14,10 +14,7 @@ use zeroize::Zeroizing;
 use super::endpoint::Endpoint;
 use super::mac::sha256_hex;
 use super::mailbox::{self, Mailbox};
-use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
-    json, tag,
-};
+use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -65,8 +62,8 @@ impl Resend {
         json::put_some(&mut mail, "text", message.body_text.as_deref());
         json::put_some(&mut mail, "html", message.body_html.as_deref());
         let id = &message.message_id;
-        let headers = json!({MESSAGE_ID_HEADER: id, AUTO_SUBMITTED.0: AUTO_SUBMITTED.1});
-        mail.insert("headers".to_owned(), headers);
+        let headers = headers::all(message).into_iter();
+        mail.insert("headers".to_owned(), headers.collect());
         mail.insert(
             "tags".to_owned(),
             json!([

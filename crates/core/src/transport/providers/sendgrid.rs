@@ -11,10 +11,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
-use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, json,
-    tag,
-};
+use super::{Answer, Message, Provider, Request, Verdict, answer, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -92,8 +89,8 @@ fn personalization(message: &Message) -> Value {
         }
     }
     let id = &message.message_id;
-    let headers = json!({MESSAGE_ID_HEADER: id, AUTO_SUBMITTED.0: AUTO_SUBMITTED.1});
-    personalization.insert("headers".to_owned(), headers);
+    let headers = headers::all(message).into_iter();
+    personalization.insert("headers".to_owned(), headers.collect());
     let custom_args = json!({"message_id": id, "outbox_id": message.id.to_string()});
     personalization.insert("custom_args".to_owned(), custom_args);
     Value::Object(personalization)

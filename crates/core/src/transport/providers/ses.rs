@@ -11,10 +11,7 @@ use serde_json::{Map, Value, json};
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
 use super::sigv4::Signer;
-use super::{
-    AUTO_SUBMITTED, Answer, MESSAGE_ID_HEADER, Message, Provider, Request, Verdict, answer, bodies,
-    json, tag,
-};
+use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -161,10 +158,10 @@ fn destination(message: &Message) -> Value {
 }
 
 fn headers(message: &Message) -> Value {
-    json!([
-        {"Name": MESSAGE_ID_HEADER, "Value": message.message_id},
-        {"Name": AUTO_SUBMITTED.0, "Value": AUTO_SUBMITTED.1},
-    ])
+    let headers = headers::all(message).into_iter();
+    headers
+        .map(|(name, value)| json!({"Name": name, "Value": value}))
+        .collect()
 }
 
 fn tags(message: &Message) -> Value {

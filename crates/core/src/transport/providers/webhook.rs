@@ -47,6 +47,8 @@ struct Mail<'a> {
     recipients: &'a [String],
     cc: &'a [String],
     bcc: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    original_recipients: &'a [String],
     subject: &'a str,
     text: Option<Cow<'a, str>>,
     html: Option<&'a str>,
@@ -116,6 +118,7 @@ impl Provider for Webhook {
                 recipients: &message.recipients,
                 cc: &message.cc,
                 bcc: &message.bcc,
+                original_recipients: &message.original_recipients,
                 subject: &message.subject,
                 text: bodies::text(message),
                 html: message.body_html.as_deref(),

@@ -12,7 +12,9 @@ mod replies;
 mod sending;
 pub(crate) mod server;
 
-use server::{CLOSE, Says, Script, Seen, start};
+use server::{CLOSE, Says, Script, start};
+
+pub(crate) use server::Seen;
 
 /// Runs it on a runtime as the deliverer's is.
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -59,7 +61,7 @@ async fn relay(script: Script) -> (Relay, Arc<Seen>) {
 }
 
 /// What becomes of one mail that a server with this script is sent.
-fn deliver(script: Script, message: &Message) -> (Delivered, Arc<Seen>) {
+pub(crate) fn deliver(script: Script, message: &Message) -> (Delivered, Arc<Seen>) {
     run(async {
         let (relay, seen) = relay(script).await;
         (relay.send(message, now()).await, seen)

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
+use serde_json::{Value, json};
+
 use super::world::Owner;
 use super::*;
 use crate::deliver::fixture::mail;
@@ -81,7 +83,7 @@ fn a_relay_gets_one_message_a_transaction_over_few_connections() {
 }
 
 #[test]
-fn refused_recipients_of_a_sent_mail_are_told_without_addresses() {
+fn refused_recipients_of_a_sent_mail_are_settled_and_told_without_addresses() {
     let (port, _) = serve(Script {
         says: |_, _, line| {
             line.starts_with("RCPT TO:<x")
@@ -105,6 +107,14 @@ fn refused_recipients_of_a_sent_mail_are_told_without_addresses() {
         reason: "smtp 550 5.1.1".to_owned(),
     };
     assert_eq!(owner.news, [("a".into(), news)]);
+    let refused = |address: &str| json!({"recipient": address, "response_code": 550, "error": "smtp 550 5.1.1"});
+    let settled: Value = serde_json::from_str(&owner.refused[0]).unwrap();
+    let expected = json!([refused("x1@example.com"), refused("x2@example.com")]);
+    assert_eq!(settled, expected);
+    // All that go to everybody settle nothing of the kind.
+    owner.schedule("a", 1);
+    owner.until("it is sent", |owner| owner.sent("a") == 2);
+    assert_eq!(owner.refused.len(), 1);
 }
 
 #[test]

@@ -127,6 +127,8 @@ pub(super) struct Owner {
     pub(super) waiting: BTreeMap<String, VecDeque<Mail>>,
     pub(super) sent: BTreeMap<String, usize>,
     pub(super) failed: BTreeMap<String, usize>,
+    /// The recipients that were refused, of each mail that was sent without some.
+    pub(super) refused: Vec<String>,
     /// Mails that failed for good, and why.
     pub(super) ended: Vec<(i64, String)>,
     pub(super) claims: Vec<Claim>,
@@ -148,6 +150,7 @@ impl Owner {
             waiting: BTreeMap::new(),
             sent: BTreeMap::new(),
             failed: BTreeMap::new(),
+            refused: Vec::new(),
             ended: Vec::new(),
             claims: Vec::new(),
             news: Vec::new(),
@@ -229,6 +232,8 @@ impl Owner {
             mail.ambiguous_attempts = ambiguous.into();
             waiting.push_back(mail);
         }
+        let refused = settlements.sent.refused.iter().flatten();
+        self.refused.extend(refused.cloned());
         *self.sent.entry(name.clone()).or_default() += settlements.sent.ids.len();
         *self.failed.entry(name).or_default() += failed.ids.len();
         let claimed = appetite.map(|appetite| {

@@ -1,0 +1,166 @@
+//! Two mails with one `outbox.id`: of two databases, or of one before and after it was restored from a dump.
+
+use super::*;
+use crate::deliver::settlements::Settlements;
+
+/// A deliverer whose exchanges and answers a test makes.
+struct Hand {
+    deliverer: Deliverer,
+    at: Time,
+    /// The requests that wait for an answer, with the `message_id` of each mail.
+    sent: Vec<(u64, Vec<String>)>,
+    /// What the exchange under way tells, and how much it claims.
+    exchange: Option<(Settlements, Option<Appetite>)>,
+}
+
+impl Hand {
+    fn new(batch: usize) -> Self {
+        let mut hand = Self {
+            deliverer: Deliverer::new(),
+            at: Time::ZERO,
+            sent: Vec::new(),
+            exchange: None,
+        };
+        hand.say(Event::Configured(Box::new(Limits {
+            capabilities: Arc::new(Fake {
+                batch,
+                idempotent: false,
+            }),
+            concurrency: 8,
+            rate: None,
+            max_ambiguous: 1,
+            address: "fake".to_owned(),
+        })));
+        hand
+    }
+
+    fn say(&mut self, event: Event) {
+        let now = Now {
+            at: self.at,
+            wall: UNIX_EPOCH + self.at,
+        };
+        for action in self.deliverer.handle(now, event) {
+            match action {
+                Action::Send { request, mails } => {
+                    let ids = mails.iter().map(|mail| mail.message.message_id.clone());
+                    self.sent.push((request, ids.collect()));
+                }
+                Action::Exchange {
+                    settlements,
+                    appetite,
+                } => self.exchange = Some((*settlements, appetite)),
+                _ => {}
+            }
+        }
+    }
+
+    /// A second passes.
+    fn wait(&mut self) {
+        self.at += Duration::from_secs(1);
+        self.say(Event::Tick);
+    }
+
+    /// The exchange under way ends so; returns which mails it told had been sent.
+    fn end_exchange(&mut self, lost: &[i64], mails: Vec<Mail>) -> Vec<i64> {
+        let (settled, appetite) = self.exchange.take().unwrap();
+        let told = settled.sent.ids.clone();
+        let claimed = Claimed {
+            mails,
+            ..Claimed::default()
+        };
+        self.say(Event::Exchanged(Box::new(Exchanged {
+            settled,
+            lost: lost.to_vec(),
+            claimed: appetite.map(|appetite| (appetite, claimed)),
+            ..Exchanged::default()
+        })));
+        told
+    }
+
+    /// Claims these, in an exchange of its own.
+    fn claim(&mut self, mails: Vec<Mail>) -> Vec<i64> {
+        self.say(Event::Look { urgent: false });
+        self.end_exchange(&[], mails)
+    }
+
+    /// The first request that waits has been taken by the provider; returns its mails.
+    fn answer(&mut self) -> Vec<String> {
+        let (request, mails) = self.sent.remove(0);
+        self.say(Event::Answered {
+            request,
+            outcome: Outcome::Answered(vec![Verdict::Sent { provider_id: None }; mails.len()]),
+            status: Some(200),
+        });
+        mails
+    }
+}
+
+/// Of the database `of`, the mail with this id.
+fn of(of: &str, id: i64) -> Mail {
+    let mut mail = mail(id);
+    mail.message.message_id = format!("{of}-{id}");
+    mail
+}
+
+/// Sends a mail of the first database, whose claim has been lost by the time that this is told.
+fn with_an_answer_in_hand() -> Hand {
+    let mut hand = Hand::new(1);
+    assert!(hand.claim(vec![of("a", 1)]).is_empty());
+    assert_eq!(hand.answer(), ["a-1"]);
+    hand.wait();
+    assert_eq!(hand.end_exchange(&[1], Vec::new()), [1]);
+    hand
+}
+
+#[test]
+fn an_answer_is_remembered_for_the_very_mail() {
+    let mut hand = with_an_answer_in_hand();
+    hand.claim(vec![of("a", 1)]);
+    assert!(hand.sent.is_empty(), "it was sent before");
+    hand.wait();
+    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+}
+
+#[test]
+fn an_answer_is_not_taken_for_that_of_another_mail_with_the_same_id() {
+    let mut hand = with_an_answer_in_hand();
+    hand.claim(vec![of("b", 1)]);
+    assert_eq!(hand.answer(), ["b-1"]);
+    hand.wait();
+    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+}
+
+#[test]
+fn what_is_in_flight_settles_no_other_mail() {
+    for batch in [1, 2] {
+        let mut hand = Hand::new(batch);
+        hand.claim(vec![of("a", 1), of("a", 2)]);
+        // The database is another one, and has a mail 1 of its own.
+        hand.claim(vec![of("b", 1)]);
+        while !hand.sent.iter().all(|(_, mails)| mails == &["b-1"]) {
+            assert!(hand.answer()[0].starts_with("a-"));
+        }
+        hand.wait();
+        assert_eq!(hand.end_exchange(&[], Vec::new()), [2], "batch {batch}");
+        assert_eq!(hand.answer(), ["b-1"]);
+        hand.wait();
+        assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+        assert!(!hand.deliverer.status().is_holding);
+    }
+}
+
+#[test]
+fn what_waits_to_be_told_settles_no_other_mail() {
+    let mut hand = Hand::new(1);
+    hand.claim(vec![of("a", 1)]);
+    hand.say(Event::Look { urgent: false });
+    // During the exchange that claims the other one.
+    assert_eq!(hand.answer(), ["a-1"]);
+    hand.end_exchange(&[], vec![of("b", 1)]);
+    assert_eq!(hand.sent.len(), 1);
+    hand.wait();
+    assert!(hand.exchange.is_none(), "there is nothing to be told");
+    assert_eq!(hand.answer(), ["b-1"]);
+    hand.wait();
+    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+}
