@@ -321,7 +321,11 @@ impl Deliverer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::deliver::Now;
+    use crate::deliver::events::Event;
 
     #[test]
     fn the_tempo_is_that_of_the_latest_span() {
@@ -335,5 +339,27 @@ mod tests {
         assert_eq!(recent(15, 500), 30);
         assert_eq!(recent(30, 100), 300, "600 in two spans");
         assert_eq!(recent(1_000, 1), 0, "nothing for long");
+    }
+
+    #[test]
+    fn what_could_not_be_settled_is_tried_again_when_it_is_time() {
+        let now = |at| Now {
+            at,
+            wall: SystemTime::UNIX_EPOCH,
+        };
+        let mut deliverer = Deliverer::new();
+        let mut settlements = Box::new(Settlements::default());
+        settlements.sent(Claim { id: 1, attempts: 0 }, None);
+        let retry_at = Duration::from_secs(1);
+        let failed = Event::ExchangeFailed {
+            settlements,
+            retry_at,
+        };
+        let actions = deliverer.handle(now(Time::ZERO), failed);
+        assert!(actions.is_empty(), "not before");
+        // Nothing else may ever happen.
+        assert_eq!(deliverer.wake_at(), Some(retry_at));
+        let actions = deliverer.handle(now(retry_at), Event::Tick);
+        assert!(matches!(actions[..], [Action::Exchange { .. }]));
     }
 }

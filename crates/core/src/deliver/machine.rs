@@ -151,6 +151,8 @@ impl Deliverer {
                 self.retry_at = retry_at;
                 let newer = std::mem::replace(&mut self.settlements, *settlements);
                 self.settlements.extend(newer);
+                // Nothing else may ever happen that would have it tried again.
+                self.settle_at = Some(retry_at);
             }
             Event::InForce(ids) => self.drop_lost(&ids),
             Event::Unsendable {
