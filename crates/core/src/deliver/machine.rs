@@ -11,11 +11,12 @@ use std::time::Duration;
 use super::breaker::{Breaker, News as BreakerNews, Permit};
 use super::ended::Ended;
 use super::events::{Action, Event, Limits, News, Outcome, Status};
-use super::intake::{Held, Tempo};
+use super::intake::Held;
 use super::mail::Mail;
 use super::queue::Queue;
 use super::rate::Bucket;
 use super::settlements::Settlements;
+use super::tempo::{Tempo, Toll};
 use super::{Now, Time};
 
 /// A throttle of this length is sat out with mails at hand.
@@ -65,6 +66,7 @@ pub struct Deliverer {
     /// Mail waits for the rate until then.
     pub(super) paced_until: Option<Time>,
     pub(super) tempo: Tempo,
+    pub(super) toll: Toll,
     pub(super) ended: Ended,
     pub(super) ambiguous: u64,
     pulled_at: Option<Time>,
@@ -114,6 +116,7 @@ impl Deliverer {
             budgeted: true,
             paced_until: None,
             tempo: Tempo::default(),
+            toll: Toll::default(),
             ended: Ended::default(),
             ambiguous: 0,
             pulled_at: None,
