@@ -37,6 +37,8 @@ mod endure;
 mod enqueue;
 #[path = "mailroom/flatness.rs"]
 mod flatness;
+#[path = "mailroom/fleet.rs"]
+mod fleet;
 #[path = "mailroom/footprint.rs"]
 mod footprint;
 #[path = "mailroom/ground.rs"]
@@ -67,6 +69,8 @@ mod plan;
 mod post;
 #[path = "../tests/counterparts/process.rs"]
 mod process;
+#[path = "mailroom/proxy.rs"]
+mod proxy;
 #[path = "mailroom/rate.rs"]
 mod rate;
 #[path = "../tests/receiver/mod.rs"]
@@ -79,6 +83,10 @@ mod requests;
 mod scale;
 #[path = "mailroom/send.rs"]
 mod send;
+#[path = "mailroom/sender.rs"]
+mod sender;
+#[path = "../tests/sender_scene/mod.rs"]
+mod sender_scene;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
 #[path = "mailroom/table.rs"]
@@ -99,7 +107,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 20] = [
+const SUBJECTS: [(&str, Measure); 22] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -120,6 +128,8 @@ const SUBJECTS: [(&str, Measure); 20] = [
     ("rate", rate::measure),
     ("transports", transports::measure),
     ("scale", scale::measure),
+    ("sender", sender::measure),
+    ("fleet", fleet::measure),
 ];
 
 fn main() {

@@ -483,4 +483,4 @@ CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', 'mailroom_wake_worker_wrapper';
 COMMENT ON FUNCTION @extschema@.mailroom_wake_worker() IS
-    'Has the worker of this database look at the queue now; for tests and people, it is never needed. Returns whether there is a worker.';
+    'Has the worker of this database, and senders that listen on mailroom.outbox_channel, look at everything and try paused transports now; for tests and people, it is never needed. Returns whether there is a worker.';

@@ -31,8 +31,13 @@ pub fn listen_only(channel: &CStr) {
 
 /// Sends a notification without payload when the current transaction commits.
 pub fn notify(channel: &CStr) {
+    notify_with(channel, c"");
+}
+
+/// As above, with a payload.
+pub fn notify_with(channel: &CStr, payload: &CStr) {
     // SAFETY: we are in a transaction; both strings are NUL-terminated and copied by the callee.
-    unsafe { pg_guard_ffi_boundary(|| Async_Notify(channel.as_ptr(), c"".as_ptr())) };
+    unsafe { pg_guard_ffi_boundary(|| Async_Notify(channel.as_ptr(), payload.as_ptr())) };
 }
 
 /// Takes delivery of what arrived; returns whether anything did. Not within a transaction.

@@ -14,6 +14,7 @@
 //! processes. A transaction that found no bell NOTIFYs at commit instead.
 
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -391,15 +392,32 @@ fn mailroom_wake_worker() -> bool {
         // SAFETY: a plain variable of this process.
         registry::request(unsafe { pg_sys::MyDatabaseId });
         registry::hurry();
+        notify_recheck();
     }
     there
 }
 
-/// Has the worker look at everything once this transaction commits.
+/// Has the worker look at everything once this transaction commits, and senders, who hear of it from the worker or, where
+/// there is none, from here.
 #[pg_extern(sql = false)]
 fn _recheck_at_commit() {
     recheck_at_commit();
+    if !has_worker() {
+        notify_recheck();
+    }
 }
+
+/// Tells senders, when this transaction commits, that everything is to be looked at and tried.
+pub fn notify_recheck() {
+    // SAFETY: reads shared memory that every process is attached to. A standby cannot notify.
+    let is_standby = unsafe { pg_sys::RecoveryInProgress() };
+    if settings::notify() != Notify::Off && !is_standby {
+        notify::notify_with(&settings::outbox_channel(), RECHECK_PAYLOAD);
+    }
+}
+
+/// What a notification on the channel of the outbox says when everything is to be tried at once, a paused transport, too.
+const RECHECK_PAYLOAD: &CStr = c"recheck";
 
 /// Whether the worker of this database listens.
 pub fn has_worker() -> bool {
@@ -625,7 +643,7 @@ fn announce_due(due: i64) -> bool {
         part.due = if is_due { NEVER } else { due };
     });
     if is_worker() {
-        return mode != Notify::Off && is_due && settings::transport().is_empty();
+        return mode != Notify::Off && is_due && others_deliver();
     }
     mode == Notify::Commit
 }
@@ -633,6 +651,19 @@ fn announce_due(due: i64) -> bool {
 thread_local! {
     /// Whether this process is a worker that delivers.
     static DELIVERS: Cell<bool> = const { Cell::new(false) };
+    /// Whether others were found that do, beside this worker.
+    static OTHERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether there is mail that this worker leaves to others, which have to hear of it: it does not deliver itself, others
+/// have published transports of theirs, or clients deliver what has no transport named.
+pub fn others_deliver() -> bool {
+    !DELIVERS.get() || OTHERS.get() || settings::transport().is_empty()
+}
+
+/// Says whether others deliver beside this worker.
+pub fn set_others(others: bool) {
+    OTHERS.set(others);
 }
 
 /// Says whether this worker delivers, and so wants to hear of what its own statements make due.

@@ -298,7 +298,10 @@ impl Worker {
         let (mut look, mut backlog) = match cause {
             Cause::Rung | Cause::Deadline => (Look::Woken, self.announced()),
             Cause::Notified => (Look::Woken, self.look(rule)?),
-            Cause::Rechecked => (Look::Woken, self.poll(rule, Tell::Senders)?),
+            Cause::Rechecked => {
+                self.session.tell_of_recheck()?;
+                (Look::Woken, self.poll(rule, Tell::Nobody)?)
+            }
             Cause::Polled => (Look::Polled, self.poll(rule, Tell::Nobody)?),
             Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
             Cause::DueNow => {
@@ -600,18 +603,15 @@ impl Worker {
         }
     }
 
-    /// The deliverer is to look; clients are told if they deliver what has no transport named.
+    /// The deliverer is to look; others are told if they deliver, too.
     fn whom_to_tell(&mut self, tell: Tell) -> Tell {
-        match &self.deliverer {
-            Some(deliverer) => {
-                deliverer.look(false);
-                if settings::transport().is_empty() {
-                    tell
-                } else {
-                    Tell::Nobody
-                }
-            }
-            None => tell,
+        if let Some(deliverer) = &self.deliverer {
+            deliverer.look(false);
+        }
+        if wake::others_deliver() {
+            tell
+        } else {
+            Tell::Nobody
         }
     }
 
@@ -651,6 +651,7 @@ impl Worker {
 
     fn note_tended(&mut self, tended: &Tended) {
         self.next_due = tended.next_due;
+        wake::set_others(tended.others);
         self.poll_pause = if tended.more {
             POLL_PAUSE
         } else {

@@ -38,7 +38,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     post.wait_until_ended(100);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 100);
     post.wait_for_status("transport_state", "healthy");
-    let log = post.cluster.log();
+    let log = post.log();
     assert_eq!(
         log.matches("transport \"main\" paused: http 410").count(),
         1,
@@ -78,7 +78,7 @@ fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
     post.wait_until_ended(4);
     assert_eq!(post.count("state = 'sent'"), 3);
     assert_eq!(post.count("subject = 'poison' AND failed_attempts = 1"), 1);
-    let log = post.cluster.log();
+    let log = post.log();
     assert!(!log.contains("\" paused: "), "{log}");
 }
 
@@ -229,7 +229,7 @@ fn settings_take_effect_without_a_restart_and_lose_nothing() {
     // A file that is no good changes nothing, and clients can take over at any time.
     post.set("transport.secret", "nonsense");
     post.wait_for_status("transports_error", "secret");
-    assert!(!post.cluster.log().contains("nonsense"));
+    assert!(!post.log().contains("nonsense"));
     post.send(1);
     post.wait_until_ended(201);
     post.transports.put_lines(post::SECRET);
@@ -304,6 +304,7 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
     assert_eq!(number(&mut post.client, told), 3);
 }
 
+// needs: worker
 #[test]
 fn a_pause_keeps_mail_in_from_its_commit_on() {
     let receiver = Receiver::start(|_| status(200));

@@ -410,9 +410,7 @@ fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_
     post.wait_for_status("transport_state", "throttled");
     // What is due and may not be sent does not keep the worker busy. There is no condition to wait for: the claim is
     // that it does little.
-    let before = post.transactions();
-    std::thread::sleep(Duration::from_secs(3));
-    let spent = post.transactions() - before;
+    let spent = post.transactions_within(Duration::from_secs(3));
     assert!(spent <= 15, "{spent} transactions in 3 s of waiting");
     post.wait_until_ended(51);
     assert_eq!(post.count("state = 'sent'"), 51);
@@ -429,10 +427,7 @@ fn a_stop_parks_what_had_no_answer_by_then() {
     send(&mut post, &["silent"]);
     eventually("mail under way", || (receiver.open() == 1).then_some(()));
     post.stop_promptly(Duration::from_secs(60));
-    post.cluster.start_server();
-    post.client = eventually("a connection", || {
-        post.cluster.try_connect("app", "postgres").ok()
-    });
+    post.start_again();
     let (state, attempts, error) = told(&mut post, "silent");
     assert_eq!((state.as_str(), attempts), ("error", 1));
     assert!(error.starts_with("may have been sent: "), "{error}");
@@ -502,13 +497,14 @@ fn at_the_end_of_the_worker_it_spoils_no_other() {
         .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
         .unwrap();
     drop(closed);
-    let waits = format!("SELECT count(*) FROM pg_locks WHERE pid = {worker} AND NOT granted");
+    let backend = post.backend();
+    let waits = format!("SELECT count(*) FROM pg_locks WHERE pid = {backend} AND NOT granted");
     eventually("the worker to have all answers and to wait", || {
         (receiver.count() == 10 && number(&mut post.client, &waits) == 1).then_some(())
     });
     cluster::signal("TERM", worker);
     other.batch_execute("COMMIT").unwrap();
-    cluster::another_worker(&mut post.client, worker);
+    post.another_worker(worker);
     // What was settled by then does not lapse. An answer that was heard too late is a failure that was settled.
     post.wait_for("state = 'sent'", 9);
     let lapsed = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'";

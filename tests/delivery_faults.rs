@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cluster::{Cluster, Halts, eventually, number, signal};
+use cluster::{Halts, eventually, number, signal};
 use post::Post;
 use receiver::{Reaction, Receiver, status};
 
@@ -45,13 +45,6 @@ fn answering_as_many_as_told() -> (Receiver, Arc<AtomicUsize>) {
     (receiver, quota)
 }
 
-/// A connection, as soon as the server takes one again.
-fn reconnect(cluster: &Cluster) -> postgres::Client {
-    eventually("a connection", || {
-        cluster.try_connect("app", "postgres").ok()
-    })
-}
-
 /// I1, I2: what goes out twice is what a worker that was killed had not settled, and nothing else.
 #[test]
 fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
@@ -59,7 +52,9 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
     const MAILS: i64 = 1_500;
     // So many until the next kill; the rest are under way by then.
     let (receiver, quota) = answering_as_many_as_told();
-    let mut post = Post::start(&receiver, &["transport.concurrency = 16"]);
+    // For the program, which waits for the leases of one that was killed.
+    let settings = ["transport.concurrency = 16", "mailroom.lease = '5s'"];
+    let mut post = Post::start(&receiver, &settings);
     post.load(MAILS);
     let mut unsettled = 0;
     for _ in 0..KILLS {
@@ -68,12 +63,7 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
         eventually("mail to go out", || {
             (receiver.count() >= before + 100 && receiver.open() > 0).then_some(())
         });
-        let worker = eventually("the worker", || cluster::find_worker(&mut post.client));
-        signal("KILL", worker);
-        eventually("the server to notice", || {
-            post.client.batch_execute("SELECT").err()
-        });
-        post.client = reconnect(&post.cluster);
+        post.kill();
         // Nobody is answered until the next round: what was accepted and is not on record will go out again, and so may
         // what is still open.
         let accepted: HashSet<String> = receiver.accepted().into_iter().collect();
@@ -103,6 +93,8 @@ fn stop_with_requests_under_way() -> bool {
     post.send(200);
     eventually("mail under way", || (receiver.open() >= 4).then_some(()));
     let worker = post.worker();
+    let claimant = "SELECT DISTINCT claimed_by FROM outbox WHERE state = 'claimed'";
+    let claimant: String = post.client.query_one(claimant, &[]).unwrap().get(0);
     let halts = Halts::watch();
     signal("TERM", worker);
     eventually("the signal to be taken", || {
@@ -127,9 +119,8 @@ fn stop_with_requests_under_way() -> bool {
     quota.store(usize::MAX, Ordering::Release);
     post.wait_until_ended(200);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 200);
-    let heard = format!("claimed_by LIKE 'mailroom worker/%.{worker:x}'");
     assert_eq!(
-        post.count(&heard),
+        post.count(&format!("claimed_by = '{claimant}'")),
         under_way as i64,
         "it waits for what is under way and hands over no more"
     );
@@ -150,9 +141,9 @@ fn a_cancel_while_mail_is_under_way_takes_nothing_from_it() {
     let mut post = Post::start(&receiver, &[]);
     post.send(20);
     eventually("mail under way", || (receiver.open() >= 20).then_some(()));
-    let worker = post.worker();
+    let (worker, backend) = (post.worker(), post.backend());
     post.client
-        .execute("SELECT pg_cancel_backend($1)", &[&worker])
+        .execute("SELECT pg_cancel_backend($1)", &[&backend])
         .unwrap();
     post.wait_until_ended(20);
     assert_eq!(post.worker(), worker);
@@ -167,13 +158,11 @@ fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
     post.send(100);
     eventually("mail under way", || (receiver.open() >= 64).then_some(()));
     post.stop_promptly(Duration::from_secs(20));
-    post.cluster.start_server();
+    post.start_again();
     receiver.react(|_| status(200));
-    let mut client = reconnect(&post.cluster);
     // It was under way without an answer: an attempt, told as such.
     let unknown = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'ambiguous'";
-    assert!(number(&mut client, unknown) >= 64);
-    post.client = client;
+    assert!(number(&mut post.client, unknown) >= 64);
     post.hurry_until_ended(100);
     assert_eq!(post.count("state = 'sent'"), 100);
 }
@@ -207,7 +196,7 @@ fn a_mail_that_cannot_be_settled_keeps_no_other_from_it() {
     post.send(2);
     post.wait_for("state = 'sent'", 11);
     assert_eq!(post.count("state = 'claimed'"), 1);
-    assert!(post.cluster.log().contains("could not settle 1 mails"));
+    assert!(post.log().contains("could not settle 1 mails"));
 }
 
 #[test]
@@ -231,7 +220,7 @@ fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
         .unwrap();
     quota.store(1, Ordering::Release);
     eventually("the failure", || {
-        let log = post.cluster.log();
+        let log = post.log();
         log.contains("could not claim or settle mail").then_some(())
     });
     // It tries again after one, two, four seconds, and so on. Meanwhile the other answers come, one after the other.
@@ -262,12 +251,12 @@ fn a_server_stops_promptly_under_load() {
     eventually("mail to go out", || (receiver.count() > 100).then_some(()));
     post.stop_promptly(Duration::from_secs(20));
     let count = receiver.count();
-    post.cluster.start_server();
-    post.client = reconnect(&post.cluster);
+    post.start_again();
     // All that was accepted by then was settled before the end, as sent or as what may have been.
     assert!(post.count("state = 'sent' OR failed_attempts > 0") >= count as i64);
 }
 
+// needs: worker
 #[test]
 fn dropping_the_extension_while_mail_is_under_way_ends_the_worker() {
     let receiver = Receiver::start(|_| Reaction::Late(Duration::from_millis(200), 200));

@@ -88,7 +88,7 @@ fn what_is_refused_while_nothing_passes_is_held() {
         receiver.react(|_| status(202));
         post.hurry_until_ended(2_000);
         assert_eq!(post.count("state = 'sent'"), 2_000, "{sender} {refusal}");
-        let log = post.cluster.log();
+        let log = post.log();
         assert_eq!(times(&log, PAUSED_BY_HTTP), 1, "{log}");
         assert_eq!(times(&log, "resumed after"), 1, "{log}");
         assert_eq!(times(&log, "ended as error"), 0, "{log}");
@@ -120,7 +120,7 @@ fn addresses_that_are_refused_stop_nobody() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(post.count("state = 'error' AND failed_attempts < 2"), 0);
-    let log = post.cluster.log();
+    let log = post.log();
     assert_eq!(times(&log, PAUSED_BY_HTTP), 0, "{log}");
     assert_eq!(times(&log, "mail ended as error: "), 1, "{log}");
 }
@@ -224,7 +224,7 @@ fn a_long_wait_is_believed_from_two_mails_and_told() {
     let next =
         "SELECT count(*) FROM mailroom_status() WHERE next_probe_at < now() + interval '61 s'";
     assert_eq!(number(&mut post.client, next), 1);
-    let log = post.cluster.log();
+    let log = post.log();
     assert_eq!(
         times(&log, "transport \"main\" paused: http 429"),
         1,
@@ -251,7 +251,7 @@ fn what_cannot_be_put_into_a_request_says_nothing_of_the_provider() {
     post.hurry_until_ended(1);
     assert_eq!(post.count("state = 'error' AND token_id IS NOT NULL"), 1);
     post.wait_for_status("transport_state", "paused");
-    let log = post.cluster.log();
+    let log = post.log();
     assert_eq!(
         times(&log, "transport \"main\" paused: http 503"),
         1,

@@ -40,7 +40,7 @@ fn with(main: &Receiver, others: &[String], settings: &[&str]) -> Post {
 /// Puts another file in the place of the old one, which has so many transports.
 fn reread(post: &mut Post, file: &str, transports: i64) {
     write_secret(&post.cluster, FILE, file);
-    post.cluster.reload();
+    post.reload();
     eventually("the transports to be published", || {
         let known = number(&mut post.client, "SELECT count(*) FROM mailroom_transports");
         (known == transports).then_some(())
@@ -166,7 +166,7 @@ fn a_transport_that_is_gone_from_the_file_gives_back_what_it_holds() {
     eventually("mail in flight", || (leaving.open() == 2).then_some(()));
     let file = post.transports.render();
     write_secret(&post.cluster, FILE, &file);
-    post.cluster.reload();
+    post.reload();
     // All but what is in flight, without an attempt.
     post.wait_for("state = 'scheduled' AND failed_attempts = 0", 98);
     gate.store(true, Ordering::Release);

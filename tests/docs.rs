@@ -1,4 +1,5 @@
-//! The documents keep to what is there: each test that they name exists, and each file that they lead to.
+//! The documents keep to what is there: each test that they name exists, and each file that they lead to. What the page on
+//! sharding has in its blocks is executed, with the program in MAILROOM_SEND.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,9 +8,15 @@
     reason = "a test fails by panicking"
 )]
 
+mod cluster;
+
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use cluster::Cluster;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -267,4 +274,97 @@ fn every_invariant_is_named_by_a_test() {
 fn is_invariant(word: &str) -> bool {
     word.strip_prefix('I')
         .is_some_and(|number| number.parse::<u8>().is_ok())
+}
+
+/// The fenced blocks of a text: their language, and what is in them.
+fn blocks(text: &str) -> Vec<(&str, &str)> {
+    let fenced = text.split("\n```").skip(1).step_by(2);
+    fenced
+        .map(|block| block.split_once('\n').unwrap())
+        .collect()
+}
+
+/// What a program printed, which is to have succeeded.
+fn printed(output: Output, block: &str) -> String {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{block}\n{told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// SQL runs in each of the two databases that the page names, TOML is the transports file of the commands after it. A
+/// sender is told to end when nothing is due.
+#[test]
+fn the_page_on_sharding_is_executed() {
+    let cluster = Cluster::start(&["wal_level = logical"]);
+    let databases = ["shop1", "shop2"];
+    for database in databases {
+        cluster.create_database(database);
+    }
+    let scratch = cluster.scratch();
+    let transports = scratch.join("transports.toml");
+    let program = std::env::var("MAILROOM_SEND").unwrap_or_else(|_| {
+        panic!("MAILROOM_SEND is not set: run the tests with `make test`, which builds it")
+    });
+    symlink(program, scratch.join("mailroom")).unwrap();
+    let path = [
+        scratch.as_path(),
+        &cluster::bin_directory("MAILROOM_PG_CONFIG"),
+    ]
+    .map(|directory| directory.display().to_string())
+    .join(":");
+    let path = format!("{path}:{}", std::env::var("PATH").unwrap());
+    let socket = cluster.socket().display().to_string().replace('/', "%2F");
+
+    let page = fs::read_to_string(root().join("docs/sharding.md")).unwrap();
+    let file = blocks(&page)
+        .into_iter()
+        .find(|(language, _)| *language == "toml");
+    fs::write(&transports, file.unwrap().1).unwrap();
+    fs::set_permissions(&transports, fs::Permissions::from_mode(0o600)).unwrap();
+    cluster.give_away(&transports);
+    let mut executed = 0;
+    for (language, block) in blocks(&page) {
+        match language {
+            "sql" => {
+                let promised: Vec<&str> = block
+                    .lines()
+                    .filter_map(|line| Some(line.split_once("-- => ")?.1))
+                    .collect();
+                for database in databases {
+                    let mut psql = cluster.program("psql");
+                    psql.args([
+                        "-X",
+                        "-q",
+                        "-A",
+                        "-t",
+                        "-v",
+                        "ON_ERROR_STOP=1",
+                        "-d",
+                        database,
+                    ]);
+                    let output = psql.args(["-c", block]).output().unwrap();
+                    let told = printed(output, block);
+                    let told: Vec<&str> = told.lines().collect();
+                    assert_eq!(told, promised, "{database}: {block}");
+                }
+            }
+            "sh" => {
+                let script = block
+                    .replace("mailroom send", "mailroom send --once")
+                    .replace(
+                        "/etc/mailroom/transports.toml",
+                        &transports.display().to_string(),
+                    )
+                    .replace("db1.internal", &socket);
+                let mut shell = cluster.as_server_user(Command::new("sh"));
+                shell.env("PATH", &path).args(["-euc", &script]);
+                let told = printed(shell.output().unwrap(), block);
+                assert!(!block.contains("psql") || told.contains("shop2"), "{told}");
+            }
+            "toml" => {}
+            other => panic!("what is {other}?"),
+        }
+        executed += 1;
+    }
+    assert!(executed >= 7, "only {executed} blocks were found");
 }

@@ -12,8 +12,9 @@ mod receiver;
 mod sender_scene;
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cluster::transports::{FILE, write_secret};
 use cluster::{eventually, number};
 use receiver::{Reaction, Receiver, status};
 use sender_scene::{Scene, Sender, write_transports};
@@ -245,4 +246,66 @@ fn a_signal_has_the_file_read_again() {
         assert!(!line.contains("hunter2"), "{line}");
     }
     assert_eq!(sender.stop().0.code(), Some(0));
+}
+
+#[test]
+fn a_paused_transport_is_tried_when_that_is_asked_for() {
+    let wait = || Reaction::Answer(429, "retry-after: 3600\r\n".to_owned(), String::new());
+    let mut scene = Scene::start_with(Receiver::start(move |_| wait()), &[]);
+    let _sender = scene.sender("sender", &["--poll", "600"]);
+    scene.load(5);
+    eventually("a pause until the next minute", || {
+        let next = "SELECT count(*) FROM mailroom_transports WHERE state = 'paused' AND next_probe_at > now() + interval '50 s'";
+        (number(&mut scene.client, next) == 1).then_some(())
+    });
+    scene.receiver.react(|_| status(200));
+    let begin = Instant::now();
+    scene
+        .client
+        .batch_execute("SELECT mailroom_wake_worker()")
+        .unwrap();
+    scene.wait_for("state = 'sent'", 5);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(40), "it waited for {took:?}");
+}
+
+/// A worker that has transports of its own announces what it does not claim.
+#[test]
+fn beside_a_worker_it_hears_of_the_mail_that_is_its_own() {
+    let settings = [
+        "shared_preload_libraries = 'mailroom'",
+        "mailroom.transports_file = 'transports.toml'",
+        // When it finds that others deliver, too.
+        "mailroom.poll_interval = '1s'",
+    ];
+    let mut scene = Scene::start(&settings);
+    let of_worker = std::fs::read_to_string(&scene.transports).unwrap();
+    write_secret(&scene.cluster, FILE, &of_worker);
+    scene.cluster.reload();
+    write_transports(&scene.transports, &scene.receiver, "other");
+    let _sender = scene.sender("sender", &["--poll", "600"]);
+    let published = "SELECT count(*) FROM mailroom_transports";
+    eventually("both transports", || {
+        (number(&mut scene.client, published) == 2).then_some(())
+    });
+    let send = |scene: &mut Scene| {
+        scene
+            .client
+            .batch_execute("SELECT mailroom_send('a@example.com', 'Hello', 'Text', transport => name) FROM mailroom_transports")
+            .unwrap();
+    };
+    let mut sent = 0;
+    eventually("the worker to know of the other", || {
+        send(&mut scene);
+        sent += 1;
+        (scene.count("state = 'sent' AND transport = 'other'") > 0).then_some(())
+    });
+    for _ in 0..3 {
+        send(&mut scene);
+        sent += 1;
+        // Long before the program asks of itself.
+        scene.wait_for("state = 'sent'", 2 * sent);
+    }
+    let kept = "claimed_by LIKE 'mailroom worker/%' = (transport = 'main')";
+    assert_eq!(scene.count(kept), 2 * sent, "each has sent its own");
 }

@@ -101,6 +101,11 @@ pub struct Provider {
 }
 
 impl Provider {
+    /// Does nothing but answer.
+    pub fn start_plain() -> Self {
+        Self::start(&node("server.mjs"))
+    }
+
     /// Notes when it has read a mail.
     pub fn with_times() -> Self {
         Self::start(node("server.mjs").arg("--times"))

@@ -1,1 +1,2 @@
-SELECT next_due, more FROM _tend($1)
+SELECT next_due, more, EXISTS (SELECT FROM deliverers d WHERE NOT starts_with(d.name, 'mailroom worker/'))
+FROM _tend($1)

@@ -19,7 +19,7 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiError, SpiTupleTable};
 
-use crate::{notify, restore, server, settings, sqlstate};
+use crate::{notify, restore, server, settings, sqlstate, wake};
 use mailroom_core::batching::Trigger;
 use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 
@@ -143,15 +143,18 @@ pub struct Tended {
     pub next_due: Option<i64>,
     /// Whether there is more to do at once.
     pub more: bool,
+    /// Whether others than workers deliver, too.
+    pub others: bool,
 }
 
 impl Tended {
-    /// From two columns, the first of which has this number.
+    /// From three columns, the first of which has this number.
     fn read(row: &SpiTupleTable<'_>, first: usize) -> Result<Self, Failure> {
         let next_due: Option<TimestampWithTimeZone> = row.get(first)?;
         Ok(Self {
             next_due: next_due.map(TimestampWithTimeZone::into_inner),
             more: required(row, first + 1)?,
+            others: required(row, first + 2)?,
         })
     }
 }
@@ -381,6 +384,14 @@ impl Session {
     /// Tells senders that mail is due, and does nothing else.
     pub fn tell_of_due(&self) -> Result<(), Failure> {
         self.call(include_str!("../../sql/queries/tell_due.sql"), &[], |_| {
+            Ok(())
+        })
+    }
+
+    /// Tells senders that everything is to be looked at and tried now.
+    pub fn tell_of_recheck(&self) -> Result<(), Failure> {
+        transaction(None, || {
+            wake::notify_recheck();
             Ok(())
         })
     }

@@ -264,6 +264,11 @@ impl Cluster {
         path
     }
 
+    /// Makes the server's user the owner of a file.
+    pub fn give_away(&self, path: &Path) {
+        give_away(path);
+    }
+
     /// What the server has logged so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.root.join("log")).unwrap_or_default();

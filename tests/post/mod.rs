@@ -1,23 +1,37 @@
-//! A cluster whose worker delivers to a receiver.
+//! A cluster whose mail is delivered to a receiver: by the worker, or, with MAILROOM_DELIVERER=send, by `mailroom send`
+//! while the worker has no transports. `tests/run` has the scenarios of policy and failure run both ways.
+//!
+//! These say something of the worker alone, and are marked by `// needs: worker`:
+//!
+//! | test | why it is the worker's |
+//! |---|---|
+//! | `delivery_channel::a_pause_keeps_mail_in_from_its_commit_on` | holds the worker up in a batch that it collects, behind which it would deliver |
+//! | `delivery_faults::dropping_the_extension_while_mail_is_under_way_ends_the_worker` | the program tries to connect for as long as it runs |
 
 #![allow(
     dead_code,
     reason = "each test program uses its own part of this module"
 )]
 
-use std::time::Duration;
+mod program;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use self::program::Program;
 use crate::cluster::transports::{self, Transports};
-use crate::cluster::{Cluster, Stop, eventually_or_tell, number};
+use crate::cluster::{self, Cluster, Stop, eventually, eventually_or_tell, number, signal};
 use crate::receiver::Receiver;
 
 /// A secret as Standard Webhooks has them.
 pub const SECRET: &str = "secret = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A database `app` with the extension, whose worker delivers through a transport `main`.
+/// A database `app` with the extension, whose mail is delivered through a transport `main`.
 pub struct Post {
+    /// In the worker's place. It ends before the server does.
+    program: Option<Program>,
     pub client: Client,
     pub cluster: Cluster,
     pub transports: Transports,
@@ -31,10 +45,17 @@ impl Post {
 
     /// As above, for any endpoint.
     pub fn start_at(endpoint: &str, settings: &[&str]) -> Self {
-        let (cluster, transports) = start_cluster(endpoint, settings);
+        let mut settings = settings.to_vec();
+        let by_program = std::env::var("MAILROOM_DELIVERER").is_ok_and(|name| name == "send");
+        if by_program {
+            settings.push("mailroom.transports_file = ''");
+        }
+        let (cluster, transports) = start_cluster(endpoint, &settings);
         let client = cluster.create_database("app");
         cluster.worker("app");
+        let program = by_program.then(|| Program::start(&cluster));
         Self {
+            program,
             client,
             cluster,
             transports,
@@ -130,9 +151,74 @@ impl Post {
         });
     }
 
-    /// The worker's process.
+    /// The process that delivers, once it is at work.
     pub fn worker(&self) -> i32 {
-        self.cluster.worker("app")
+        match &self.program {
+            None => self.cluster.worker("app"),
+            Some(program) => eventually("mailroom send", || program.pid()),
+        }
+    }
+
+    /// The process that delivers after `old`, once there is one.
+    pub fn another_worker(&mut self, old: i32) -> i32 {
+        match &self.program {
+            None => cluster::another_worker(&mut self.client, old),
+            Some(program) => eventually("another mailroom send", || {
+                program.pid().filter(|&pid| pid != old)
+            }),
+        }
+    }
+
+    /// The server's process that runs the statements of what delivers.
+    pub fn backend(&mut self) -> i32 {
+        if self.program.is_none() {
+            return self.worker();
+        }
+        let query = "SELECT pid FROM pg_stat_activity WHERE usename = 'sender'";
+        let client = &mut self.client;
+        eventually("the session of mailroom send", || {
+            client.query_opt(query, &[]).unwrap().map(|row| row.get(0))
+        })
+    }
+
+    /// Kills the process that delivers, and returns when it is gone. With the worker the server restarts.
+    pub fn kill(&mut self) {
+        if let Some(program) = &self.program {
+            let pid = self.worker();
+            program.signal("KILL");
+            eventually("it to be gone", || {
+                (program.pid() != Some(pid)).then_some(())
+            });
+            return;
+        }
+        let client = &mut self.client;
+        let worker = eventually("the worker", || cluster::find_worker(client));
+        signal("KILL", worker);
+        eventually("the server to notice", || {
+            client.batch_execute("SELECT").err()
+        });
+        self.reconnect();
+    }
+
+    /// Connects as soon as the server takes a connection again.
+    fn reconnect(&mut self) {
+        self.client = eventually("a connection", || {
+            self.cluster.try_connect("app", "postgres").ok()
+        });
+    }
+
+    /// What the server has logged so far, and the program.
+    pub fn log(&self) -> String {
+        let log = self.program.as_ref().map(Program::log);
+        self.cluster.log() + &log.unwrap_or_default()
+    }
+
+    /// Has the configuration read again.
+    pub fn reload(&self) {
+        self.cluster.reload();
+        if let Some(program) = &self.program {
+            program.signal("HUP");
+        }
     }
 
     /// Transactions in the database so far: the worker's, as its statistics tell, and those of this connection.
@@ -145,6 +231,25 @@ impl Post {
             &mut self.cluster.connect("postgres"),
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'app'",
         )
+    }
+
+    /// Transactions that what delivers begins within this time. A session that is not the worker reports them late: of the
+    /// program's those are counted that are seen, which is most unless they follow each other at once.
+    pub fn transactions_within(&mut self, time: Duration) -> i64 {
+        if self.program.is_none() {
+            let before = self.transactions();
+            std::thread::sleep(time);
+            return self.transactions() - before;
+        }
+        let mut seen = HashSet::new();
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            let latest = "SELECT state_change::text FROM pg_stat_activity WHERE usename = 'sender'";
+            let row = self.client.query_one(latest, &[]).unwrap();
+            seen.insert(row.get::<_, String>(0));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        seen.len().try_into().unwrap()
     }
 
     /// A figure of the worker's process, in kB.
@@ -162,18 +267,35 @@ impl Post {
         if let Some(key) = setting.strip_prefix("transport.") {
             self.transports.put(key, value);
             self.transports.write(&self.cluster);
+        } else if self.program.is_some() && setting == "mailroom.transports_file" {
+            assert!(value.is_empty(), "the program has one file");
+            transports::write_secret(&self.cluster, transports::FILE, "");
         } else {
             self.client
                 .batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'"))
                 .unwrap();
         }
-        self.cluster.reload();
+        self.reload();
     }
 
-    /// Stops the server, which must take no longer than this.
+    /// Stops what delivers, and the server, which must take no longer than this.
     pub fn stop_promptly(&self, limit: Duration) {
-        let took = self.cluster.stop_server(Stop::Fast);
+        let begin = Instant::now();
+        if let Some(program) = &self.program {
+            program.stop();
+        }
+        self.cluster.stop_server(Stop::Fast);
+        let took = begin.elapsed();
         assert!(took < limit, "stopping took {took:?}");
+    }
+
+    /// Starts again what was stopped.
+    pub fn start_again(&mut self) {
+        self.cluster.start_server();
+        if let Some(program) = &self.program {
+            program.resume();
+        }
+        self.reconnect();
     }
 }
 

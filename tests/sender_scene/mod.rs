@@ -37,10 +37,15 @@ pub struct Sender {
 impl Sender {
     pub fn start(name: &str, scene: &Scene, arguments: &[&str]) -> Self {
         let log = scene.cluster.scratch().join(name);
+        Self::start_with(log, &scene.transports, arguments)
+    }
+
+    /// With this log and this transports file.
+    pub fn start_with(log: PathBuf, transports: &Path, arguments: &[&str]) -> Self {
         let child = program()
             .arg("send")
             .arg("--transports")
-            .arg(&scene.transports)
+            .arg(transports)
             .args(arguments)
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
@@ -117,12 +122,7 @@ impl Scene {
         all.extend(settings);
         let cluster = Cluster::start(&all);
         let mut client = cluster.create_database("app");
-        client
-            .batch_execute(
-                "CREATE ROLE sender LOGIN PASSWORD 'hunter2' IN ROLE mailroom_sender; \
-                 CREATE ROLE collector LOGIN IN ROLE mailroom_collector",
-            )
-            .unwrap();
+        client.batch_execute(ROLES).unwrap();
         let transports = cluster.scratch().join("transports.toml");
         write_transports(&transports, &receiver, "main");
         Self {
@@ -134,8 +134,7 @@ impl Scene {
     }
 
     pub fn url(&self, user: &str, database: &str) -> String {
-        let socket = self.cluster.socket().display();
-        format!("host={socket} user={user} password=hunter2 dbname={database}")
+        url(&self.cluster, user, database)
     }
 
     /// One under mailroom_sender.
@@ -175,12 +174,28 @@ impl Scene {
 
     /// How often each mail arrived that did more than once.
     pub fn copies(&self) -> Vec<usize> {
-        let mut times: HashMap<String, usize> = HashMap::new();
-        for id in self.receiver.accepted() {
-            *times.entry(id).or_default() += 1;
-        }
-        times.into_values().filter(|&times| times > 1).collect()
+        let times = times(&self.receiver).into_values();
+        times.filter(|&times| times > 1).collect()
     }
+}
+
+/// What a sender connects as.
+pub const ROLES: &str = "CREATE ROLE sender LOGIN PASSWORD 'hunter2' IN ROLE mailroom_sender; \
+    CREATE ROLE collector LOGIN IN ROLE mailroom_collector";
+
+/// Where a database is, for a sender.
+pub fn url(cluster: &Cluster, user: &str, database: &str) -> String {
+    let socket = cluster.socket().display();
+    format!("host={socket} user={user} password=hunter2 dbname={database}")
+}
+
+/// How often each mail arrived.
+pub fn times(receiver: &Receiver) -> HashMap<String, usize> {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for id in receiver.accepted() {
+        *times.entry(id).or_default() += 1;
+    }
+    times
 }
 
 pub fn load(client: &mut Client, count: i64) {
@@ -193,13 +208,17 @@ pub fn load(client: &mut Client, count: i64) {
         .unwrap();
 }
 
-/// A file with transports of these names to the receiver, in one step.
+/// A file with a transport of this name to the receiver, in one step.
 pub fn write_transports(path: &Path, receiver: &Receiver, name: &str) {
+    write_webhook(path, &receiver.endpoint(), name, "");
+}
+
+/// A file with a transport of this name to this endpoint, and these keys besides, in one step.
+pub fn write_webhook(path: &Path, endpoint: &str, name: &str, keys: &str) {
     let new = path.with_extension("new");
     let text = format!(
-        "[transports.{name}]\nprovider = \"webhook\"\nendpoint = \"{}\"\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
-         allowed_networks = [\"127.0.0.1\"]\n",
-        receiver.endpoint()
+        "[transports.{name}]\nprovider = \"webhook\"\nendpoint = \"{endpoint}\"\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
+         allowed_networks = [\"127.0.0.1\"]\n{keys}\n"
     );
     std::fs::write(&new, text).unwrap();
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -11,6 +11,7 @@
 //! | [`breaker`] | the circuit breaker: whether the provider is to be asked at all just now |
 //! | `suspects` | messages of which it is not known whether they are at fault |
 //! | [`rate`] | how much may go now |
+//! | `tempo` | how fast mail goes |
 //! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
 //! | `memory` | how long a provider knows a request again |
@@ -44,6 +45,7 @@ pub mod rate;
 pub mod settlements;
 pub mod store;
 mod suspects;
+mod tempo;
 pub mod thread;
 
 /// Time since the deliverer started; never goes back.

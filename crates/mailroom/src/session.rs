@@ -51,8 +51,8 @@ pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// What the connection has to tell.
 enum Arrival {
-    /// A notification on this channel.
-    Notified(String),
+    /// A notification on this channel, and what it says.
+    Notified(String, String),
     /// It ended, for this reason.
     Ended(String),
 }
@@ -64,7 +64,12 @@ pub struct Heard {
     pub outbox: bool,
     /// Tokens may wait.
     pub tokens: bool,
+    /// Everything is to be tried at once.
+    pub recheck: bool,
 }
+
+/// What a notification on the channel of the outbox says after mailroom_wake_worker(), mailroom_resume() and the like.
+const RECHECK: &str = "recheck";
 
 /// A connection.
 pub struct Session {
@@ -248,10 +253,11 @@ impl Session {
                 None => self.arrivals.try_recv(),
             };
             match arrival {
-                Ok(Arrival::Notified(channel)) => {
+                Ok(Arrival::Notified(channel, payload)) => {
                     let is = |name: &str| name == channel;
                     heard.tokens |= is(&self.settings.channel);
                     heard.outbox |= is(&self.settings.outbox_channel);
+                    heard.recheck |= is(&self.settings.outbox_channel) && payload == RECHECK;
                 }
                 Ok(Arrival::Ended(reason)) => return Err(Failure::lost(reason)),
                 Err(TryRecvError::Empty) => return Ok(heard),

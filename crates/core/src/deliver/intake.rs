@@ -16,7 +16,7 @@ const COMPANY: Duration = Duration::from_millis(5);
 const CROWD: Duration = Duration::from_millis(20);
 /// So many answers do not wait.
 const FULL: usize = 512;
-/// So many windows of mails are held, or what goes in [`SPAN`] if that is more, and so many mails in all.
+/// So many windows of mails are held, or what goes in [`Toll::span`] if that is more, and so many mails in all.
 const AHEAD: usize = 2;
 const HELD: usize = 2_048;
 /// So many are claimed at a time, to keep the transaction short.
@@ -27,8 +27,6 @@ const HELD_BYTES: usize = 32 << 20;
 const CANDIDATES: usize = 8;
 /// So many are claimed although there is no room for them, when a person waits.
 const URGENT: usize = 16;
-/// What goes in so much time is held at least: each exchange with the database takes some of it.
-const SPAN: Duration = Duration::from_millis(100);
 /// More answers than this are not remembered for mail whose claim was lost.
 const REMEMBERED: usize = 10_000;
 
@@ -86,33 +84,6 @@ pub(super) struct Held {
     size: usize,
 }
 
-/// How many mails came back of late.
-#[derive(Default)]
-pub(super) struct Tempo {
-    since: Time,
-    count: usize,
-    recent: usize,
-}
-
-impl Tempo {
-    /// So many more did.
-    pub(super) fn note(&mut self, now: Time, mails: usize) {
-        self.count += mails;
-        let passed = now.saturating_sub(self.since);
-        if passed >= SPAN {
-            let share = SPAN.as_secs_f64() / passed.as_secs_f64();
-            self.recent = (self.count as f64 * share) as usize;
-            self.count = 0;
-            self.since = now;
-        }
-    }
-
-    /// In a [`SPAN`], that is.
-    fn recent(&self) -> usize {
-        self.recent
-    }
-}
-
 impl Deliverer {
     /// Has the database told, and claimed from, when that is due and possible.
     pub(super) fn exchange(&mut self, now: Time, actions: &mut Vec<Action>) {
@@ -129,6 +100,7 @@ impl Deliverer {
         self.settle_at = None;
         self.urgent &= appetite.is_none();
         self.exchanging = true;
+        self.toll.begin(now);
         actions.push(Action::Exchange {
             settlements: Box::new(std::mem::take(&mut self.settlements)),
             appetite,
@@ -173,7 +145,7 @@ impl Deliverer {
         let target = window
             .saturating_mul(AHEAD)
             .saturating_mul(self.batch_limit())
-            .max(self.tempo.recent())
+            .max(self.tempo.within(self.toll.span()))
             .min(HELD);
         let target = self.paced_target(target);
         let room = target.saturating_sub(self.held.len());
@@ -185,6 +157,7 @@ impl Deliverer {
     pub(super) fn note_exchanged(&mut self, now: Time, exchanged: Exchanged) {
         self.exchanging = false;
         self.retry_at = Time::ZERO;
+        self.toll.end(now);
         let Exchanged {
             settled,
             lost,
@@ -359,19 +332,31 @@ impl Deliverer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::deliver::Now;
+    use crate::deliver::events::Event;
 
     #[test]
-    fn the_tempo_is_that_of_the_latest_span() {
-        let mut tempo = Tempo::default();
-        let mut recent = |at: u32, mails| {
-            tempo.note(at * SPAN / 10, mails);
-            tempo.recent()
+    fn what_could_not_be_settled_is_tried_again_when_it_is_time() {
+        let now = |at| Now {
+            at,
+            wall: SystemTime::UNIX_EPOCH,
         };
-        assert_eq!(recent(1, 10), 0, "the first span is not over");
-        assert_eq!(recent(10, 20), 30);
-        assert_eq!(recent(15, 500), 30);
-        assert_eq!(recent(30, 100), 300, "600 in two spans");
-        assert_eq!(recent(1_000, 1), 0, "nothing for long");
+        let mut deliverer = Deliverer::new();
+        let mut settlements = Box::new(Settlements::default());
+        settlements.sent(Claim { id: 1, attempts: 0 }, None);
+        let retry_at = Duration::from_secs(1);
+        let failed = Event::ExchangeFailed {
+            settlements,
+            retry_at,
+        };
+        let actions = deliverer.handle(now(Time::ZERO), failed);
+        assert!(actions.is_empty(), "not before");
+        // Nothing else may ever happen.
+        assert_eq!(deliverer.wake_at(), Some(retry_at));
+        let actions = deliverer.handle(now(retry_at), Event::Tick);
+        assert!(matches!(actions[..], [Action::Exchange { .. }]));
     }
 }

@@ -12,11 +12,12 @@ use super::answers::Flight;
 use super::breaker::{Breaker, News as BreakerNews, Permit};
 use super::ended::Ended;
 use super::events::{Action, Event, Limits, News, Outcome, Status};
-use super::intake::{Held, Tempo};
+use super::intake::Held;
 use super::mail::Mail;
 use super::queue::Queue;
 use super::rate::Bucket;
 use super::settlements::Settlements;
+use super::tempo::{Tempo, Toll};
 use super::{Now, Time};
 
 /// A throttle of this length is sat out with mails at hand.
@@ -59,6 +60,7 @@ pub struct Deliverer {
     /// Mail waits for the rate until then.
     pub(super) paced_until: Option<Time>,
     pub(super) tempo: Tempo,
+    pub(super) toll: Toll,
     pub(super) ended: Ended,
     pub(super) ambiguous: u64,
     pulled_at: Option<Time>,
@@ -108,6 +110,7 @@ impl Deliverer {
             budgeted: true,
             paced_until: None,
             tempo: Tempo::default(),
+            toll: Toll::default(),
             ended: Ended::default(),
             ambiguous: 0,
             pulled_at: None,
@@ -145,6 +148,8 @@ impl Deliverer {
                 self.retry_at = retry_at;
                 let newer = std::mem::replace(&mut self.settlements, *settlements);
                 self.settlements.extend(newer);
+                // Nothing else may ever happen that would have it tried again.
+                self.settle_at = Some(retry_at);
             }
             Event::InForce(ids) => self.drop_lost(&ids),
             Event::Unsendable {

@@ -143,8 +143,11 @@ impl Database {
             }
             let mut is_left = None;
             if watch.is_to_ask(self.now()) {
-                is_left = self.poll(session, &mut watch)?;
-                look = look.or(is_left.map(|_| Look::Polled));
+                // What is held is not due now, and may be given back before that is looked at.
+                let holds = self.owner.as_ref().is_some_and(|owner| owner.held() > 0);
+                let answer = self.poll(session, &mut watch)?;
+                look = look.or(answer.map(|_| Look::Polled));
+                is_left = answer.filter(|_| !holds);
             }
             let is_new = self.follow_orders(session, &mut bell);
             if self.owner.is_none() && (is_new || std::mem::take(&mut is_first)) {
@@ -177,17 +180,17 @@ impl Database {
                     return Ok(ending);
                 }
             }
-            let times = [
-                Some(watch.next_at()),
-                next,
-                collector.as_ref().map(Collector::next_at),
-            ];
-            let until = times.into_iter().flatten().min().unwrap_or_default();
+            let collect_at = collector.as_ref().map(Collector::next_at);
+            let until = [next, collect_at].into_iter().flatten();
+            let until = until.fold(watch.next_at(), Time::min);
             self.wait(session, until, &mut bell);
             let heard = session.heard()?;
             if heard.outbox {
                 watch.notify();
                 self.look(false);
+            }
+            if let Some(owner) = self.owner.as_mut().filter(|_| heard.recheck) {
+                owner.hurry();
             }
             if heard.tokens {
                 look = Some(Look::Woken);

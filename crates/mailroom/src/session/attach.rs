@@ -110,7 +110,9 @@ impl Session {
                         let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
                         let arrival = match message {
                             Some(Ok(AsyncMessage::Notification(notification))) => {
-                                Arrival::Notified(notification.channel().to_owned())
+                                let (channel, payload) =
+                                    (notification.channel(), notification.payload());
+                                Arrival::Notified(channel.to_owned(), payload.to_owned())
                             }
                             Some(Ok(_)) => continue,
                             Some(Err(error)) => Arrival::Ended(Failure::from(error).to_string()),
