@@ -346,7 +346,7 @@ mod tests {
         };
         let mut deliverer = Deliverer::new();
         let mut settlements = Box::new(Settlements::default());
-        settlements.sent(Claim { id: 1, attempts: 0 }, None);
+        settlements.sent(Claim { id: 1, attempts: 0 }, None, &[]);
         let retry_at = Duration::from_secs(1);
         let failed = Event::ExchangeFailed {
             settlements,
