@@ -9,9 +9,12 @@
     reason = "each test program uses its own part of this module"
 )]
 
+pub mod aiosmtpd;
 pub mod audit;
 pub mod http;
 pub mod judge;
+pub mod mails;
+pub mod postfix;
 pub mod process;
 pub mod scene;
 pub mod servers;

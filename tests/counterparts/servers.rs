@@ -1,5 +1,6 @@
-//! Prism, aws-ses-v2-local and moto: providers' APIs as others understood them.
+//! Prism, aws-ses-v2-local, moto and MailDev: providers and relays as others understood them.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -142,5 +143,42 @@ impl Moto {
             .as_array()
             .cloned()
             .unwrap_or_default()
+    }
+}
+
+/// MailDev: a catcher for development.
+pub struct MailDev {
+    pub smtp_port: u16,
+    web_port: u16,
+    _process: Process,
+}
+
+impl MailDev {
+    pub fn start() -> Self {
+        // Free now, and most likely still so in a moment.
+        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [smtp_port, web_port] =
+            std::array::from_fn(|which| free[which].local_addr().unwrap().port());
+        drop(free);
+        let mut node = super::node();
+        node.arg(super::module("maildev/dist/bin/maildev.js"))
+            .args(["--ip", "127.0.0.1", "--web-ip", "127.0.0.1"])
+            .args(["--smtp", &smtp_port.to_string()])
+            .args(["--web", &web_port.to_string()])
+            .arg("--mail-directory")
+            .arg(super::process::directory());
+        let mut process = Process::start(&node);
+        process.printed("MailDev", |line| line.contains("to stop").then_some(()));
+        Self {
+            smtp_port,
+            web_port,
+            _process: process,
+        }
+    }
+
+    /// The mails that it took, in their order.
+    pub fn mails(&self) -> Vec<Value> {
+        let mails = http::ask(self.web_port, "GET", "/api/email", None);
+        mails.as_array().unwrap().clone()
     }
 }

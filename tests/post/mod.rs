@@ -62,6 +62,29 @@ impl Post {
         }
     }
 
+    /// Starts it with these transports, each as the file has it; mail has to name its own.
+    pub fn start_with(tables: &[String], settings: &[&str]) -> Self {
+        let (transports, mut others) = Transports::take(settings);
+        others.retain(|line| line != "mailroom.transport = 'main'");
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let cluster = Cluster::start_with_file(&others, transports::FILE, &tables.concat());
+        let mut client = cluster.create_database("app");
+        cluster.worker("app");
+        eventually_or_tell("the transports to be published", || {
+            let known = number(&mut client, "SELECT count(*) FROM mailroom_transports");
+            if known == tables.len() as i64 {
+                Ok(())
+            } else {
+                Err(cluster.log())
+            }
+        });
+        Self {
+            client,
+            cluster,
+            transports,
+        }
+    }
+
     /// Schedules so many messages.
     pub fn send(&mut self, count: i64) {
         self.client

@@ -29,7 +29,7 @@ pub struct Message {
     pub body_html: Option<String>,
     /// The variables of the template; for token mail login, signed token, code and link.
     pub data: Box<RawValue>,
-    /// Attempts so far, this one included.
+    /// Failed attempts so far.
     pub attempts: i32,
     /// When the mail was scheduled, in seconds since 1970.
     pub created_at: i64,

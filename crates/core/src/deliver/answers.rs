@@ -196,7 +196,11 @@ impl Deliverer {
     /// Returns the mail if it costs it no attempt.
     fn treat(&mut self, now: Now, mail: Mail, sent: &Sent, verdict: Verdict) -> Option<Mail> {
         let Some(sign) = sign(&verdict) else {
-            self.end(mail, verdict.reason().to_owned(), sent.status);
+            let reason = verdict.reason().to_owned();
+            match verdict {
+                Verdict::RecipientDeferred { .. } => self.fail(mail, sent, fault(reason)),
+                _ => self.end(mail, reason, sent.status),
+            }
             return None;
         };
         match self.judge(now, &mail, sent, sign) {
@@ -218,6 +222,7 @@ impl Deliverer {
                 }
                 Verdict::Refused { reason }
                 | Verdict::RecipientRefused { reason }
+                | Verdict::RecipientDeferred { reason }
                 | Verdict::Apart { reason }
                 | Verdict::Broken { reason } => self.fail(mail, sent, fault(reason)),
             },
@@ -312,6 +317,7 @@ fn is_open(outcome: &Outcome, repeat: bool) -> bool {
             Verdict::Sent { .. }
             | Verdict::Refused { .. }
             | Verdict::RecipientRefused { .. }
+            | Verdict::RecipientDeferred { .. }
             | Verdict::Apart { .. } => false,
         }),
     }
@@ -321,7 +327,7 @@ fn is_open(outcome: &Outcome, repeat: bool) -> bool {
 fn sign(verdict: &Verdict) -> Option<Sign> {
     Some(match verdict {
         Verdict::Sent { .. } => Sign::Works,
-        Verdict::RecipientRefused { .. } => return None,
+        Verdict::RecipientRefused { .. } | Verdict::RecipientDeferred { .. } => return None,
         Verdict::Refused { reason } | Verdict::Apart { reason } => Sign::Rejects(reason.clone()),
         Verdict::Retry { reason, .. } | Verdict::Unknown { reason } => Sign::Fails(reason.clone()),
         Verdict::Throttled { reason, after } => Sign::Throttles(reason.clone(), *after),

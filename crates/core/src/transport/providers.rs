@@ -129,6 +129,11 @@ pub enum Verdict {
         /// E.g. `http 422 406: the recipient is inactive`.
         reason: String,
     },
+    /// The provider names a recipient to whom it does not send now: counts as an attempt, and says nothing of the provider.
+    RecipientDeferred {
+        /// E.g. `smtp 450 4.2.0`.
+        reason: String,
+    },
     /// Nothing will be taken until an operator acts: credentials, quota, account. The message keeps its attempts.
     Broken {
         /// E.g. `http 401: the credentials were refused`.
@@ -156,6 +161,7 @@ impl Verdict {
             | Self::Throttled { reason, .. }
             | Self::Refused { reason }
             | Self::RecipientRefused { reason }
+            | Self::RecipientDeferred { reason }
             | Self::Broken { reason }
             | Self::Apart { reason }
             | Self::Unknown { reason } => reason,

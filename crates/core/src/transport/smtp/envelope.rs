@@ -12,7 +12,7 @@ pub(super) struct Envelope<'m> {
     /// To, Cc and Bcc, each address once.
     pub recipients: Vec<&'m str>,
     id: &'m str,
-    /// Attempts so far, this one included.
+    /// Failed attempts so far.
     pub attempts: i32,
     needs_utf8: bool,
     /// Headers and body, with CR LF line ends.

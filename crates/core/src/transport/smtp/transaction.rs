@@ -12,7 +12,7 @@ use super::wire::Broke;
 use crate::transport::delivered::{Delivered, Refused};
 use crate::transport::providers::Verdict;
 
-/// Up to this many attempts, the message is sent to no recipient while the server defers one of them (4yz). Later
+/// In this many attempts, the message is sent to no recipient while the server defers one of them (4yz). Later
 /// attempts send it to the accepted recipients and report the deferred ones as refused.
 const PATIENCE: i32 = 3;
 /// How long to wait for the reply of a server that interrupted the content.
@@ -191,7 +191,7 @@ impl Session {
             }
         }
         let is_for_none = refused.len() == envelope.recipients.len();
-        let waits = is_for_none || envelope.attempts <= PATIENCE;
+        let waits = is_for_none || envelope.attempts < PATIENCE;
         let decision = match deferred {
             Some(delivered) if waits => Some(delivered),
             _ if is_for_none => gravest(refusals),

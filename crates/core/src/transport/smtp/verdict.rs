@@ -2,7 +2,8 @@
 //!
 //! | reply | verdict |
 //! |---|---|
-//! | 4yz | `Retry` |
+//! | 4.2.z, or 4yz with a code of [`NAMES_RECIPIENT`], to RCPT, or to the content if there is one recipient | `RecipientDeferred` |
+//! | any other 4yz | `Retry` |
 //! | 4.7.z, except to STARTTLS, where 454 4.7.0 concerns TLS alone | `Throttled` |
 //! | 530 | `Broken`: credentials or TLS required |
 //! | 534, 535, 538, 5.7.8, 5.7.9 | `Broken`: credentials |
@@ -41,6 +42,8 @@ pub(super) enum Stage {
 /// 5.4.1 and 5.4.4 are left out: some servers reply so to any recipient that they do not relay to, which is a matter of
 /// configuration, and configuration never ends a message.
 const NAMES_RECIPIENT: [(u16, u16); 7] = [(1, 1), (1, 2), (1, 3), (1, 6), (1, 10), (2, 1), (2, 2)];
+/// The subject of enhanced codes on the state of a mailbox.
+const MAILBOX: u16 = 2;
 /// Codes, and enhanced codes, that say that credentials are wrong or too weak.
 const LOGIN_CODES: [u16; 3] = [534, 535, 538];
 const LOGIN: [(u16, u16); 2] = [(7, 8), (7, 9)];
@@ -56,7 +59,9 @@ pub(super) fn of(reply: &Reply, stage: Stage) -> Verdict {
     } else if reply.is_temporary() {
         let is_policy = reply.enhanced.is_some_and(|enhanced| enhanced.subject == 7);
         let (reason, after) = (reply.reason(), None);
-        if is_policy && stage != Stage::Tls {
+        if matches!(stage, Stage::Recipient | Stage::TextToOne) && names_recipient(reply) {
+            Verdict::RecipientDeferred { reason }
+        } else if is_policy && stage != Stage::Tls {
             Verdict::Throttled { reason, after }
         } else {
             Verdict::Retry { reason, after }
@@ -67,6 +72,13 @@ pub(super) fn of(reply: &Reply, stage: Stage) -> Verdict {
             after: None,
         }
     }
+}
+
+/// Whether a temporary reply concerns this recipient alone: a greylisting server replies so to each new one.
+fn names_recipient(reply: &Reply) -> bool {
+    reply
+        .enhanced
+        .is_some_and(|code| code.subject == MAILBOX || code.is_any(&NAMES_RECIPIENT))
 }
 
 fn of_final(reply: &Reply, stage: Stage) -> Verdict {

@@ -65,17 +65,11 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
     let mut message = to_many(3);
     let (delivered, seen) = deliver(script.clone(), &message);
     let reason = "smtp 452 4.2.2".to_owned();
-    assert_eq!(
-        delivered.result,
-        Ok(Verdict::Retry {
-            reason,
-            after: None
-        })
-    );
+    assert_eq!(delivered.result, Ok(Verdict::RecipientDeferred { reason }));
     assert_eq!(delivered.status, Some(452));
     assert_eq!(delivered.refused.len(), 1);
     assert!(seen.commands("DATA").is_empty());
-    message.attempts = 4;
+    message.attempts = 3;
     let (delivered, seen) = deliver(script, &message);
     assert_eq!(delivered.result, sent(Some("4F1B2C")));
     assert_eq!(delivered.refused.len(), 2);
@@ -133,7 +127,7 @@ fn when_all_are_refused_the_gravest_reason_counts() {
             "RCPT TO:<r2@example.com>" => Some("450 4.2.0 later"),
             _ => None,
         }),
-        Verdict::Retry { .. }
+        Verdict::RecipientDeferred { .. }
     ));
 }
 

@@ -86,6 +86,7 @@ fn what_they_mean() {
         Verdict::Throttled { after: None, .. } => "throttled",
         Verdict::Refused { .. } => "refused",
         Verdict::RecipientRefused { .. } => "recipient",
+        Verdict::RecipientDeferred { .. } => "deferred",
         Verdict::Broken { .. } => "broken",
         other => panic!("{other:?}"),
     };
@@ -116,7 +117,11 @@ fn what_they_mean() {
         ("556 5.1.10", Recipient, "recipient"),
         ("550 5.2.1", Recipient, "recipient"),
         ("552 5.2.2", Recipient, "recipient"),
-        ("452 4.2.2", Recipient, "retry"),
+        ("452 4.2.2", Recipient, "deferred"),
+        ("450 4.2.0", Recipient, "deferred"),
+        ("450 4.1.1", Recipient, "deferred"),
+        ("450 4.1.8", Recipient, "retry"),
+        ("451 4.3.0", Recipient, "retry"),
         ("451 4.7.1", Recipient, "throttled"),
         ("450", Recipient, "retry"),
         ("553 5.1.8", Recipient, "broken"),
@@ -129,6 +134,9 @@ fn what_they_mean() {
         ("550 5.1.1", TextToSeveral, "refused"),
         ("552 5.3.4", TextToOne, "refused"),
         ("451 4.3.0", TextToOne, "retry"),
+        ("452 4.2.2", TextToOne, "deferred"),
+        ("452 4.2.2", TextToSeveral, "retry"),
+        ("450 4.2.0", Sender, "retry"),
         ("550 5.7.8", TextToOne, "broken"),
     ] {
         assert_eq!(

@@ -1,0 +1,214 @@
+//! Mail that has arrived at an SMTP server, as parsers of others read it, and whether it is what was scheduled.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use postgres::Client;
+use serde::Deserialize;
+
+/// The sender of the transports, as the file has it.
+const FROM: &str = "\\\"Bücher, Ltd.\\\" <shop@bücher.example>";
+/// The same as a parser reads it.
+const SENDER: (&str, &str) = ("Bücher, Ltd.", "shop@xn--bcher-kva.example");
+
+/// One copy of a mail.
+#[derive(Debug, Deserialize)]
+pub struct Arrived {
+    /// The recipient in the envelope.
+    pub delivered_to: Vec<String>,
+    /// What the server says of the connection.
+    pub received: Option<String>,
+    pub message_id: String,
+    /// `message_id` of the outbox.
+    pub id: String,
+    /// Names and addresses.
+    pub from: Vec<(String, String)>,
+    pub to: Vec<(String, String)>,
+    pub cc: Vec<(String, String)>,
+    pub bcc: Vec<(String, String)>,
+    pub subject: String,
+    pub text: Option<String>,
+    pub html: Option<String>,
+    pub auto_submitted: String,
+    /// What the parser finds fault with.
+    pub defects: Vec<String>,
+}
+
+/// A mail of the outbox.
+#[derive(Debug)]
+pub struct Scheduled {
+    pub id: String,
+    pub recipients: Vec<String>,
+    pub cc: Vec<String>,
+    pub bcc: Vec<String>,
+    pub subject: String,
+    pub text: Option<String>,
+    pub html: Option<String>,
+    pub provider_id: Option<String>,
+}
+
+/// The table of an SMTP transport.
+pub fn transport(name: &str, port: u16, more: &str) -> String {
+    let host = if more.contains("host = ") {
+        ""
+    } else {
+        "host = \"localhost\"\n"
+    };
+    format!(
+        "[transports.{name}]\nprovider = \"smtp\"\n{host}port = {port}\nfrom = \"{FROM}\"\n\
+         allowed_networks = [\"127.0.0.0/8\"]\n{more}\n"
+    )
+}
+
+/// The mails in the files of a directory, as Python's `email` reads them.
+pub fn read(directory: &Path) -> Vec<Arrived> {
+    parse(
+        super::program("python")
+            .args(["-B", script("read_mail.py")])
+            .arg(directory),
+    )
+}
+
+/// The same, as npm's mailparser reads them.
+pub fn read_with_mailparser(directory: &Path) -> Vec<Arrived> {
+    let module = super::module("mailparser/dist/cjs/index.js");
+    parse(
+        super::node()
+            .arg(script("read_mail.mjs"))
+            .arg(module)
+            .arg(directory),
+    )
+}
+
+fn script(name: &str) -> &'static str {
+    match name {
+        "read_mail.py" => concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/counterparts/read_mail.py"
+        ),
+        _ => concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/counterparts/read_mail.mjs"
+        ),
+    }
+}
+
+fn parse(reader: &mut Command) -> Vec<Arrived> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = reader.output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    serde_json::from_slice(&stdout).unwrap()
+}
+
+/// The mails of the outbox that meet this condition.
+pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
+    let query = format!(
+        "SELECT message_id::text, recipients::text[], cc::text[], bcc::text[], subject::text, body_text::text, body_html::text, provider_id \
+         FROM outbox WHERE {which} ORDER BY id"
+    );
+    let rows = client.query(&query, &[]).unwrap();
+    rows.iter()
+        .map(|row| Scheduled {
+            id: row.get(0),
+            recipients: row.get(1),
+            cc: row.get(2),
+            bcc: row.get(3),
+            subject: row.get(4),
+            text: row.get(5),
+            html: row.get(6),
+            provider_id: row.get(7),
+        })
+        .collect()
+}
+
+impl Scheduled {
+    /// Fails unless these copies are the mail, one for each of its recipients but those that the server refused.
+    pub fn must_be(&self, copies: &[&Arrived], refused: &[&str]) {
+        let lists = [&self.recipients, &self.cc, &self.bcc];
+        let expected: BTreeSet<String> = lists
+            .into_iter()
+            .flatten()
+            .map(|one| in_ascii(one))
+            .collect();
+        let expected: BTreeSet<&str> = expected
+            .iter()
+            .map(String::as_str)
+            .filter(|one| !refused.contains(one))
+            .collect();
+        let delivered: Vec<&str> = copies
+            .iter()
+            .flat_map(|copy| &copy.delivered_to)
+            .map(String::as_str)
+            .collect();
+        assert_eq!(delivered.len(), expected.len(), "{self:?}: {delivered:?}");
+        assert_eq!(
+            delivered.iter().copied().collect::<BTreeSet<_>>(),
+            expected,
+            "{self:?}"
+        );
+        for copy in copies {
+            self.must_equal(copy);
+        }
+    }
+
+    /// Fails unless this copy says the same.
+    pub fn must_equal(&self, copy: &Arrived) {
+        // A parser may show domains as people write them.
+        let shown = |list: &[(String, String)]| -> Vec<(String, String)> {
+            list.iter()
+                .map(|(name, address)| (name.clone(), in_ascii(address)))
+                .collect()
+        };
+        let sender = vec![(SENDER.0.to_owned(), SENDER.1.to_owned())];
+        assert_eq!(shown(&copy.from), sender);
+        let bare = |list: &[String]| -> Vec<(String, String)> {
+            list.iter()
+                .map(|one| (String::new(), in_ascii(one)))
+                .collect()
+        };
+        assert_eq!(shown(&copy.to), bare(&self.recipients), "{self:?}");
+        assert_eq!(shown(&copy.cc), bare(&self.cc), "{self:?}");
+        assert_eq!(copy.bcc, [], "{self:?}");
+        assert_eq!(copy.subject, self.subject);
+        let domain = SENDER.1.split('@').nth(1).unwrap();
+        assert_eq!(copy.message_id, format!("<{}@{domain}>", self.id));
+        assert_eq!(copy.auto_submitted, "auto-generated");
+        assert_eq!(copy.defects, [] as [String; 0], "{self:?}");
+        if let Some(text) = &self.text {
+            assert_eq!(
+                lines(copy.text.as_deref().unwrap_or_default()),
+                lines(text),
+                "{self:?}"
+            );
+        }
+        match &self.html {
+            Some(html) => assert_eq!(
+                lines(copy.html.as_deref().unwrap_or_default()),
+                lines(html),
+                "{self:?}"
+            ),
+            None => assert_eq!(copy.html, None, "{self:?}"),
+        }
+        if let (Some(received), Some(id)) = (&copy.received, &self.provider_id) {
+            assert!(received.contains(id), "{received} is not of {id}");
+        }
+    }
+}
+
+/// An address as mail has it: with its domain in ASCII.
+fn in_ascii(address: &str) -> String {
+    address
+        .replace("@bücher.example", "@xn--bcher-kva.example")
+        .replace("@例え.example", "@xn--r8jz45g.example")
+}
+
+/// A text without the differences that mail makes: how lines end, and whether the last one does.
+fn lines(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    text.strip_suffix('\n')
+        .map_or_else(|| text.clone(), str::to_owned)
+}

@@ -1,0 +1,89 @@
+-- Schedules a thousand messages of all kinds, always the same ones, and notes which were refused, and why.
+--
+-- Message n has in its body the control character number n mod 33 (0 for none, 32 for DEL), so that each comes up
+-- some thirty times; every fortieth has it in its subject too.
+
+CREATE TABLE refused (n integer, reason text);
+
+CREATE FUNCTION pick(list text[]) RETURNS text LANGUAGE sql
+RETURN list[1 + floor(random() * cardinality(list))::integer];
+
+CREATE FUNCTION words(count integer) RETURNS text LANGUAGE sql
+AS $$
+    SELECT string_agg(pick(ARRAY[
+        'Grüße', 'naïve', 'Straße', 'Žluťoučký kůň', 'Привет, мир', 'Καλημέρα', 'مرحبا بالعالم', 'שלום עולם', 'नमस्ते दुनिया',
+        'สวัสดีชาวโลก', '你好，世界', 'こんにちは', '안녕하세요', 'Xin chào', 'ሰላም', 'გამარჯობა', 'Բարեւ', 'வணக்கம்',
+        '😀', '👩‍👩‍👧‍👦', '🇩🇪', '👋🏽', E'e\u0301', E'\u202Eabc\u202C', E'\u00A0', E'\u200B', E'\uFEFF', '𝔘𝔫𝔦', '￿',
+        'plain', 'words', 'a', '=?utf-8?q?x?=', '=?', '?=', '{{n}}', '{% x %}', '"quoted"', '<b>&amp;</b>', '\', 'a, b; c: d',
+        '=3D', '=', '(comment)', '%s', '$1', '''', '--', '.', '..', 'From', 'https://example.com/?a=1&b=2', repeat('x', 90)
+    ]), pick(ARRAY[' ', ' ', ' ', ' ', '  ', '', E'\t'])) FROM generate_series(1, count)
+$$;
+
+CREATE FUNCTION line() RETURNS text LANGUAGE sql
+AS $$
+    SELECT CASE floor(random() * 16)::integer
+        WHEN 0 THEN ''
+        WHEN 1 THEN '.'
+        WHEN 2 THEN repeat('.', 1 + floor(random() * 80)::integer)
+        WHEN 3 THEN '.' || words(2)
+        WHEN 4 THEN repeat(pick(ARRAY['x', 'ü', '😀', '. ', '=']), 900 + floor(random() * 2000)::integer)
+        WHEN 5 THEN words(2) || pick(ARRAY[' ', '   ', E'\t'])
+        WHEN 6 THEN 'From ' || words(1)
+        WHEN 7 THEN pick(ARRAY['--', '-- ', '>', '>From ', E'\t', ' '])
+        WHEN 8 THEN words(60)
+        ELSE words(1 + floor(random() * 9)::integer)
+    END
+$$;
+
+CREATE FUNCTION body(control text) RETURNS text LANGUAGE sql
+AS $$
+    SELECT string_agg(line() || CASE WHEN random() < 0.5 THEN control ELSE '' END, pick(ARRAY[E'\n', E'\n', E'\r\n', E'\r', E'\n\r']))
+        || control || pick(ARRAY['', E'\n', E'\r\n', E'\r', '.'])
+    FROM generate_series(1, 1 + floor(random() * 12)::integer)
+$$;
+
+CREATE FUNCTION addresses(n integer, count integer) RETURNS text LANGUAGE sql
+AS $$
+    SELECT string_agg(format('%s-%s-%s@%s',
+        pick(ARRAY['ada', 'o''brien', 'a.b+c', '{x}', '!#$%&*/=?^_`|~', repeat('long', 12)]), n, i,
+        pick(ARRAY['example.com', 'example.com', 'sub.example.net', 'bücher.example', '例え.example'])), ', ')
+    FROM generate_series(1, count) i
+$$;
+
+DO $$
+DECLARE
+    control text;
+    text_body text;
+    html text;
+    subject text;
+    recipients text;
+    reason text;
+BEGIN
+    PERFORM setseed(0.19);
+    FOR n IN 1..1000 LOOP
+        control := CASE n % 33 WHEN 0 THEN '' WHEN 32 THEN chr(127) ELSE chr(n % 33) END;
+        text_body := body(control);
+        html := '<p title="' || n || '">' || body(control) || '</p>';
+        subject := translate(left(words(1 + n % 12), 200), E'\t', ' ') || CASE WHEN n % 40 = 0 THEN control ELSE '' END;
+        recipients := addresses(n, CASE WHEN n % 50 = 0 THEN 48 ELSE 1 + n % 3 END);
+        IF n % 25 = 0 THEN
+            recipients := recipients || format(', jörg-%s@example.com, %s@bücher.example', n, pick(ARRAY['田中', 'δοκιμή', 'münchen']));
+        END IF;
+        BEGIN
+            PERFORM mailroom_send(
+                recipients,
+                subject,
+                CASE WHEN n % 10 = 8 THEN NULL WHEN n % 100 = 9 THEN '' ELSE text_body END,
+                CASE WHEN n % 10 IN (0, 4, 8) THEN html END,
+                cc => CASE WHEN n % 7 = 0 AND n % 50 <> 0 THEN addresses(n + 10000, 2) END,
+                bcc => CASE WHEN n % 11 = 0 AND n % 50 <> 0 THEN addresses(n + 20000, 1) END,
+                transport => 'relay',
+                item_key => n::text
+            );
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
+            INSERT INTO refused VALUES (n, coalesce(nullif(reason, ''), sqlerrm));
+        END;
+    END LOOP;
+END
+$$;
