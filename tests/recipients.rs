@@ -9,17 +9,17 @@
 )]
 
 mod cluster;
+mod mailbox;
 mod receiver;
 mod sender_scene;
-mod smtp;
 
 use std::os::unix::fs::PermissionsExt;
 
 use cluster::transports::{FILE, write_secret};
 use cluster::{Cluster, eventually_or_tell};
+use mailbox::Smtp;
 use postgres::Client;
 use sender_scene::{Scene, Sender};
-use smtp::Smtp;
 
 /// Mail of a database `app` that goes through a relay.
 struct Delivery {

@@ -9,13 +9,13 @@
 )]
 
 mod cluster;
-mod smtp;
+mod mailbox;
 
 use std::process::Child;
 
 use cluster::{Cluster, eventually, number};
+use mailbox::{Smtp, python};
 use postgres::Client;
-use smtp::{Smtp, python};
 
 /// A program that ends with the test.
 struct Running(Child);

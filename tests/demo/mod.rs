@@ -3,8 +3,8 @@
 //! All that is shown is what psql prints and what the received mails say. A step that does not do what it is to show
 //! panics.
 
-#[path = "../smtp/mod.rs"]
-mod smtp;
+#[path = "../mailbox/mod.rs"]
+mod mailbox;
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use std::time::Instant;
 use postgres::Client;
 
 use crate::cluster::{Cluster, eventually, number};
-use smtp::Smtp;
+use mailbox::Smtp;
 
 const LINK: &str = "https://example.com/";
 
@@ -179,7 +179,7 @@ impl<'a> Demo<'a> {
             (files.len() >= count).then(|| files.remove(count - 1))
         });
         let seconds = self.origin.elapsed().as_secs_f64();
-        let mail = smtp::as_shown(&file);
+        let mail = mailbox::as_shown(&file);
         let link = format!("{LINK}{page}?token=");
         self.token = mail
             .lines()

@@ -79,6 +79,7 @@ impl Post {
             }
         });
         Self {
+            program: None,
             client,
             cluster,
             transports,

@@ -50,7 +50,7 @@ impl Smtp {
         command
             .env(
                 "PYTHONPATH",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/smtp"),
+                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mailbox"),
             )
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .args(["-m", "aiosmtpd", "--nosetuid", "--debug", "--listen"])
