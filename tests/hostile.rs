@@ -304,8 +304,8 @@ fn the_workers_statements_call_nothing_planted() {
             "extend_claims.sql" => ("(bigint[], text)", "('{1}', 'me')"),
             "take_over.sql" => ("(text)", "('1')"),
             "settle_sent.sql" => (
-                "(bigint[], text[], text, integer[])",
-                "('{1}', '{p}', 'me', '{0}')",
+                "(bigint[], text[], text, integer[], text[])",
+                "('{1}', '{p}', 'me', '{0}', '{[]}')",
             ),
             "settle_failed.sql" => (
                 "(bigint[], text[], double precision[], boolean[], integer[], text, integer[], boolean[], boolean[], text[])",

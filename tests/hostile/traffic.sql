@@ -116,13 +116,13 @@ SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interv
 
 SELECT @s@.mailroom_release_many(ARRAY[id], 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
-SELECT id FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
+SELECT id, @s@._redirect_to() FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::integer), @s@.mailroom_extend_many(ARRAY[id], '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 
 SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, NULL::integer, '[{"response_code": 550}]'::pg_catalog.jsonb) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 
-SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
+SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[failed_attempts], NULL::pg_catalog.jsonb[]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
 
 SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, p, 500::integer, 'me'::pg_catalog.text, NULL::integer, p, p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) k;
 
