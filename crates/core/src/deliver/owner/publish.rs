@@ -38,6 +38,8 @@ pub(super) struct Publisher {
     /// What is wrong with the file.
     problem: Option<String>,
     published: Option<(Vec<Shown>, Option<String>)>,
+    /// There may be something to take back, whether it is to be published again or not.
+    is_public: bool,
     /// When the next may go.
     free_at: Time,
     /// The latest failed, which the log was told of.
@@ -102,6 +104,7 @@ impl Publisher {
             return Some(self.free_at);
         }
         self.free_at = now.saturating_add(SPACING);
+        self.is_public = true;
         let rows = self.as_json(&current.0, thread.now());
         match store.publish(deliverer, rows, current.1.clone()) {
             Ok(()) => {
@@ -122,7 +125,7 @@ impl Publisher {
 
     /// Takes back all that was published. Should that fail, the next worker does it.
     pub(super) fn withdraw<S: Store>(&mut self, store: &mut S, deliverer: &str) {
-        if self.published.take().is_some() {
+        if std::mem::take(&mut self.is_public) {
             let _ = store.publish(deliverer, "[]".to_owned(), None);
         }
     }
@@ -161,5 +164,67 @@ impl Publisher {
             }))
         });
         Value::from_iter(rows).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deliver::intake::Claimed;
+    use crate::deliver::settlements::Settlements;
+    use crate::deliver::store::{Claim, Kind};
+
+    /// Takes note of what is published.
+    #[derive(Default)]
+    struct Table(Vec<String>);
+
+    struct Never;
+
+    impl Failure for Never {
+        fn kind(&self) -> Kind {
+            Kind::Other
+        }
+
+        fn warn(&self, _: &str) {}
+    }
+
+    impl Store for Table {
+        type Failure = Never;
+
+        fn exchange(
+            &mut self,
+            _: &str,
+            _: &Settlements,
+            _: Option<Claim<'_>>,
+        ) -> Result<(Vec<i64>, Option<Claimed>), Never> {
+            Err(Never)
+        }
+
+        fn extend(&mut self, _: &str, _: &[i64]) -> Result<Vec<i64>, Never> {
+            Err(Never)
+        }
+
+        fn publish(&mut self, _: &str, rows: String, _: Option<String>) -> Result<(), Never> {
+            self.0.push(rows);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_published_is_taken_back_though_it_was_to_be_published_again() {
+        let thread =
+            Thread::start(|body| std::thread::Builder::new().spawn(body)).expect("a thread");
+        let (mut table, mut publisher) = (Table::default(), Publisher::default());
+        publisher.withdraw(&mut table, "me");
+        assert_eq!(table.0.len(), 0, "nothing was published");
+        publisher.note_problem("unreadable".to_owned());
+        publisher.publish(&mut table, "me", &thread, Time::ZERO);
+        // The file was read again, and then once more, before it was time to publish that.
+        publisher.forget();
+        publisher.publish(&mut table, "me", &thread, Time::ZERO);
+        publisher.withdraw(&mut table, "me");
+        assert_eq!(table.0, ["[]", "[]"], "published, and taken back");
+        publisher.withdraw(&mut table, "me");
+        assert_eq!(table.0.len(), 2, "once");
     }
 }
