@@ -87,10 +87,15 @@ mod send;
 mod sender;
 #[path = "../tests/sender_scene/mod.rs"]
 mod sender_scene;
+#[path = "mailroom/smtp.rs"]
+mod smtp;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
 #[path = "mailroom/table.rs"]
 mod table;
+#[allow(dead_code, reason = "nothing here reads key stores")]
+#[path = "../tests/counterparts/tls.rs"]
+mod tls;
 #[path = "mailroom/transports.rs"]
 mod transports;
 #[path = "mailroom/turns.rs"]
@@ -107,7 +112,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 22] = [
+const SUBJECTS: [(&str, Measure); 23] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -127,6 +132,7 @@ const SUBJECTS: [(&str, Measure); 22] = [
     ("endure", endure::measure),
     ("rate", rate::measure),
     ("transports", transports::measure),
+    ("smtp", smtp::measure),
     ("scale", scale::measure),
     ("sender", sender::measure),
     ("fleet", fleet::measure),
