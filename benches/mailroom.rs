@@ -79,10 +79,15 @@ mod requests;
 mod scale;
 #[path = "mailroom/send.rs"]
 mod send;
+#[path = "mailroom/smtp.rs"]
+mod smtp;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
 #[path = "mailroom/table.rs"]
 mod table;
+#[allow(dead_code, reason = "nothing here reads key stores")]
+#[path = "../tests/counterparts/tls.rs"]
+mod tls;
 #[path = "mailroom/transports.rs"]
 mod transports;
 #[path = "mailroom/turns.rs"]
@@ -99,7 +104,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 20] = [
+const SUBJECTS: [(&str, Measure); 21] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -119,6 +124,7 @@ const SUBJECTS: [(&str, Measure); 20] = [
     ("endure", endure::measure),
     ("rate", rate::measure),
     ("transports", transports::measure),
+    ("smtp", smtp::measure),
     ("scale", scale::measure),
 ];
 
