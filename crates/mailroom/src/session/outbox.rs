@@ -14,8 +14,12 @@ use tokio_postgres::{Client, Row};
 use super::{Parameter, STATEMENT_TIMEOUT, Session, row, unreadable};
 use crate::failure::Failure;
 
-/// How often a mail that cannot be read is looked for in vain before the exchange fails.
-const MISSES: u32 = 3;
+/// How often a mail that cannot be read is looked for in a row, and how many such rows in vain the exchange fails after.
+///
+/// A session looks behind its position in the queue as often as that is cheap. If the claim that fails always did so, the
+/// search, which comes right after it, never would: hence several in a row.
+const SEARCHES: u32 = 4;
+const MISSES: u32 = 8;
 
 /// What is claimed, over all connections: of a transaction in which one was lost it is not known how it ended.
 #[derive(Default)]
@@ -100,14 +104,23 @@ impl<'a> Outbox<'a> {
             };
             if wanted.appetite.mails > 1 {
                 wanted.appetite.mails /= 2;
-            } else if !unreadable::end_next(self.session, claimant, wanted.transport)? {
-                // It was another mail's turn, because the server goes on behind one that it looked at.
+            } else if !self.end_unreadable(claimant, wanted.transport)? {
+                // It was another mail's turn, because the server goes on behind one that it looked at, or it has ended.
                 misses += 1;
                 if misses > MISSES {
                     return Err(failure);
                 }
             }
         }
+    }
+
+    fn end_unreadable(&mut self, claimant: &str, transport: &str) -> Result<bool, Failure> {
+        for _ in 0..SEARCHES {
+            if unreadable::end_next(self.session, claimant, transport)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn run(
