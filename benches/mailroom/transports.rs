@@ -45,13 +45,15 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     });
     for client in [&mut beside, &mut alone] {
         client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
+        // Looking through the table for what is left would be the bench's own cost.
+        client.batch_execute("SET enable_seqscan = off").unwrap();
         // Warms up.
-        send(client, count / 4);
+        send(client, &good, count / 4);
     }
     for round in 0..effort.of(9, 1) {
         let [a, b] = in_turn::<_, 2>(round, |which| match which {
-            0 => send(&mut beside, count),
-            _ => send(&mut alone, count),
+            0 => send(&mut beside, &good, count),
+            _ => send(&mut alone, &good, count),
         });
         row.add(a, b);
     }
@@ -59,13 +61,15 @@ pub fn measure(effort: Effort) -> Vec<Row> {
 }
 
 /// Mails a second of the transport that is well, from the commit that brings them until all are settled.
-fn send(client: &mut Client, count: i64) -> f64 {
+fn send(client: &mut Client, receiver: &Receiver, count: i64) -> f64 {
+    let before = receiver.count() as i64;
     let begin = Instant::now();
     load(client, "main", count);
-    let left = "SELECT count(*) FROM (SELECT FROM outbox WHERE transport = 'main' AND state IN ('scheduled', 'claimed') LIMIT 1) l";
-    while number(client, left) > 0 {
+    // The database is not asked before they are there: it has something better to do.
+    let left = "SELECT count(*) FROM outbox WHERE transport = 'main' AND state IN ('scheduled', 'claimed')";
+    while (receiver.count() as i64) < before + count || number(client, left) > 0 {
         assert!(begin.elapsed() < 10 * PATIENCE, "gave up on {count} mails");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let took = begin.elapsed().as_secs_f64();
     count as f64 / took
