@@ -175,7 +175,8 @@ SELECT mailroom_reschedule(1, now());
 SELECT * FROM mailroom_preview('activation');
 SELECT * FROM templates;
 SELECT * FROM _own_mail;
-SELECT * FROM _new_mail;
+-- Not read: an older minor release names a function of the view that it may not call, instead.
+SELECT has_table_privilege('_new_mail', 'SELECT');
 SELECT * FROM _live('{a}');
 SELECT mailroom_attach('tokens', 'code');
 SELECT mailroom_detach('tokens');
