@@ -1,0 +1,219 @@
+//! The key file as this process has it: cached keys, a new one, and the errors that clients see.
+//!
+//! The cache holds the keys of this process. It looks at the file's state at most once a transaction, so
+//! that a batch of a thousand costs one `stat`, and an edited file is in force with the next transaction.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+use zeroize::Zeroizing;
+
+use crate::pg::{catalog, random, transaction};
+use crate::restore;
+use crate::settings;
+use mailroom_core::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
+use mailroom_core::secret_file::Problem as FileProblem;
+use mailroom_core::token;
+
+use super::signing::Error;
+
+struct Cached {
+    path: PathBuf,
+    fingerprint: Fingerprint,
+    /// What was last found wrong with the file, having been told; the keys are those of before.
+    problem: Option<Problem>,
+    /// Start of the transaction that last compared the fingerprint.
+    checked_in: i64,
+    ring: Rc<KeyRing>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Option<Cached>> = const { RefCell::new(None) };
+}
+
+/// The keys of `mailroom.key_file`.
+///
+/// A file that is no good, or gone, does not replace keys that this process has: it goes on with them, and
+/// says so in the server's log, once for each thing it finds wrong. What it looks for is another path, or
+/// the file put right.
+///
+/// # Errors
+/// A [`KeyFileError`] when the file is no good and there are no keys of before.
+pub fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
+    let transaction = transaction::start();
+    let path = settings::key_file();
+    CACHE.with_borrow_mut(|cache| {
+        if let Some(cached) = cache.as_mut().filter(|cached| cached.path == path) {
+            if cached.checked_in != transaction
+                && Fingerprint::at(&path) == Some(cached.fingerprint)
+            {
+                cached.checked_in = transaction;
+            }
+            if cached.checked_in == transaction {
+                return Ok(Rc::clone(&cached.ring));
+            }
+        }
+        let (ring, fingerprint) = match (keys::load(&path), cache.as_mut()) {
+            (Ok(loaded), _) => loaded,
+            (Err(error), Some(cached)) if cached.path == path => {
+                cached.checked_in = transaction;
+                if cached.problem.as_ref() != Some(&error.problem) {
+                    tell_kept(&error);
+                    cached.problem = Some(error.problem);
+                }
+                return Ok(Rc::clone(&cached.ring));
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let ring = Rc::new(ring);
+        *cache = Some(Cached {
+            path,
+            fingerprint,
+            problem: None,
+            checked_in: transaction,
+            ring: Rc::clone(&ring),
+        });
+        Ok(ring)
+    })
+}
+
+/// Says, to the server's log only, that the keys in memory stay.
+fn tell_kept(error: &KeyFileError) {
+    let (code, message, hint) = explain(&error.path, &error.problem);
+    ErrorReport::new(
+        code,
+        format!("mailroom: going on with the keys in memory: {message}"),
+        function_name!(),
+    )
+    .set_hint(hint)
+    .report(PgLogLevel::LOG_SERVER_ONLY);
+}
+
+fn require_superuser() -> Result<(), Error> {
+    catalog::is_superuser()
+        .then_some(())
+        .ok_or(Error::NotSuperuser)
+}
+
+#[pg_extern(sql = false)]
+fn mailroom_rotate_key() -> Result<i32, ErrorReport> {
+    require_superuser()?;
+    let path = settings::key_file();
+    let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
+    random::fill(&mut *key)?;
+    let keys = keys::prepend(&path, &key).map_err(Error::from)?;
+    // In force for the rest of this transaction, too.
+    CACHE.set(None);
+    ereport!(
+        PgLogLevel::LOG,
+        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        format!(
+            "mailroom: put a new signing key into \"{}\", which holds {keys} now",
+            path.display()
+        )
+    );
+    Ok(i32::try_from(keys).unwrap_or(i32::MAX))
+}
+
+#[pg_extern(sql = false)]
+fn _create_key_file() -> Result<(), ErrorReport> {
+    require_superuser()?;
+    let path = settings::key_file();
+    if path.exists() {
+        // A file that is no good is told to whoever installs, not only to the first mail.
+        keys::load(&path).map_err(Error::from)?;
+        return Ok(());
+    }
+    if restore::is_installing() {
+        // A new key would make the links that were sent before void without a word.
+        let (code, message, hint) = explain(&path, &FileProblem::Missing.into());
+        ErrorReport::new(code, message, function_name!())
+            .set_detail("The rows of mailroom are being restored from a dump, and the key is no part of it. Nothing is signed without.")
+            .set_hint(hint)
+            .report(PgLogLevel::WARNING);
+        return Ok(());
+    }
+    let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
+    random::fill(&mut *key)?;
+    if keys::create(&path, &key).map_err(Error::from)? {
+        ereport!(
+            PgLogLevel::LOG,
+            PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+            format!(
+                "mailroom: generated a signing key in \"{}\"",
+                path.display()
+            )
+        );
+    } else {
+        // Somebody else's, made meanwhile, or a link that leads nowhere.
+        keys::load(&path).map_err(Error::from)?;
+    }
+    Ok(())
+}
+
+/// What a broken key file looks like to a client: code, message and remedy, never its content.
+pub fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
+    use PgSqlErrorCode::{
+        ERRCODE_CONFIG_FILE_ERROR, ERRCODE_INSUFFICIENT_PRIVILEGE, ERRCODE_IO_ERROR,
+        ERRCODE_UNDEFINED_FILE,
+    };
+    let file = format!("key file \"{}\"", path.display());
+    let shape = "Write one key a line, 64 hexadecimal digits each, as \"openssl rand -hex 32\" prints them.";
+    let shape = shape.to_owned();
+    let problem = match problem {
+        Problem::MalformedLine { line } => {
+            let message = format!("{file} is malformed in line {line}");
+            return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
+        }
+        Problem::NoKey => {
+            return (
+                ERRCODE_CONFIG_FILE_ERROR,
+                format!("{file} holds no key"),
+                shape,
+            );
+        }
+        Problem::OfRoot | Problem::Irreplaceable(_) => {
+            let message = match problem {
+                Problem::Irreplaceable(kind) => format!("{file} cannot be replaced: {kind}"),
+                _ => format!("{file} belongs to root and cannot be replaced by the server"),
+            };
+            let hint = "Put the new key into the first line where the file comes from, such as the Kubernetes secret; keep the lines below it.";
+            return (ERRCODE_INSUFFICIENT_PRIVILEGE, message, hint.to_owned());
+        }
+        Problem::File(FileProblem::TooLarge) => {
+            let message = format!("{file} is too large for a key file");
+            return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
+        }
+        Problem::File(problem) => problem,
+    };
+    let (code, hint) = match problem {
+        FileProblem::Missing => (
+            ERRCODE_UNDEFINED_FILE,
+            "Put the file back, or set mailroom.key_file. To start with a new key: (umask 077; openssl rand -hex 32 > FILE) as the server's user; links sent before are then void.",
+        ),
+        FileProblem::Unreadable => (
+            ERRCODE_INSUFFICIENT_PRIVILEGE,
+            "Let the server's user read the file, as its owner or, if root is, as a member of its group, and pass the directories above.",
+        ),
+        FileProblem::NotAFile => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Set mailroom.key_file to a file.",
+        ),
+        FileProblem::ForeignOwner => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Make the server's user, or root, the file's owner.",
+        ),
+        FileProblem::TooOpen { .. } => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Set mode 0600 or stricter if the server's user owns it, 0640 or stricter if root does. If others may have read it, put a new key in the first line.",
+        ),
+        FileProblem::TooLarge | FileProblem::Io(_) => (
+            ERRCODE_IO_ERROR,
+            "Look at the disk and at the directory of the file.",
+        ),
+    };
+    (code, format!("{file} {problem}"), hint.to_owned())
+}
