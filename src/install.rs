@@ -4,89 +4,117 @@ use pgrx::prelude::*;
 
 extension_sql_file!("../sql/05_library.sql", name = "library", bootstrap);
 extension_sql_file!(
-    "../sql/10_accounts.sql",
+    "../sql/10_accounts/10_accounts.sql",
     name = "accounts",
     requires = ["library"]
 );
 extension_sql_file!(
-    "../sql/20_tokens.sql",
+    "../sql/20_tokens/10_tokens.sql",
     name = "tokens",
     requires = ["accounts"]
 );
 extension_sql_file!(
-    "../sql/30_pending.sql",
+    "../sql/30_pending/10_pending.sql",
     name = "pending",
     requires = ["tokens"]
 );
 extension_sql_file!(
-    "../sql/40_outbox.sql",
+    "../sql/40_outbox/10_outbox.sql",
     name = "outbox",
     requires = ["pending"]
 );
-extension_sql_file!("../sql/41_due.sql", name = "due", requires = ["outbox"]);
-extension_sql_file!("../sql/42_routes.sql", name = "routes", requires = ["due"]);
 extension_sql_file!(
-    "../sql/42_templates.sql",
+    "../sql/50_queue/10_due.sql",
+    name = "due",
+    requires = ["outbox"]
+);
+extension_sql_file!(
+    "../sql/40_outbox/40_routes.sql",
+    name = "routes",
+    requires = ["due"]
+);
+extension_sql_file!(
+    "../sql/40_outbox/50_templates.sql",
     name = "templates",
     requires = ["routes"]
 );
 extension_sql_file!(
-    "../sql/43_send.sql",
+    "../sql/40_outbox/80_send.sql",
     name = "send",
     requires = ["templates"]
 );
-extension_sql_file!("../sql/44_gather.sql", name = "gather", requires = ["send"]);
-extension_sql_file!("../sql/45_claim.sql", name = "claim", requires = ["gather"]);
 extension_sql_file!(
-    "../sql/46_settle.sql",
+    "../sql/50_queue/40_select_due.sql",
+    name = "gather",
+    requires = ["send"]
+);
+extension_sql_file!(
+    "../sql/50_queue/50_claim.sql",
+    name = "claim",
+    requires = ["gather"]
+);
+extension_sql_file!(
+    "../sql/50_queue/70_settle.sql",
     name = "settle",
     requires = ["claim"]
 );
 extension_sql_file!(
-    "../sql/47_groups.sql",
+    "../sql/50_queue/60_groups.sql",
     name = "groups",
     requires = ["settle"]
 );
 extension_sql_file!(
-    "../sql/48_deliver.sql",
+    "../sql/60_worker/10_worker.sql",
     name = "deliver",
     requires = ["settle"]
 );
 extension_sql_file!(
-    "../sql/49_transports.sql",
+    "../sql/50_queue/90_transports.sql",
     name = "transports",
     requires = ["deliver"]
 );
 extension_sql_file!(
-    "../sql/50_handout.sql",
+    "../sql/30_pending/20_dequeue.sql",
     name = "handout",
     requires = ["transports"]
 );
 extension_sql_file!(
-    "../sql/55_budgets.sql",
+    "../sql/50_queue/80_budgets.sql",
     name = "budgets",
     requires = ["handout"]
 );
 extension_sql_file!(
-    "../sql/60_worker.sql",
+    "../sql/60_worker/20_batch.sql",
     name = "worker",
     requires = ["budgets"]
 );
-extension_sql_file!("../sql/62_waits.sql", name = "waits", requires = ["worker"]);
-extension_sql_file!("../sql/65_purge.sql", name = "purge", requires = ["waits"]);
 extension_sql_file!(
-    "../sql/70_redeem.sql",
+    "../sql/60_worker/40_waits.sql",
+    name = "waits",
+    requires = ["worker"]
+);
+extension_sql_file!(
+    "../sql/60_worker/50_purge.sql",
+    name = "purge",
+    requires = ["waits"]
+);
+extension_sql_file!(
+    "../sql/20_tokens/60_redeem.sql",
     name = "redeem",
     requires = ["purge"]
 );
 extension_sql_file!(
-    "../sql/72_requests.sql",
+    "../sql/20_tokens/70_requests.sql",
     name = "requests",
     requires = ["redeem"]
 );
-extension_sql_file!("../sql/74_home.sql", name = "home", requires = ["requests"]);
 extension_sql_file!(
-    "../sql/76_own_table.sql",
+    "../sql/60_worker/60_copies.sql",
+    name = "home",
+    requires = ["requests"]
+);
+extension_sql_file!(
+    "../sql/10_accounts/20_attached.sql",
     name = "own_table",
     requires = ["home"]
 );
@@ -96,7 +124,7 @@ extension_sql_file!(
     requires = ["own_table"]
 );
 extension_sql_file!(
-    "../sql/90_privileges.sql",
+    "../sql/90_privileges/10_roles.sql",
     name = "privileges",
     finalize,
     requires = ["dump"]
