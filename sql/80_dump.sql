@@ -1,10 +1,34 @@
--- Dump and restore: what pg_dump takes along of our tables, and how the rows come back.
+-- Dump and restore: which rows pg_dump takes from our tables, and how they come back.
 --
--- CREATE EXTENSION in the restored database brings tables and functions, then the rows come as they were: all that
--- people or the worker wrote. Invariants: no link and no signed token is in a dump (I7), so mail that carries one and
--- is still to be sent is dumped as its token that waits to be handed out, and is signed anew; nothing is handed out
--- before all rows are there, and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the
--- key file, which is no part of the database, and what deliverers publish of themselves (transports).
+-- CREATE EXTENSION in the restored database creates tables and functions; then the rows are loaded as they were: all that
+-- people or the worker wrote. Invariants: no link and no signed token is in a dump (I7), so mail that carries one and is
+-- still to be sent is dumped as its pending token, and is signed again; nothing is handed out before all rows are there,
+-- and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the key file, which is not in the
+-- database, and what deliverers publish of themselves (transports).
+
+CREATE FUNCTION @extschema@._restores() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_restores_wrapper';
+COMMENT ON FUNCTION @extschema@._restores() IS
+    'Internal. Whether this session restores a dump; if so, nothing is handed out from now on until it ends.';
+
+CREATE FUNCTION @extschema@._mind_restore() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_mind_restore_wrapper';
+COMMENT ON FUNCTION @extschema@._mind_restore() IS
+    'Internal. Before rows come into a table that is handed out from: if they come from a dump, nothing is handed out from now on until this session ends.';
+
+CREATE FUNCTION @extschema@._tokens_before_accounts() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_before_accounts_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_before_accounts() IS
+    'Internal. Lets the tokens of a dump come before its accounts, as they may when several sessions restore it.';
+
+CREATE FUNCTION @extschema@._pass_gate() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_pass_gate_wrapper';
+COMMENT ON FUNCTION @extschema@._pass_gate() IS
+    'Internal. Keeps restores of dumps waiting until this transaction ends. Errors: 55000 while there is one.';
 
 SELECT pg_extension_config_dump('@extschema@.accounts', '');
 SELECT pg_extension_config_dump('@extschema@.accounts_id_seq', '');

@@ -1,8 +1,9 @@
 -- Accounts and their lifecycle: provisioned -> active <-> suspended.
 --
--- Applications write this table; triggers keep the rules for email and login (src/rules.rs), stamp the times and hand
--- new accounts their activation token (20_tokens.sql). Invariants: an email and a login belong to one account regardless
--- of case, because both are stored in lower case; every status change leaves its time. Times are epoch seconds.
+-- Applications write this table. Its trigger normalises email and login (the rules are in src/rules.rs) and stamps the
+-- times; the triggers that give an account its tokens are in 20_tokens/. Invariants: an email and a login belong to one
+-- account regardless of case, because both are stored in lower case; every status change leaves its time. Times are
+-- epoch seconds.
 
 CREATE TYPE @extschema@.account_status AS ENUM ('provisioned', 'active', 'suspended');
 COMMENT ON TYPE @extschema@.account_status IS
@@ -38,6 +39,18 @@ COMMENT ON COLUMN @extschema@.accounts.activated_at IS
 COMMENT ON COLUMN @extschema@.accounts.suspended_at IS 'Epoch seconds; NULL unless suspended.';
 COMMENT ON COLUMN @extschema@.accounts.unsuspended_at IS
     'Epoch seconds of the latest unsuspension; NULL while suspended.';
+
+CREATE FUNCTION @extschema@._account_is_plain(email text, login text) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_account_is_plain_wrapper';
+COMMENT ON FUNCTION @extschema@._account_is_plain(text, text) IS
+    'Internal. Whether both are ASCII in lower case and may be stored as they are.';
+
+CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS text[]
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_account_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
+    'Internal. The first rule that an email or a login in lower case breaks: the column, the name of the rule and the remedy; NULL when both may be stored, or one is NULL.';
 
 CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql

@@ -1,12 +1,39 @@
 -- Tokens: the single-use secrets behind the links.
 --
--- Written by the triggers on accounts and by whoever asks for a recovery; read when a token is handed out
--- or redeemed. Invariants: a provisioned account gets an activation token in the transaction that made it;
--- consuming an activation token activates a provisioned account; tokens go with their account.
--- Times are epoch seconds.
+-- Written by the triggers on accounts (20_lifecycle.sql), by requests for a link (70_requests.sql) and by applications;
+-- read when a token is handed out (30_pending/) or redeemed (60_redeem.sql). Invariants: secret and code are random; the
+-- id of a token never changes; tokens are deleted with their account. Times are epoch seconds.
 
 CREATE TYPE @extschema@.token_action AS ENUM ('activation', 'password_recovery');
 COMMENT ON TYPE @extschema@.token_action IS 'What redeeming a token allows.';
+
+CREATE FUNCTION @extschema@._random_secret() RETURNS bytea
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_random_secret_wrapper';
+COMMENT ON FUNCTION @extschema@._random_secret() IS
+    'Internal. 32 bytes from the server''s strong random source.';
+
+CREATE FUNCTION @extschema@._random_code() RETURNS text
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_random_code_wrapper';
+COMMENT ON FUNCTION @extschema@._random_code() IS
+    'Internal. Five decimal digits, uniform over 00000 to 99999, from the server''s strong random source.';
+
+CREATE FUNCTION @extschema@._activation_ttl() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_activation_ttl_wrapper';
+COMMENT ON FUNCTION @extschema@._activation_ttl() IS 'Internal. mailroom.activation_ttl in seconds.';
+
+CREATE FUNCTION @extschema@._recovery_ttl() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_recovery_ttl_wrapper';
+COMMENT ON FUNCTION @extschema@._recovery_ttl() IS 'Internal. mailroom.recovery_ttl in seconds.';
+
+CREATE FUNCTION @extschema@._ttl(action @extschema@.token_action) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE action WHEN 'activation' THEN @extschema@._activation_ttl() ELSE @extschema@._recovery_ttl() END;
+COMMENT ON FUNCTION @extschema@._ttl(@extschema@.token_action) IS
+    'Internal. For how many seconds a new token for this action is good.';
 
 CREATE TABLE @extschema@.tokens (
     id bigserial,
@@ -45,12 +72,6 @@ COMMENT ON COLUMN @extschema@.tokens.sent_again_at IS
 -- The foreign key looks tokens up by account when an account goes.
 CREATE INDEX tokens_account ON @extschema@.tokens (account);
 
-CREATE FUNCTION @extschema@._ttl(action @extschema@.token_action) RETURNS bigint
-    LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE action WHEN 'activation' THEN @extschema@._activation_ttl() ELSE @extschema@._recovery_ttl() END;
-COMMENT ON FUNCTION @extschema@._ttl(@extschema@.token_action) IS
-    'Internal. For how many seconds a new token for this action is good.';
-
 CREATE FUNCTION @extschema@._tokens_add_expiry() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -71,6 +92,12 @@ CREATE TRIGGER tokens_add_expiry
     EXECUTE FUNCTION @extschema@._tokens_add_expiry();
 -- As a default would.
 ALTER TABLE @extschema@.tokens ENABLE ALWAYS TRIGGER tokens_add_expiry;
+
+CREATE FUNCTION @extschema@._tokens_check() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_check_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_check() IS
+    'Internal. Refuses what is no token. Error: 23514 with the name of the rule.';
 
 CREATE TRIGGER tokens_check
     BEFORE INSERT OR UPDATE ON @extschema@.tokens
@@ -96,49 +123,3 @@ CREATE TRIGGER tokens_keep_id
     FOR EACH ROW
     WHEN (NEW.id <> OLD.id)
     EXECUTE FUNCTION @extschema@._tokens_keep_id();
-
-CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    -- Of accounts that come from a dump the tokens do, too.
-    INSERT INTO @extschema@.tokens (account, action, expires_at)
-    SELECT n.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
-    FROM new_accounts n
-    WHERE n.status = 'provisioned'
-      AND NOT @extschema@._restores();
-    RETURN NULL;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._accounts_issue_activation() IS
-    'Internal. Gives each new provisioned account its activation token.';
-
--- AFTER and per statement: one execution for a COPY of any size, and a row that ON CONFLICT turned away is
--- not among the new ones.
-CREATE TRIGGER accounts_issue_activation
-    AFTER INSERT ON @extschema@.accounts
-    REFERENCING NEW TABLE AS new_accounts
-    FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._accounts_issue_activation();
-
-CREATE FUNCTION @extschema@._tokens_activate_account() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    UPDATE @extschema@.accounts
-    SET status = 'active'
-    WHERE id = NEW.account
-      AND status = 'provisioned';
-    RETURN NULL;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._tokens_activate_account() IS
-    'Internal. Activates the account, if it is provisioned, of an activation token that is used up.';
-
-CREATE TRIGGER tokens_activate_account
-    AFTER UPDATE OF consumed_at ON @extschema@.tokens
-    FOR EACH ROW
-    WHEN (OLD.consumed_at IS NULL AND NEW.consumed_at IS NOT NULL AND NEW.action = 'activation')
-    EXECUTE FUNCTION @extschema@._tokens_activate_account();

@@ -1,126 +1,28 @@
 -- Redeem: what an application does with the link of a mail. GET peeks, POST redeems.
 --
--- Both lend rights (90_privileges.sql) to mailroom_app, which sees no token, secret or code. Invariants: a
--- token is redeemed once, however many sessions try at the same time; a link that was forged, used, revoked, that
--- expired, or whose account is not eligible gives the same answer after the same work; only a genuine link
--- that is still good takes a lock; a wrong code is counted by the caller's transaction, under the lock of the token.
--- Locks are taken in one order, the account's row and then its tokens', here, in requests and behind a change of the
--- account. Neither link nor code is a parameter of a statement: of the link, statements see the 32 bytes of the secret.
+-- Both run with the rights of mailroom_definer for mailroom_app, which sees no token, secret or code. Invariants: a token
+-- is redeemed once; a link that is forged, used, revoked or expired, or whose account is not eligible, gives the same
+-- answer after the same work; only a genuine link that is still good takes locks, on the account and then on its tokens;
+-- a wrong code is counted by the caller's transaction. Neither link nor code is a parameter of a statement: statements
+-- see only the 32 bytes of the secret.
 
-CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-BEGIN
-    -- What somebody is claiming at this moment, or has claimed, is passed by: it may go out, with a link that
-    -- is dead; if it comes back instead, the next claim judges it again. Nobody waits for a sender's open
-    -- transaction.
-    UPDATE @extschema@.outbox
-    SET state = 'cancelled',
-        last_error = reason,
-        secrets = NULL,
-        updated_at = now(),
-        ended_at = now()
-    WHERE id IN (
-        SELECT o.id
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.token_id = ANY (ended)
-        FOR UPDATE SKIP LOCKED
-    );
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
-    'Internal. Cancels the scheduled mail of these tokens and takes the secrets out of it, but for what a sender is taking.';
+CREATE FUNCTION @extschema@._link_secret(link text) RETURNS bytea
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_link_secret_wrapper';
+COMMENT ON FUNCTION @extschema@._link_secret(text) IS
+    'Internal. The 32 bytes of the secret in a signed token, whoever signed it; NULL for anything malformed. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file.';
 
-CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
-    ended bigint[];
-BEGIN
-    WITH revoked AS (
-        UPDATE @extschema@.tokens t
-        SET revoked_at = stamp
-        WHERE t.account = ANY (holders)
-          AND t.action = ANY (actions)
-          AND t.consumed_at IS NULL
-          AND t.revoked_at IS NULL
-          AND t.expires_at > stamp
-        RETURNING t.id
-    )
-    SELECT array_agg(r.id) INTO ended FROM revoked r;
-    IF ended IS NOT NULL THEN
-        PERFORM @extschema@._withdraw_mail(ended, 'token was revoked'::text);
-    END IF;
-    RETURN coalesce(cardinality(ended), 0);
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
-    'Internal. Ends the open tokens of these accounts, and the mail that carries them; returns how many. The caller holds the accounts locked.';
+CREATE FUNCTION @extschema@._is_code(given text, code text) RETURNS boolean
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_is_code_wrapper';
+COMMENT ON FUNCTION @extschema@._is_code(text, text) IS
+    'Internal. Whether the code that was given is the token''s, compared in constant time; false for what is no code.';
 
-CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM FROM @extschema@.accounts a WHERE a.id = mailroom_revoke.account FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RETURN 0;
-    END IF;
-    RETURN @extschema@._revoke_tokens(ARRAY[account], '{activation,password_recovery}'::@extschema@.token_action[]);
-END;
-$$;
-COMMENT ON FUNCTION @extschema@.mailroom_revoke(bigint) IS
-    'Ends all open links of an account, for its password was changed otherwise or its owner did not ask for them, and cancels their scheduled mail; what a sender has claimed already may still go out. Returns how many there were.';
-
-CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    holders bigint[];
-    moved bigint[];
-BEGIN
-    -- No join: its plan would be that of the session's first call, be it for one account, and for many take the square of
-    -- their number.
-    SELECT array_agg(c.id), array_agg(c.id) FILTER (WHERE c.has_moved AND c.is_provisioned)
-    INTO holders, moved
-    FROM (
-        SELECT u.id, min(u.email) <> max(u.email) AS has_moved, bool_or(u.is_provisioned) AS is_provisioned
-        FROM (
-            SELECT o.id, o.email, o.status = 'suspended' AS was, NULL::boolean AS is, NULL::boolean AS is_provisioned FROM old_accounts o
-            UNION ALL
-            SELECT n.id, n.email, NULL, n.status = 'suspended', n.status = 'provisioned' FROM new_accounts n
-        ) u
-        GROUP BY u.id
-        HAVING min(u.email) <> max(u.email)
-            OR (bool_or(u.is) AND NOT bool_or(u.was))
-    ) c;
-    IF holders IS NOT NULL THEN
-        PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
-    END IF;
-    -- Whoever corrects an address before it was proved has not to ask for the link.
-    IF moved IS NOT NULL AND NOT @extschema@._restores() THEN
-        INSERT INTO @extschema@.tokens (account, action, expires_at)
-        SELECT m.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
-        FROM unnest(moved) m (id)
-        ORDER BY m.id;
-    END IF;
-    RETURN NULL;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
-    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in another mailbox, or in the wrong hands. A provisioned account gets an activation token for its new address.';
-
-CREATE TRIGGER accounts_revoke_tokens
-    AFTER UPDATE ON @extschema@.accounts
-    REFERENCING OLD TABLE AS old_accounts NEW TABLE AS new_accounts
-    FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._accounts_revoke_tokens();
+CREATE FUNCTION @extschema@._log_abuse(what text, account bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_log_abuse_wrapper';
+COMMENT ON FUNCTION @extschema@._log_abuse(text, bigint) IS
+    'Internal. Writes a LOG line of what somebody tried with the links of an account, locked or limited, once a minute at most for each of both.';
 
 CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@._token_verdicts
     LANGUAGE plpgsql STABLE

@@ -1,11 +1,9 @@
--- Requests: somebody asks for a link, and nobody learns whether there is such an account.
+-- Requests: an application asks for a link on behalf of an address, and learns nothing about the address.
 --
--- The application's call writes down what was asked for and returns. Who that is, whether they may, and
--- whether they asked too often is found out later by mailroom_answer_requests, which the worker calls. So
--- the caller's work is one row for every address there is, it waits for no lock on an account, and the
--- limits are applied out of its sight. Answered requests are deleted, whatever the answer was. Any number of rows for
--- one address is allowed: to look for earlier ones would take longer for some addresses than for others. But they are
--- worked off faster than they come, for a thousand of them cost hardly more than one.
+-- mailroom_request_activation and mailroom_request_recovery write one row for any address and return; the worker calls
+-- mailroom_answer_requests, which finds the accounts, applies the limits and deletes the rows. Invariants: the caller's
+-- work is the same for every address and waits for no lock on an account. Any number of rows for one address is allowed,
+-- because to look for earlier ones would take longer for some addresses; a thousand of them cost hardly more than one.
 
 CREATE TABLE @extschema@.link_requests (
     id bigserial,
@@ -26,6 +24,16 @@ COMMENT ON TABLE @extschema@.link_requests IS
     'Internal. Links that were asked for, until mailroom_answer_requests has looked at them.';
 COMMENT ON COLUMN @extschema@.link_requests.email IS
     'What was given, in lower case; empty when it cannot be an address.';
+
+CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_request_interval_wrapper';
+COMMENT ON FUNCTION @extschema@._request_interval() IS 'Internal. mailroom.request_interval in seconds.';
+
+CREATE FUNCTION @extschema@._requests_per_hour() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_requests_per_hour_wrapper';
+COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. mailroom.requests_per_hour.';
 
 CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action) RETURNS void
     LANGUAGE plpgsql

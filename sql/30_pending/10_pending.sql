@@ -1,9 +1,9 @@
--- Pending: the narrow queue of tokens that nobody was handed yet, and the figure of how far it got.
+-- Pending: the narrow queue of tokens that were not handed out yet.
 --
--- A trigger on tokens fills it, whoever hands tokens out deletes from it (50_handout.sql). Invariant I1
--- rests on it: a token that was committed has its row here until the transaction that took it commits.
--- There is no foreign key: a row whose token is gone is harmless, and the check would make a consumer's
--- open transaction and the deletion of an account wait for each other.
+-- A trigger on tokens fills it; hand-out (20_dequeue.sql, 30_collect.sql) deletes from it. Invariant I1 rests on it: a
+-- committed token has its row here until the transaction that took it commits. There is no foreign key: a row whose token
+-- was deleted is harmless, and the check would make a consumer's open transaction and the deletion of an account wait
+-- for each other.
 
 CREATE DOMAIN @extschema@._lane AS smallint
     CONSTRAINT pending_lane_is_urgent_or_normal CHECK (VALUE BETWEEN 0 AND 1);
@@ -32,6 +32,18 @@ CREATE FUNCTION @extschema@._lane(action @extschema@.token_action) RETURNS small
 RETURN CASE action WHEN 'password_recovery' THEN 0::smallint ELSE 1::smallint END;
 COMMENT ON FUNCTION @extschema@._lane(@extschema@.token_action) IS 'Internal. The lane of tokens for this action.';
 
+CREATE FUNCTION @extschema@._announce(lane smallint) RETURNS smallint
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_announce_wrapper';
+COMMENT ON FUNCTION @extschema@._announce(smallint) IS
+    'Internal. Has the worker of this database, or the sessions that listen on mailroom.channel, told at COMMIT of a row that was queued in this lane. Returns the lane.';
+
+CREATE FUNCTION @extschema@._took() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_took_wrapper';
+COMMENT ON FUNCTION @extschema@._took() IS
+    'Internal. Has the worker look again if this transaction, which took rows of pending, is rolled back.';
+
 CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -54,32 +66,3 @@ CREATE TRIGGER tokens_enqueue
     REFERENCING NEW TABLE AS new_tokens
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._tokens_enqueue();
-
-CREATE TYPE @extschema@.job_type AS ENUM ('mailroom');
-COMMENT ON TYPE @extschema@.job_type IS 'The one job there is.';
-
--- A sequence, so that no hand-out waits for another or leaves a dead row behind; it knows no ROLLBACK.
-CREATE SEQUENCE @extschema@._last_seq MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._last_seq IS 'Internal. jobs.last_seq.';
-
-CREATE VIEW @extschema@.jobs AS
-SELECT 'mailroom'::@extschema@.job_type AS job_type, s.last_value AS last_seq
-FROM @extschema@._last_seq s;
-COMMENT ON VIEW @extschema@.jobs IS 'How far each job got, for people to look at.';
-COMMENT ON COLUMN @extschema@.jobs.last_seq IS
-    'The highest token id that was taken to be handed out, be it by a transaction that was rolled back. A figure only: what is left is what is in pending.';
-
-CREATE FUNCTION @extschema@._refuse_batch_limit(batch_limit integer, hint text)
-    RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RAISE invalid_parameter_value USING
-        MESSAGE = 'batch_limit must be at least 1',
-        DETAIL = format('It is %s.', coalesce(batch_limit::text, 'NULL')),
-        HINT = coalesce(hint, 'Leave it out to use mailroom.batch_limit.');
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._refuse_batch_limit(integer, text) IS
-    'Internal. Refuses a batch_limit that the caller found to be below 1. Error: 22023.';

@@ -1,14 +1,10 @@
 -- The outbox: the public record, one row a mail, complete when it is inserted.
 --
--- mailroom_collect fills it; senders claim and settle its rows. Invariants: a token is live in at most one
--- row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or a link
--- is only in the column secrets, and only in rows that are still to be sent (I7); what became of each attempt to send is told by the row
--- itself or, unless it went out, by a row of outbox_attempts. Each row is updated twice in its life, so whatever
--- an update would pay for (constraints, triggers, indexes) is kept out of its way.
-
-CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');
-COMMENT ON TYPE @extschema@.outbox_state IS
-    'scheduled and claimed are live; sent, error, cancelled and expired are final.';
+-- mailroom_collect and mailroom_send fill it; senders claim and settle its rows (50_queue/). Invariants: a token is live
+-- in at most one row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or a link
+-- is only in the column secrets, and only while the row is still to be sent (I7). Each row is updated twice in its life,
+-- so whatever every update would pay for (constraints, triggers, indexes) is kept away from it. The state enum is in
+-- 05_library.sql, because 20_tokens/40_eligibility.sql uses it.
 
 -- Constraints of a domain are looked at when a value comes in, those of a table at each update of its rows.
 CREATE DOMAIN @extschema@._addresses AS text[]
@@ -53,6 +49,23 @@ COMMENT ON DOMAIN @extschema@._one_line IS 'Internal. Text without control chara
 CREATE DOMAIN @extschema@._body AS text
     CONSTRAINT outbox_body_must_not_exceed_100_mb CHECK (octet_length(VALUE) <= 104857600);
 COMMENT ON DOMAIN @extschema@._body IS 'Internal. Text of bounded size.';
+
+CREATE FUNCTION @extschema@._message_id() RETURNS uuid
+    LANGUAGE c VOLATILE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_message_id_wrapper';
+COMMENT ON FUNCTION @extschema@._message_id() IS
+    'Internal. A UUID of version 7 (RFC 9562): the time in milliseconds and 74 bits from the server''s strong random source.';
+
+CREATE FUNCTION @extschema@._max_attempts() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_max_attempts_wrapper';
+COMMENT ON FUNCTION @extschema@._max_attempts() IS 'Internal. mailroom.max_attempts.';
+
+CREATE FUNCTION @extschema@._urgent_priority() RETURNS smallint
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_urgent_priority_wrapper';
+COMMENT ON FUNCTION @extschema@._urgent_priority() IS
+    'Internal. -10: mail of this priority or less is urgent, as password recoveries are.';
 
 -- What indexes are made of comes first, and of that what is never null and of one length: each update compares
 -- these columns, and finds those behind a text or a null only by going through all that is before them.
@@ -177,177 +190,3 @@ CREATE INDEX outbox_group_rows ON @extschema@.outbox (group_key, transport, prio
 -- dead entries, too.
 CREATE INDEX outbox_group_held ON @extschema@.outbox (group_key, claimed_until)
     WHERE claimed_until IS NOT NULL AND group_key IS NOT NULL;
-
-CREATE TYPE @extschema@.attempt_outcome AS ENUM ('failed', 'ambiguous', 'partial', 'lease_expired', 'late');
-COMMENT ON TYPE @extschema@.attempt_outcome IS
-    'failed: the mail was not sent; ambiguous: its sender does not know; partial: it was sent, but not to the recipients that the provider refused; lease_expired: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
-
-CREATE TABLE @extschema@.outbox_attempts (
-    id bigserial,
-    outbox_id bigint NOT NULL,
-    attempt integer,
-    outcome @extschema@.attempt_outcome NOT NULL,
-    started_at timestamptz,
-    ended_at timestamptz NOT NULL,
-    claimant text,
-    transport @extschema@._transport NOT NULL DEFAULT '',
-    response_code integer,
-    error text,
-    refused_recipients jsonb,
-    CONSTRAINT outbox_attempts_pkey PRIMARY KEY (id),
-    CONSTRAINT outbox_attempts_refused_recipients_must_be_an_array CHECK (jsonb_typeof(refused_recipients) = 'array')
-);
-COMMENT ON TABLE @extschema@.outbox_attempts IS
-    'One row an attempt to send that did not succeed, may not have, or did so for some of the recipients; purged with its mail. See outbox_history.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.outbox_id IS 'outbox.id';
-COMMENT ON COLUMN @extschema@.outbox_attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.outcome IS 'What is known of the attempt.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.ended_at IS 'When it was settled or taken back.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.claimant IS 'Who tried.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.transport IS 'The transport it went by; empty for a client.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.response_code IS
-    'The status the provider answered with, if there was one; of the first refused recipient, if the mail was sent to the others.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.error IS 'What went wrong, for people; NULL for a late success.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.refused_recipients IS
-    'Of a partial attempt, the recipients that were refused: [{"recipient": "a@example.com", "response_code": 550, "error": "smtp 550 5.1.1"}].';
-
-CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
-
-CREATE VIEW @extschema@.outbox_history AS
-SELECT
-    a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
-    a.claimant, a.transport, a.response_code, a.error, NULL::text AS provider_id
-FROM @extschema@.outbox_attempts a
-WHERE a.outcome <> 'partial'
-UNION ALL
-SELECT
-    o.id AS outbox_id, o.failed_attempts + 1,
-    CASE o.state WHEN 'sent' THEN coalesce(p.outcome::text, 'sent') ELSE 'sending' END,
-    o.claimed_at, o.ended_at, o.ended_at - o.claimed_at, o.claimed_by, o.transport, p.response_code, p.error, o.provider_id
-FROM @extschema@.outbox o
-LEFT JOIN @extschema@.outbox_attempts p ON p.outbox_id = o.id AND p.attempt = o.failed_attempts + 1 AND p.outcome = 'partial'
-WHERE o.state IN ('claimed', 'sent')
-UNION ALL
--- The end of a mail that was not sent, unless the last attempt tells it.
-SELECT o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL, o.last_error, NULL
-FROM @extschema@.outbox o
-WHERE o.state IN ('cancelled', 'expired')
-   OR (o.state = 'error' AND o.claimed_at IS NULL);
-COMMENT ON VIEW @extschema@.outbox_history IS
-    'What happened to a mail: one row an attempt to send it, and one for its end if it ended unsent. No addresses, no contents. SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';
-
-CREATE VIEW @extschema@._mail_secrets AS
-SELECT o.ctid AS place, o.secrets
-FROM @extschema@.outbox o;
-COMMENT ON VIEW @extschema@._mail_secrets IS 'Internal. The secrets of each mail, for those who claim and may not read the column.';
-
-CREATE FUNCTION @extschema@._outbox_end() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    UPDATE @extschema@.outbox o
-    SET secrets = NULL,
-        last_error = CASE o.state WHEN 'error' THEN coalesce(o.last_error, 'no reason given') ELSE o.last_error END,
-        claimed_until = NULL,
-        updated_at = now(),
-        ended_at = coalesce(o.ended_at, now())
-    WHERE o.id = NEW.id;
-    RETURN NULL;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._outbox_end() IS
-    'Internal. Takes the secrets out of a row that reaches a final state, and stamps it.';
-
--- Holds that a row which ends has no secrets, also one that an administrator ends by hand; the extension's own
--- statements leave it nothing to do. A CHECK constraint instead would quote the secrets in the DETAIL of its error,
--- and so in the server's log. AFTER, because any row trigger BEFORE UPDATE makes each update lock its row first, also
--- where WHEN is false.
-CREATE TRIGGER outbox_end
-    AFTER INSERT OR UPDATE OF state, secrets ON @extschema@.outbox
-    FOR EACH ROW
-    WHEN (
-        NEW.state <> 'scheduled'
-        AND NEW.state <> 'claimed'
-        AND (
-            NEW.ended_at IS NULL
-            OR NEW.claimed_until IS NOT NULL
-            OR NEW.secrets IS NOT NULL
-            OR NEW.last_error IS NULL AND NEW.state = 'error'
-        )
-    )
-    EXECUTE FUNCTION @extschema@._outbox_end();
-
-CREATE FUNCTION @extschema@._tokens_withdraw() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-BEGIN
-    -- SKIP LOCKED throughout: a row that a consumer holds is judged again by that consumer or by the next
-    -- one, and deleting an account must not wait for either.
-    DELETE FROM @extschema@.pending
-    WHERE (lane, token_id) IN (
-        SELECT p.lane, p.token_id
-        FROM @extschema@.pending p
-        WHERE p.lane IN (0, 1)
-          AND p.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
-        FOR UPDATE SKIP LOCKED
-    );
-    IF FOUND THEN
-        PERFORM @extschema@._took();
-    END IF;
-    UPDATE @extschema@.outbox
-    SET state = 'cancelled',
-        last_error = 'token was deleted',
-        secrets = NULL,
-        updated_at = now(),
-        ended_at = now()
-    WHERE id IN (
-        SELECT o.id
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
-        FOR UPDATE SKIP LOCKED
-    );
-    RETURN NULL;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._tokens_withdraw() IS
-    'Internal. Takes back what still waits for tokens that are deleted, alone or with their account.';
-
-CREATE TRIGGER tokens_withdraw
-    AFTER DELETE ON @extschema@.tokens
-    REFERENCING OLD TABLE AS old_tokens
-    FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._tokens_withdraw();
-
-CREATE FUNCTION @extschema@._tokens_withdraw_all() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    DELETE FROM @extschema@.pending;
-    PERFORM @extschema@._took();
-    -- With RESTART IDENTITY the next ones come below where this session's scan was.
-    PERFORM @extschema@._scan_end(true, 0::bigint, 0::bigint);
-    UPDATE @extschema@.outbox
-    SET state = 'cancelled',
-        last_error = 'token was deleted',
-        secrets = NULL,
-        claimed_until = NULL,
-        updated_at = now(),
-        ended_at = now()
-    WHERE state IN ('scheduled', 'claimed')
-      AND token_id IS NOT NULL;
-    RETURN NULL;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._tokens_withdraw_all() IS
-    'Internal. Takes back what waits for tokens when all of them go. RESTART IDENTITY would give their ids to others.';
-
-CREATE TRIGGER tokens_withdraw_all
-    AFTER TRUNCATE ON @extschema@.tokens
-    FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._tokens_withdraw_all();

@@ -1,8 +1,8 @@
 -- Routes: which transport delivers which mail.
 --
--- mailroom_admin writes routes; the deliverers write deliverers and transports (49_transports.sql), each what it has. Invariants: the
--- transport of a mail is resolved once, when its row is written, by one rule (_route), for
--- every writer; a changed route concerns later rows only.
+-- mailroom_admin writes routes; everything that schedules mail asks _route, and claims of a paused transport its fallback
+-- (50_queue/95_reroute.sql). Invariants: the transport of a mail is resolved once, when its row is written, by one rule
+-- for every writer; a changed route concerns later rows only.
 
 CREATE TABLE @extschema@.routes (
     position integer,
@@ -28,50 +28,10 @@ COMMENT ON COLUMN @extschema@.routes.fallback IS
     'The transport that takes mail over whose transport is paused; NULL for none. Never mail that may have been sent already.';
 COMMENT ON COLUMN @extschema@.routes.fallback_after IS 'For how long the transport must have been paused before that.';
 
-CREATE TYPE @extschema@.transport_state AS ENUM ('healthy', 'slowed', 'throttled', 'paused');
-COMMENT ON TYPE @extschema@.transport_state IS
-    'healthy: it takes mail at full rate; slowed: at a lower rate, which grows; throttled: it waits as the provider asked; paused: it sends a probe now and then.';
-
-CREATE TABLE @extschema@.transports (
-    deliverer text,
-    name @extschema@._transport,
-    provider text NOT NULL,
-    allow_from text[] NOT NULL DEFAULT '{}',
-    state @extschema@.transport_state NOT NULL DEFAULT 'healthy',
-    reason text,
-    since timestamptz NOT NULL DEFAULT now(),
-    next_probe_at timestamptz,
-    ambiguous bigint NOT NULL DEFAULT 0,
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT transports_pkey PRIMARY KEY (name, deliverer),
-    CONSTRAINT transports_deliverer_must_not_be_empty CHECK (deliverer <> ''),
-    CONSTRAINT transports_name_must_not_be_empty CHECK (name <> ''),
-    CONSTRAINT transports_ambiguous_must_not_be_negative CHECK (ambiguous >= 0)
-) WITH (fillfactor = 50);
-COMMENT ON TABLE @extschema@.transports IS
-    'What each deliverer has for transports, as it published them last. See mailroom_transports.';
-COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that delivers through it.';
-COMMENT ON COLUMN @extschema@.transports.provider IS 'Who runs it, as in the transports file.';
-COMMENT ON COLUMN @extschema@.transports.allow_from IS 'The addresses, or patterns of them, that it may send from; empty for its own alone.';
-COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
-COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
-COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next message is tried through it, if it waits.';
-COMMENT ON COLUMN @extschema@.transports.ambiguous IS
-    'Messages that may have been sent without the provider saying so, since the deliverer started.';
-COMMENT ON COLUMN @extschema@.transports.updated_at IS 'When its deliverer published it last.';
-
-CREATE TABLE @extschema@.deliverers (
-    name text,
-    transports_error text,
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT deliverers_pkey PRIMARY KEY (name),
-    CONSTRAINT deliverers_name_must_not_be_empty CHECK (name <> '')
-) WITH (fillfactor = 50);
-COMMENT ON TABLE @extschema@.deliverers IS 'Who delivers: the worker of this database, and each mailroom send.';
-COMMENT ON COLUMN @extschema@.deliverers.name IS 'The claimant.';
-COMMENT ON COLUMN @extschema@.deliverers.transports_error IS
-    'What is wrong with its transports file, so that the transports that were read before are in force; NULL for nothing.';
-COMMENT ON COLUMN @extschema@.deliverers.updated_at IS 'When it published this last.';
+CREATE FUNCTION @extschema@._default_transport() RETURNS text
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_default_transport_wrapper';
+COMMENT ON FUNCTION @extschema@._default_transport() IS 'Internal. mailroom.transport.';
 
 CREATE FUNCTION @extschema@._route(kind text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER

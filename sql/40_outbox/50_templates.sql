@@ -1,9 +1,33 @@
--- Templates: what a mail says when it was scheduled without subject or bodies.
+-- Templates: the subject and the bodies of a mail that was scheduled without them.
 --
--- Administrators write the table; a mail is rendered when a sender claims it, never before, and the result is not
--- stored. Invariants: every stored part is one that the engine accepts; a template that fails on a message gives
--- an error as a value, so that it hurts that message only (I8), and no value of a variable is in it (I7).
--- The templates that come with the library are no rows, so that a dump holds what people wrote and nothing else.
+-- Administrators write the table; a mail is rendered when a sender claims it, never before, and the result is not stored.
+-- Invariants: the engine accepts every stored part; a template that fails on a message gives an error as a value, so that
+-- it hurts that message only (I8), and the error contains no value of a variable (I7). The templates of the library are
+-- no rows, so that a dump contains only what people wrote.
+
+CREATE FUNCTION @extschema@._template_problem(part text, source text) RETURNS text
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', '_template_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._template_problem(text, text) IS
+    'Internal. Why this source cannot be the part subject, body_text or body_html of a template, with line and column; NULL when it can. Error: 22023 for another part.';
+
+CREATE FUNCTION @extschema@._builtin_templates(
+    OUT kind text,
+    OUT locale text,
+    OUT subject text,
+    OUT body_text text,
+    OUT body_html text
+) RETURNS SETOF record
+    LANGUAGE c STABLE PARALLEL SAFE ROWS 3
+    AS 'MODULE_PATHNAME', '_builtin_templates_wrapper';
+COMMENT ON FUNCTION @extschema@._builtin_templates() IS
+    'Internal. The templates that come with the library.';
+
+CREATE FUNCTION @extschema@._locales(wanted text) RETURNS text[]
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_locales_wrapper';
+COMMENT ON FUNCTION @extschema@._locales(text) IS
+    'Internal. The locales in which to look for a template, best first: the wanted one and its shorter forms, then mailroom.locale and its shorter forms.';
 
 CREATE TABLE @extschema@.templates (
     kind text NOT NULL,
@@ -113,77 +137,3 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._template(text, text) IS
     'Internal. The template for a kind of mail in the locale nearest to the wanted one; all NULL when there is none.';
-
--- Inlined by the planner, so that its arguments, secrets among them, are no parameters of a statement of its own.
-CREATE FUNCTION @extschema@._template_variables(
-    data jsonb,
-    expires_at timestamptz,
-    kind text,
-    locale text,
-    message_id uuid,
-    recipients text[]
-) RETURNS text
-    LANGUAGE sql STABLE
-RETURN (
-    data
-    || CASE
-        WHEN isfinite(expires_at)
-        THEN jsonb_build_object(
-            'kind', kind, 'locale', locale, 'message_id', message_id, 'recipients', recipients,
-            'expires_at', to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')
-        )
-        ELSE jsonb_build_object('kind', kind, 'locale', locale, 'message_id', message_id, 'recipients', recipients)
-    END
-)::text;
-COMMENT ON FUNCTION @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]) IS
-    'Internal. What a template is rendered with: the message''s own variables, and what we add to them.';
-
-CREATE FUNCTION @extschema@.mailroom_preview(
-    kind text,
-    data jsonb DEFAULT '{}',
-    locale text DEFAULT NULL,
-    OUT subject text,
-    OUT body_text text,
-    OUT body_html text
-)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-AS $$
-#variable_conflict use_variable
-DECLARE
-    samples CONSTANT jsonb := jsonb_build_object('login', 'alice') || @extschema@._sample_secrets(kind);
-    template record;
-    error text;
-    remedy text := 'Pass what the template needs in data, or let it do without: {{ name | default("") }}.';
-BEGIN
-    IF jsonb_typeof(data) IS DISTINCT FROM 'object' THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'data is not a JSON object',
-            HINT = 'Pass the variables by name: {"login": "alice"}.';
-    END IF;
-    SELECT t.* INTO template FROM @extschema@._template(kind, coalesce(locale, data ->> 'locale')) t;
-    IF template.locale IS NULL THEN
-        error := format('there is no template for kind "%s"', kind);
-        remedy := 'The templates in force are in mailroom_templates.';
-    ELSE
-        SELECT r.subject, r.body_text, r.body_html, CASE WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', kind, template.locale, r.error) END
-        INTO subject, body_text, body_html, error
-        FROM @extschema@._render(
-            template.subject, template.body_text, template.body_html,
-            @extschema@._template_variables(
-                coalesce(samples, '{}') || data || CASE WHEN locale IS NULL THEN '{}' ELSE jsonb_build_object('locale', locale) END,
-                CASE WHEN samples IS NOT NULL THEN '2030-01-01 12:15:00+00'::timestamptz END,
-                kind, template.locale, '00000000-0000-0000-0000-000000000000'::uuid, '{recipient@example.com}'::text[]
-            )
-        ) r;
-    END IF;
-    IF error IS NOT NULL THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = format('mail of kind "%s" cannot be rendered', kind),
-            DETAIL = error,
-            HINT = remedy;
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@.mailroom_preview(text, jsonb, text) IS
-    'What mail of this kind would say with these variables, in the locale nearest to the wanted one; sends nothing. activation and password_recovery come with sample values, which data replaces; password_changed takes login. Errors: 22023 when there is no template or when it fails, with part, line and column in DETAIL.';

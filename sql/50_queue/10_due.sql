@@ -1,9 +1,21 @@
--- When the outbox wants attention: messages that become due, and who hears of it.
+-- Due mail: when messages become due, and who is told.
 --
--- A trigger calls _mail_due with the time of whatever comes into the outbox, whoever puts a message back with that, and
--- whoever claims one with the end of the lease. With a worker that costs no lock: the worker hears of it at COMMIT,
--- sleeps until the earliest of these times, and tells outside senders on the writers' behalf. Without one the
--- transaction NOTIFYs, and a sender asks mailroom_next_due how long to wait.
+-- Whatever schedules mail, puts it back or claims it calls _mail_due with the time at which it needs attention. With a
+-- worker that takes no lock: the worker is told at COMMIT, sleeps until the earliest time, and notifies outside senders on
+-- the writers' behalf. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due how long to
+-- wait.
+
+CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_mail_due_wrapper';
+COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
+    'Internal. Has the worker of this database, or the sessions that listen on mailroom.outbox_channel, told at COMMIT that a message becomes due, or a claim lapses, at this time. NULL for nothing.';
+
+CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_announce_due_wrapper';
+COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS
+    'Internal. As _mail_due, but tells the worker alone.';
 
 -- Rows that were made for later, or put off. Mail that is due when it is made, which is most, never enters
 -- this index, and a search from now on steps over nothing that was taken.

@@ -1,9 +1,19 @@
--- Claims: for how long the due mails that were gathered are a sender's own.
+-- Claims: a sender makes due mail its own for the time of a lease.
 --
--- A claim is a lease: it is committed before anything is sent (I5) and lapses by the clock. Invariants: a
--- row is claimed by one claimant at a time (I2); rows of a group are claimed only while no claim of it is in
--- force. Planning anew for each batch would cost as much as ten of its rows, and statistics of a queue say
--- nothing: plans are generic.
+-- A claim is committed before anything is sent (I5) and expires by the clock (55_leases.sql). Invariants: a row is claimed
+-- by one claimant at a time (I2); rows of a group are claimed only while no other claim of it is in force. Plans are
+-- generic: planning a batch again would cost as much as ten of its rows, and statistics of a queue mean nothing.
+
+CREATE FUNCTION @extschema@._session_id() RETURNS text
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_session_id_wrapper';
+COMMENT ON FUNCTION @extschema@._session_id() IS
+    'Internal. The session as %c of log_line_prefix names it: when its process began and its number, in hexadecimal digits; not used again after a restart.';
+
+CREATE FUNCTION @extschema@._lease() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_lease_wrapper';
+COMMENT ON FUNCTION @extschema@._lease() IS 'Internal. mailroom.lease in seconds.';
 
 CREATE FUNCTION @extschema@._claimant(claimant text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -34,77 +44,11 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._term(interval) IS 'Internal. The lease given, or mailroom.lease. Errors: 22023 unless it is positive.';
 
-CREATE FUNCTION @extschema@._take_back(moment timestamptz, row_limit integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
-AS $$
-DECLARE
-    places tid[];
-    part record;
-    looked record;
-BEGIN
-    -- From where the last look ended, and as often as the budget of this session allows behind that: whoever was settling a
-    -- claim that lapsed may have given up.
-    SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
-    LOOP
-        SELECT array_agg(s.place) AS places, count(*)::integer AS found, max(s.claimed_until) AS last
-        INTO looked
-        FROM (
-            SELECT o.ctid AS place, o.claimed_until
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.claimed_until > part.after
-              AND o.claimed_until <= part.until
-            ORDER BY o.claimed_until
-            LIMIT row_limit - coalesce(cardinality(places), 0)
-            FOR UPDATE SKIP LOCKED
-        ) s;
-        places := places || looked.places;
-        -- There may be more that end in the same moment as the last.
-        SELECT p.after, p.until
-        INTO part
-        FROM @extschema@._leases_next(CASE
-            WHEN cardinality(places) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
-            WHEN cardinality(places) = row_limit THEN part.after
-            ELSE part.until
-        END) p;
-        EXIT WHEN NOT FOUND OR cardinality(places) = row_limit;
-    END LOOP;
-    IF places IS NULL THEN
-        RETURN 0;
-    END IF;
-    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
-    SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, o.transport, 'claim lapsed'
-    FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (places);
-    UPDATE @extschema@.outbox o
-    SET state = v.next,
-        failed_attempts = o.failed_attempts + 1,
-        last_error = 'claim lapsed',
-        claimed_by = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
-        claimed_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
-        claimed_until = NULL,
-        updated_at = moment,
-        ended_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE moment END
-    FROM @extschema@.outbox b
-    CROSS JOIN LATERAL (
-        SELECT CASE
-            WHEN b.failed_attempts + 1 >= b.max_attempts THEN 'error'
-            WHEN b.expires_at <= moment THEN 'expired'
-            ELSE 'scheduled'
-        END::@extschema@.outbox_state AS next
-    ) v
-    WHERE b.ctid = ANY (places)
-      AND o.ctid = b.ctid;
-    PERFORM @extschema@._mail_due(moment);
-    RETURN cardinality(places);
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._take_back(timestamptz, integer) IS
-    'Internal. Takes back up to so many claims whose lease has ended by that moment, from where this session''s last look ended; each counts as an attempt. Returns how many.';
+CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_claimed_wrapper';
+COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
+    'Internal. Tells the worker when a lease ends, and has this transaction brought to disk when it commits.';
 
 CREATE FUNCTION @extschema@._lease_out(places tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.outbox

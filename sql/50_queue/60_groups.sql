@@ -1,9 +1,15 @@
--- Groups: mails of one group_key are in the hands of one claimant at a time.
+-- Groups: one claimant at a time holds mail of a group_key.
 --
--- A group is held while a claim of any of its rows is in force, which is asked once a call and group, under the lock
--- of that group. Invariants: two claimants never hold rows of one group (I2), and neither waits for the other (I3);
--- rows of groups that are held are stepped over without a look at the claims, and are counted, so that they hide
--- nothing that comes after them (I4).
+-- A group is held while a claim of any of its rows is in force, which is asked once for each call and group, under the
+-- lock of that group. Invariants: two claimants never hold rows of one group (I2), and neither waits for the other (I3);
+-- rows of held groups are stepped over without looking at the claims again, and are counted, so that they hide nothing
+-- that comes after them (I4).
+
+CREATE FUNCTION @extschema@._try_lock_group(hash bigint) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_try_lock_group_wrapper';
+COMMENT ON FUNCTION @extschema@._try_lock_group(bigint) IS
+    'Internal. Locks a group, by hashtextextended(group_key, 0), until this transaction ends; false when somebody else holds it.';
 
 CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) RETURNS text[]
     LANGUAGE plpgsql

@@ -1,16 +1,8 @@
--- Budgets: how many recipients may be claimed in a minute, an hour, a day and a month, by all senders together.
+-- Budgets: how many recipients all senders together may claim in a minute, an hour, a day and a month.
 --
--- Each address of a mail counts, as providers count: recipients, cc and bcc. Invariants: mails are taken in the order
--- of claims up to the first that does not fit, so that small ones do not overtake a large one for ever (I4); a mail
--- that is larger than a whole budget fits as long as nothing of the period is spent, and so goes some day.
---
--- mailroom_admin writes the table; every claim keeps to it. What was taken
--- is counted in sequences: they are written in place, so that no row of theirs is ever in the way of a
--- count while somebody holds an old snapshot; they are logged, so that a count survives a crash and a failover;
--- and they know no ROLLBACK: a claim that is rolled back has used its share, which errs on the safe side. The
--- number of the period is in the count itself: the first count of a new period begins anew. Calendar periods,
--- UTC. Whoever counts holds a lock for that moment alone, and who does not get it takes nothing. An error and a
--- cancelled statement end it, too.
+-- mailroom_admin writes the table; every claim keeps to it. Invariants: mail is taken in the order of claims up to the
+-- first that does not fit, so that small mail does not overtake large mail for ever (I4); mail larger than a whole budget
+-- fits while nothing of the period is spent. Periods are calendar periods in UTC.
 
 CREATE TYPE @extschema@.budget_period AS ENUM ('minute', 'hour', 'day', 'month');
 COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods, in UTC.';
@@ -37,6 +29,17 @@ CREATE SEQUENCE @extschema@._spent_day MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._spent_day IS 'Internal. The number of the day, times 2^32, and what was taken in it.';
 CREATE SEQUENCE @extschema@._spent_month MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._spent_month IS 'Internal. The number of the month, times 2^32, and what was taken in it.';
+
+CREATE FUNCTION @extschema@._lock_budgets() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_lock_budgets_wrapper';
+COMMENT ON FUNCTION @extschema@._lock_budgets() IS
+    'Internal. Lets this session alone count until _unlock_budgets(); false when another one does not come to an end.';
+
+CREATE FUNCTION @extschema@._unlock_budgets() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_unlock_budgets_wrapper';
+COMMENT ON FUNCTION @extschema@._unlock_budgets() IS 'Internal. Ends what _lock_budgets() began.';
 
 CREATE FUNCTION @extschema@._period_number(period @extschema@.budget_period, moment timestamptz) RETURNS bigint
     LANGUAGE sql IMMUTABLE

@@ -1,8 +1,52 @@
--- Transports at work: mail that waits for one goes to another, and deliverers publish what they have.
+-- Transports: what each deliverer can deliver through, and in which state it is.
 --
--- mailroom_admin moves all mail of a transport (mailroom_reroute); a deliverer moves what routes allow it to, while a
--- transport is paused (_fall_back). Invariants: a row that another transaction holds stays, and is not waited for
--- (I3); what may have been sent through one transport never goes to another by itself (I2).
+-- A deliverer (the worker, or each mailroom send) publishes its transports; scheduling checks names against them, people
+-- read mailroom_transports. Invariant: the rows of a deliverer are what it published last.
+
+CREATE TYPE @extschema@.transport_state AS ENUM ('healthy', 'slowed', 'throttled', 'paused');
+COMMENT ON TYPE @extschema@.transport_state IS
+    'healthy: it takes mail at full rate; slowed: at a lower rate, which grows; throttled: it waits as the provider asked; paused: it sends a probe now and then.';
+
+CREATE TABLE @extschema@.transports (
+    deliverer text,
+    name @extschema@._transport,
+    provider text NOT NULL,
+    allow_from text[] NOT NULL DEFAULT '{}',
+    state @extschema@.transport_state NOT NULL DEFAULT 'healthy',
+    reason text,
+    since timestamptz NOT NULL DEFAULT now(),
+    next_probe_at timestamptz,
+    ambiguous bigint NOT NULL DEFAULT 0,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT transports_pkey PRIMARY KEY (name, deliverer),
+    CONSTRAINT transports_deliverer_must_not_be_empty CHECK (deliverer <> ''),
+    CONSTRAINT transports_name_must_not_be_empty CHECK (name <> ''),
+    CONSTRAINT transports_ambiguous_must_not_be_negative CHECK (ambiguous >= 0)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE @extschema@.transports IS
+    'What each deliverer has for transports, as it published them last. See mailroom_transports.';
+COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that delivers through it.';
+COMMENT ON COLUMN @extschema@.transports.provider IS 'Who runs it, as in the transports file.';
+COMMENT ON COLUMN @extschema@.transports.allow_from IS 'The addresses, or patterns of them, that it may send from; empty for its own alone.';
+COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
+COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
+COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next message is tried through it, if it waits.';
+COMMENT ON COLUMN @extschema@.transports.ambiguous IS
+    'Messages that may have been sent without the provider saying so, since the deliverer started.';
+COMMENT ON COLUMN @extschema@.transports.updated_at IS 'When its deliverer published it last.';
+
+CREATE TABLE @extschema@.deliverers (
+    name text,
+    transports_error text,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT deliverers_pkey PRIMARY KEY (name),
+    CONSTRAINT deliverers_name_must_not_be_empty CHECK (name <> '')
+) WITH (fillfactor = 50);
+COMMENT ON TABLE @extschema@.deliverers IS 'Who delivers: the worker of this database, and each mailroom send.';
+COMMENT ON COLUMN @extschema@.deliverers.name IS 'The claimant.';
+COMMENT ON COLUMN @extschema@.deliverers.transports_error IS
+    'What is wrong with its transports file, so that the transports that were read before are in force; NULL for nothing.';
+COMMENT ON COLUMN @extschema@.deliverers.updated_at IS 'When it published this last.';
 
 CREATE VIEW @extschema@.mailroom_transports AS
 SELECT
@@ -54,214 +98,3 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._publish_transports(text, jsonb, text) IS
     'Internal. Makes these the transports that a deliverer has: an array of objects with name, provider, allow_from, state, reason, next_probe_at in epoch seconds, and ambiguous; an empty one withdraws them all, unless there is a problem with its transports file to be told. Errors: 22023 unless it is an array; those of the table transports.';
-
-CREATE FUNCTION @extschema@.mailroom_reroute(from_transport text, to_transport text) RETURNS bigint
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-DECLARE
-    unknown text;
-    moved bigint;
-    earliest timestamptz;
-BEGIN
-    unknown := CASE
-        WHEN to_transport IS NULL OR NOT @extschema@._knows_transport(to_transport) THEN coalesce(to_transport, 'null')
-        WHEN from_transport IS NULL OR NOT (
-            @extschema@._knows_transport(from_transport)
-            -- It may have been one when the mail was written.
-            OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND o.transport = from_transport COLLATE "C")
-        ) THEN coalesce(from_transport, 'null')
-    END;
-    IF unknown IS NOT NULL THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'mail cannot be rerouted',
-            DETAIL = format('There is no transport "%s".', unknown),
-            HINT = 'Transports are listed in mailroom_transports and in routes.';
-    END IF;
-    IF from_transport = to_transport COLLATE "C" THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'mail cannot be rerouted',
-            DETAIL = format('Both transports are "%s".', to_transport),
-            HINT = 'Name the transport that the mail waits for, and then another.';
-    END IF;
-    WITH locked AS MATERIALIZED (
-        SELECT o.ctid AS place
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.transport = from_transport COLLATE "C"
-        FOR UPDATE SKIP LOCKED
-    ), changed AS (
-        UPDATE @extschema@.outbox o
-        SET transport = to_transport,
-            updated_at = clock_timestamp()
-        WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))
-        RETURNING o.send_at
-    )
-    SELECT count(*), min(c.send_at) INTO moved, earliest FROM changed c;
-    PERFORM @extschema@._mail_due(earliest);
-    RETURN moved;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@.mailroom_reroute(text, text) IS
-    'Has another transport deliver what is scheduled for one, announces it, and returns how many mails were moved; leaves out what another transaction holds just now, without waiting, and what is claimed. Errors: 22023 unless both are known, or empty for clients, and differ.';
-
-CREATE FUNCTION @extschema@._fall_back_from(
-    of_transport text,
-    to_transport text,
-    paused_for interval,
-    wanted integer,
-    moment timestamptz
-) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
-    -- Where something is sorted all the same, that counts as dear.
-    SET jit = off
-AS $$
-DECLARE
-    -- Rows looked at in one call: those that stay may be any number.
-    patience integer := least(1000 + 2 * wanted::bigint, 1000000);
-    moved integer := 0;
-    lane integer;
-    after_send_at timestamptz;
-    after_id bigint;
-    seen record;
-BEGIN
-    -- From where this session's last call ended.
-    SELECT c.priority, c.send_at, c.id INTO lane, after_send_at, after_id FROM @extschema@._fallback_cursor(of_transport) c;
-    LOOP
-        IF after_id IS NULL THEN
-            SELECT o.priority, '-infinity'::timestamptz, 0::bigint
-            INTO lane, after_send_at, after_id
-            FROM @extschema@.outbox o
-            WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.priority > coalesce(lane, -32769)
-            ORDER BY o.priority, o.send_at, o.id
-            LIMIT 1;
-            EXIT WHEN NOT FOUND;
-        END IF;
-        WITH looked AS MATERIALIZED (
-            SELECT o.ctid AS place, o.send_at, o.id, o.kind, o.ambiguous_attempts, o.batch
-            FROM @extschema@.outbox o
-            WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.priority = lane
-              AND (o.send_at, o.id) > (after_send_at, after_id)
-              AND o.send_at <= moment
-            ORDER BY o.priority, o.send_at, o.id
-            LIMIT patience
-        ), carried AS MATERIALIZED (
-            SELECT k.kind
-            FROM (SELECT DISTINCT l.kind FROM looked l) k
-            CROSS JOIN LATERAL (
-                SELECT r.fallback, r.fallback_after
-                FROM @extschema@.routes r
-                WHERE r.transport = of_transport COLLATE "C"
-                  AND k.kind LIKE r.kind_pattern COLLATE "C"
-                ORDER BY r.position
-                LIMIT 1
-            ) f
-            WHERE f.fallback = to_transport COLLATE "C"
-              AND f.fallback_after <= paused_for
-        ), chosen AS MATERIALIZED (
-            SELECT l.place, l.send_at, l.id
-            FROM looked l
-            JOIN carried c ON c.kind = l.kind
-            -- What may have been sent is not sent by another: what was ambiguous, what is to be asked for again in the
-            -- same request, and what was in the hands of a deliverer that died.
-            WHERE l.ambiguous_attempts = 0
-              AND l.batch IS NULL
-              AND NOT EXISTS (
-                  SELECT
-                  FROM @extschema@.outbox_attempts a
-                  WHERE a.outbox_id = l.id
-                    AND a.outcome IN ('ambiguous', 'lease_expired')
-              )
-            ORDER BY l.send_at, l.id
-            LIMIT wanted - moved
-        ), locked AS MATERIALIZED (
-            SELECT o.ctid AS place
-            FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (ARRAY(SELECT c.place FROM chosen c))
-              AND o.state = 'scheduled'
-              AND o.ambiguous_attempts = 0
-              AND o.batch IS NULL
-            FOR UPDATE SKIP LOCKED
-        ), changed AS (
-            UPDATE @extschema@.outbox o
-            SET transport = to_transport,
-                updated_at = moment
-            WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))
-            RETURNING o.id
-        ), came_to AS (
-            -- Up to the last one that was chosen, if that is as many as wanted; else up to the last one.
-            (SELECT c.send_at, c.id FROM chosen c WHERE (SELECT count(*) FROM chosen) = wanted - moved ORDER BY c.send_at DESC, c.id DESC LIMIT 1)
-            UNION ALL
-            (SELECT l.send_at, l.id FROM looked l WHERE (SELECT count(*) FROM chosen) < wanted - moved ORDER BY l.send_at DESC, l.id DESC LIMIT 1)
-        )
-        SELECT (SELECT count(*) FROM changed)::integer AS moved, (SELECT count(*) FROM looked)::integer AS looked, t.send_at, t.id
-        INTO seen
-        FROM (SELECT) one
-        LEFT JOIN came_to t ON true;
-        moved := moved + seen.moved;
-        after_send_at := seen.send_at;
-        after_id := seen.id;
-        IF moved < wanted AND seen.looked < patience THEN
-            -- All of this priority.
-            after_id := NULL;
-        END IF;
-        patience := patience - seen.looked;
-        EXIT WHEN moved >= wanted OR patience <= 0;
-    END LOOP;
-    -- The next call begins at the beginning if this one came to the end.
-    PERFORM @extschema@._fallback_note(of_transport, CASE WHEN after_id IS NOT NULL THEN lane::smallint END, after_send_at, after_id);
-    RETURN moved;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._fall_back_from(text, text, interval, integer, timestamptz) IS
-    'Internal. Moves up to so many due rows of one transport that has been paused for that long to another, as far as routes allow it; looks at a bounded number of rows, from where the last call of this session ended. Returns how many were moved.';
-
-CREATE FUNCTION @extschema@._fall_back(
-    to_transport text,
-    from_transports text[],
-    paused_for interval[],
-    batch_limit integer
-) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    moment CONSTANT timestamptz := clock_timestamp();
-    moved integer := 0;
-    source record;
-BEGIN
-    IF (batch_limit < 1) IS NOT FALSE THEN
-        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Pass how many mails to move at most.'::text);
-    END IF;
-    FOR source IN
-        SELECT f.name, f.paused_for
-        FROM unnest(from_transports, _fall_back.paused_for) WITH ORDINALITY f (name, paused_for, place)
-        WHERE EXISTS (
-            SELECT
-            FROM @extschema@.routes r
-            WHERE r.transport = f.name COLLATE "C"
-              AND r.fallback = to_transport COLLATE "C"
-              AND r.fallback_after <= f.paused_for
-        )
-        ORDER BY f.place
-    LOOP
-        moved := moved + @extschema@._fall_back_from(source.name, to_transport, source.paused_for, batch_limit - moved, moment);
-        EXIT WHEN moved >= batch_limit;
-    END LOOP;
-    IF moved > 0 THEN
-        PERFORM @extschema@._mail_due(moment);
-    END IF;
-    RETURN moved;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._fall_back(text, text[], interval[], integer) IS
-    'Internal. Moves up to batch_limit due mails of transports that have been paused for so long to one that works, transport by transport in the order of claims, where the first route of their transport that matches their kind names that one as its fallback and has waited fallback_after; never mail that may have been sent, nor what another transaction holds. Returns how many were moved; error: 22023 for a batch_limit below 1.';

@@ -1,7 +1,7 @@
--- Why a mail has not been sent yet.
+-- Waits: why a mail has not been sent yet.
 --
--- A view for people, without addresses and contents. Each scheduled row has one reason: the first that would have
--- to go before the others matter.
+-- A view for people, without addresses and contents. Invariant: each scheduled row has one reason, the first that would
+-- have to go away before the others matter.
 
 CREATE VIEW @extschema@.outbox_waits AS
 WITH heads AS MATERIALIZED (

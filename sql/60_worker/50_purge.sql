@@ -1,10 +1,38 @@
--- Retention: what has ended goes when nobody needs it any more.
+-- Purging: what ended longer ago than mailroom.retention is deleted.
 --
--- In small batches, each a short transaction, by whoever calls mailroom_purge: the worker, pg_cron, a person. Mails are
--- found by an index, from the one that ended first; the others in the order of their ids, which is that of time, up to
--- the first one that is too young. So a batch that has nothing to do costs a look at each. Where what was deleted cannot
--- be cleared away yet, because somebody holds an old snapshot, a session goes on from where its last batch ended
--- (src/due.rs).
+-- The worker, pg_cron or a person calls mailroom_purge, in small batches, each a short transaction. Mail is found by an
+-- index, oldest end first; other rows by id, which is the order of time, up to the first that is too young. So a batch
+-- without work costs one look at each table. Where deleted rows cannot be vacuumed yet because a session holds an old
+-- snapshot, a session goes on from where its last batch ended (src/walk.rs).
+
+CREATE FUNCTION @extschema@._retention() RETURNS integer
+    LANGUAGE c STABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_retention_wrapper';
+COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. mailroom.retention in seconds.';
+
+CREATE FUNCTION @extschema@._walk_begin(name text) RETURNS bigint
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_walk_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_begin(text) IS
+    'Internal. Begins a walk of that name over rows that go as it goes: the key behind which this session has to look; NULL for all.';
+
+CREATE FUNCTION @extschema@._walk_from(name text) RETURNS bigint
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_walk_from_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_from(text) IS
+    'Internal. Where the next walk of that name will begin; NULL for the beginning.';
+
+CREATE FUNCTION @extschema@._walk_end(name text, key bigint) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_walk_end_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_end(text, bigint) IS
+    'Internal. Ends a walk, which came up to this key; NULL when there was nothing to see.';
+
+CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_walk_back_wrapper';
+COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
+    'Internal. Has the next walk look behind this key again: not all that this one saw is gone.';
 
 CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql

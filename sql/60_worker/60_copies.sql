@@ -1,7 +1,7 @@
--- Which database this is.
+-- Copies: a database that was made with CREATE DATABASE ... TEMPLATE does not send the mail of the original.
 --
--- CREATE DATABASE with a TEMPLATE copies all that waits to be sent, and the original sends it, too. Invariant: the
--- worker sends nothing twice because its database was copied. The table is in no dump: a restored database is at home.
+-- The worker calls _move_in before anything else; nothing else writes the table. Invariant: the worker sends no mail twice
+-- because its database was copied. The table is in no dump, so that a restored database is not a copy.
 
 CREATE TABLE @extschema@._home (
     database oid NOT NULL,

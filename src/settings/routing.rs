@@ -31,7 +31,7 @@ pub fn define() {
             None,
         );
     }
-    // Why it is not checked here: sql/48_deliver.sql.
+    // Why it is not checked here: sql/50_queue/97_redirect.sql.
     GucRegistry::define_string_guc(
         c"mailroom.redirect_to",
         c"The address that all mail goes to, instead of its recipients.",
@@ -53,7 +53,7 @@ unsafe extern "C-unwind" fn check_transport(
     candidate.is_none_or(|name| is_empty_or_name(name.to_bytes()))
 }
 
-/// The rule of the domain `_transport` in `sql/40_outbox.sql`.
+/// The rule of the domain `_transport` in `sql/40_outbox/10_outbox.sql`.
 fn is_empty_or_name(name: &[u8]) -> bool {
     let Some((first, rest)) = name.split_first() else {
         return true;

@@ -1,36 +1,8 @@
--- Delivery by the worker itself: nothing that a client could not do with mailroom_claim and the settles.
+-- mailroom.redirect_to: all mail goes to one address instead of its recipients, for development.
 --
--- The worker claims as 'mailroom worker/', the server's timeline and its session. There is one a database, so whatever one
--- of that timeline still holds when it begins was left by a process that is gone. What one of another timeline holds may
--- still be sent by the server that was left behind: its lease is waited for.
-
-CREATE FUNCTION @extschema@._take_over(timeline text) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-AS $$
-DECLARE
-    mine CONSTANT text := 'mailroom worker/' || timeline || '/';
-    orphans integer;
-BEGIN
-    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, mine);
-    DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, mine);
-    UPDATE @extschema@.outbox o
-    SET claimed_until = clock_timestamp()
-    WHERE o.ctid = ANY (ARRAY(
-        SELECT c.ctid
-        FROM @extschema@.outbox c
-        WHERE c.state = 'claimed'
-          AND c.claimed_until > clock_timestamp()
-          AND starts_with(c.claimed_by, mine)
-        FOR UPDATE SKIP LOCKED
-    ));
-    GET DIAGNOSTICS orphans = ROW_COUNT;
-    RETURN orphans;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._take_over(text) IS
-    'Internal. Lets the claims of earlier workers of this database and timeline (hexadecimal) lapse at once, and withdraws their transports; returns how many claims there were.';
+-- Each claim of a deliverer asks for it. ALTER DATABASE ... SET takes effect at once, also in sessions that began before:
+-- without that they would have the value only from their next connection on, and until then mail would go to real people.
+-- The setting has no check hook: a server that loads the library later would drop a value that fails it, and send.
 
 -- mailroom.redirect_to is asked for with each claim. What was set for the database counts at once, also in sessions that
 -- began before: they have it only from their next connection on, and until then mail would go to real people. The
