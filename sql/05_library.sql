@@ -1,15 +1,16 @@
 -- What all other files share: the session of the script, errors and rules that more than one concept uses.
 --
--- The other files of sql/ follow in the order of their numbers (src/install.rs). Names of internal objects begin with an
--- underscore. A function whose body is in the library is declared by hand beside the concept that uses it, so that its
--- volatility, strictness and argument names are written where a reader looks for them. Until 90_privileges/, only the
--- owner of the extension may call anything.
+-- The other files of sql/ follow in the order of their numbers (src/install.rs). Names of internal objects begin with
+-- an underscore. A function whose body is in the library is declared by hand beside the concept that uses it, so that
+-- its volatility, strictness and argument names are written where a reader looks for them. Until 90_privileges/, only
+-- the owner of the extension may call anything.
 
--- For the whole script, this file being its first: operators and functions are PostgreSQL's own, whatever
--- somebody put into the schema we are installed in, and every name of ours is written out.
+-- For the whole script, of which this file is the first: operators and functions are PostgreSQL's own, even if
+-- the extension's schema contains others of the same name, and every name of ours is qualified.
 SET LOCAL search_path TO pg_catalog, pg_temp;
 
--- As servers from August 2023 on do themselves (CVE-2023-39417): such a name could end the quotes that it stands in below.
+-- Servers since August 2023 refuse these names themselves (CVE-2023-39417): such a name could end the quotes around it
+-- below.
 DO $$
 BEGIN
     IF EXISTS (
@@ -21,7 +22,7 @@ BEGIN
     ) THEN
         RAISE invalid_parameter_value USING
             MESSAGE = E'invalid character in extension "mailroom" schema: must not contain any of ""$''\\"',
-            HINT = 'Install into a schema whose name is without these characters.';
+            HINT = 'Install the extension into a schema whose name has none of these characters.';
     END IF;
 END;
 $$;
@@ -30,17 +31,18 @@ CREATE FUNCTION @extschema@._fold(value text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_fold_wrapper';
 COMMENT ON FUNCTION @extschema@._fold(text) IS
-    'Internal. In lower case as in the root locale, whatever the locale of the database; in ASCII letters only where the encoding is not known.';
+    'Internal. The text in lower case by the rules of the root locale, independent of the database''s locale; only ASCII letters are folded where the encoding is unknown.';
 
 CREATE FUNCTION @extschema@._epoch() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_epoch_wrapper';
-COMMENT ON FUNCTION @extschema@._epoch() IS 'Internal. floor(extract(epoch FROM now())).';
+COMMENT ON FUNCTION @extschema@._epoch() IS
+    'Internal. The current transaction''s start as epoch seconds: floor(extract(epoch FROM now())).';
 
 CREATE FUNCTION @extschema@._batch_limit() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_batch_limit_wrapper';
-COMMENT ON FUNCTION @extschema@._batch_limit() IS 'Internal. mailroom.batch_limit.';
+COMMENT ON FUNCTION @extschema@._batch_limit() IS 'Internal. The setting mailroom.batch_limit.';
 
 CREATE FUNCTION @extschema@._refuse_batch_limit(batch_limit integer, hint text)
     RETURNS void
@@ -55,13 +57,13 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._refuse_batch_limit(integer, text) IS
-    'Internal. Refuses a batch_limit that the caller found to be below 1. Error: 22023.';
+    'Internal. Raises the error for a batch_limit below 1.';
 
 CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_is_row_at_fault_wrapper';
 COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
-    'Internal. Whether an error with this SQLSTATE may come from the row that was written.';
+    'Internal. Whether an error with this SQLSTATE may be caused by the data of the row that was written.';
 
 CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');
 COMMENT ON TYPE @extschema@.outbox_state IS

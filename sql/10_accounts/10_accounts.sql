@@ -7,7 +7,7 @@
 
 CREATE TYPE @extschema@.account_status AS ENUM ('provisioned', 'active', 'suspended');
 COMMENT ON TYPE @extschema@.account_status IS
-    'provisioned: not activated yet; active; suspended: may not activate, recover or get token mail.';
+    'provisioned: not yet activated; active: activated; suspended: cannot activate, recover or get token mail.';
 
 CREATE TABLE @extschema@.accounts (
     id bigserial,
@@ -20,18 +20,18 @@ CREATE TABLE @extschema@.accounts (
     suspended_at bigint,
     unsuspended_at bigint,
     CONSTRAINT accounts_pkey PRIMARY KEY (id),
-    -- Both keys are over lower-case text, so ON CONFLICT (email) finds any spelling.
+    -- Both keys are over text in lower case, so ON CONFLICT (email) finds any spelling.
     CONSTRAINT accounts_email_key UNIQUE (email),
     CONSTRAINT accounts_login_key UNIQUE (login)
-    -- Room for the version that is active: it stays in its page, and no index is told of it.
+    -- Free space for the activated version of a row: it stays on its page, and no index entry is added.
 ) WITH (fillfactor = 80);
 COMMENT ON TABLE @extschema@.accounts IS
-    'One row a person. INSERT (email, login) and an activation mail is on its way at COMMIT.';
+    'One row for each person. An INSERT of email and login sends an activation mail at COMMIT.';
 COMMENT ON COLUMN @extschema@.accounts.email IS
-    'Address with one @, without spaces and control characters, at most 254 characters, kept in lower case whatever was written; unique.';
-COMMENT ON COLUMN @extschema@.accounts.status IS 'Change it by UPDATE; the times below follow.';
+    'Address with one @, without spaces and control characters, at most 254 characters, stored in lower case; unique.';
+COMMENT ON COLUMN @extschema@.accounts.status IS 'Change it by UPDATE; triggers set the columns with the times.';
 COMMENT ON COLUMN @extschema@.accounts.login IS
-    'Name to sign in with, not empty, without control characters, at most 254 characters, kept in lower case whatever was written; unique.';
+    'Name to sign in with: not empty, without control characters, at most 254 characters, stored in lower case; unique.';
 COMMENT ON COLUMN @extschema@.accounts.created_at IS 'Epoch seconds.';
 COMMENT ON COLUMN @extschema@.accounts.status_changed_at IS 'Epoch seconds of the latest status change.';
 COMMENT ON COLUMN @extschema@.accounts.activated_at IS
@@ -44,13 +44,13 @@ CREATE FUNCTION @extschema@._account_is_plain(email text, login text) RETURNS bo
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_account_is_plain_wrapper';
 COMMENT ON FUNCTION @extschema@._account_is_plain(text, text) IS
-    'Internal. Whether both are ASCII in lower case and may be stored as they are.';
+    'Internal. Whether email and login are ASCII in lower case and can be stored as they are.';
 
 CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS text[]
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_account_problem_wrapper';
 COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
-    'Internal. The first rule that an email or a login in lower case breaks: the column, the name of the rule and the remedy; NULL when both may be stored, or one is NULL.';
+    'Internal. The first rule that an email or a login in lower case violates, as an array of column, constraint name and hint; NULL if both are valid, or one is NULL.';
 
 CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql
@@ -64,7 +64,7 @@ BEGIN
     account.login := @extschema@._fold(account.login);
     problem := @extschema@._account_problem(account.email, account.login);
     IF problem IS NOT NULL THEN
-        -- As CHECK constraints with these names would; but those are compiled by each statement again.
+        -- A CHECK constraint with this name would do the same, but every statement would compile it again.
         shown := regexp_replace(
             CASE problem[1] WHEN 'email' THEN account.email ELSE account.login END, E'[\\u0001-\\u001F\\u007F]', '?', 'g'
         );
@@ -80,7 +80,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._normalised(@extschema@.accounts) IS
-    'Internal. The row with email and login in lower case. Error: 23514 with the name of the rule for what is no email or no login.';
+    'Internal. The row with email and login in lower case; raises a check violation with the name of the rule if one is invalid.';
 
 CREATE FUNCTION @extschema@._new_account(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql
@@ -90,8 +90,8 @@ DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
 BEGIN
     account := @extschema@._normalised(account);
-    -- An account that comes with a status, from another system for instance, keeps the times it brings; one that comes
-    -- from a dump is stored as it was.
+    -- An account that is inserted with a status, for example from another system, keeps the times it brings; one that
+    -- comes from a dump is stored as it was.
     IF account.status = 'active' AND account.activated_at IS NULL AND NOT @extschema@._restores() THEN
         account.activated_at := stamp;
     ELSIF account.status = 'suspended' AND NOT @extschema@._restores() THEN
@@ -102,7 +102,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._new_account(@extschema@.accounts) IS
-    'Internal. A new account as it is stored: normalised, with the time of its status. Error: as _normalised.';
+    'Internal. A new account as it is stored: normalised, with the time of its status.';
 
 CREATE FUNCTION @extschema@._changed_account(account @extschema@.accounts, before @extschema@.accounts)
 RETURNS @extschema@.accounts
@@ -118,7 +118,8 @@ BEGIN
         IF before.status = 'suspended' THEN
             account.suspended_at := NULL;
             account.unsuspended_at := stamp;
-            -- An application lifts a suspension with 'active'; an account whose mailbox was never proved is not.
+            -- Applications lift a suspension by setting 'active'; an account whose mailbox was never verified becomes
+            -- provisioned.
             IF account.activated_at IS NULL THEN
                 account.status := 'provisioned';
             END IF;
@@ -133,14 +134,15 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts) IS
-    'Internal. A changed account as it is stored: normalised, with the times of its status. Error: as _normalised.';
+    'Internal. A changed account as it is stored: normalised, with the times of its status.';
 
 CREATE FUNCTION @extschema@._accounts_normalise() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Almost every new row can be stored as it is, and one expression says so: each is prepared again in each transaction.
+    -- Almost every new row can be stored as it is, and one expression decides that: each expression is prepared again
+    -- in each transaction.
     IF TG_OP = 'INSERT' AND @extschema@._account_is_plain(NEW.email, NEW.login) AND NEW.status = 'provisioned' THEN
         RETURN NEW;
     ELSIF TG_OP = 'INSERT' THEN
@@ -150,9 +152,9 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_normalise() IS
-    'Internal. Puts email and login into lower case, refuses what is no email or no login, and stamps and clears the times of a change of status. Error: 23514 with the name of the rule.';
+    'Internal. Normalises email and login, rejects invalid ones, and sets and clears the times of a status change.';
 
--- BEFORE, because the unique keys and ON CONFLICT look at what is stored.
+-- BEFORE, because unique keys and ON CONFLICT compare what is stored.
 CREATE TRIGGER accounts_normalise
     BEFORE INSERT OR UPDATE ON @extschema@.accounts
     FOR EACH ROW

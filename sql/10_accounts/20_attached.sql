@@ -1,8 +1,8 @@
 -- Attached tables: how the rows of an application's own table keep their accounts.
 --
--- The triggers that mailroom_attach (30_attach.sql) puts on a table are the attachment: PostgreSQL keeps the columns that
--- they name through renames, and pg_dump dumps them with the table, after its rows. They write accounts and the table
--- attached, which maps an account to the address of its row; the email of the account may have been edited since.
+-- The triggers that mailroom_attach (30_attach.sql) puts on a table are the attachment: PostgreSQL keeps the columns
+-- that they name through renames, and pg_dump dumps them with the table, after its rows. They write accounts and the
+-- table attached, which maps an account to the address of its row; the email of the account may have been edited since.
 -- Invariants: a table reaches only the accounts of its own rows; its columns are read as text, so that no code of the
 -- table's owner runs with the rights of the trigger functions.
 
@@ -11,16 +11,16 @@ CREATE TABLE @extschema@.attached (
     relation regclass NOT NULL,
     email text NOT NULL,
     is_displaced boolean NOT NULL DEFAULT false,
-    -- No foreign key: TRUNCATE accounts, tokens would have to name this table, too.
+    -- No foreign key: with one, TRUNCATE accounts, tokens would have to name this table too.
     CONSTRAINT attached_pkey PRIMARY KEY (account_id)
 );
 COMMENT ON TABLE @extschema@.attached IS
-    'Accounts that belong to rows of a table of yours, see mailroom_attach. Written by its triggers.';
+    'Accounts of the rows of attached tables, see mailroom_attach. Written by the triggers on these tables.';
 COMMENT ON COLUMN @extschema@.attached.account_id IS 'accounts.id';
-COMMENT ON COLUMN @extschema@.attached.relation IS 'The table with the row.';
+COMMENT ON COLUMN @extschema@.attached.relation IS 'The attached table.';
 COMMENT ON COLUMN @extschema@.attached.email IS 'The address in the row, in lower case.';
 COMMENT ON COLUMN @extschema@.attached.is_displaced IS
-    'Whether another row got the address or the login, in a statement that gives this row another; false once that has ended.';
+    'True while another row has got the address or login of this row in a statement that will give this row another one.';
 
 CREATE INDEX attached_rows ON @extschema@.attached (relation, email);
 
@@ -38,7 +38,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_forget() IS
-    'Internal. Forgets to which table accounts belonged that go.';
+    'Internal. Deletes the rows of attached whose accounts are deleted.';
 
 CREATE TRIGGER accounts_forget
     AFTER DELETE ON @extschema@.accounts
@@ -46,7 +46,7 @@ CREATE TRIGGER accounts_forget
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._accounts_forget();
 
--- RESTART IDENTITY would give their ids to others.
+-- TRUNCATE ... RESTART IDENTITY would give their ids to other accounts.
 CREATE TRIGGER accounts_forget_all
     AFTER TRUNCATE ON @extschema@.accounts
     FOR EACH STATEMENT
@@ -57,8 +57,8 @@ CREATE FUNCTION @extschema@._displace(relation oid, taker bigint, taken_email te
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Only where the table itself waits for the end of the statement, or of the transaction, before it says that two rows
-    -- have the same: then rows may swap.
+    -- Only if the table itself checks a unique key at the end of the statement or transaction can two rows swap their
+    -- values.
     IF NOT EXISTS (
         SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate
     ) THEN
@@ -82,7 +82,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._displace(oid, bigint, text, text) IS
-    'Internal. Takes an address and a login from the accounts of other rows of a table whose unique keys are deferrable: what those rows have now comes with their own changes.';
+    'Internal. Takes an address and a login away from the accounts of other rows of a table with deferrable unique keys; the changes of those rows then set their new ones.';
 
 CREATE FUNCTION @extschema@._attached_settled() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -93,13 +93,13 @@ BEGIN
         RAISE unique_violation USING
             MESSAGE = format('two rows of table %s have the same address or login', NEW.relation),
             DETAIL = format('One of them is that of account %s.', NEW.account_id),
-            HINT = 'An address, and a login, has one account.';
+            HINT = 'Each address and each login belongs to one account.';
     END IF;
     RETURN NULL;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_settled() IS
-    'Internal. Refuses the transaction when a row whose address or login another row got was not given another. Error: 23505.';
+    'Internal. Raises a unique violation if a row lost its address or login to another row and was not given a new one.';
 
 CREATE CONSTRAINT TRIGGER attached_settled
     AFTER UPDATE ON @extschema@.attached
@@ -125,10 +125,10 @@ BEGIN
     INTO former, present, present_login
     USING OLD, NEW;
     IF TG_NAME = 'mailroom_login' AND former IS DISTINCT FROM present THEN
-        -- mailroom_email, which comes first, has done both.
+        -- The trigger mailroom_email, which fires first, has updated both.
         RETURN NULL;
     END IF;
-    -- Of two rows that swap, the one that was displaced had this address.
+    -- Of two rows that swap, the displaced one had this address.
     SELECT t.account_id, t.is_displaced
     INTO holder
     FROM @extschema@.attached t
@@ -157,10 +157,10 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_update() IS
-    'Internal. Brings address and login of an attached table''s row to its account; an address that comes or goes makes or deletes it.';
+    'Internal. Copies address and login of an attached table''s row to its account; creates or deletes the account when an address appears or disappears.';
 
--- The columns are those that the conditions of the triggers name. The names of the triggers are part of the
--- attachment: a table on which somebody put one of them under another name is not attached.
+-- The columns are those that the conditions of the triggers use. The names of the triggers are part of the attachment:
+-- a table that has one of them under another name is not attached.
 CREATE VIEW @extschema@.mailroom_attached AS
 SELECT
     e.tgrelid::regclass AS relation,
@@ -188,8 +188,7 @@ FROM pg_trigger e
 JOIN pg_trigger l ON l.tgrelid = e.tgrelid AND l.tgname = 'mailroom_login' AND l.tgfoid = e.tgfoid
 WHERE e.tgname = 'mailroom_email'
   AND e.tgfoid = '@extschema@._attached_update()'::regprocedure;
-COMMENT ON VIEW @extschema@.mailroom_attached IS
-    'The tables of yours that are attached, and the columns with address and login.';
+COMMENT ON VIEW @extschema@.mailroom_attached IS 'The attached tables, with their columns for address and login.';
 
 CREATE FUNCTION @extschema@._is_text(type_id oid) RETURNS boolean
     LANGUAGE plpgsql STABLE
@@ -204,7 +203,8 @@ BEGIN
         EXIT WHEN NOT FOUND;
         base := next;
     END LOOP;
-    -- What is stored like text needs no function to become text; only a superuser can say so of a type.
+    -- A type that is binary-coercible to text needs no function for the cast; only a superuser can declare that of a
+    -- type.
     RETURN base = 'text'::regtype OR EXISTS (
         SELECT
         FROM pg_cast c
@@ -232,13 +232,13 @@ BEGIN
     ) THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('table %s is not attached', relation::regclass),
-            DETAIL = 'It has some of the triggers of mailroom_attach, but not all as they were made.',
-            HINT = 'Its owner drops what is left of them with mailroom_detach, or calls mailroom_attach.';
+            DETAIL = 'The table has some of the triggers of mailroom_attach, but not all as they were created.',
+            HINT = 'As its owner, drop the remaining triggers by mailroom_detach, or call mailroom_attach.';
     END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attachment(oid) IS
-    'Internal. The columns of an attached table. Errors: 55000 when it is not attached.';
+    'Internal. The columns of an attached table; raises an error if it is not attached.';
 
 CREATE FUNCTION @extschema@._attached_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -260,7 +260,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_insert() IS
-    'Internal. Makes accounts for the new rows of an attached table that have an address.';
+    'Internal. Creates accounts for new rows of an attached table that have an address.';
 
 CREATE FUNCTION @extschema@._attached_delete() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -277,7 +277,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_delete() IS
-    'Internal. Deletes the accounts of an attached table''s rows that were deleted.';
+    'Internal. Deletes the accounts of deleted rows of an attached table.';
 
 CREATE FUNCTION @extschema@._attached_truncate() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -291,5 +291,4 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._attached_truncate() IS
-    'Internal. Deletes the accounts of an attached table that is truncated.';
+COMMENT ON FUNCTION @extschema@._attached_truncate() IS 'Internal. Deletes the accounts of a truncated attached table.';

@@ -2,7 +2,8 @@
 --
 -- mailroom_attach creates the triggers of 20_attached.sql on the table and gives the rows that exist their accounts;
 -- mailroom_detach drops the triggers and keeps the accounts. Both run with the caller's rights. Invariants: only the
--- owner of a table may attach it; after COMMIT every row with an address has an account, whatever was written meanwhile.
+-- owner of a table may attach it; after COMMIT every row with an address has an account, also rows of concurrent
+-- writers.
 
 CREATE FUNCTION @extschema@._refuse_attachment(relation regclass, code text, reason text, remedy text) RETURNS void
     LANGUAGE plpgsql
@@ -17,7 +18,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) IS
-    'Internal. Raises the error of a table that mailroom_attach does not take.';
+    'Internal. Raises the error for a table that mailroom_attach does not accept.';
 
 CREATE FUNCTION @extschema@.mailroom_attach(
     relation regclass,
@@ -27,7 +28,7 @@ CREATE FUNCTION @extschema@.mailroom_attach(
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    -- Rows that a policy hides have addresses, too: better an error than half of the accounts.
+    -- Rows that a policy hides have addresses too: an error is better than accounts for half of the rows.
     SET row_security = off
 AS $$
 DECLARE
@@ -38,12 +39,12 @@ DECLARE
     address text;
     accounts bigint;
 BEGIN
-    -- Rows that were committed since its snapshot would get neither an account nor a trigger's call.
+    -- Rows that were committed after the snapshot would get neither an account nor a call of the trigger.
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         PERFORM @extschema@._refuse_attachment(
             relation, '0A000'::text,
-            format('This transaction is %s and cannot see what was committed since it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
-            'BEGIN ISOLATION LEVEL READ COMMITTED.'::text
+            format('This transaction is %s and cannot see rows that were committed after it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
+            'Use BEGIN ISOLATION LEVEL READ COMMITTED.'::text
         );
     END IF;
     SELECT c.relkind, c.relpersistence, c.relispartition, pg_has_role(c.relowner, 'USAGE') AS is_owner
@@ -70,12 +71,12 @@ BEGIN
     END;
     IF objection IS NOT NULL THEN
         PERFORM @extschema@._refuse_attachment(
-            relation, '42809'::text, objection, 'Attach an ordinary table, every row of which is written to it directly.'::text
+            relation, '42809'::text, objection, 'Attach an ordinary table that is written to directly.'::text
         );
     END IF;
     IF NOT facts.is_owner THEN
         PERFORM @extschema@._refuse_attachment(
-            relation, '42501'::text, 'It belongs to somebody else.'::text, 'Its owner, as a member of mailroom_admin, may.'::text
+            relation, '42501'::text, 'Another role owns it.'::text, 'Call it as the owner of the table and a member of mailroom_admin.'::text
         );
     END IF;
     FOREACH wanted IN ARRAY ARRAY[email, login_column] LOOP
@@ -108,7 +109,7 @@ BEGIN
             relation, '42710'::text, 'It is attached already.'::text, 'Use mailroom_detach first to name other columns.'::text
         );
     END IF;
-    -- Of a table that was dropped, whose number may be another's now.
+    -- The table may have been dropped, and its OID may have been reused since.
     DELETE FROM @extschema@.attached t
     WHERE t.relation = mailroom_attach.relation
        OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = t.relation);
@@ -132,8 +133,8 @@ BEGIN
     INTO address;
     IF address IS NOT NULL THEN
         PERFORM @extschema@._refuse_attachment(
-            relation, '23505'::text, format('"%s" has an account already, which belongs to another table.', address),
-            'An address has one account.'::text
+            relation, '23505'::text, format('The account of "%s" belongs to another table.', address),
+            'Each address belongs to one account.'::text
         );
     END IF;
     EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status) SELECT '
@@ -149,7 +150,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status) IS
-    'Gives every row of a table of yours an account: email and login (default: email) are its columns. From then on a new row gets an account, and its activation mail at COMMIT; a changed address or login, and a deleted row, are followed, also when rows swap theirs in a table with a deferrable unique key. An account whose address is edited stays with its row. A row without an address has none. Rows that are there get accounts with the status existing (default active, which mails nothing); accounts that have their addresses become theirs. Returns how many accounts the table has. Takes a SHARE ROW EXCLUSIVE lock on the table. Only the table''s owner, as a member of mailroom_admin. Errors: 42809 unless it is an ordinary table, 42501, 42703, 42804 for a column that is not text, 0A000 for one that is generated and not stored and in an isolation level above READ COMMITTED, 42710 when it is attached, 23505 for an address or login that another account has.';
+    'Gives each row of an existing table an account, now and from then on: new rows, changed addresses and logins, and deleted rows are followed by triggers. Returns the number of accounts that the table has.';
 
 CREATE FUNCTION @extschema@.mailroom_detach(relation regclass) RETURNS bigint
     LANGUAGE plpgsql
@@ -175,7 +176,7 @@ BEGIN
     IF attachment IS NULL THEN
         RAISE undefined_object USING
             MESSAGE = format('table %s is not attached', relation),
-            HINT = 'The tables that are, are in mailroom_attached.';
+            HINT = 'Attached tables are listed in mailroom_attached.';
     END IF;
     DELETE FROM @extschema@.attached t WHERE t.relation = mailroom_detach.relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
@@ -183,4 +184,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_detach(regclass) IS
-    'Ends mailroom_attach for a table: accounts and rows stay as they are, and go their own ways. Returns how many accounts it had. Only the table''s owner, as a member of mailroom_admin. Errors: 42704 when it is not attached, 42501.';
+    'Ends the attachment of a table and keeps its accounts. Returns the number of accounts that it had.';

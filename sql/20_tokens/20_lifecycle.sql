@@ -9,7 +9,7 @@ CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Of accounts that come from a dump the tokens do, too.
+    -- Tokens of accounts that come from a dump are in the dump too.
     INSERT INTO @extschema@.tokens (account, action, expires_at)
     SELECT n.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
     FROM new_accounts n
@@ -19,10 +19,10 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_issue_activation() IS
-    'Internal. Gives each new provisioned account its activation token.';
+    'Internal. Creates the activation tokens of new provisioned accounts.';
 
--- AFTER and per statement: one execution for a COPY of any size, and a row that ON CONFLICT turned away is
--- not among the new ones.
+-- AFTER and FOR EACH STATEMENT: one execution for a COPY of any size, and rows skipped by ON CONFLICT are not in the
+-- transition table.
 CREATE TRIGGER accounts_issue_activation
     AFTER INSERT ON @extschema@.accounts
     REFERENCING NEW TABLE AS new_accounts
@@ -42,7 +42,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._tokens_activate_account() IS
-    'Internal. Activates the account, if it is provisioned, of an activation token that is used up.';
+    'Internal. Activates the provisioned account of a consumed activation token.';
 
 CREATE TRIGGER tokens_activate_account
     AFTER UPDATE OF consumed_at ON @extschema@.tokens
@@ -58,8 +58,8 @@ DECLARE
     holders bigint[];
     moved bigint[];
 BEGIN
-    -- No join: its plan would be that of the session's first call, be it for one account, and for many take the square of
-    -- their number.
+    -- No join: its plan would be that of the session's first call, perhaps for one account, and would take quadratic
+    -- time for many.
     SELECT array_agg(c.id), array_agg(c.id) FILTER (WHERE c.has_moved AND c.is_provisioned)
     INTO holders, moved
     FROM (
@@ -76,7 +76,7 @@ BEGIN
     IF holders IS NOT NULL THEN
         PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
     END IF;
-    -- Whoever corrects an address before it was proved has not to ask for the link.
+    -- A person who corrects an address before it was verified does not have to request another link.
     IF moved IS NOT NULL AND NOT @extschema@._restores() THEN
         INSERT INTO @extschema@.tokens (account, action, expires_at)
         SELECT m.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
@@ -87,7 +87,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
-    'Internal. Ends the open tokens of accounts that are suspended or get another address: their links are in another mailbox, or in the wrong hands. A provisioned account gets an activation token for its new address.';
+    'Internal. Revokes the open tokens of accounts that are suspended or change their address. A provisioned account gets an activation token for its new address.';
 
 CREATE TRIGGER accounts_revoke_tokens
     AFTER UPDATE ON @extschema@.accounts

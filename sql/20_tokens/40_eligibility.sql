@@ -1,8 +1,8 @@
 -- Eligibility: whether a token may be handed out and redeemed now.
 --
--- The one place that decides it. Hand-out (30_pending/), claims and retries (50_queue/), and links (60_redeem.sql) ask the
--- two views; nothing here writes. Invariant: whoever needs accounts and tokens locks them by _lock_sources first, in the
--- order of the view's tables.
+-- The one place that decides it. Hand-out (30_pending/), claims and retries (50_queue/), and links (60_redeem.sql) ask
+-- the two views; nothing here writes. Invariant: a function that needs accounts and tokens locks them by _lock_sources
+-- first, in the order of the view's tables.
 
 CREATE FUNCTION @extschema@._status_for(action @extschema@.token_action) RETURNS @extschema@.account_status
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -11,14 +11,14 @@ RETURN CASE action
     ELSE 'active'::@extschema@.account_status
 END;
 COMMENT ON FUNCTION @extschema@._status_for(@extschema@.token_action) IS
-    'Internal. The status that an account must have to get or to redeem a token for this action.';
+    'Internal. The status that an account must have to get or redeem a token for this action.';
 
 CREATE TYPE @extschema@._verdict AS ENUM
     ('eligible', 'consumed', 'token_expired', 'account_not_eligible', 'revoked', 'malformed_secret', 'malformed_code');
-COMMENT ON TYPE @extschema@._verdict IS 'Internal. Whether a token may be handed out and redeemed, and why not.';
+COMMENT ON TYPE @extschema@._verdict IS 'Internal. Whether a token may be handed out and redeemed, and if not, why.';
 
--- What would become of a token if it were handed out or redeemed now: the one place that knows who is eligible. Locks
--- on it (_lock_sources) are taken in the order of its tables.
+-- What would happen to a token if it were handed out or redeemed now. _lock_sources locks its tables in the order in
+-- which they are named here.
 CREATE VIEW @extschema@._token_verdicts AS
 SELECT
     t.id AS token_id,
@@ -30,7 +30,7 @@ SELECT
     t.account AS account_id,
     a.email,
     a.login,
-    -- A token may be good for ever; the calendar ends here with the year 9999.
+    -- A token may never expire; the calendar ends here with the year 9999.
     to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at,
     v.verdict,
     v.verdict = 'eligible' AS eligible,
@@ -58,15 +58,15 @@ CROSS JOIN LATERAL (
         WHEN a.status <> @extschema@._status_for(t.action) THEN 'account_not_eligible'
         WHEN t.revoked_at IS NOT NULL THEN 'revoked'
         WHEN octet_length(t.secret) <> 32 THEN 'malformed_secret'
-        -- As cheap as can be said of every token: a pattern would cost ten times as much.
+        -- This runs for every token; a regular expression would take ten times as long.
         WHEN octet_length(t.code) <> 5 OR translate(t.code, '0123456789', '') <> '' THEN 'malformed_code'
         ELSE 'eligible'
     END AS verdict
 ) v;
 COMMENT ON VIEW @extschema@._token_verdicts IS
-    'Internal. Tokens with what a mail needs, whether they may be handed out and redeemed, and if not, how their mail ends and why.';
+    'Internal. Each token with the columns that its mail needs, whether it may be handed out and redeemed, and if not, how its mail ends and why.';
 
--- For those who send what was signed, and see no secret of other tokens.
+-- For senders, which read no secrets of tokens.
 CREATE VIEW @extschema@._token_ends AS
 SELECT v.token_id, v.eligible, v.final, v.reason
 FROM @extschema@._token_verdicts v;
@@ -92,4 +92,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._lock_sources(boolean) IS
-    'Internal. Locks accounts and tokens, in this order, for reading until this transaction ends; false when they are not to be had, without waiting if so asked. Callers that hold rows of requests, pending or outbox must not wait for them: TRUNCATE holds them and wants the others.';
+    'Internal. Locks accounts and tokens, in this order, in ACCESS SHARE mode until the transaction ends; if waiting is false, returns false instead of waiting. A caller that has locked rows of link_requests, pending or outbox must not wait: TRUNCATE locks the tables in the opposite order.';

@@ -1,8 +1,8 @@
 -- Revoking: tokens end unused, and the mail that carries them with them.
 --
--- mailroom_revoke, the triggers of 20_lifecycle.sql and the deletion of tokens come here. Invariants: locks are taken on
--- the account and then on its tokens; pending and outbox are read with SKIP LOCKED, so that nobody waits for a sender's
--- open transaction: what a sender holds at this moment is judged again by the next claim.
+-- mailroom_revoke, the triggers of 20_lifecycle.sql and the deletion of tokens come here. Invariants: locks are taken
+-- on the account and then on its tokens; pending and outbox are read with SKIP LOCKED, so that nothing waits for a
+-- sender's open transaction: what a sender holds at this moment is judged again by the next claim.
 
 CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
     LANGUAGE plpgsql
@@ -10,9 +10,9 @@ CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS 
     SET enable_seqscan = off
 AS $$
 BEGIN
-    -- What somebody is claiming at this moment, or has claimed, is passed by: it may go out, with a link that
-    -- is dead; if it comes back instead, the next claim judges it again. Nobody waits for a sender's open
-    -- transaction.
+    -- A row that a sender is claiming or has claimed is skipped, so that nothing waits for the sender's open
+    -- transaction. It may be sent, with a link that no longer works; if it returns to scheduled instead, the next claim
+    -- ends it.
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
         last_error = reason,
@@ -29,7 +29,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
-    'Internal. Cancels the scheduled mail of these tokens and takes the secrets out of it, but for what a sender is taking.';
+    'Internal. Cancels the scheduled mail of these tokens and removes its secrets, except rows that a sender has locked.';
 
 CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS integer
     LANGUAGE plpgsql
@@ -57,7 +57,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
-    'Internal. Ends the open tokens of these accounts, and the mail that carries them; returns how many. The caller holds the accounts locked.';
+    'Internal. Revokes the open tokens of these accounts, cancels their mail and returns how many there were. The caller must hold locks on the accounts.';
 
 CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -72,7 +72,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_revoke(bigint) IS
-    'Ends all open links of an account, for its password was changed otherwise or its owner did not ask for them, and cancels their scheduled mail; what a sender has claimed already may still go out. Returns how many there were.';
+    'Ends all open links of an account, for example after its password was changed, and cancels their scheduled mail. Returns the number of links.';
 
 CREATE FUNCTION @extschema@._tokens_withdraw() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -80,8 +80,8 @@ CREATE FUNCTION @extschema@._tokens_withdraw() RETURNS trigger
     SET enable_seqscan = off
 AS $$
 BEGIN
-    -- SKIP LOCKED throughout: a row that a consumer holds is judged again by that consumer or by the next
-    -- one, and deleting an account must not wait for either.
+    -- SKIP LOCKED: a consumer that holds a row, or the next one, checks the token itself, and deleting an account must
+    -- not wait for either.
     DELETE FROM @extschema@.pending
     WHERE (lane, token_id) IN (
         SELECT p.lane, p.token_id
@@ -110,7 +110,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._tokens_withdraw() IS
-    'Internal. Takes back what still waits for tokens that are deleted, alone or with their account.';
+    'Internal. Removes deleted tokens from pending and cancels their scheduled mail.';
 
 CREATE TRIGGER tokens_withdraw
     AFTER DELETE ON @extschema@.tokens
@@ -125,7 +125,7 @@ AS $$
 BEGIN
     DELETE FROM @extschema@.pending;
     PERFORM @extschema@._took();
-    -- With RESTART IDENTITY the next ones come below where this session's scan was.
+    -- After RESTART IDENTITY new ids are lower than this session's position in pending.
     PERFORM @extschema@._scan_end(true, 0::bigint, 0::bigint);
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
@@ -140,7 +140,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._tokens_withdraw_all() IS
-    'Internal. Takes back what waits for tokens when all of them go. RESTART IDENTITY would give their ids to others.';
+    'Internal. Empties pending and cancels all token mail on TRUNCATE: RESTART IDENTITY would give the ids to other tokens.';
 
 CREATE TRIGGER tokens_withdraw_all
     AFTER TRUNCATE ON @extschema@.tokens

@@ -1,28 +1,28 @@
 -- Redeem: what an application does with the link of a mail. GET peeks, POST redeems.
 --
--- Both run with the rights of mailroom_definer for mailroom_app, which sees no token, secret or code. Invariants: a token
--- is redeemed once; a link that is forged, used, revoked or expired, or whose account is not eligible, gives the same
--- answer after the same work; only a genuine link that is still good takes locks, on the account and then on its tokens;
--- a wrong code is counted by the caller's transaction. Neither link nor code is a parameter of a statement: statements
--- see only the 32 bytes of the secret.
+-- Both run with the rights of mailroom_definer for mailroom_app, which sees no token, secret or code. Invariants: a
+-- token is redeemed once; a link that is forged, used, revoked or expired, or whose account is not eligible, gives the
+-- same answer after the same work; only a genuine link that is still good takes locks, on the account and then on its
+-- tokens; a wrong code is counted by the caller's transaction. Neither link nor code is a parameter of a statement:
+-- statements see only the 32 bytes of the secret.
 
 CREATE FUNCTION @extschema@._link_secret(link text) RETURNS bytea
     LANGUAGE c STABLE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', '_link_secret_wrapper';
 COMMENT ON FUNCTION @extschema@._link_secret(text) IS
-    'Internal. The 32 bytes of the secret in a signed token, whoever signed it; NULL for anything malformed. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file.';
+    'Internal. The 32 bytes of the secret in a signed token, without checking its signature; NULL for anything malformed.';
 
 CREATE FUNCTION @extschema@._is_code(given text, code text) RETURNS boolean
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_is_code_wrapper';
 COMMENT ON FUNCTION @extschema@._is_code(text, text) IS
-    'Internal. Whether the code that was given is the token''s, compared in constant time; false for what is no code.';
+    'Internal. Whether the given code equals the token''s, compared in constant time; false for a malformed code.';
 
 CREATE FUNCTION @extschema@._log_abuse(what text, account bigint) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_log_abuse_wrapper';
 COMMENT ON FUNCTION @extschema@._log_abuse(text, bigint) IS
-    'Internal. Writes a LOG line of what somebody tried with the links of an account, locked or limited, once a minute at most for each of both.';
+    'Internal. Writes a LOG line that an account was locked (too many wrong codes) or limited (too many requests), at most one a minute for each account and kind.';
 
 CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@._token_verdicts
     LANGUAGE plpgsql STABLE
@@ -41,14 +41,14 @@ BEGIN
     IF wanted IS NULL THEN
         RETURN NULL;
     END IF;
-    -- This secret or the next there is, so that an unknown one takes the same reading and verifying.
+    -- The row with this secret, or the next one, so that an unknown secret costs the same reading and verifying.
     SELECT v.*
     INTO judged
     FROM @extschema@._token_verdicts v
     WHERE v.secret >= wanted
     ORDER BY v.secret
     LIMIT 1;
-    -- The MAC of a recovery covers its code, so the one that was mailed is put in.
+    -- The signature of a recovery token covers its code, so the stored code is used here.
     genuine := @extschema@._verify(link, coalesce(judged.action::text, 'activation'), judged.code);
     IF genuine AND judged.secret = wanted AND judged.eligible THEN
         RETURN judged;
@@ -57,7 +57,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge_link(text) IS
-    'Internal. The token behind a link that is genuine and good, as the statement sees it; NULL otherwise, after the same work. Errors: 58P01, 42501, F0000 and 58030 when there is no good key file.';
+    'Internal. The token of a genuine and eligible link; NULL otherwise, after the same amount of work.';
 
 CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -76,7 +76,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_peek(text) IS
-    'What mailroom_redeem would say of a link without a code, changing nothing: mail scanners open links. outcome: ok, code_required, locked, or invalid for all else; action is NULL when invalid. Errors: 58P01 and F0000 when there is no good key file.';
+    'Returns what mailroom_redeem would return for a link without a code, and changes nothing, because mail scanners open links.';
 
 CREATE FUNCTION @extschema@.mailroom_redeem(
     token text,
@@ -109,8 +109,8 @@ BEGIN
         RETURN;
     END IF;
 
-    -- One at a time from here on, the rows being locked in the order in which they are named; what was seen before may
-    -- be so no longer, so the view is asked again.
+    -- Sessions that redeem the same token go on one at a time from here; the rows are locked in the order in which they
+    -- are named. The view is queried again, because what it returned before may have changed.
     PERFORM
     FROM @extschema@.accounts a
     JOIN @extschema@.tokens t ON t.account = a.id
@@ -140,7 +140,7 @@ BEGIN
         SET wrong_codes = t.wrong_codes + 1
         WHERE t.id = judged.token_id;
         IF NOT FOUND THEN
-            -- A trigger of the application's own kept the count as it was: then no code is judged.
+            -- A trigger of the application kept the old count; no code is checked then.
             outcome := 'invalid';
             action := NULL;
             RETURN;
@@ -155,7 +155,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- A recovery ends everything that is open: whoever needed it cannot vouch for the rest.
+    -- A recovery ends all open tokens of the account: the person who lost access cannot vouch for the other links.
     WITH closed AS (
         UPDATE @extschema@.tokens t
         SET consumed_at = CASE WHEN t.id = judged.token_id THEN stamp END,
@@ -167,7 +167,7 @@ BEGIN
           AND (t.id = judged.token_id OR t.expires_at > stamp)
         RETURNING t.id
     )
-    -- Most mail has been sent when its link comes back.
+    -- Most mail has been sent when its link is used.
     SELECT bool_or(c.id = judged.token_id), array_agg(o.token_id) FILTER (WHERE o.token_id IS NOT NULL)
     INTO used, waiting
     FROM closed c
@@ -175,7 +175,7 @@ BEGIN
     IF waiting IS NOT NULL THEN
         PERFORM @extschema@._withdraw_mail(waiting, 'token was used or revoked'::text);
     END IF;
-    -- A trigger of the application's own may have kept it as it was.
+    -- A trigger of the application may have kept the old row.
     IF used IS NOT TRUE THEN
         outcome := 'invalid';
         action := NULL;
@@ -186,4 +186,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_redeem(text, text) IS
-    'Uses a link up, once; an activation activates the account. code: the five digits, for a password_recovery. One row: outcome ok with account and action; code_required, wrong_code or locked (the fifth wrong code, and from then on) with the action; invalid with neither for links that are forged, unknown, used, revoked, expired, or whose account is not eligible. COMMIT makes it final, after a wrong code too: ROLLBACK takes back what was counted. Ends the account''s other open tokens of the action, a recovery all of them, and cancels their scheduled mail; what a sender has claimed already may still go out. Errors: 58P01 and F0000 when there is no good key file, 40001 above READ COMMITTED.';
+    'Redeems a link once, with its code for a password_recovery; an activation activates the account. The outcome (ok, code_required, wrong_code, locked or invalid) is a value, and COMMIT is needed after a wrong code too.';

@@ -2,8 +2,9 @@
 --
 -- mailroom_request_activation and mailroom_request_recovery write one row for any address and return; the worker calls
 -- mailroom_answer_requests, which finds the accounts, applies the limits and deletes the rows. Invariants: the caller's
--- work is the same for every address and waits for no lock on an account. Any number of rows for one address is allowed,
--- because to look for earlier ones would take longer for some addresses; a thousand of them cost hardly more than one.
+-- work is the same for every address and waits for no lock on an account. Any number of rows for one address is
+-- allowed, because to look for earlier ones would take longer for some addresses; a thousand of them cost hardly more
+-- than one.
 
 CREATE TABLE @extschema@.link_requests (
     id bigserial,
@@ -12,7 +13,7 @@ CREATE TABLE @extschema@.link_requests (
     requested_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT link_requests_pkey PRIMARY KEY (id)
 ) WITH (
-    -- Rows live for milliseconds, as those of pending.
+    -- Rows live for milliseconds, like those of pending.
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0,
@@ -21,19 +22,19 @@ CREATE TABLE @extschema@.link_requests (
     autovacuum_analyze_threshold = 100000
 );
 COMMENT ON TABLE @extschema@.link_requests IS
-    'Internal. Links that were asked for, until mailroom_answer_requests has looked at them.';
+    'Internal. Requests for links that mailroom_answer_requests has not processed yet.';
 COMMENT ON COLUMN @extschema@.link_requests.email IS
-    'What was given, in lower case; empty when it cannot be an address.';
+    'The given address in lower case; empty if it is too long to be one.';
 
 CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_request_interval_wrapper';
-COMMENT ON FUNCTION @extschema@._request_interval() IS 'Internal. mailroom.request_interval in seconds.';
+COMMENT ON FUNCTION @extschema@._request_interval() IS 'Internal. The setting mailroom.request_interval in seconds.';
 
 CREATE FUNCTION @extschema@._requests_per_hour() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_requests_per_hour_wrapper';
-COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. mailroom.requests_per_hour.';
+COMMENT ON FUNCTION @extschema@._requests_per_hour() IS 'Internal. The setting mailroom.requests_per_hour.';
 
 CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action) RETURNS void
     LANGUAGE plpgsql
@@ -46,7 +47,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._request(text, @extschema@.token_action) IS
-    'Internal. Writes a request down, and has it looked at once it is committed.';
+    'Internal. Stores a request and wakes the worker at COMMIT.';
 
 CREATE FUNCTION @extschema@.mailroom_request_activation(email text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -57,7 +58,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_activation(text) IS
-    'Asks for an activation link. Returns the same, after the same work, for any address. A provisioned account gets mail after COMMIT: its open link again, unless that was sent within mailroom.request_interval or links were mailroom.requests_per_hour times within the hour; a new one where none is open or the one that is has less than a third of its life left. No link ends by this.';
+    'Requests an activation link for an address; the result and the work are the same for every address. A provisioned account gets its open link again or a new one after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour.';
 
 CREATE FUNCTION @extschema@.mailroom_request_recovery(email text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -68,7 +69,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
-    'Asks for a password recovery. Returns the same, after the same work, for any address. An active account gets mail after COMMIT: its open link again, unless that was sent within mailroom.request_interval or links were mailroom.requests_per_hour times within the hour; a new one where none is open or the one that is has less than a third of its life left. No link ends by this.';
+    'Requests a password recovery for an address; the result and the work are the same for every address. An active account gets its open link again or a new one after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour.';
 
 CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
     LANGUAGE plpgsql
@@ -78,7 +79,7 @@ DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     sent record;
 BEGIN
-    -- No waiting: the account may be in the hands of a transaction that stays open for long.
+    -- NOWAIT: another transaction may hold the account for a long time.
     PERFORM FROM @extschema@.accounts a
     WHERE a.id = holder
       AND a.status = @extschema@._status_for(asked)
@@ -86,7 +87,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- What counts is the links that were sent, not how often somebody asked.
+    -- The limits count the links that were sent, not the requests.
     SELECT
         (array_agg(t.id ORDER BY t.id DESC) FILTER (
             WHERE v.eligible AND NOT v.locked AND t.expires_at - stamp >= (t.expires_at - t.created_at) / 3
@@ -100,8 +101,8 @@ BEGIN
     JOIN @extschema@._token_verdicts v ON v.token_id = t.id
     WHERE t.account = holder
       AND t.action = asked;
-    -- A new one goes whatever was sent, so that whoever knows an address denies nobody their mail; unless five guesses
-    -- were made with the one that is open.
+    -- A new link is sent in spite of the limits, so that requests by others cannot keep mail from the owner of an
+    -- address; unless the open token is locked by five wrong codes.
     IF (sent.open IS NOT NULL OR sent.locked) AND sent.within_hour >= @extschema@._requests_per_hour() THEN
         PERFORM @extschema@._log_abuse('limited'::text, holder);
         RETURN false;
@@ -112,7 +113,7 @@ BEGIN
         OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(asked) AND p.token_id = sent.open)
         OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.token_id = sent.open AND o.state IN ('scheduled', 'claimed'))
     THEN
-        -- It is on its way, or just came.
+        -- It is on its way, or was sent recently.
         RETURN false;
     END IF;
     PERFORM FROM @extschema@.tokens t WHERE t.id = sent.open FOR NO KEY UPDATE NOWAIT;
@@ -124,7 +125,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
-    'Internal. Has the open link of an account sent again, or gives it a new token where none is open or the one that is has less than a third of its life left; returns whether anything is sent. Errors: 55P03 when another transaction holds the account or the token.';
+    'Internal. Sends the open link of an account again, or creates a new token if none is open or the open one has less than a third of its lifetime left; returns whether mail is sent. Raises lock_not_available if another transaction holds the account or the token.';
 
 CREATE FUNCTION @extschema@._pick_requests(after bigint, looked integer) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -145,13 +146,13 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._pick_requests(bigint, integer) IS
-    'Internal. Locks the oldest requests behind this id, up to so many, but for those that other transactions hold; returns their ids.';
+    'Internal. Locks the oldest requests after this id, up to the given number, skips those that other transactions hold, and returns their ids.';
 
 CREATE FUNCTION @extschema@._requested(picked bigint[])
 RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[])
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    -- One look at the key of accounts for each request, however many accounts there are: statistics of a queue say nothing.
+    -- One index lookup for each request, independent of the number of accounts: statistics of a queue mean nothing.
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
@@ -169,12 +170,12 @@ BEGIN
     FROM asked q
     JOIN @extschema@.accounts a ON a.email = q.email
     GROUP BY a.id, q.action
-    -- One order for all, so that two who answer never wait for each other in a circle.
+    -- The same order in all sessions, so that two that answer requests cannot deadlock.
     ORDER BY a.id, q.action;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._requested(bigint[]) IS
-    'Internal. The accounts that these requests are for, each with what was asked for and the requests that did.';
+    'Internal. The accounts that these requests are for, each with the action and the ids of its requests.';
 
 CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT NULL) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -182,18 +183,18 @@ CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT
 AS $$
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
-    -- Most of a flood is for strangers, or for one account: those cost next to nothing.
+    -- Most of a flood is for unknown addresses, or for one account; those cost almost nothing.
     looked CONSTANT integer := greatest(wanted, 1000);
-    -- NULL for all. A request that commits late has a lower id than those that were answered by then.
+    -- NULL for all. A request that commits late can have a lower id than requests that were answered before.
     after bigint;
     picked bigint[];
     busy bigint[] := ARRAY[]::bigint[];
-    -- Of accounts beyond the limit.
+    -- Requests of accounts beyond the limit.
     left_over bigint[] := ARRAY[]::bigint[];
     asked record;
     answered integer := 0;
     made integer := 0;
-    -- Before rows of requests are locked: TRUNCATE locks in this order.
+    -- Before rows of link_requests are locked: TRUNCATE locks in this order.
     locked CONSTANT boolean := @extschema@._lock_sources(true);
 BEGIN
     IF wanted < 1 THEN
@@ -222,7 +223,7 @@ BEGIN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                -- The message may quote what a constraint or trigger of somebody's own was given.
+                -- The message may quote values from a constraint or trigger of the application.
                 RAISE WARNING USING
                     MESSAGE = 'mailroom could not answer a request',
                     DETAIL = format('Account %s, %s: SQLSTATE %s.', asked.holder, asked.action, SQLSTATE),
@@ -233,11 +234,11 @@ BEGIN
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
     PERFORM @extschema@._walk_back('answers'::text, min(k) - 1) FROM unnest(busy || left_over) k;
     IF after IS NOT NULL AND cardinality(picked) < looked THEN
-        -- The rest may be behind this session's position, too dear to look for just now.
+        -- Other requests may be before this session's position, where looking is too expensive now.
         PERFORM @extschema@._announce_due(clock_timestamp() + interval '1 s');
     END IF;
-    -- Whoever finds fewer tokens than were announced takes it that nothing is left; but most requests may
-    -- become none. Not while all of them are busy: that would be asked for ever.
+    -- A caller that finds fewer tokens than were announced assumes that nothing is left, but most requests may create
+    -- none; so announce that there is more. Not if all of them are busy: that would repeat without end.
     IF left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked) THEN
         PERFORM @extschema@._announce(0::smallint);
     END IF;
@@ -245,4 +246,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_answer_requests(integer) IS
-    'Answers the oldest requests, those for up to batch_limit (default mailroom.batch_limit) accounts, and returns for how many a link is sent; the rest, for unknown addresses and accounts that are not eligible or had their share, came to nothing. Looks at 1000 requests, or batch_limit if that is more: several of an account are one, and strangers do not count. Requests for accounts that another transaction holds stay for the next time. The worker calls it; without a worker somebody else has to. It holds the accounts until COMMIT: commit at once. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';
+    'Processes requests for up to batch_limit accounts (default mailroom.batch_limit) and returns the number of links that will be sent. The worker calls it; without a worker a client must, and should commit at once because it locks the accounts.';

@@ -7,18 +7,18 @@
 -- planning a batch again costs half as much as taking it.
 
 CREATE TYPE @extschema@.job_type AS ENUM ('mailroom');
-COMMENT ON TYPE @extschema@.job_type IS 'The one job there is.';
+COMMENT ON TYPE @extschema@.job_type IS 'The only job.';
 
--- A sequence, so that no hand-out waits for another or leaves a dead row behind; it knows no ROLLBACK.
+-- A sequence, so that no consumer waits for another or leaves a dead row behind; ROLLBACK does not undo it.
 CREATE SEQUENCE @extschema@._last_seq MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._last_seq IS 'Internal. jobs.last_seq.';
+COMMENT ON SEQUENCE @extschema@._last_seq IS 'Internal. The value of jobs.last_seq.';
 
 CREATE VIEW @extschema@.jobs AS
 SELECT 'mailroom'::@extschema@.job_type AS job_type, s.last_value AS last_seq
 FROM @extschema@._last_seq s;
-COMMENT ON VIEW @extschema@.jobs IS 'How far each job got, for people to look at.';
+COMMENT ON VIEW @extschema@.jobs IS 'How far each job has progressed, for people.';
 COMMENT ON COLUMN @extschema@.jobs.last_seq IS
-    'The highest token id that was taken to be handed out, be it by a transaction that was rolled back. A figure only: what is left is what is in pending.';
+    'The highest token id that was taken, also by a transaction that was rolled back. Informational only: what is left is what pending contains.';
 
 CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
     LANGUAGE plpgsql
@@ -30,20 +30,19 @@ BEGIN
     WHERE s.last_value < highest;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._note_progress(bigint) IS
-    'Internal. Advances jobs.last_seq.';
+COMMENT ON FUNCTION @extschema@._note_progress(bigint) IS 'Internal. Advances jobs.last_seq.';
 
 CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
 COMMENT ON FUNCTION @extschema@._scan_begin() IS
-    'Internal. Begins a scan of pending; true when it must start at the very beginning.';
+    'Internal. Begins a scan of pending; true if it must start at the very beginning.';
 
 CREATE FUNCTION @extschema@._scan_position(lane smallint) RETURNS bigint
     LANGUAGE c STABLE
     AS 'MODULE_PATHNAME', '_scan_position_wrapper';
 COMMENT ON FUNCTION @extschema@._scan_position(smallint) IS
-    'Internal. The token id after which this session''s scan of a lane starts; a hint, never the truth.';
+    'Internal. The token id after which this session''s scan of a lane starts; only a hint.';
 
 CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_high bigint) RETURNS void
     LANGUAGE c VOLATILE
@@ -97,8 +96,8 @@ BEGIN
 
         PERFORM @extschema@._scan_end(sweep, urgent_high, normal_high);
         picked := picked || part;
-        -- Too few above this session's position says nothing about what lies below it: look there before
-        -- anybody is told that the queue is empty.
+        -- Too few rows after this session's position say nothing about those before it; look there before reporting an
+        -- empty queue.
         EXIT WHEN sweep OR cardinality(picked) >= wanted;
         sweep := true;
     END LOOP;
@@ -106,14 +105,14 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._pick(integer) IS
-    'Internal. Deletes up to so many rows of pending, urgent first, then by token id, and returns their token ids. Fewer than wanted: nothing is left but what other transactions hold.';
+    'Internal. Deletes up to the given number of rows of pending, urgent ones first, then by token id, and returns their token ids. Fewer than wanted means that only rows held by other transactions are left.';
 
 CREATE FUNCTION @extschema@._printable(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._printable(text) IS
-    'Internal. An address as the outbox can hold it in a row that is not sent: a question mark for each control character.';
+    'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
 
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
 RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
@@ -136,15 +135,14 @@ BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
-    -- Before rows of the queue are: TRUNCATE locks in this order.
+    -- Before rows of the queue are locked: TRUNCATE locks in this order.
     PERFORM @extschema@._lock_sources(true);
     LOOP
         asked := wanted - got;
         picked := @extschema@._pick(asked);
         EXIT WHEN cardinality(picked) = 0;
         highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
-        -- One statement judges, records and returns, so that a token which expires in between cannot fall
-        -- through.
+        -- One statement checks, records and returns the tokens, so that one that expires in between cannot get lost.
         RETURN QUERY
         WITH judged AS MATERIALIZED (
             SELECT
@@ -183,7 +181,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._dequeue(integer, text) IS
-    'Internal. mailroom_dequeue; rows whose email or login contains the forbidden character end as error.';
+    'Internal. As mailroom_dequeue, but a row whose email or login contains the forbidden character ends as error.';
 
 CREATE FUNCTION @extschema@.mailroom_dequeue(batch_limit integer DEFAULT NULL)
 RETURNS TABLE (action @extschema@.token_action, email text, login text, secret text, code text)
@@ -194,7 +192,7 @@ AS $$
     FROM @extschema@._dequeue(batch_limit, NULL::text) d
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue(integer) IS
-    'Hands out up to batch_limit (default mailroom.batch_limit) tokens, password recoveries first, then by id; secret is the signed token. ROLLBACK returns them. Tokens that expired, were consumed or whose account is not eligible are not handed out and do not count: they end in outbox with the reason. Fewer rows than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
+    'Hands out up to batch_limit signed tokens (default mailroom.batch_limit), password recoveries first, then by id; ROLLBACK returns them. Fewer rows than asked for means that the queue is empty.';
 
 CREATE FUNCTION @extschema@.mailroom_dequeue_line(batch_limit integer DEFAULT NULL) RETURNS text
     LANGUAGE sql
@@ -207,4 +205,4 @@ AS $$
     FROM @extschema@._dequeue(batch_limit, ','::text) d
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
-    'The batch of mailroom_dequeue as one line: action,email,login,secret,code and so on, action 1 for activation and 2 for password_recovery; NULL when the queue is empty. A token whose email or login contains a comma ends in outbox as error: it would shift every field after it. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
+    'Returns the batch of mailroom_dequeue as one line: action,email,login,secret,code,..., with action 1 for activation and 2 for password_recovery. NULL means that the queue is empty.';

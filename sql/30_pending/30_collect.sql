@@ -23,7 +23,7 @@ BEGIN
         SELECT
             @extschema@._message_id(), v.action::text, (SELECT r.transport FROM routed r WHERE r.action = v.action), v.token_id, v.account_id, ARRAY[v.email],
             jsonb_build_object('login', v.login),
-            -- Signed here, so that no signed token is a variable or a parameter of anything (I7).
+            -- Signed here, so that no signed token is a variable or a parameter (I7).
             CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,
             CASE v.action WHEN 'password_recovery' THEN @extschema@._urgent_priority() ELSE 0 END,
             coalesce(v.final, 'scheduled'), v.expires_at, v.reason,
@@ -34,12 +34,12 @@ BEGIN
         RETURNING state
     )
     SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
-    -- Tokens that are gone altogether count as skipped too.
+    -- Deleted tokens count as skipped too.
     skipped := cardinality(tokens) - collected;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._enqueue(bigint[]) IS
-    'Internal. Writes the outbox rows of these tokens: signed and scheduled, or final with the reason.';
+    'Internal. Inserts the outbox rows of these tokens: signed and scheduled, or final with the reason.';
 
 CREATE FUNCTION @extschema@._enqueue_singly(
     tokens bigint[],
@@ -76,7 +76,7 @@ BEGIN
                     states := states || SQLSTATE::text;
                     reasons := reasons || SQLERRM;
                 ELSE
-                    -- It is of no use any more, so there is nothing to wait for.
+                    -- The token can no longer be used, so it is not retried.
                     PERFORM @extschema@._give_up(one, SQLSTATE, SQLERRM);
                     skipped := skipped + 1;
                 END IF;
@@ -85,7 +85,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._enqueue_singly(bigint[]) IS
-    'Internal. As _enqueue, a token at a time; returns those that failed, each with its SQLSTATE and reason.';
+    'Internal. As _enqueue, one token at a time; also returns those that failed, each with its SQLSTATE and reason.';
 
 CREATE FUNCTION @extschema@._give_up(failed bigint, failed_with text, failed_for text) RETURNS void
     LANGUAGE plpgsql
@@ -94,7 +94,7 @@ AS $$
 DECLARE
     address text;
 BEGIN
-    -- The address itself may be what is refused; then the account tells whose mail it was.
+    -- The address itself may be the reason for the error; the row then names only the account.
     FOREACH address IN ARRAY ARRAY[NULL, '?'] LOOP
         BEGIN
             INSERT INTO @extschema@.outbox
@@ -116,7 +116,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._give_up(bigint, text, text) IS
-    'Internal. Ends a token that cannot be written to the outbox as an error row with the reason (I8).';
+    'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8).';
 
 CREATE FUNCTION @extschema@._collect(
     batch_limit integer,
@@ -129,7 +129,7 @@ CREATE FUNCTION @extschema@._collect(
 AS $$
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
-    -- So many failures without a single success are enough to tell that it is not the rows.
+    -- This many failures without a success show that the rows are not the cause.
     patience CONSTANT integer := 1000;
     asked integer;
     picked bigint[];
@@ -170,8 +170,8 @@ BEGIN
             OR skipped >= skip_limit
             OR cardinality(failed) >= patience;
     END LOOP;
-    -- Bad rows are passed over until a good one shows that there is a difference. Where none does, it is not
-    -- the rows: then all of this is rolled back, to be tried again.
+    -- Bad rows are skipped until a good one shows that the rows are the cause. If no row can be written, everything is
+    -- rolled back and retried later.
     IF collected = 0 AND cardinality(failed) > 1 THEN
         RAISE EXCEPTION USING
             ERRCODE = states[1],
@@ -189,17 +189,17 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._collect(integer, integer) IS
-    'Internal. mailroom_collect; gives up early once so many tokens were skipped (NULL: never), so that one transaction stays short.';
+    'Internal. As mailroom_collect, but stops once skip_limit tokens were skipped (NULL: never), so that one transaction stays short.';
 
 CREATE FUNCTION @extschema@.mailroom_collect(batch_limit integer DEFAULT NULL) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Before rows of the queue are: TRUNCATE locks in this order.
+    -- Before rows of the queue are locked: TRUNCATE locks in this order.
     PERFORM @extschema@._lock_sources(true);
     RETURN (SELECT c.collected FROM @extschema@._collect(batch_limit, NULL::integer) c);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_collect(integer) IS
-    'Moves up to batch_limit (default mailroom.batch_limit) tokens from pending to signed rows of outbox and returns how many became scheduled. Tokens that are no longer eligible become final rows with the reason and do not count. Fewer than asked for: the queue is empty. Errors: 22023 for a batch_limit below 1; 58P01 and F0000 when there is no good key file; 55000 while a dump is being restored.';
+    'Moves up to batch_limit tokens (default mailroom.batch_limit) from pending to the outbox, signed, and returns how many became scheduled. Fewer than asked for means that the queue is empty.';

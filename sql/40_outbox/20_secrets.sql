@@ -6,7 +6,8 @@
 CREATE VIEW @extschema@._mail_secrets AS
 SELECT o.ctid AS place, o.secrets
 FROM @extschema@.outbox o;
-COMMENT ON VIEW @extschema@._mail_secrets IS 'Internal. The secrets of each mail, for those who claim and may not read the column.';
+COMMENT ON VIEW @extschema@._mail_secrets IS
+    'Internal. The secrets of each mail, for claims by roles that cannot read the column.';
 
 CREATE FUNCTION @extschema@._outbox_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -24,12 +25,10 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._outbox_end() IS
-    'Internal. Takes the secrets out of a row that reaches a final state, and stamps it.';
+    'Internal. Removes the secrets from a row that reaches a final state, and sets its times.';
 
--- Holds that a row which ends has no secrets, also one that an administrator ends by hand; the extension's own
--- statements leave it nothing to do. A CHECK constraint instead would quote the secrets in the DETAIL of its error,
--- and so in the server's log. AFTER, because any row trigger BEFORE UPDATE makes each update lock its row first, also
--- where WHEN is false.
+-- A CHECK constraint would quote the secrets in the DETAIL of its error, and so in the server log. AFTER, because any
+-- BEFORE UPDATE row trigger makes each update lock its row first, even if WHEN is false.
 CREATE TRIGGER outbox_end
     AFTER INSERT OR UPDATE OF state, secrets ON @extschema@.outbox
     FOR EACH ROW

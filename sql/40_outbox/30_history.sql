@@ -5,7 +5,7 @@
 
 CREATE TYPE @extschema@.attempt_outcome AS ENUM ('failed', 'ambiguous', 'partial', 'lease_expired', 'late');
 COMMENT ON TYPE @extschema@.attempt_outcome IS
-    'failed: the mail was not sent; ambiguous: its sender does not know; partial: it was sent, but not to the recipients that the provider refused; lease_expired: the sender was not heard of before the end of its lease; late: it was, after that, and the mail may have gone out twice.';
+    'failed: the mail was not sent; ambiguous: not known; partial: it was sent, but not to the refused recipients; lease_expired: the sender did not settle in time; late: it settled after that, and the mail may have been sent twice.';
 
 CREATE TABLE @extschema@.outbox_attempts (
     id bigserial,
@@ -23,19 +23,21 @@ CREATE TABLE @extschema@.outbox_attempts (
     CONSTRAINT outbox_attempts_refused_recipients_must_be_an_array CHECK (jsonb_typeof(refused_recipients) = 'array')
 );
 COMMENT ON TABLE @extschema@.outbox_attempts IS
-    'One row an attempt to send that did not succeed, may not have, or did so for some of the recipients; purged with its mail. See outbox_history.';
+    'One row for each attempt that failed, is ambiguous, or did not reach all recipients. Purged with its mail; see outbox_history.';
 COMMENT ON COLUMN @extschema@.outbox_attempts.outbox_id IS 'outbox.id';
-COMMENT ON COLUMN @extschema@.outbox_attempts.attempt IS 'The how-manieth attempt it was, from 1; NULL if a late sender did not say.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.outcome IS 'What is known of the attempt.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.started_at IS 'When the mail was claimed; NULL if nobody knows any more.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.ended_at IS 'When it was settled or taken back.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.claimant IS 'Who tried.';
-COMMENT ON COLUMN @extschema@.outbox_attempts.transport IS 'The transport it went by; empty for a client.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.attempt IS
+    'Number of the attempt, from 1; NULL if a late sender did not tell it.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.outcome IS 'What is known about the attempt.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.started_at IS
+    'When the mail was claimed; NULL if that is no longer known.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.ended_at IS 'When the attempt was settled, or its claim taken back.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.claimant IS 'The sender.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.transport IS 'The transport that was used; empty for a client.';
 COMMENT ON COLUMN @extschema@.outbox_attempts.response_code IS
-    'The status the provider answered with, if there was one; of the first refused recipient, if the mail was sent to the others.';
+    'The provider''s status, if it answered; for a partial attempt, that of the first refused recipient.';
 COMMENT ON COLUMN @extschema@.outbox_attempts.error IS 'What went wrong, for people; NULL for a late success.';
 COMMENT ON COLUMN @extschema@.outbox_attempts.refused_recipients IS
-    'Of a partial attempt, the recipients that were refused: [{"recipient": "a@example.com", "response_code": 550, "error": "smtp 550 5.1.1"}].';
+    'For a partial attempt, the refused recipients: [{"recipient": "a@example.com", "response_code": 550, "error": "smtp 550 5.1.1"}].';
 
 CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
 
@@ -54,10 +56,10 @@ FROM @extschema@.outbox o
 LEFT JOIN @extschema@.outbox_attempts p ON p.outbox_id = o.id AND p.attempt = o.failed_attempts + 1 AND p.outcome = 'partial'
 WHERE o.state IN ('claimed', 'sent')
 UNION ALL
--- The end of a mail that was not sent, unless the last attempt tells it.
+-- The end of a mail that was not sent, unless its last attempt already shows it.
 SELECT o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL, o.last_error, NULL
 FROM @extschema@.outbox o
 WHERE o.state IN ('cancelled', 'expired')
    OR (o.state = 'error' AND o.claimed_at IS NULL);
 COMMENT ON VIEW @extschema@.outbox_history IS
-    'What happened to a mail: one row an attempt to send it, and one for its end if it ended unsent. No addresses, no contents. SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';
+    'The history of each mail, without addresses and contents: one row for each attempt, and one for its end if it was not sent. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';

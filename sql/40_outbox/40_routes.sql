@@ -1,8 +1,8 @@
 -- Routes: which transport delivers which mail.
 --
--- mailroom_admin writes routes; everything that schedules mail asks _route, and claims of a paused transport its fallback
--- (50_queue/95_reroute.sql). Invariants: the transport of a mail is resolved once, when its row is written, by one rule
--- for every writer; a changed route concerns later rows only.
+-- mailroom_admin writes routes; everything that schedules mail asks _route, and claims of a paused transport its
+-- fallback (50_queue/95_reroute.sql). Invariants: the transport of a mail is resolved once, when its row is written, by
+-- one rule for every writer; a changed route concerns later rows only.
 
 CREATE TABLE @extschema@.routes (
     position integer,
@@ -12,7 +12,7 @@ CREATE TABLE @extschema@.routes (
     fallback_after interval NOT NULL DEFAULT '30 s',
     CONSTRAINT routes_pkey PRIMARY KEY (position),
     CONSTRAINT routes_kind_pattern_must_not_be_empty CHECK (kind_pattern <> ''),
-    -- LIKE would refuse it, and with it each mail.
+    -- LIKE would raise an error for it, and so would every INSERT of mail.
     CONSTRAINT routes_kind_pattern_must_not_end_with_its_escape CHECK (kind_pattern !~ E'(^|[^\\\\])(\\\\\\\\)*\\\\$'),
     CONSTRAINT routes_transport_must_not_be_empty CHECK (transport <> ''),
     CONSTRAINT routes_fallback_must_not_be_empty CHECK (fallback <> ''),
@@ -20,18 +20,19 @@ CREATE TABLE @extschema@.routes (
     CONSTRAINT routes_fallback_after_must_not_be_negative CHECK (fallback_after >= interval '0')
 );
 COMMENT ON TABLE @extschema@.routes IS
-    'Which transport delivers mail of which kind: the first row by position whose kind_pattern matches. A changed route concerns later mail; mailroom_reroute moves mail that waits.';
+    'Which transport delivers mail of which kind: the first row by position whose kind_pattern matches. A change affects later mail only; mailroom_reroute moves scheduled mail.';
 COMMENT ON COLUMN @extschema@.routes.position IS 'Smaller comes first.';
-COMMENT ON COLUMN @extschema@.routes.kind_pattern IS 'A pattern for outbox.kind as of LIKE: % matches all.';
-COMMENT ON COLUMN @extschema@.routes.transport IS 'The transport of new mail of such a kind that does not name its own.';
+COMMENT ON COLUMN @extschema@.routes.kind_pattern IS 'A LIKE pattern for outbox.kind; % matches all.';
+COMMENT ON COLUMN @extschema@.routes.transport IS 'The transport of new mail of such a kind, unless it names its own.';
 COMMENT ON COLUMN @extschema@.routes.fallback IS
-    'The transport that takes mail over whose transport is paused; NULL for none. Never mail that may have been sent already.';
-COMMENT ON COLUMN @extschema@.routes.fallback_after IS 'For how long the transport must have been paused before that.';
+    'The transport that takes over while the transport is paused; NULL for none. It never gets mail that may have been sent.';
+COMMENT ON COLUMN @extschema@.routes.fallback_after IS
+    'How long the transport must have been paused before the fallback takes over.';
 
 CREATE FUNCTION @extschema@._default_transport() RETURNS text
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_default_transport_wrapper';
-COMMENT ON FUNCTION @extschema@._default_transport() IS 'Internal. mailroom.transport.';
+COMMENT ON FUNCTION @extschema@._default_transport() IS 'Internal. The setting mailroom.transport.';
 
 CREATE FUNCTION @extschema@._route(kind text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -51,14 +52,14 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._route(text) IS
-    'Internal. The transport of new mail of a kind: that of the first route which matches, else mailroom.transport.';
+    'Internal. The transport of new mail of a kind: that of the first matching route, else mailroom.transport.';
 
 CREATE FUNCTION @extschema@._knows_transport(wanted text) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- One question after the other: it is asked for each row of a bulk, and the first answer is enough.
+    -- One query after the other: this runs for each row of a bulk, and most often the first answer is enough.
     IF wanted COLLATE "C" IN ('', @extschema@._default_transport()) THEN
         RETURN true;
     END IF;
@@ -83,13 +84,13 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._outbox_route() IS
-    'Internal. Resolves the transport of a row that is inserted without one.';
+    'Internal. Sets the transport of a row that is inserted without one.';
 
--- For rows that are written by hand: what the extension writes has its transport.
+-- For rows that are inserted by hand; the extension's own statements set the transport.
 CREATE TRIGGER outbox_route
     BEFORE INSERT ON @extschema@.outbox
     FOR EACH ROW
     WHEN (NEW.transport IS NULL)
     EXECUTE FUNCTION @extschema@._outbox_route();
--- Also in an apply worker, and in a session that loads rows as a replica does.
+-- Also in an apply worker, and with session_replication_role = replica.
 ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_route;

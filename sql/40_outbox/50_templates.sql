@@ -1,15 +1,15 @@
 -- Templates: the subject and the bodies of a mail that was scheduled without them.
 --
--- Administrators write the table; a mail is rendered when a sender claims it, never before, and the result is not stored.
--- Invariants: the engine accepts every stored part; a template that fails on a message gives an error as a value, so that
--- it hurts that message only (I8), and the error contains no value of a variable (I7). The templates of the library are
--- no rows, so that a dump contains only what people wrote.
+-- Administrators write the table; a mail is rendered when a sender claims it, never before, and the result is not
+-- stored. Invariants: the engine accepts every stored part; a template that fails on a message gives an error as a
+-- value, so that it hurts that message only (I8), and the error contains no value of a variable (I7). The templates of
+-- the library are no rows, so that a dump contains only what people wrote.
 
 CREATE FUNCTION @extschema@._template_problem(part text, source text) RETURNS text
     LANGUAGE c STABLE STRICT PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', '_template_problem_wrapper';
 COMMENT ON FUNCTION @extschema@._template_problem(text, text) IS
-    'Internal. Why this source cannot be the part subject, body_text or body_html of a template, with line and column; NULL when it can. Error: 22023 for another part.';
+    'Internal. Why the engine rejects this source as subject, body_text or body_html of a template, with line and column; NULL if it accepts it.';
 
 CREATE FUNCTION @extschema@._builtin_templates(
     OUT kind text,
@@ -20,8 +20,7 @@ CREATE FUNCTION @extschema@._builtin_templates(
 ) RETURNS SETOF record
     LANGUAGE c STABLE PARALLEL SAFE ROWS 3
     AS 'MODULE_PATHNAME', '_builtin_templates_wrapper';
-COMMENT ON FUNCTION @extschema@._builtin_templates() IS
-    'Internal. The templates that come with the library.';
+COMMENT ON FUNCTION @extschema@._builtin_templates() IS 'Internal. The templates that are built into the library.';
 
 CREATE FUNCTION @extschema@._locales(wanted text) RETURNS text[]
     LANGUAGE c STABLE PARALLEL SAFE
@@ -39,25 +38,26 @@ CREATE TABLE @extschema@.templates (
     updated_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT templates_pkey PRIMARY KEY (kind, locale),
     CONSTRAINT templates_kind_must_not_be_empty CHECK (kind <> ''),
-    -- One spelling for each locale; what a mail wants is brought to the same one.
+    -- One spelling for each locale; the locale of a message is converted to it.
     CONSTRAINT templates_locale_must_be_a_tag_in_lower_case CHECK (locale ~ '^[a-z0-9]+(-[a-z0-9]+)*$'),
     CONSTRAINT templates_subject_must_not_be_empty CHECK (subject <> ''),
     CONSTRAINT templates_must_have_a_body CHECK (body_text IS NOT NULL OR body_html IS NOT NULL)
 );
 COMMENT ON TABLE @extschema@.templates IS
-    'One row a kind of mail and locale, in Jinja. A row replaces the template of the library for that kind and locale, see mailroom_templates; try it with mailroom_preview.';
-COMMENT ON COLUMN @extschema@.templates.kind IS 'outbox.kind: activation, password_recovery, or the application''s own.';
-COMMENT ON COLUMN @extschema@.templates.locale IS 'A tag in lower case, such as en or pt-br.';
+    'One row for each kind of mail and locale, in Jinja. A row replaces the built-in template for that kind and locale; try it with mailroom_preview.';
+COMMENT ON COLUMN @extschema@.templates.kind IS
+    'outbox.kind: activation, password_recovery, or a name of the application''s.';
+COMMENT ON COLUMN @extschema@.templates.locale IS 'A language tag in lower case, such as en or pt-br.';
 COMMENT ON COLUMN @extschema@.templates.subject IS 'Renders to one line of at most 998 octets.';
-COMMENT ON COLUMN @extschema@.templates.body_text IS 'Values are written as they are. NULL when there is only HTML.';
-COMMENT ON COLUMN @extschema@.templates.body_html IS 'Values are escaped. NULL when there is only text.';
+COMMENT ON COLUMN @extschema@.templates.body_text IS 'Variables are inserted as they are; NULL if there is only HTML.';
+COMMENT ON COLUMN @extschema@.templates.body_html IS 'Variables are escaped; NULL if there is only text.';
 
 CREATE FUNCTION @extschema@._templates_check() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- What was good when it was dumped is left as it is, whatever the engine has learned to refuse since.
+    -- A template that was valid when it was dumped is restored, even if the engine has become stricter since.
     problem text := CASE WHEN NOT @extschema@._restores() THEN coalesce(
         @extschema@._template_problem('subject'::text, NEW.subject),
         @extschema@._template_problem('body_text'::text, NEW.body_text),
@@ -77,7 +77,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._templates_check() IS
-    'Internal. Refuses a template that the engine does not accept. Error: 42601 with part, line and column in DETAIL.';
+    'Internal. Rejects a template that the engine does not accept, with part, line and column in DETAIL.';
 
 CREATE TRIGGER templates_check
     BEFORE INSERT OR UPDATE ON @extschema@.templates
@@ -97,7 +97,7 @@ WHERE NOT EXISTS (
       AND t.locale = b.locale
 );
 COMMENT ON VIEW @extschema@.mailroom_templates IS
-    'The templates in force: the rows of templates, and those of the library (builtin) that no row replaces. To change one of those, copy it into templates.';
+    'The templates in force: the rows of templates, and the built-in ones that no row replaces. To change a built-in template, copy it into templates.';
 
 CREATE FUNCTION @extschema@._template(
     wanted_kind text,
@@ -115,7 +115,7 @@ AS $$
 DECLARE
     candidates CONSTANT text[] := @extschema@._locales(wanted_locale);
 BEGIN
-    -- The kinds that the library knows end at its own templates, or at what replaces them.
+    -- For kinds that the library knows, the last resort is the built-in template or its replacement.
     IF wanted_kind IN ('activation', 'password_recovery', 'password_changed') THEN
         SELECT t.locale, t.subject, t.body_text, t.body_html
         INTO locale, subject, body_text, body_html
@@ -136,4 +136,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._template(text, text) IS
-    'Internal. The template for a kind of mail in the locale nearest to the wanted one; all NULL when there is none.';
+    'Internal. The template for a kind of mail in the locale nearest to the wanted one; all NULL if there is none.';

@@ -1,7 +1,7 @@
 -- Rendering: what a template makes of the variables of a message.
 --
--- Claims (50_queue/50_claim.sql) render mail, mailroom_preview shows the result to people. Invariant: variables, secrets
--- among them, are never a parameter of a nested statement (I7).
+-- Claims (50_queue/50_claim.sql) render mail, mailroom_preview shows the result to people. Invariant: variables,
+-- secrets among them, are never a parameter of a nested statement (I7).
 
 CREATE FUNCTION @extschema@._render(
     subject_source text,
@@ -16,9 +16,9 @@ CREATE FUNCTION @extschema@._render(
     LANGUAGE c STABLE PARALLEL RESTRICTED ROWS 1
     AS 'MODULE_PATHNAME', '_render_wrapper';
 COMMENT ON FUNCTION @extschema@._render(text, text, text, text) IS
-    'Internal. One row: the parts rendered with these variables, the text of a JSON object; or all NULL but error, which holds no value of a variable. A source that is NULL is not rendered, and nothing is without variables.';
+    'Internal. Renders the parts that are not NULL with these variables, the text of a JSON object. Returns one row: the parts, or all NULL except error, which contains no value of a variable.';
 
--- Inlined by the planner, so that its arguments, secrets among them, are no parameters of a statement of its own.
+-- The planner inlines it, so that its arguments, which include secrets, are no parameters of a nested statement.
 CREATE FUNCTION @extschema@._template_variables(
     data jsonb,
     expires_at timestamptz,
@@ -40,13 +40,13 @@ RETURN (
     END
 )::text;
 COMMENT ON FUNCTION @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]) IS
-    'Internal. What a template is rendered with: the message''s own variables, and what we add to them.';
+    'Internal. The variables that a template is rendered with: those of the message, and those that mailroom adds.';
 
 CREATE FUNCTION @extschema@._sample_secrets(kind text) RETURNS jsonb
     LANGUAGE c STABLE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', '_sample_secrets_wrapper';
 COMMENT ON FUNCTION @extschema@._sample_secrets(text) IS
-    'Internal. The like of _secrets for a preview, of no use to open anything; NULL for a kind that is no action of a token.';
+    'Internal. Sample values like those of _secrets for a preview, which open nothing; NULL for a kind that is no token action.';
 
 CREATE FUNCTION @extschema@.mailroom_preview(
     kind text,
@@ -68,7 +68,8 @@ DECLARE
 BEGIN
     IF jsonb_typeof(data) IS DISTINCT FROM 'object' THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'data is not a JSON object',
+            MESSAGE = 'data must be a JSON object',
+            DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(data), 'NULL')),
             HINT = 'Pass the variables by name: {"login": "alice"}.';
     END IF;
     SELECT t.* INTO template FROM @extschema@._template(kind, coalesce(locale, data ->> 'locale')) t;
@@ -96,4 +97,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_preview(text, jsonb, text) IS
-    'What mail of this kind would say with these variables, in the locale nearest to the wanted one; sends nothing. activation and password_recovery come with sample values, which data replaces; password_changed takes login. Errors: 22023 when there is no template or when it fails, with part, line and column in DETAIL.';
+    'Shows what mail of this kind would contain with these variables, in the nearest locale; sends nothing. Kinds of token mail come with sample values, which data can replace.';

@@ -1,8 +1,8 @@
 -- Messages: what may be scheduled, and for which reason something may not.
 --
--- The functions that schedule (80_submit.sql) ask for the reason; the view of 70_own_mail.sql only refuses. Nothing here
--- reads or writes a table but templates. The bodies are in standard SQL form, so that they become part of the statement
--- that asks.
+-- The functions that schedule (80_submit.sql) ask for the reason; the view of 70_own_mail.sql only refuses. Nothing
+-- here reads or writes a table but templates. The bodies are in standard SQL form, so that they become part of the
+-- statement that asks.
 
 CREATE TYPE @extschema@._message AS (
     ordinal integer,
@@ -26,7 +26,7 @@ CREATE TYPE @extschema@._message AS (
     transport text
 );
 COMMENT ON TYPE @extschema@._message IS
-    'Internal. The arguments of mailroom_send, whether message_id is one of them, and its place in a bulk from 0, -1 for a single one.';
+    'Internal. The arguments of mailroom_send, whether message_id is one of them, and the message''s place in a bulk from 0, or -1 for a single one.';
 
 CREATE FUNCTION @extschema@._address_list(list text) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -37,7 +37,7 @@ RETURN CASE
     )
 END;
 COMMENT ON FUNCTION @extschema@._address_list(text) IS
-    'Internal. The addresses of a list as in a mail header (RFC 5322, 3.4), separated by commas, which no address of ours holds; empty for NULL.';
+    'Internal. The addresses of a list as in a mail header (RFC 5322, 3.4), separated by commas, which no address contains; empty for NULL.';
 
 CREATE FUNCTION @extschema@._json_address_list(list jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -52,15 +52,13 @@ CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_addresses_problem_wrapper';
 COMMENT ON FUNCTION @extschema@._addresses_problem(text[]) IS
-    'Internal. What is wrong with the first element that is no mail address, beginning with its place as in [2]; NULL when all are.';
+    'Internal. Why the first invalid element is not a mail address, beginning with its subscript as in [2]; NULL if all are valid.';
 
 CREATE FUNCTION @extschema@._max_message_size() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_max_message_size_wrapper';
-COMMENT ON FUNCTION @extschema@._max_message_size() IS 'Internal. mailroom.max_message_size in octets.';
+COMMENT ON FUNCTION @extschema@._max_message_size() IS 'Internal. The setting mailroom.max_message_size in octets.';
 
--- What a message may be, for the functions, which give the reason, and for the view, which only refuses. Bodies in
--- SQL's own form, so that they are part of the statement that asks.
 CREATE FUNCTION @extschema@._recipients_problem(recipients text[], cc text[], bcc text[]) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(
@@ -76,7 +74,7 @@ RETURN coalesce(
     'bcc' || @extschema@._addresses_problem(bcc)
 );
 COMMENT ON FUNCTION @extschema@._recipients_problem(text[], text[], text[]) IS
-    'Internal. Why a message cannot be sent to these; NULL when it can.';
+    'Internal. Why a message cannot be sent to these recipients; NULL if it can.';
 
 CREATE FUNCTION @extschema@._message_problem(
     subject text,
@@ -110,7 +108,7 @@ RETURN CASE
     WHEN coalesce(octet_length(subject), 0)::bigint + coalesce(octet_length(body_text), 0)
         + coalesce(octet_length(body_html), 0) + octet_length(data::text) > @extschema@._max_message_size()
         THEN format(
-            'it has %s octets, at most %s are allowed',
+            'It has %s octets, at most %s are allowed',
             coalesce(octet_length(subject), 0)::bigint + coalesce(octet_length(body_text), 0)
                 + coalesce(octet_length(body_html), 0) + octet_length(data::text),
             @extschema@._max_message_size()
@@ -130,7 +128,7 @@ RETURN CASE
         THEN format('max_attempts is %s, not between 1 and 1000', max_attempts)
 END;
 COMMENT ON FUNCTION @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer) IS
-    'Internal. Why such a message cannot be scheduled, whoever gets it; NULL when it can.';
+    'Internal. Why such a message cannot be scheduled, apart from its recipients; NULL if it can.';
 
 CREATE FUNCTION @extschema@._words_problem(subject text, body_text text, body_html text, kind text, data jsonb) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -138,9 +136,9 @@ RETURN CASE
     WHEN subject IS NOT NULL AND (body_text IS NOT NULL OR body_html IS NOT NULL) THEN NULL
     WHEN (SELECT t.locale FROM @extschema@._template(kind, data ->> 'locale') t) IS NULL THEN format(
         '%s is missing, and there is no template for kind "%s" in locale %s',
-        CASE WHEN subject IS NULL THEN 'subject' ELSE 'the body' END,
+        CASE WHEN subject IS NULL THEN 'subject' ELSE 'The body' END,
         kind, array_to_string(@extschema@._locales(data ->> 'locale'), ' or ')
     )
 END;
 COMMENT ON FUNCTION @extschema@._words_problem(text, text, text, text, jsonb) IS
-    'Internal. Why there is nothing to say in such a message; NULL when there is.';
+    'Internal. Why a message has no subject or body, from itself or a template; NULL if it has both.';

@@ -1,26 +1,23 @@
 -- Mail of one's own: what an application may do to the outbox, and cancel and reschedule.
 --
--- Everything runs with the caller's rights, who is outbox.enqueued_by, and reaches the outbox through two views: _new_mail
--- takes new mail, _own_mail shows mail of the caller's that is not claimed. Columns are limited by grants, rows by the
--- views. One view is for INSERT and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one relation,
--- and would reach and lock rows that the condition hides. Invariant: a row cannot come back from cancelled, because
--- ended_at is not among the columns.
+-- Everything runs with the caller's rights, who is outbox.enqueued_by, and reaches the outbox through two views:
+-- _new_mail takes new mail, _own_mail shows mail of the caller's that is not claimed. Columns are limited by grants,
+-- rows by the views. One view is for INSERT and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights
+-- on one relation, and would reach and lock rows that the condition hides. Invariant: a row cannot come back from
+-- cancelled, because ended_at is not among the columns.
 
 CREATE FUNCTION @extschema@._is_own(enqueued_by name) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
-    -- As for ownership anywhere in PostgreSQL. A role that is gone is nobody's.
+    -- The same rule as for ownership anywhere in PostgreSQL. If the role was dropped, no other role owns its mail.
     SELECT coalesce(pg_has_role(to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
         OR pg_has_role('mailroom_support', 'USAGE')
         OR pg_has_role('mailroom_admin', 'USAGE')
 $$;
 COMMENT ON FUNCTION @extschema@._is_own(name) IS
-    'Internal. Whether the current user has the rights of the role that enqueued a mail, or those of mailroom_support or mailroom_admin.';
+    'Internal. Whether the current user has the rights of the role that enqueued a mail, or of mailroom_support or mailroom_admin.';
 
--- What an application may do to the outbox, whatever it runs: columns by grants, rows by these two. One is for INSERT
--- and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one relation, and would reach and lock
--- rows that the condition hides. A row cannot come back from cancelled, because ended_at is not among the columns.
 CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS
 SELECT
     o.id, o.message_id, o.kind, o.recipients, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.data, o.priority,
@@ -37,8 +34,7 @@ WHERE o.state = 'scheduled'
   ) IS NULL
   AND @extschema@._words_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
 WITH CASCADED CHECK OPTION;
-COMMENT ON VIEW @extschema@._new_mail IS
-    'Internal. Where mail of the current user''s making comes into the outbox.';
+COMMENT ON VIEW @extschema@._new_mail IS 'Internal. Takes new mail of the current user into the outbox.';
 
 CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
 SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at
@@ -49,8 +45,7 @@ WHERE o.state IN ('scheduled', 'cancelled')
   AND isfinite(o.send_at)
   AND (o.expires_at > o.send_at) IS NOT FALSE
 WITH CASCADED CHECK OPTION;
-COMMENT ON VIEW @extschema@._own_mail IS
-    'Internal. Mail of the current user''s making that is scheduled or was cancelled.';
+COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled or cancelled.';
 
 CREATE FUNCTION @extschema@._live(keys text[])
 RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name)
@@ -63,8 +58,7 @@ AS $$
     WHERE o.item_key = ANY (keys)
       AND o.state IN ('scheduled', 'claimed')
 $$;
-COMMENT ON FUNCTION @extschema@._live(text[]) IS
-    'Internal. Who holds these keys. Keys are shared by all, so this looks beyond the caller''s own mail.';
+COMMENT ON FUNCTION @extschema@._live(text[]) IS 'Internal. The live mails with these item_keys, of any role.';
 
 CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
 RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
@@ -76,8 +70,7 @@ AS $$
     FROM @extschema@.outbox o
     WHERE o.message_id = ANY (message_ids)
 $$;
-COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS
-    'Internal. Which mails have these message_ids, whoever scheduled them.';
+COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS 'Internal. The mails with these message_ids, of any role.';
 
 CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
     LANGUAGE plpgsql
@@ -85,7 +78,7 @@ CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
 AS $$
 #variable_conflict use_column
 BEGIN
-    -- A row that somebody is claiming at this moment is left to them rather than waited for.
+    -- A row that a sender is claiming at this moment is left to the sender.
     UPDATE @extschema@._own_mail o
     SET state = 'cancelled',
         last_error = 'cancelled by ' || current_user
@@ -100,7 +93,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
-    'Cancels a mail that nobody has claimed. False, and nothing changes, when there is none with this id, when it is claimed, has ended or is in the hands of another transaction, or when another role scheduled it (mailroom_support and mailroom_admin may cancel any). Does not wait.';
+    'Cancels a mail of the caller''s that is not claimed, without waiting. Returns false, and changes nothing, if it is claimed, has ended, is locked by another transaction or does not exist.';
 
 CREATE FUNCTION @extschema@.mailroom_cancel_item(item_key text) RETURNS boolean
     LANGUAGE plpgsql
@@ -114,7 +107,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_cancel_item(text) IS
-    'As mailroom_cancel, for the mail that is still to be sent and has this item_key.';
+    'As mailroom_cancel, for the mail with this item_key that is still to be sent.';
 
 CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
@@ -126,7 +119,7 @@ DECLARE
 BEGIN
     IF mailroom_reschedule.send_at IS NULL OR NOT isfinite(mailroom_reschedule.send_at) THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'send_at is not a time',
+            MESSAGE = 'send_at must be a finite time',
             DETAIL = format('It is %s.', coalesce(mailroom_reschedule.send_at::text, 'null')),
             HINT = 'Use mailroom_cancel for a mail that is not to be sent at all.';
     END IF;
@@ -154,7 +147,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
-    'Sets the time before which a mail is not sent, for mail that nobody has claimed. False as for mailroom_cancel. Does not wait. Error: 22023 when send_at is no time or not before the mail expires.';
+    'Changes send_at of a mail of the caller''s that is not claimed, without waiting. Returns false in the cases of mailroom_cancel.';
 
 CREATE FUNCTION @extschema@.mailroom_reschedule_item(item_key text, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
@@ -171,4 +164,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reschedule_item(text, timestamptz) IS
-    'As mailroom_reschedule, for the mail that is still to be sent and has this item_key.';
+    'As mailroom_reschedule, for the mail with this item_key that is still to be sent.';

@@ -1,8 +1,8 @@
 -- Submitting: messages become rows of the outbox, in the caller's transaction.
 --
 -- mailroom_send and mailroom_send_many (90_send.sql) call _submit, which inserts through _new_mail and replaces through
--- _own_mail (70_own_mail.sql). Invariants: an item_key is in one live row at most, also when sessions race for it; every
--- reason against a message is found before anything is written.
+-- _own_mail (70_own_mail.sql). Invariants: an item_key is in one live row at most, also when sessions race for it;
+-- every reason against a message is found before anything is written.
 
 CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
     LANGUAGE plpgsql
@@ -13,12 +13,12 @@ BEGIN
         ERRCODE = code,
         MESSAGE = CASE WHEN ordinal < 0 THEN 'message' ELSE format('messages[%s]', ordinal) END || ' cannot be scheduled'
             || coalesce(': ' || what, ''),
-        DETAIL = reason,
-        HINT = coalesce(remedy, E'Its arguments are explained by \\df+ mailroom_send.');
+        DETAIL = reason || '.',
+        HINT = coalesce(remedy, 'The reference describes the arguments of mailroom_send.');
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
-    'Internal. Raises the error of a message that is not taken.';
+    'Internal. Raises the error for a message that cannot be scheduled.';
 
 CREATE FUNCTION @extschema@._insert_mail(messages @extschema@._message[]) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -51,7 +51,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
-    'Internal. Puts these messages into the outbox and returns their ids by ordinal. Errors: 23505 when an item_key is taken.';
+    'Internal. Inserts these messages into the outbox and returns their ids by ordinal; raises unique_violation if an item_key or a message_id is taken.';
 
 CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -98,7 +98,7 @@ BEGIN
         UNION ALL
         SELECT
             3,
-            CASE WHEN NOT @extschema@._knows_transport(m.transport) THEN format('there is no transport "%s"', m.transport) END,
+            CASE WHEN NOT @extschema@._knows_transport(m.transport) THEN format('There is no transport "%s"', m.transport) END,
             'Transports are listed in mailroom_transports and in routes; leave it out for that of the kind.'
         WHERE m.transport IS NOT NULL
         UNION ALL
@@ -127,7 +127,7 @@ BEGIN
             IF FOUND THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
-                    format('It is that of mail %s.', bad.id),
+                    format('It is that of mail %s', bad.id),
                     'Use another message_id.'::text
                 );
             END IF;
@@ -153,19 +153,19 @@ BEGIN
             IF FOUND AND bad.on_conflict = 'error' THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
-                    format('Mail %s has it and is still to be sent.', bad.id),
+                    format('Mail %s has it and is still to be sent', bad.id),
                     'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
                 );
             ELSIF FOUND AND NOT bad.own THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '42501'::text, format('item_key "%s" is taken by another role', bad.item_key),
-                    format('Mail %s has it and is still to be sent.', bad.id),
+                    format('Mail %s has it and is still to be sent', bad.id),
                     'Use another item_key, or the role that scheduled the mail.'::text
                 );
             ELSIF FOUND THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '55006'::text, format('item_key "%s" is being sent', bad.item_key),
-                    format('Mail %s has it and is claimed.', bad.id),
+                    format('Mail %s has it and is claimed', bad.id),
                     'Try again when that mail has been sent, or use another item_key.'::text
                 );
             END IF;
@@ -175,7 +175,7 @@ BEGIN
             FROM unnest(todo) m
             JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
             WHERE m.on_conflict = 'ignore'
-              -- Unless the mail it would leave as it is is about to be replaced.
+              -- Unless the mail with the key is about to be replaced.
               AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE r.item_key = m.item_key AND r.on_conflict = 'replace');
 
             replaced := ARRAY(
@@ -185,7 +185,7 @@ BEGIN
                 WHERE m.on_conflict = 'replace'
             );
             IF cardinality(replaced) > 0 THEN
-                -- By id, so that two sessions which replace the same mails do not wait for each other in turn.
+                -- In the order of ids, so that two sessions that replace the same mails cannot deadlock.
                 PERFORM
                 FROM @extschema@._own_mail o
                 WHERE o.id = ANY (replaced)
@@ -203,7 +203,7 @@ BEGIN
             done := done || ARRAY(SELECT m.ordinal FROM unnest(todo) m ORDER BY m.ordinal);
             ids := ids || @extschema@._insert_mail(todo);
         ELSE
-            -- Of several with one key or one message_id the first; the next round finds it there.
+            -- The first of several messages with one item_key or message_id; the next round finds it.
             chosen := ARRAY(
                 SELECT c.message
                 FROM (
@@ -219,8 +219,8 @@ BEGIN
                 ORDER BY c.ordinal
             );
             BEGIN
-                -- Keys that another session takes at this moment are waited for here, as for any unique key. Not by
-                -- ON CONFLICT: through a view, it finds no partial index before the minor releases of August 2024.
+                -- INSERT waits here for a session that is taking the same key, as for any unique key. Not ON CONFLICT:
+                -- through a view, it finds no partial index before the minor releases of August 2024.
                 ids := ids || @extschema@._insert_mail(chosen);
                 done := done || ARRAY(SELECT m.ordinal FROM unnest(chosen) m ORDER BY m.ordinal);
             EXCEPTION
@@ -229,7 +229,7 @@ BEGIN
                     IF violated NOT IN ('outbox_live_item_key', 'outbox_message_id_key') THEN
                         RAISE;
                     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-                        -- Each key that this transaction can see taken was seen to above.
+                        -- Keys whose holders this transaction can see were handled above.
                         RAISE serialization_failure USING
                             MESSAGE = 'could not serialize access due to concurrent update',
                             DETAIL = 'An item_key or a message_id was taken after this transaction began.',
@@ -242,10 +242,11 @@ BEGIN
         rounds := rounds + 1;
         IF rounds >= 100 THEN
             RAISE object_in_use USING
-                MESSAGE = 'messages cannot be scheduled: an item_key is held by mail that cannot be replaced',
+                MESSAGE = 'messages cannot be scheduled',
+                DETAIL = 'An item_key is held by mail that cannot be replaced.',
                 HINT = 'Use another item_key, or cancel that mail first.';
         END IF;
-        -- What is left found its key taken: look again who has it.
+        -- The rest found their keys taken: look for the holders again.
         todo := ARRAY(
             SELECT m
             FROM unnest(todo) m

@@ -1,7 +1,7 @@
 -- Sending: the functions with which an application schedules mail.
 --
--- They turn arguments or JSON into messages (60_message.sql) and submit them (80_submit.sql). Invariant: the two take the
--- same arguments by the same names, with the same defaults.
+-- They turn arguments or JSON into messages (60_message.sql) and submit them (80_submit.sql). Invariant: the two take
+-- the same arguments by the same names, with the same defaults.
 
 CREATE FUNCTION @extschema@.mailroom_send(
     recipients text,
@@ -36,7 +36,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text) IS
-    'Schedules a mail in the caller''s transaction and returns outbox.id. recipients, cc, bcc: lists as in a mail header of plain addresses local@domain, separated by commas, at most 50 in all. A subject, or both bodies, that are not given come from the template for kind when the mail is claimed, with the variables in data. kind: default message. send_at: default now. expires_at: of no use after this time. priority: from -100 to 100, default 0, smaller goes first. max_attempts: default mailroom.max_attempts. item_key: unique among mail still to be sent; on_conflict says what happens when it is taken: error (default), ignore (returns the id of the mail that has it) or replace (cancels that mail, then schedules this one with an id of its own). message_id: of your own makes the call repeatable, because a mail that was scheduled with it before is left as it is and its id returned, for as long as mailroom.retention keeps it. transport: a name in mailroom_transports, routes or mailroom.transport, or empty for clients; default: that of the first of routes that matches kind, else mailroom.transport. Errors: 22023 with the reason in DETAIL; 23505 when item_key is taken; for replace, 55006 when the mail that has it is claimed; 42501 when another role scheduled that mail, or one with this message_id. Waits for a transaction that is taking, replacing or (for replace) claiming the same item_key, or taking the same message_id.';
+    'Schedules a mail in the caller''s transaction and returns its outbox.id. Pass the subject and body, or a kind whose template renders them from data.';
 
 CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
     LANGUAGE sql
@@ -57,7 +57,7 @@ AS $$
     )) WITH ORDINALITY r
 $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
-    'Internal. The elements of an array of objects as messages. Errors of class 22 when a value has the wrong type.';
+    'Internal. The elements of a JSON array of objects as messages; raises an error of class 22 if a value has the wrong type.';
 
 CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id bigint)
     LANGUAGE plpgsql
@@ -72,7 +72,8 @@ DECLARE
 BEGIN
     IF jsonb_typeof(messages) IS DISTINCT FROM 'array' THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'messages is not a JSON array',
+            MESSAGE = 'messages must be a JSON array',
+            DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(messages), 'NULL')),
             HINT = 'Pass an array of objects with the names of the arguments of mailroom_send.';
     END IF;
     IF messages = '[]' THEN
@@ -83,9 +84,9 @@ BEGIN
     FROM jsonb_array_elements(messages) WITH ORDINALITY e
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN jsonb_typeof(e.value) <> 'object' THEN format('it is a JSON %s, not an object', jsonb_typeof(e.value))
+            WHEN jsonb_typeof(e.value) <> 'object' THEN format('It is a JSON %s, not an object', jsonb_typeof(e.value))
             WHEN e.value - names <> '{}'
-                THEN format('there is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
+                THEN format('There is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
             ELSE (
                 SELECT min(format('%s is a JSON %s, not a string or an array of strings', f.name, jsonb_typeof(e.value -> f.name)))
                 FROM unnest('{recipients,cc,bcc}'::text[]) f (name)
@@ -104,13 +105,14 @@ BEGIN
         parsed := @extschema@._parse_messages(messages);
     EXCEPTION
         WHEN data_exception THEN
-            -- Only now that one is known to be bad they are looked at one by one.
+            -- One message is known to be invalid now, so they are tried one by one.
             FOR i IN 0 .. jsonb_array_length(messages) - 1 LOOP
                 BEGIN
                     PERFORM @extschema@._parse_messages(jsonb_build_array(messages -> i));
                 EXCEPTION
                     WHEN data_exception THEN
                         GET STACKED DIAGNOSTICS reason = MESSAGE_TEXT;
+                        reason := upper(left(reason, 1)) || substr(reason, 2);
                         PERFORM @extschema@._refuse(i, '22023'::text, NULL::text, reason, NULL::text);
                 END;
             END LOOP;
@@ -120,4 +122,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_send_many(jsonb) IS
-    'Schedules many mails at once, all or none, and returns their ids in the order of the array: one object a mail, with the names of the arguments of mailroom_send; address lists may be arrays of strings, too. JSON null is as good as leaving it out. Errors: as mailroom_send, for the first bad element, which is named as in messages[3], counting from 0. Two calls that take the same item_keys in different order can end in a deadlock error, as with any unique key.';
+    'Schedules many mails, all or none, and returns their ids in the order of the array. Each element is an object with the arguments of mailroom_send by name.';

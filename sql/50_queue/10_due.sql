@@ -1,24 +1,23 @@
 -- Due mail: when messages become due, and who is told.
 --
--- Whatever schedules mail, puts it back or claims it calls _mail_due with the time at which it needs attention. With a
--- worker that takes no lock: the worker is told at COMMIT, sleeps until the earliest time, and notifies outside senders on
--- the writers' behalf. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due how long to
--- wait.
+-- Every function that schedules, returns or claims mail calls _mail_due with the time at which it needs attention. With
+-- a worker that takes no lock: the worker is told at COMMIT, sleeps until the earliest time, and notifies outside
+-- senders on the writers' behalf. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due
+-- how long to wait.
 
 CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_mail_due_wrapper';
 COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
-    'Internal. Has the worker of this database, or the sessions that listen on mailroom.outbox_channel, told at COMMIT that a message becomes due, or a claim lapses, at this time. NULL for nothing.';
+    'Internal. At COMMIT, tells the worker of this database, or the sessions that listen on outbox_due, that a message becomes due or a claim expires at this time.';
 
 CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_announce_due_wrapper';
-COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS
-    'Internal. As _mail_due, but tells the worker alone.';
+COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS 'Internal. As _mail_due, but tells only the worker.';
 
--- Rows that were made for later, or put off. Mail that is due when it is made, which is most, never enters
--- this index, and a search from now on steps over nothing that was taken.
+-- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
+-- so a search from now on skips no dead entries.
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
 
 CREATE FUNCTION @extschema@._outbox_announce() RETURNS trigger
@@ -33,15 +32,14 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._outbox_announce() IS
-    'Internal. Announces new mail, whoever puts it into the outbox.';
+COMMENT ON FUNCTION @extschema@._outbox_announce() IS 'Internal. Announces new mail of all writers.';
 
 CREATE TRIGGER outbox_announce
     AFTER INSERT ON @extschema@.outbox
     REFERENCING NEW TABLE AS new_mail
     FOR EACH STATEMENT
     EXECUTE FUNCTION @extschema@._outbox_announce();
--- Mail that a trigger makes in an apply worker is mail like any other.
+-- Mail that a trigger inserts in an apply worker is announced too.
 ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_announce;
 
 CREATE FUNCTION @extschema@._next_lapse(moment timestamptz) RETURNS timestamptz
@@ -61,7 +59,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._next_lapse(timestamptz) IS
-    'Internal. When the next claim lapses after that moment; NULL if there is none.';
+    'Internal. When the next claim expires after this time; NULL if there is none.';
 
 CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     LANGUAGE plpgsql
@@ -69,7 +67,7 @@ CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     SET enable_seqscan = off
 AS $$
 DECLARE
-    -- Not in the statement: an index is not searched for what may be another time for each row.
+    -- A variable, because an index is not used for a comparison with a volatile function.
     moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
     RETURN nullif(
@@ -90,7 +88,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._next_wake() IS
-    'Internal. When the next message of any transport becomes due or the next claim lapses, from now on; NULL for never. What is due by now was told already.';
+    'Internal. When, from now on, the next message of any transport becomes due or the next claim expires; NULL for never.';
 
 CREATE FUNCTION @extschema@._first_due(
     of_transport text,
@@ -132,13 +130,13 @@ BEGIN
             FROM unnest(looked.send_ats, looked.keys) u (send_at, group_key)
             WHERE u.group_key IS NULL OR u.group_key <> ALL (held)
         ),
-        -- There is more behind these, which nobody looked at.
+        -- There are more rows after these.
         CASE WHEN cardinality(looked.keys) = 100 THEN moment END
     );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz) IS
-    'Internal. Since when a mail of this transport and priority behind this position is due that is not of a group of which a claim is in force; NULL if there is none.';
+    'Internal. Since when the first mail after this position is due, of this transport and priority and not in a held group; NULL if there is none.';
 
 CREATE FUNCTION @extschema@._transports(named text[]) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
@@ -158,7 +156,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._transports(text[]) IS
-    'Internal. The transports to claim from, each once, in the order named; for NULL the empty name, whose mail clients deliver.';
+    'Internal. The transports to claim from, each once, in the order given; for NULL the empty name, whose mail clients deliver.';
 
 CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RETURNS timestamptz
     LANGUAGE plpgsql
@@ -175,7 +173,7 @@ DECLARE
     later timestamptz;
     wake timestamptz;
 BEGIN
-    -- Claims that lapsed, from where this session looks for them next.
+    -- Expired claims, from this session's position.
     SELECT o.claimed_until
     INTO due
     FROM @extschema@.outbox o
@@ -196,7 +194,7 @@ BEGIN
         LOOP
             due := @extschema@._first_due(of_transport, lane.priority, lane.send_at, lane.id, moment);
             IF due IS NOT NULL THEN
-                -- There may be one that waits for longer; that is no reason to look at all.
+                -- Another mail may have been due for longer, but one is enough.
                 RETURN due;
             END IF;
             SELECT o.send_at
@@ -211,7 +209,7 @@ BEGIN
             wake := least(wake, later);
         END LOOP;
         IF NOT sweep THEN
-            -- What lies behind the positions is found by claims, a piece at a time.
+            -- Claims find what is before the positions, piece by piece.
             wake := least(wake, moment + interval '1 s');
         END IF;
     END LOOP;
@@ -219,4 +217,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS
-    'When to call mailroom_claim with these transports (default: that of the mail which clients deliver) next: a time that is past when something is due that is not held, or a claim has lapsed; else when the next message of theirs becomes due or the next claim lapses; NULL for never. A mail that another transaction is just claiming counts as due, and so does one that a claim leaves out: after a claim that found nothing wait a second. Of others'' claims and of what becomes due later a sender that waits is told on mailroom.outbox_channel: with the worker of all, without it of what is scheduled, put back or freed by a COMMIT, but not of a claim, nor of one that was rolled back. So without the worker wait no longer than a lease.';
+    'Returns when to call mailroom_claim next with these transports (default: mail that clients deliver): a past time if mail is due, NULL if there is nothing to wait for. Senders that wait also LISTEN on outbox_due.';

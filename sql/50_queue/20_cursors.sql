@@ -8,7 +8,7 @@ CREATE FUNCTION @extschema@._due_begin(transport text, groups boolean) RETURNS t
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_begin_wrapper';
 COMMENT ON FUNCTION @extschema@._due_begin(text, boolean) IS
-    'Internal. Begins a scan for due mail of a transport, or for groups that have any: sweep when it must look at everything, positions when it may start at those, piece when it must look at a piece of what lies behind them, too.';
+    'Internal. Begins a scan for due mail of a transport, or for its groups: sweep if it must look at everything, positions if it may start at the cursors, piece if it must also look at a piece of what is before them.';
 
 CREATE FUNCTION @extschema@._due_may_sweep(transport text, groups boolean) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
@@ -29,7 +29,7 @@ CREATE FUNCTION @extschema@._due_positions(
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_positions_wrapper';
 COMMENT ON FUNCTION @extschema@._due_positions(text, boolean) IS
-    'Internal. Where this session''s scan of each priority starts, urgent first, and where a sweep of it broke off; a hint, never the truth.';
+    'Internal. Where this session''s scan of each priority starts, urgent ones first, and where its last sweep stopped; only a hint.';
 
 CREATE FUNCTION @extschema@._due_pieces(
     transport text,
@@ -44,7 +44,7 @@ CREATE FUNCTION @extschema@._due_pieces(
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
 COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean) IS
-    'Internal. If this scan is to look behind its positions, the next piece of each priority from where the last look ended; a hint, never the truth.';
+    'Internal. The next piece of each priority that this scan should look at before its positions, from where the last one ended; only a hint.';
 
 CREATE FUNCTION @extschema@._due_note_piece(
     transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
@@ -52,7 +52,7 @@ CREATE FUNCTION @extschema@._due_note_piece(
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_note_piece_wrapper';
 COMMENT ON FUNCTION @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean) IS
-    'Internal. Notes up to where a piece was looked at, and whether that was not the end of it; whether to look at the next one.';
+    'Internal. Records how far a piece was scanned and whether that was its end; returns whether to scan the next one.';
 
 CREATE FUNCTION @extschema@._due_note(
     transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
@@ -60,20 +60,20 @@ CREATE FUNCTION @extschema@._due_note(
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_due_note_wrapper';
 COMMENT ON FUNCTION @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean) IS
-    'Internal. Notes up to where a priority was scanned, whether the next scan goes on from there even if it has been further, and of a sweep whether the next one does.';
+    'Internal. Records how far a priority was scanned, whether the next scan continues there even if an earlier one got further, and whether the next sweep does.';
 
 CREATE FUNCTION @extschema@._due_put_back(transport text, groups boolean, priority smallint, send_at timestamptz, id bigint)
     RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_put_back_wrapper';
 COMMENT ON FUNCTION @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint) IS
-    'Internal. Has this session''s next scan of a priority start behind this row at the latest: what was found after it was not claimed.';
+    'Internal. Makes this session''s next scan of a priority start after this row at the latest, because rows after it were found but not claimed.';
 
 CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
 COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
-    'Internal. Ends a scan for due mail, having found so many mails of so many groups: what was noted becomes this session''s positions.';
+    'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions.';
 
 CREATE FUNCTION @extschema@._due_lanes(of_transport text, of_groups boolean, unknown boolean)
 RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
@@ -86,7 +86,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     after integer := -32769;
-    -- The next one that is known already.
+    -- The next priority with a known position.
     before integer := 32768;
     known smallint[];
     seen integer;
@@ -129,7 +129,7 @@ BEGIN
             RETURN NEXT;
         END IF;
         IF unknown THEN
-            -- Whatever was stepped over there has to be stepped over once.
+            -- Dead entries that were skipped there are skipped once only.
             RETURN QUERY
             SELECT n::smallint, clock_timestamp(), 9223372036854775807
             FROM generate_series(greatest(after, -101) + 1, least(seen, 101) - 1) n;
@@ -140,4 +140,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._due_lanes(text, boolean, boolean) IS
-    'Internal. The priorities that anything of a transport is scheduled for, of groups or at all, and perhaps only those that no position is known for, each with the position just before its first row; then also those that nothing is scheduled for, with the present.';
+    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows, with the current time as position.';

@@ -1,8 +1,8 @@
 -- Claimable mail: which locked rows a claim may have, and which end instead.
 --
 -- Claims (40_select_due.sql, 60_groups.sql) call _judge with rows that they locked. Invariants: a row whose token is no
--- longer good, or that has expired, ends here with its reason and without its secrets; a claim never waits for a session
--- that has locked accounts or tokens exclusively.
+-- longer good, or that has expired, ends here with its reason and without its secrets; a claim never waits for a
+-- session that has locked accounts or tokens exclusively.
 
 CREATE FUNCTION @extschema@._judge(
     candidates tid[],
@@ -22,8 +22,8 @@ DECLARE
     keys text[];
     open record;
 BEGIN
-    -- Whoever has these tables to himself may want the rows that are locked here, as TRUNCATE does. So nobody waits: what
-    -- has a token, or is to be ended, is left for another time.
+    -- A session with an exclusive lock on these tables may wait for the rows that are locked here, as TRUNCATE does. So
+    -- nothing here waits: token mail, and mail that would end, is left for a later call.
     later := NOT @extschema@._lock_sources(false);
     IF later THEN
         candidates := ARRAY(
@@ -34,7 +34,7 @@ BEGIN
               AND (o.expires_at <= moment) IS NOT TRUE
         );
     ELSE
-        -- What is of no use any more, whatever group it is in.
+        -- Mail that can no longer be used ends, whether or not its group is held.
         WITH doomed AS MATERIALIZED (
             SELECT
                 o.ctid AS place,
@@ -91,4 +91,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
-    'Internal. Ends those of the locked rows that cannot be sent any more; returns the places of those that can and whose group is free, of how many groups they are, the groups that are not, whether there are more groups than so many, and whether mail of tokens was left out because the tables behind it are locked.';
+    'Internal. Ends those of the locked rows that can no longer be sent. Returns the others whose group is free, the number of their groups, the groups that are held, whether there are more than group_limit groups, and whether token mail was left out because its tables are locked.';

@@ -1,9 +1,9 @@
 -- Selecting due mail: which rows a claim locks, and in which order it looks for them.
 --
--- Rows are locked with SKIP LOCKED in the order of claims, from the session's cursor (20_cursors.sql) and, when that finds
--- too few, from the beginning. Rows of groups that another claimant holds are stepped over (60_groups.sql). Invariants: no
--- claimant waits for another (I3); the number of rows that one call looks at is bounded, and the next calls go on from
--- there (I4).
+-- Rows are locked with SKIP LOCKED in the order of claims, from the session's cursor (20_cursors.sql) and, when that
+-- finds too few, from the beginning. Rows of groups that another claimant holds are stepped over (60_groups.sql).
+-- Invariants: no claimant waits for another (I3); the number of rows that one call looks at is bounded, and the next
+-- calls go on from there (I4).
 
 CREATE FUNCTION @extschema@._pick_past(
     of_transport text,
@@ -35,7 +35,7 @@ DECLARE
     passed integer[];
     last integer;
 BEGIN
-    -- Not locked, for most of them may be of groups that somebody holds: a person may cancel those meanwhile.
+    -- Not locked: most of them may belong to held groups, and users must be able to cancel those.
     IF of_groups THEN
         SELECT
             array_agg(w.place) AS places,
@@ -76,7 +76,7 @@ BEGIN
     END IF;
     looked := coalesce(cardinality(seen.places), 0);
     more := looked = look;
-    -- A look at the claims, too, lest the groups that others hold are found to be held one by one.
+    -- Also look at the claims, because finding out group by group that others hold them is slow.
     busy := @extschema@._held_groups(seen.keys, moment);
     passed := ARRAY(
         SELECT u.number::integer
@@ -106,7 +106,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._pick_past(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
-    'Internal. Looks at so many rows of one transport and priority behind a position and up to another, in the order of claims, and locks the first so many of them that are of none of the groups named (NULL: of no group) and of none of which a claim is in force. Returns their places, that they have to be judged, how many rows it looked at, the position up to which it dealt with them, and whether there may be more.';
+    'Internal. Looks at rows of one transport and priority between two positions, in the order of claims, and locks those that belong to none of the held groups. Returns their ctids, the position that it reached, and whether there may be more.';
 
 CREATE FUNCTION @extschema@._gather(
     of_transport text,
@@ -123,21 +123,21 @@ CREATE FUNCTION @extschema@._gather(
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
-    -- Where something is sorted all the same, that counts as dear.
+    -- A sort that happens nevertheless has a high cost estimate, which would start JIT compilation.
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    -- Rows looked at in one call. What cannot be claimed does not count against the limit, and there may be
-    -- any number of it; one transaction stays short all the same.
+    -- Number of rows to look at in one call. Rows that cannot be claimed do not count against the limit, and there may
+    -- be any number of them; the transaction stays short nevertheless.
     patience bigint := 10000 + 2 * wanted::bigint;
-    -- Of those, the part of one priority: what is less urgent gets its turn.
+    -- The part of it for one priority, so that less urgent mail gets its turn.
     share bigint;
-    -- Locks of groups held at a time, of the server's max_locks_per_transaction * max_connections.
+    -- Number of group locks held at a time, out of the server's max_locks_per_transaction * max_connections.
     group_limit CONSTANT integer := 256;
     groups integer := group_limit;
-    -- Groups that were found not to be free; NULL for all. The lock on a group is of use only to those who then
-    -- see what was committed meanwhile.
+    -- Groups that were found to be held; NULL for all groups. A group lock helps only if later statements see what was
+    -- committed meanwhile.
     held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
     look integer := 32;
     start text := @extschema@._due_begin(of_transport, of_groups);
@@ -155,26 +155,26 @@ BEGIN
     places := '{}';
     in_order := true;
     IF took_back AND last_priority >= 32767 AND @extschema@._due_may_sweep(of_transport, of_groups) THEN
-        -- They are behind this session's position.
+        -- The rows that were taken back are before this session's position.
         sweep := true;
     END IF;
     <<passes>>
     LOOP
         FOR lane IN
-            -- A piece of what lies behind this session's positions,
+            -- A piece of what is before this session's positions,
             SELECT true AS is_piece, p.priority, p.send_at, p.id, p.until_send_at, p.until_id
             FROM @extschema@._due_pieces(of_transport, of_groups) p
             WHERE start = 'piece'
               AND p.priority <= last_priority
             UNION ALL
-            -- what follows on them,
+            -- what follows them,
             SELECT false, p.priority, p.send_at, p.id, moment, 9223372036854775807
             FROM @extschema@._due_positions(of_transport, of_groups) p
             WHERE NOT sweep
               AND p.priority <= last_priority
             UNION ALL
-            -- and priorities without one; or all there are, from where the last sweep broke off, and up to what the pass
-            -- before looked at.
+            -- and priorities without one; or, in a sweep, all priorities, from where the last sweep stopped up to what
+            -- the first pass looked at.
             SELECT
                 false,
                 l.priority,
@@ -237,13 +237,13 @@ BEGIN
                     SELECT j.* INTO judged FROM @extschema@._judge(picked.places, moment, groups) j;
                     places := places || judged.places;
                     in_order := false;
-                    -- The next call looks at these again.
+                    -- The next call looks at these rows again.
                     over := judged.over;
                     EXIT WHEN over;
                     groups := groups - judged.groups;
                     held := held || judged.held;
                     IF judged.later THEN
-                        -- It may be most of what is due, and is looked at row by row when few are wanted.
+                        -- This may be most of what is due, and is scanned row by row if few are wanted.
                         broken_off := true;
                         patience := least(patience, 1000);
                     END IF;
@@ -268,13 +268,13 @@ BEGIN
                     unfinished
                 );
             ELSE
-                -- All there was was looked at: what was stepped over beyond the last row is not again, but for what somebody
-                -- may have taken long to commit.
+                -- Everything was scanned. The next scan skips what this one skipped after the last row, except rows of
+                -- the last 10 s, whose transactions may have taken long to commit.
                 IF NOT (more OR over) AND lane.until_send_at = moment AND lane.send_at < moment - interval '10 s' THEN
                     lane.send_at := moment - interval '10 s';
                 END IF;
-                -- A sweep that found enough has the next scan go on from here; else what it finds behind the position
-                -- leaves the position where it is.
+                -- After a sweep that found enough, the next scan continues here; otherwise rows that were found before
+                -- the position do not move it.
                 PERFORM @extschema@._due_note(
                     of_transport, of_groups, lane.priority, lane.send_at, lane.id,
                     sweep AND (over OR cardinality(places) >= wanted), CASE WHEN sweep THEN unfinished END
@@ -287,10 +287,10 @@ BEGIN
         sweep := true;
         again := true;
     END LOOP;
-    -- A sweep of all priorities, if it was one.
+    -- Whether it was a sweep of all priorities.
     PERFORM @extschema@._due_end(of_transport, of_groups, sweep AND last_priority >= 32767, cardinality(places), group_limit - groups);
-    -- Have senders told to look again: for what lies behind this session's position, too dear to look for just now, or
-    -- beyond what one call looks at.
+    -- Tell senders to look again: there may be rows before this session's position that are too expensive to look for
+    -- now, or more than one call looks at.
     IF over AND places <> '{}' THEN
         PERFORM @extschema@._announce_due(moment);
     ELSIF cardinality(places) < wanted AND NOT sweep THEN
@@ -301,4 +301,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._gather(text, boolean, integer, integer, timestamptz, boolean) IS
-    'Internal. Locks up to so many due rows of a transport that can be claimed, of groups only or any, up to a priority (32767: all), in the order of claims; ends those that are of no use any more; looks at all that it can if claims were taken back before. Returns their places, and whether these are known to be in that order and complete: without secrets, and with subject and body of their own.';
+    'Internal. Locks up to the wanted number of due and claimable rows of a transport, or of its groups, up to a priority (32767: all), in the order of claims, and ends those that can no longer be sent. Returns their ctids, and whether they are in that order and complete: without secrets, and with subject and body of their own.';

@@ -1,19 +1,20 @@
 -- Claims: a sender makes due mail its own for the time of a lease.
 --
--- A claim is committed before anything is sent (I5) and expires by the clock (55_leases.sql). Invariants: a row is claimed
--- by one claimant at a time (I2); rows of a group are claimed only while no other claim of it is in force. Plans are
--- generic: planning a batch again would cost as much as ten of its rows, and statistics of a queue mean nothing.
+-- A claim is committed before anything is sent (I5) and expires by the clock (55_leases.sql). Invariants: a row is
+-- claimed by one claimant at a time (I2); rows of a group are claimed only while no other claim of it is in force.
+-- Plans are generic: planning a batch again would cost as much as ten of its rows, and statistics of a queue mean
+-- nothing.
 
 CREATE FUNCTION @extschema@._session_id() RETURNS text
     LANGUAGE c STABLE
     AS 'MODULE_PATHNAME', '_session_id_wrapper';
 COMMENT ON FUNCTION @extschema@._session_id() IS
-    'Internal. The session as %c of log_line_prefix names it: when its process began and its number, in hexadecimal digits; not used again after a restart.';
+    'Internal. The session id, as %c in log_line_prefix; not reused after a restart.';
 
 CREATE FUNCTION @extschema@._lease() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_lease_wrapper';
-COMMENT ON FUNCTION @extschema@._lease() IS 'Internal. mailroom.lease in seconds.';
+COMMENT ON FUNCTION @extschema@._lease() IS 'Internal. The setting mailroom.lease in seconds.';
 
 CREATE FUNCTION @extschema@._claimant(claimant text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -24,7 +25,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._claimant(text) IS
-    'Internal. The name given, or that of this session: its user and what no other session has or had.';
+    'Internal. The given name, or one for this session that no other session has or had.';
 
 CREATE FUNCTION @extschema@._term(lease interval) RETURNS interval
     LANGUAGE plpgsql STABLE
@@ -35,20 +36,21 @@ DECLARE
 BEGIN
     IF term <= interval '0' OR term > interval '1 year' THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'lease must be longer than nothing and at most a year',
+            MESSAGE = 'lease must be positive and at most a year',
             DETAIL = format('It is %s.', term),
             HINT = 'Leave it out to use mailroom.lease.';
     END IF;
     RETURN term;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._term(interval) IS 'Internal. The lease given, or mailroom.lease. Errors: 22023 unless it is positive.';
+COMMENT ON FUNCTION @extschema@._term(interval) IS
+    'Internal. The given lease, or mailroom.lease; raises an error unless it is positive.';
 
 CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_claimed_wrapper';
 COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
-    'Internal. Tells the worker when a lease ends, and has this transaction brought to disk when it commits.';
+    'Internal. Tells the worker when a lease ends, and makes the commit of this transaction synchronous.';
 
 CREATE FUNCTION @extschema@._lease_out(places tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.outbox
@@ -61,7 +63,7 @@ CREATE FUNCTION @extschema@._lease_out(places tid[], claimant text, moment times
 AS $$
 #variable_conflict use_column
 BEGIN
-    -- Rendered within the statement that returns it: what a mail says is no variable and no parameter of anything (I7).
+    -- Rendered within the statement that returns it: the contents of a mail are no variable and no parameter (I7).
     RETURN QUERY
     WITH wanted AS MATERIALIZED (
         SELECT
@@ -90,10 +92,10 @@ BEGIN
         FROM (
             SELECT
                 w.place, w.kind, w.variables, w.lacks_subject OR w.lacks_body AS incomplete, t.locale,
-                -- Not in FROM, where each call would fill a table of its own.
+                -- Not in FROM, where each call would fill a tuplestore of its own.
                 @extschema@._render(
                     CASE WHEN w.lacks_subject THEN t.subject END,
-                    -- The two bodies say the same thing, so a message brings both of its own or neither.
+                    -- The two bodies have the same contents, so a message has both of its own or neither.
                     CASE WHEN w.lacks_body THEN t.body_text END,
                     CASE WHEN w.lacks_body THEN t.body_html END,
                     CASE
@@ -138,7 +140,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._lease_out(tid[], text, timestamptz, interval) IS
-    'Internal. Claims locked rows and returns them in the order of claims: with the variables in secrets among those in data, and with what a template says where subject or body is missing. Rows that cannot be rendered end as error with the reason and are not returned.';
+    'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data and missing parts rendered from templates. Rows that cannot be rendered end as error and are not returned.';
 
 CREATE FUNCTION @extschema@.mailroom_claim(
     batch_limit integer DEFAULT NULL,
@@ -160,7 +162,7 @@ DECLARE
     names CONSTANT text[] := @extschema@._transports(transports);
     place integer := 1;
     took_back boolean := false;
-    -- All mail, then urgent mail out of what the budgets reserve for it.
+    -- First all mail; then urgent mail, from what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
     room integer;
@@ -176,7 +178,7 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     IF budgeted THEN
-        -- Each mail has one recipient at least.
+        -- Each mail has at least one recipient.
         SELECT b.room, b.urgent_room INTO room, urgent_room FROM @extschema@._budget(1) b;
         wanted := least(wanted, room);
     END IF;
@@ -206,8 +208,8 @@ BEGIN
             CONTINUE WHEN found.places = '{}';
         END IF;
         PERFORM @extschema@._claimed(moment + term);
-        -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches lie
-        -- in the table in their order, in which rows come that are named by their places.
+        -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches are
+        -- stored in the order of claims, which is the order in which UPDATE returns rows selected by ctid.
         IF found.in_order
             AND found.places = ARRAY(SELECT u.place FROM unnest(found.places) u (place) ORDER BY u.place)
         THEN
@@ -234,16 +236,17 @@ BEGIN
         END IF;
         wanted := wanted - claimed;
         total := total + claimed;
-        -- For rows that could not be rendered there are others.
+        -- Other rows may take the place of rows that could not be rendered.
         IF fits AND claimed = cardinality(found.places) AND wanted > 0 THEN
             place := place + 1;
         END IF;
         IF round = 100 + cardinality(names) THEN
-            -- More of them, or rows that a trigger of the application's own keeps as they are: have senders look again.
+            -- There are more such rows, or a trigger of the application keeps rows unchanged: tell senders to look
+            -- again.
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         END IF;
     END LOOP;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text, text[]) IS
-    'Claims up to batch_limit (default mailroom.batch_limit) due mails of these transports (default: the empty name, mail that clients deliver) for lease (default mailroom.lease), as far as all budgets allow, and returns them by transport in the order named, then by priority, send_at and id; when a budget is spent but for what it reserves, urgent ones. Commit, send, then settle each as the same claimant (default: this session) with mailroom_mark_sent, mailroom_mark_error or mailroom_release. First takes back claims that lapsed, 1000 at most. Mails that expired and token mails that are no longer eligible end with the reason and do not count. Rows of a group of which a row is claimed are left out, as are all rows with a group_key in an isolation level above READ COMMITTED, and those of more than 256 groups in one call. Fewer rows than asked for: a budget is spent, or nothing else is due, but for what other transactions hold, mail of tokens while somebody has accounts or tokens to himself, or waits for that (ALTER TABLE, TRUNCATE), what came in behind this session''s position while stepping over dead rows is slow (found within 20 times what that takes), and what lies behind 10,000 rows that cannot be claimed, half of them of one priority: the session''s next call goes on from there. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 55000 while a dump is being restored.';
+    'Claims up to batch_limit due mails (default mailroom.batch_limit) of these transports (default: mail that clients deliver) for lease, and returns them by transport, priority, send_at and id. Commit, send, then settle each with mailroom_mark_sent, mailroom_mark_error or mailroom_release.';

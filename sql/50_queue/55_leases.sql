@@ -1,29 +1,29 @@
 -- Leases: claims expire, are extended and are released.
 --
 -- Claims take expired leases back first, the worker does so in between and, when it starts, at once for what an earlier
--- worker of the same database and timeline held; what another timeline holds may still be in the hands of the old leader,
--- so its leases are waited for. Senders extend and release. Invariants: an expired lease counts as a failed attempt, a
--- release does not; neither waits for another session (I3).
+-- worker of the same database and timeline held; what another timeline holds may still be in the hands of the old
+-- leader, so its leases are waited for. Senders extend and release. Invariants: an expired lease counts as a failed
+-- attempt, a release does not; neither waits for another session (I3).
 
 CREATE FUNCTION @extschema@._leases_begin(moment timestamptz, OUT after timestamptz, OUT until timestamptz)
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_leases_begin_wrapper';
 COMMENT ON FUNCTION @extschema@._leases_begin(timestamptz) IS
-    'Internal. Begins a look for claims that lapsed by that moment: the ends of lease to look at first.';
+    'Internal. Begins a search for leases that ended by this time: the range of lease ends to look at first.';
 
 CREATE FUNCTION @extschema@._leases_next(came_to timestamptz, OUT after timestamptz, OUT until timestamptz)
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_leases_next_wrapper';
 COMMENT ON FUNCTION @extschema@._leases_next(timestamptz) IS
-    'Internal. Ends a look for claims that lapsed, at all whose lease ended until then: the ends of lease to look at next, if any.';
+    'Internal. Ends the search of a range, having reached this lease end: the range to look at next, or no row.';
 
 CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
     LANGUAGE c STABLE
     AS 'MODULE_PATHNAME', '_leases_from_wrapper';
 COMMENT ON FUNCTION @extschema@._leases_from() IS
-    'Internal. The end of lease from which on this session looks for lapsed claims next.';
+    'Internal. The lease end from which this session''s next search starts.';
 
 CREATE FUNCTION @extschema@._take_back(moment timestamptz, row_limit integer) RETURNS integer
     LANGUAGE plpgsql
@@ -37,8 +37,8 @@ DECLARE
     part record;
     looked record;
 BEGIN
-    -- From where the last look ended, and as often as the budget of this session allows behind that: whoever was settling a
-    -- claim that lapsed may have given up.
+    -- From where the last search ended and, as often as this session's budget allows, before that: a session that was
+    -- settling an expired claim may have been rolled back.
     SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
     LOOP
         SELECT array_agg(s.place) AS places, count(*)::integer AS found, max(s.claimed_until) AS last
@@ -54,7 +54,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ) s;
         places := places || looked.places;
-        -- There may be more that end in the same moment as the last.
+        -- There may be more with the same lease end as the last.
         SELECT p.after, p.until
         INTO part
         FROM @extschema@._leases_next(CASE
@@ -95,7 +95,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._take_back(timestamptz, integer) IS
-    'Internal. Takes back up to so many claims whose lease has ended by that moment, from where this session''s last look ended; each counts as an attempt. Returns how many.';
+    'Internal. Takes back up to row_limit claims whose lease has ended by this time; each counts as a failed attempt. Returns how many.';
 
 CREATE FUNCTION @extschema@._take_over(timeline text) RETURNS integer
     LANGUAGE plpgsql
@@ -123,7 +123,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._take_over(text) IS
-    'Internal. Lets the claims of earlier workers of this database and timeline (hexadecimal) lapse at once, and withdraws their transports; returns how many claims there were.';
+    'Internal. Ends the leases of earlier workers of this database and timeline (hexadecimal) at once, and removes their transports; returns the number of claims.';
 
 CREATE FUNCTION @extschema@._hold_until(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -137,8 +137,9 @@ DECLARE
     earlier boolean;
 BEGIN
     PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(tries)]);
-    -- A group is free once its claims have lapsed, so those are not to be had again. Until this transaction ends nobody
-    -- else sees the longer lease, hence the group's lock, as in _free_groups; then the clock is asked, not before.
+    -- A group is free once its claims have expired, so an expired claim of a group cannot be extended. Other sessions
+    -- see the longer lease only after this transaction ends, which is why the group is locked, as in _free_groups; the
+    -- clock is read after that.
     WITH held AS MATERIALIZED (
         SELECT
             h.place, h.claimed_until,
@@ -181,7 +182,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._hold_until(bigint[], text, integer[], timestamptz) IS
-    'Internal. Has claims end at another time, or now and without an attempt if until is NULL. Returns the ids of those that were held.';
+    'Internal. Sets the lease end of claims, or releases them without counting an attempt if until is NULL; returns the ids of those that the claimant held.';
 
 CREATE FUNCTION @extschema@.mailroom_release_many(
     ids bigint[],
@@ -209,14 +210,14 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_release_many(bigint[], text, integer[]) IS
-    'Gives claimed mails back that were not tried, to their place in the queue, and what they took out of the budgets; it does not count as an attempt. claimant and failed_attempts as for mailroom_mark_sent_many. Returns the ids that were given back, in the order given; the claim of the others was lost. Errors: 2202E when the arrays differ in length.';
+    'Returns claimed mails that were not tried to the queue, without counting an attempt. Returns the ids that were released; the claims of the others were lost.';
 
 CREATE FUNCTION @extschema@.mailroom_release(id bigint, claimant text DEFAULT NULL, failed_attempts integer DEFAULT NULL) RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT @extschema@.mailroom_release_many(ARRAY[id], claimant, ARRAY[failed_attempts]) <> '{}' $$;
 COMMENT ON FUNCTION @extschema@.mailroom_release(bigint, text, integer) IS
-    'Gives one claimed mail back; false when the claim was lost. As mailroom_release_many.';
+    'Releases one claimed mail, as mailroom_release_many. Returns false if the claim was lost.';
 
 CREATE FUNCTION @extschema@.mailroom_extend_many(
     ids bigint[],
@@ -229,7 +230,7 @@ CREATE FUNCTION @extschema@.mailroom_extend_many(
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT @extschema@._hold_until(ids, claimant, failed_attempts, clock_timestamp() + @extschema@._term(lease)) $$;
 COMMENT ON FUNCTION @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]) IS
-    'Lets claims end lease (default mailroom.lease) from now, later or earlier than before. A claim of a row of a group must not have lapsed. claimant, failed_attempts and result as for mailroom_release_many. Errors: 22023 for a lease that is not positive; 2202E when the arrays differ in length.';
+    'Sets the end of claims to lease (default mailroom.lease) from now. Returns the ids that were extended; the claims of the others were lost.';
 
 CREATE FUNCTION @extschema@.mailroom_extend(
     id bigint,
@@ -242,4 +243,4 @@ CREATE FUNCTION @extschema@.mailroom_extend(
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT @extschema@.mailroom_extend_many(ARRAY[id], lease, claimant, ARRAY[failed_attempts]) <> '{}' $$;
 COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint, interval, text, integer) IS
-    'Lets one claim end lease from now; false when it was lost. As mailroom_extend_many.';
+    'Extends one claim, as mailroom_extend_many. Returns false if the claim was lost.';

@@ -1,15 +1,15 @@
 -- Groups: one claimant at a time holds mail of a group_key.
 --
 -- A group is held while a claim of any of its rows is in force, which is asked once for each call and group, under the
--- lock of that group. Invariants: two claimants never hold rows of one group (I2), and neither waits for the other (I3);
--- rows of held groups are stepped over without looking at the claims again, and are counted, so that they hide nothing
--- that comes after them (I4).
+-- lock of that group. Invariants: two claimants never hold rows of one group (I2), and neither waits for the other
+-- (I3); rows of held groups are stepped over without looking at the claims again, and are counted, so that they hide
+-- nothing that comes after them (I4).
 
 CREATE FUNCTION @extschema@._try_lock_group(hash bigint) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_try_lock_group_wrapper';
 COMMENT ON FUNCTION @extschema@._try_lock_group(bigint) IS
-    'Internal. Locks a group, by hashtextextended(group_key, 0), until this transaction ends; false when somebody else holds it.';
+    'Internal. Locks a group, by hashtextextended(group_key, 0), until the transaction ends; false if another session holds the lock.';
 
 CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) RETURNS text[]
     LANGUAGE plpgsql
@@ -17,9 +17,9 @@ CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) 
     SET enable_seqscan = off
 AS $$
 BEGIN
-    -- Claims that lapsed hold nothing; and so a look steps over those claims only, dead ones too, that were made within a
-    -- lease. A search for each group, whatever statistics say: OFFSET 0 keeps the question for each row, and only
-    -- outbox_group_held has what it asks for.
+    -- Expired claims hold nothing, so a search skips only claims, dead ones too, that were made within a lease. One
+    -- index search for each group, independent of statistics: OFFSET 0 keeps the subquery, and only outbox_group_held
+    -- fits it.
     RETURN ARRAY(
         SELECT c.group_key
         FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
@@ -34,7 +34,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._held_groups(text[], timestamptz) IS
-    'Internal. Those of the groups of which a claim is in force at that moment.';
+    'Internal. Those of the groups that have a claim in force at this time.';
 
 CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer, OUT free text[], OUT over boolean)
     LANGUAGE plpgsql
@@ -54,9 +54,9 @@ BEGIN
         LIMIT row_limit + 1
     );
     over := cardinality(wanted) > row_limit;
-    -- Whoever claims of a group holds this lock until its claim is committed or gone. Whoever gets it looks
-    -- again, in a new statement and hence with a snapshot that has what the holder before committed: one
-    -- statement that did both could see the group as it was before that.
+    -- A claimant holds the lock of a group until its claim is committed or rolled back. The next holder queries the
+    -- claims again, in a new statement, whose snapshot contains what the previous holder committed: one statement that
+    -- locks and queries could see an older state.
     wanted := ARRAY(
         SELECT w.group_key
         FROM unnest(wanted[:row_limit]) w (group_key)
@@ -67,7 +67,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
-    'Internal. Those of the groups, the first so many at most, of which no claim is in force, and whether there are more; none will be by anybody else before this transaction ends. Needs READ COMMITTED.';
+    'Internal. Locks the first row_limit of the groups and returns those without a claim in force, and whether there are more; no other session can claim them before the transaction ends. Requires READ COMMITTED.';
 
 CREATE FUNCTION @extschema@._pick_group(wanted text, of_transports text[], moment timestamptz, row_limit integer) RETURNS tid[]
     LANGUAGE sql
@@ -94,7 +94,7 @@ AS $$
     ) s
 $$;
 COMMENT ON FUNCTION @extschema@._pick_group(text, text[], timestamptz, integer) IS
-    'Internal. Locks the first due rows that a group has in these transports, so many at most (NULL: all), and returns their places; NULL if there are none.';
+    'Internal. Locks the first due rows of a group in these transports, up to row_limit (NULL: all), and returns their ctids; NULL if there are none.';
 
 CREATE FUNCTION @extschema@.mailroom_claim_group(
     batch_limit integer DEFAULT NULL,
@@ -118,7 +118,7 @@ DECLARE
     took_back boolean;
     first tid[];
     judged record;
-    -- Without budgets NULL.
+    -- NULL without budgets.
     gathered integer;
     shares record;
     claimed integer;
@@ -129,8 +129,8 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE feature_not_supported USING
             MESSAGE = 'groups can be claimed only in a READ COMMITTED transaction',
-            DETAIL = format('This one is %s and cannot see who claimed a group since it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
-            HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED.';
+            DETAIL = format('This transaction is %s and cannot see claims that were committed after it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
+            HINT = 'Use BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     IF wanted IS NULL THEN
         PERFORM @extschema@._pass_gate();
@@ -146,7 +146,7 @@ BEGIN
     ELSE
         PERFORM @extschema@._pass_gate();
         PERFORM @extschema@._take_back(moment, 1000);
-        -- Before its rows are locked: they may be any number, and somebody else's to claim next.
+        -- Before its rows are locked: there may be many, and another session may be about to claim them.
         IF (SELECT f.free = '{}' FROM @extschema@._free_groups(ARRAY[wanted], 1) f) THEN
             RETURN;
         END IF;
@@ -158,7 +158,7 @@ BEGIN
         IF judged.later THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         ELSIF cardinality(judged.places) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
-            -- Some ended instead, and there may be others behind them.
+            -- Some rows ended instead, and there may be others after them.
             CONTINUE;
         END IF;
         EXIT WHEN judged.places = '{}';
@@ -184,4 +184,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text, text[]) IS
-    'Claims the due mails that one group has in these transports (default: the empty name, mail that clients deliver), up to batch_limit (default: all) and as far as all budgets allow, for lease (default mailroom.lease), of group_key or else of the group whose first due mail is next in the order of claims, and returns them by priority, send_at and id. A group of which a claim is in force, of any transport, is passed over. Settle each as after mailroom_claim; the group is free again, for what is left of it too, when the last one is settled or its lease lapsed. No rows: no group is free that has anything due, with the exceptions of mailroom_claim. Errors: 22023 for a batch_limit below 1 or a lease that is not positive; 0A000 in an isolation level above READ COMMITTED; 55000 while a dump is being restored.';
+    'Claims the due mails of one group, of group_key or else of the free group that is next, up to batch_limit (default: all), and returns them by priority, send_at and id. Settle each as after mailroom_claim; the group is held until the last one is settled or its lease ends.';

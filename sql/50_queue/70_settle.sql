@@ -1,9 +1,9 @@
 -- Settling: the claimant of a mail says that it was sent.
 --
--- claimed -> sent here; failures are in 72_settle_error.sql, releases in 55_leases.sql. Invariants: only the holder of a
--- claim settles it; a settle that comes after its lease was taken back changes nothing and is recorded, because the mail
--- may go out twice (I2); no settle waits for another session (I3). failed_attempts, as the claim returned it, tells two
--- claims of one claimant apart.
+-- claimed -> sent here; failures are in 72_settle_error.sql, releases in 55_leases.sql. Invariants: only the holder of
+-- a claim settles it; a settle that comes after its lease was taken back changes nothing and is recorded, because the
+-- mail may go out twice (I2); no settle waits for another session (I3). failed_attempts, as the claim returned it,
+-- tells two claims of one claimant apart.
 
 CREATE FUNCTION @extschema@._held(
     ids bigint[],
@@ -16,7 +16,7 @@ CREATE FUNCTION @extschema@._held(
     SET enable_seqscan = off
 AS $$
 BEGIN
-    -- SKIP LOCKED: a claim that another session is about to take back is lost already.
+    -- SKIP LOCKED: a claim that another session is taking back is lost.
     RETURN QUERY
     SELECT o.ctid, u.item::integer, o.claimed_until
     FROM unnest(ids) WITH ORDINALITY u (id, item)
@@ -28,7 +28,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._held(bigint[], text, integer[]) IS
-    'Internal. Locks those of the rows that the claimant holds, whether or not its lease has lapsed; returns each with its subscript in ids and the end of its lease.';
+    'Internal. Locks those of the rows that the claimant holds, even if the lease has ended; returns each with its subscript in ids and the end of its lease.';
 
 CREATE FUNCTION @extschema@._check_parallel(ids bigint[], VARIADIC cardinalities integer[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -44,7 +44,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._check_parallel(bigint[], integer[]) IS
-    'Internal. Refuses arrays of another length than ids; NULLs pass. Errors: 2202E.';
+    'Internal. Raises an error for arrays that differ in length from ids; NULL arrays pass.';
 
 CREATE FUNCTION @extschema@._redact(error text, addresses text[]) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -59,7 +59,7 @@ BEGIN
     FOREACH address IN ARRAY addresses LOOP
         clean := '';
         LOOP
-            -- Whoever quotes an address may have changed the case of its letters: those of ASCII, whatever the locale.
+            -- A quoted address may differ in case: in ASCII letters, independent of the locale.
             place := position(lower(address COLLATE "C") IN lower(rest COLLATE "C"));
             EXIT WHEN (place > 0 AND address <> '') IS NOT TRUE;
             clean := clean || left(rest, place - 1) || '[address]';
@@ -71,7 +71,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._redact(text, text[]) IS
-    'Internal. What a sender says went wrong, as far as others may read it: without these addresses, and 1000 characters at most.';
+    'Internal. An error text as other roles may read it: without these addresses, at most 1000 characters.';
 
 CREATE FUNCTION @extschema@._without_late(
     ids bigint[],
@@ -135,9 +135,9 @@ BEGIN
     PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[
         cardinality(provider_ids), cardinality(failed_attempts), cardinality(refused_recipients)
     ]);
-    -- Nobody else touches a claim before its lease has ended, so these wait for nobody. A row with a lease is
-    -- claimed; its state is not asked for, lest a partial index look better than the primary key.
-    -- Most batches are all alike but for the ids, which is cheaper by far.
+    -- Only its holder touches a claim before its lease has ended, so this waits for no other session. A row with a
+    -- lease is claimed; the query does not name state, so that no partial index is preferred to the primary key. Most
+    -- batches have no provider ids and the same number of attempts, which is much cheaper.
     IF coalesce(num_nonnulls(VARIADIC provider_ids), 0) = 0 AND (failed_attempts IS NULL OR failed_attempts[1] = ALL (failed_attempts)) THEN
         WITH done AS (
             UPDATE @extschema@.outbox o
@@ -162,7 +162,7 @@ BEGIN
                 claimed_until = NULL,
                 updated_at = moment,
                 ended_at = moment
-            -- A subscript into an array of texts goes through all that is before it.
+            -- FROM unnest, because a subscript into an array of texts reads all elements before it.
             FROM unnest(ids, provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
             WHERE o.id = u.id
               AND o.claimed_by = who
@@ -177,7 +177,7 @@ BEGIN
         PERFORM @extschema@._mail_due(moment);
     END IF;
     IF settled < cardinality(ids) THEN
-        -- The lease has ended, and the claim was not taken back yet: then no other sender has the mail.
+        -- The lease has ended, but the claim was not taken back: no other sender has the mail.
         WITH held AS MATERIALIZED (
             SELECT h.place, h.item FROM @extschema@._held(ids, who, failed_attempts) h
         )
@@ -204,7 +204,7 @@ BEGIN
           AND o.state = 'sent'
           AND o.claimed_by = who
           AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
-          -- Saying so again is no news.
+          -- A repeated call records nothing.
           AND NOT EXISTS (
               SELECT
               FROM @extschema@.outbox_attempts a
@@ -216,7 +216,7 @@ BEGIN
     IF settled = cardinality(ids) THEN
         RETURN ids;
     END IF;
-    -- Saying so again is no news: the answer to the first time may have been lost.
+    -- A repeated call is not late: the answer to the first one may have been lost.
     late := ARRAY(
         SELECT u.item
         FROM unnest(ids) WITH ORDINALITY u (id, item)
@@ -233,7 +233,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]) IS
-    'Ends claimed mails as sent, with the provider''s ids for them. claimant: as given to mailroom_claim. failed_attempts: of each as the claim returned it, for claimants whose name outlives a lease; NULL to leave it out. refused_recipients: of a mail that did not go to all of its recipients the others, as outbox_attempts has them. Returns the ids that are settled, in the order given. The claim of the others was lost, and they may go out twice: each is put on record in outbox_attempts and logged, and nothing else changes. Saying it twice does no harm. Errors: 2202E when the arrays differ in length.';
+    'Ends claimed mails as sent; repeating it does no harm. Returns the ids that are settled; the claims of the others were lost, which is recorded in outbox_attempts because they may be sent twice.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_sent(
     id bigint,
@@ -251,4 +251,4 @@ AS $$
     ) <> '{}'
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint, text, text, integer, jsonb) IS
-    'Ends one claimed mail as sent; false when the claim was lost. As mailroom_mark_sent_many.';
+    'Ends one claimed mail as sent, as mailroom_mark_sent_many. Returns false if the claim was lost.';

@@ -1,11 +1,11 @@
 -- Settling failures: the claimant of a mail says that an attempt failed.
 --
--- claimed -> error or expired, or back to scheduled for another attempt after a back-off. The rules of 70_settle.sql hold.
--- Invariants: every failed attempt is a row of outbox_attempts; a permanent failure, or the last of max_attempts, ends the
--- mail; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
+-- claimed -> error or expired, or back to scheduled for another attempt after a back-off. The rules of 70_settle.sql
+-- hold. Invariants: every failed attempt is a row of outbox_attempts; a permanent failure, or the last of max_attempts,
+-- ends the mail; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
 
--- Exponential back-off with full jitter: uniform from 0 on rather than around a mean, because mails that failed together,
--- as when a provider was away, would otherwise come back together.
+-- Exponential back-off with full jitter: uniform from 0 rather than around a mean, because mails that failed together,
+-- as in an outage of a provider, would otherwise return together.
 CREATE FUNCTION @extschema@._backoff(attempts integer, time_left interval) RETURNS double precision
     LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN random() * least(
@@ -13,7 +13,7 @@ RETURN random() * least(
     2 ^ least(greatest(attempts, 1), 20)
 );
 COMMENT ON FUNCTION @extschema@._backoff(integer, interval) IS
-    'Internal. Seconds to wait after so many failed attempts of a mail that has so much time left (NULL: any): uniform between 0 and 1 s doubled with each attempt, at most a minute in its last hour and otherwise an hour.';
+    'Internal. Seconds to wait after this many failed attempts of a mail with this time left (NULL: unlimited): uniform between 0 and 1 s doubled with each attempt, at most a minute in its last hour and otherwise an hour.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     ids bigint[],
@@ -38,8 +38,8 @@ DECLARE
     late integer[];
     earliest timestamptz;
 BEGIN
-    -- A sender may quote the mail. What could be a token or a code goes before any statement has it as a parameter (I7),
-    -- and what nobody reads to the end before anything that takes time is done with it.
+    -- A sender may quote the mail. What could be a token or a code is removed before any statement has it as a
+    -- parameter (I7), and the text is cut to a length that bounds the work.
     FOR item IN coalesce(array_lower(errors, 1), 1) .. coalesce(array_upper(errors, 1), 0) LOOP
         errors[item] := regexp_replace(
             regexp_replace(left(errors[item], 4000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g'
@@ -58,7 +58,7 @@ BEGIN
     ), judged AS MATERIALIZED (
         SELECT
             h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at, o.transport,
-            -- What is to be sent together is due together.
+            -- Mails that are sent together again are due together.
             CASE
                 WHEN batches[h.item] IS NULL THEN w.again
                 ELSE min(w.again) OVER (PARTITION BY batches[h.item])
@@ -81,7 +81,7 @@ BEGIN
             OFFSET 0
         ) b
         CROSS JOIN LATERAL (
-            -- Whatever the wait, the last try comes shortly before the mail is of no use any more.
+            -- The last attempt comes shortly before the mail expires.
             SELECT CASE
                 WHEN o.expires_at - interval '5 s' > moment THEN least(b.at, o.expires_at - interval '5 s')
                 ELSE least(b.at, o.expires_at)
@@ -128,7 +128,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]) IS
-    'Records for claimed mails that an attempt to send them failed. Each is tried again after a random time of up to 2 s, doubled with each attempt up to 1 hour, or to a minute in the last hour before expires_at, and not before retry_after, of which 30 days count; but once more 5 s before expires_at. It ends as error when permanent or when it was the last of max_attempts, and as expired when expires_at is past. errors: for people. response_codes: the provider''s answers. ambiguous: it is not known whether the provider took the mail; alone: it had the request to itself (default), and not with others; batches: what names the request to be sent again as it was, whose mails are due together. claimant, failed_attempts, result and errors as for mailroom_mark_sent_many.';
+    'Records for claimed mails that an attempt failed; each is scheduled again after a back-off, or ends as error or expired. Returns the ids that are settled, as mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,
@@ -146,7 +146,7 @@ CREATE FUNCTION @extschema@.mailroom_mark_error(
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Not in SQL, which would have the error as a parameter of a statement (I7).
+    -- Not an SQL function, which would have the error as a parameter of a statement (I7).
     RETURN @extschema@.mailroom_mark_error_many(
         ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[response_code], claimant, ARRAY[failed_attempts],
         ARRAY[ambiguous], ARRAY[alone], NULL::uuid[]
@@ -154,4 +154,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean) IS
-    'Records for one claimed mail that an attempt to send it failed; false when the claim was lost. As mailroom_mark_error_many.';
+    'Records for one claimed mail that an attempt failed, as mailroom_mark_error_many. Returns false if the claim was lost.';

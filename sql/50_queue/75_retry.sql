@@ -1,7 +1,7 @@
 -- Retrying: mail that ended as error is scheduled again.
 --
--- People and programs of mailroom_support, mailroom_sender's callers do not. Invariants: failed_attempts never decreases;
--- token mail is signed again inside the UPDATE that stores it, and only while its token is open (I7).
+-- People and programs of mailroom_support, mailroom_sender's callers do not. Invariants: failed_attempts never
+-- decreases; token mail is signed again inside the UPDATE that stores it, and only while its token is open (I7).
 
 CREATE FUNCTION @extschema@._retry(ids bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -11,8 +11,7 @@ AS $$
 DECLARE
     retried integer;
 BEGIN
-    -- The number of failed attempts never goes back, being what tells one claim from another; there are as many again
-    -- instead.
+    -- failed_attempts never decreases, because it tells one claim from another; max_attempts is raised instead.
     UPDATE @extschema@.outbox o
     SET state = 'scheduled',
         send_at = clock_timestamp(),
@@ -35,7 +34,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._retry(bigint[]) IS
-    'Internal. Puts these rows back from error to scheduled, due now, but for token mail; returns how many could be.';
+    'Internal. Returns these rows from error to scheduled, due now, except token mail; returns how many there were.';
 
 CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
     LANGUAGE plpgsql
@@ -47,7 +46,7 @@ AS $$
 DECLARE
     retried integer;
 BEGIN
-    -- Signed in the statement that stores it (I7). A token that is queued or in another mail is on its way already.
+    -- Signed in the statement that stores it (I7). A token that is pending or in another live mail is skipped.
     UPDATE @extschema@.outbox o
     SET state = 'scheduled',
         secrets = @extschema@._secrets(v.action::text, v.secret, v.code),
@@ -87,7 +86,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._retry_tokens(bigint[]) IS
-    'Internal. Signs the token mail among these anew, as far as its token is open, and puts it back from error to scheduled; returns how many could be.';
+    'Internal. Signs the token mail among these again if its token is open, and returns it from error to scheduled; returns how many there were.';
 
 CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
     LANGUAGE plpgsql
@@ -103,15 +102,15 @@ BEGIN
     ) THEN
         IF NOT has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE') THEN
             RAISE insufficient_privilege USING
-                MESSAGE = 'permission denied to sign token mail anew',
-                DETAIL = 'Its link ended with it.',
-                HINT = 'Ask a member of mailroom_admin, or have a new link sent: mailroom_request_activation, mailroom_request_recovery.';
+                MESSAGE = 'permission denied to sign token mail',
+                DETAIL = 'The link was removed when the mail ended, and only a new signature can replace it.',
+                HINT = 'Ask a member of mailroom_admin, or send a new link by mailroom_request_activation or mailroom_request_recovery.';
         END IF;
         IF @extschema@._retry_tokens(ARRAY[id]) = 0 THEN
             RAISE object_not_in_prerequisite_state USING
-                MESSAGE = 'token mail cannot be tried again',
-                DETAIL = 'Its token has ended, or is in another mail.',
-                HINT = 'Have a new link sent: mailroom_request_activation, mailroom_request_recovery.';
+                MESSAGE = 'token mail cannot be retried',
+                DETAIL = 'The token has ended, or is in another mail.',
+                HINT = 'Send a new link by mailroom_request_activation or mailroom_request_recovery.';
         END IF;
         RETURN true;
     END IF;
@@ -119,7 +118,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
-    'Puts a mail that ended as error back to be sent now, with max_attempts more attempts if it had used up its own; token mail is signed anew. False when it is not in state error or has expired. Errors: 55000 for mail of a token that has ended, 42501 for token mail unless the caller may sign, 23505 when another live row has its item_key.';
+    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error or has expired.';
 
 CREATE FUNCTION @extschema@.mailroom_retry_failed(
     kind text DEFAULT NULL,
@@ -139,7 +138,7 @@ BEGIN
     IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'mailroom_retry_failed needs a condition',
-            DETAIL = 'Without one it would send all that ever failed, for whatever reason.',
+            DETAIL = 'Without a condition it would retry all mail that has ever failed.',
             HINT = 'Pass kind, transport, outcome, response_code or since.';
     END IF;
     IF (batch_limit < 1) IS NOT FALSE THEN
@@ -152,7 +151,7 @@ BEGIN
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
           AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
           AND o.ended_at >= coalesce(since, '-infinity')
-          -- It may have gone out.
+          -- It may have been sent.
           AND (o.ambiguous_attempts = 0 OR coalesce(mailroom_retry_failed.outcome = 'ambiguous', false))
           AND (
               num_nonnulls(mailroom_retry_failed.transport, mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
@@ -179,7 +178,7 @@ BEGIN
                       SELECT
                       FROM @extschema@.outbox l
                       WHERE l.item_key = o.item_key
-                        -- Mail of tokens has no item_key.
+                        -- Token mail has no item_key.
                         AND l.token_id IS NULL
                         AND l.state = 'error'
                         AND l.id > o.id
@@ -218,4 +217,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
-    'Puts up to batch_limit mails that ended as error back to be sent now, those that ended first: of one kind, whose last attempt went by this transport and had this outcome and this response_code of the provider''s, that ended since then; NULL for any, but one condition there must be. Leaves out what has expired, mail of tokens that have ended (all token mail, unless the caller may sign), what has a newer row of the same item_key or token, and, unless asked for the outcome ambiguous, what may have gone out. Returns how many. Errors: 22023 without a condition or for a batch_limit below 1.';
+    'Schedules up to batch_limit mails that ended as error again, those that ended first; at least one condition is required. Mail that may have been sent is left out unless outcome is ambiguous.';

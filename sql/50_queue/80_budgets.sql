@@ -1,11 +1,11 @@
 -- Budgets: how many recipients all senders together may claim in a minute, an hour, a day and a month.
 --
 -- mailroom_admin writes the table; every claim keeps to it. Invariants: mail is taken in the order of claims up to the
--- first that does not fit, so that small mail does not overtake large mail for ever (I4); mail larger than a whole budget
--- fits while nothing of the period is spent. Periods are calendar periods in UTC.
+-- first that does not fit, so that small mail does not overtake large mail for ever (I4); mail larger than a whole
+-- budget fits while nothing of the period is spent. Periods are calendar periods in UTC.
 
 CREATE TYPE @extschema@.budget_period AS ENUM ('minute', 'hour', 'day', 'month');
-COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods, in UTC.';
+COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods in UTC.';
 
 CREATE TABLE @extschema@.budgets (
     period @extschema@.budget_period,
@@ -16,30 +16,35 @@ CREATE TABLE @extschema@.budgets (
     CONSTRAINT budgets_reserved_share_must_be_a_share CHECK (reserved_share BETWEEN 0 AND 1)
 );
 COMMENT ON TABLE @extschema@.budgets IS
-    'How many recipients may be claimed in each period at most, by all senders together; no row, no limit. Mail over the budget waits until the next period; mailroom_budgets shows what is left.';
-COMMENT ON COLUMN @extschema@.budgets.amount IS 'Addresses in recipients, cc and bcc of the mails, counted with each attempt. 0 stops sending.';
+    'How many recipients all senders together may claim in each period; no row means no limit. Mail over the budget waits until the next period; mailroom_budgets shows what is left.';
+COMMENT ON COLUMN @extschema@.budgets.amount IS
+    'Number of addresses in recipients, cc and bcc, counted with each attempt. 0 stops sending.';
 COMMENT ON COLUMN @extschema@.budgets.reserved_share IS
-    'The share of the amount, from 0 to 1, that is kept for urgent mail: priority -10 and less, as password recovery has.';
+    'The share of the amount, from 0 to 1, that is reserved for urgent mail: priority -10 and less, such as password recoveries.';
 
 CREATE SEQUENCE @extschema@._spent_minute MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._spent_minute IS 'Internal. The number of the minute, times 2^32, and what was taken in it.';
+COMMENT ON SEQUENCE @extschema@._spent_minute IS
+    'Internal. The number of the minute, times 2^32, plus what was claimed in it.';
 CREATE SEQUENCE @extschema@._spent_hour MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._spent_hour IS 'Internal. The number of the hour, times 2^32, and what was taken in it.';
+COMMENT ON SEQUENCE @extschema@._spent_hour IS
+    'Internal. The number of the hour, times 2^32, plus what was claimed in it.';
 CREATE SEQUENCE @extschema@._spent_day MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._spent_day IS 'Internal. The number of the day, times 2^32, and what was taken in it.';
+COMMENT ON SEQUENCE @extschema@._spent_day IS
+    'Internal. The number of the day, times 2^32, plus what was claimed in it.';
 CREATE SEQUENCE @extschema@._spent_month MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._spent_month IS 'Internal. The number of the month, times 2^32, and what was taken in it.';
+COMMENT ON SEQUENCE @extschema@._spent_month IS
+    'Internal. The number of the month, times 2^32, plus what was claimed in it.';
 
 CREATE FUNCTION @extschema@._lock_budgets() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_lock_budgets_wrapper';
 COMMENT ON FUNCTION @extschema@._lock_budgets() IS
-    'Internal. Lets this session alone count until _unlock_budgets(); false when another one does not come to an end.';
+    'Internal. Makes this session the only one that counts, until _unlock_budgets(); false if another session keeps the lock too long.';
 
 CREATE FUNCTION @extschema@._unlock_budgets() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_unlock_budgets_wrapper';
-COMMENT ON FUNCTION @extschema@._unlock_budgets() IS 'Internal. Ends what _lock_budgets() began.';
+COMMENT ON FUNCTION @extschema@._unlock_budgets() IS 'Internal. Releases the lock of _lock_budgets().';
 
 CREATE FUNCTION @extschema@._period_number(period @extschema@.budget_period, moment timestamptz) RETURNS bigint
     LANGUAGE sql IMMUTABLE
@@ -53,7 +58,7 @@ AS $$
     END::bigint
 $$;
 COMMENT ON FUNCTION @extschema@._period_number(@extschema@.budget_period, timestamptz) IS
-    'Internal. Which minute, hour or day since 1970, or month since the year 0, this moment is in.';
+    'Internal. The number of the minute, hour or day since 1970, or of the month since the year 0, that contains this time.';
 
 CREATE FUNCTION @extschema@._period_start(period @extschema@.budget_period, number bigint) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE
@@ -100,7 +105,7 @@ AS $$
         SELECT 'month', s.last_value, '@extschema@._spent_month'::regclass FROM @extschema@._spent_month s
     ) c (period, count, counter) ON c.period = b.period
     CROSS JOIN LATERAL (
-        -- A clock that is put back a little must not give a period's share out twice.
+        -- A clock that is set back a little must not make a period's share available twice.
         SELECT CASE c.count >> 32
             WHEN @extschema@._period_number(b.period, moment) + 1 THEN c.count >> 32
             ELSE @extschema@._period_number(b.period, moment)
@@ -108,7 +113,7 @@ AS $$
     ) n (number)
 $$;
 COMMENT ON FUNCTION @extschema@._budget_use(timestamptz) IS
-    'Internal. One row a budget: what may be taken in the period of this moment, how much of that is kept for urgent mail, what was taken, and where that is counted.';
+    'Internal. One row for each budget: its amount, the reserved part, what was claimed in the period of this time, and the sequence that counts it.';
 
 CREATE FUNCTION @extschema@._budget_limits(
     moment timestamptz,
@@ -128,7 +133,7 @@ AS $$
         u.period,
         u.amount,
         l.room,
-        -- More than a mail has.
+        -- More recipients than a mail can have.
         CASE WHEN u.spent = 0 AND l.room > 0 THEN 2147483647 ELSE l.room END,
         l.urgent_room,
         CASE WHEN u.spent = 0 AND l.urgent_room > 0 THEN 2147483647 ELSE l.urgent_room END,
@@ -137,7 +142,7 @@ AS $$
     CROSS JOIN LATERAL (SELECT u.amount - u.reserve - u.spent, u.amount - u.spent) l (room, urgent_room)
 $$;
 COMMENT ON FUNCTION @extschema@._budget_limits(timestamptz) IS
-    'Internal. One row a budget: how many recipients the mails that go next may have together, how many one mail may have that goes next alone, both for all mail and for urgent mail, and when the period ends.';
+    'Internal. One row for each budget: how many recipients the next mails may have together, how many a single next mail may have, both for all mail and for urgent mail, and when the period ends.';
 
 CREATE FUNCTION @extschema@._budget(
     size integer DEFAULT 1,
@@ -172,7 +177,7 @@ AS $$
     FROM @extschema@._budget_limits(clock_timestamp()) l
 $$;
 COMMENT ON FUNCTION @extschema@._budget(integer) IS
-    'Internal. How many recipients of mails, and of urgent ones, all budgets have left; until when a mail of that size does not fit, and why; and how many recipients one mail may have to go now. NULLs without budgets.';
+    'Internal. How many recipients all budgets have left, for all mail and for urgent mail; until when a mail of this size does not fit, and why; and how many recipients one mail may have now. All NULL without budgets.';
 
 CREATE FUNCTION @extschema@._take_shares(sizes integer[], urgent boolean) RETURNS integer
     LANGUAGE plpgsql
@@ -213,7 +218,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._take_shares(integer[], boolean) IS
-    'Internal. Takes the recipients of mails of these sizes, in this order and up to the first that does not fit, out of all budgets, those of urgent mails out of what is reserved too. Returns of how many mails; at once, even if the transaction is rolled back.';
+    'Internal. Takes the recipients of mails of these sizes out of all budgets, in this order up to the first that does not fit; urgent mails may use what is reserved. Returns the number of mails; ROLLBACK does not undo it.';
 
 CREATE FUNCTION @extschema@._return_shares(taken timestamptz[], sizes integer[]) RETURNS void
     LANGUAGE plpgsql
@@ -227,7 +232,7 @@ BEGIN
     END IF;
     IF @extschema@._lock_budgets() THEN
         moment := clock_timestamp();
-        -- What was taken in a period's first second may have been counted in the one before.
+        -- What was taken in the first second of a period may have been counted in the one before.
         PERFORM setval(u.counter, u.number << 32 | greatest(0, u.spent - r.returned))
         FROM @extschema@._budget_use(moment) u
         CROSS JOIN LATERAL (
@@ -242,7 +247,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[], integer[]) IS
-    'Internal. Puts back what mails of these sizes took at these times and did not use, as far as its periods have not ended.';
+    'Internal. Returns what mails of these sizes took at these times and did not use to the budgets, if the period has not ended.';
 
 CREATE FUNCTION @extschema@._return_unclaimed(ids bigint[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql
@@ -260,7 +265,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._return_unclaimed(bigint[], timestamptz) IS
-    'Internal. Puts back what those of the mails took at that moment that were not claimed after all.';
+    'Internal. Returns what these mails took at this time to the budgets, for those that were not claimed after all.';
 
 CREATE FUNCTION @extschema@._within_budgets(INOUT places tid[], OUT ids bigint[], OUT beyond tid[])
     LANGUAGE plpgsql
@@ -291,7 +296,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._within_budgets(tid[]) IS
-    'Internal. Takes these locked mails out of all budgets; returns the places and ids of those before the first that does not fit, and the places of the others, in the order of claims.';
+    'Internal. Takes these locked mails out of all budgets; returns the ctids and ids of those before the first that does not fit, and the ctids of the others, in the order of claims.';
 
 CREATE FUNCTION @extschema@._wait_for_budgets(beyond tid[], of_groups boolean) RETURNS void
     LANGUAGE plpgsql
@@ -307,7 +312,7 @@ BEGIN
         WHERE o.ctid = ANY (beyond)
         ORDER BY o.transport, o.priority, o.send_at, o.id
     ) f;
-    -- If it fits by now, others were counting or a share came back.
+    -- If it fits now, another session was counting, or a share was returned.
     PERFORM @extschema@._announce_due(coalesce(
         CASE WHEN o.priority <= @extschema@._urgent_priority() THEN b.urgent_frees_at ELSE b.frees_at END,
         clock_timestamp() + interval '1 s'
@@ -318,7 +323,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._wait_for_budgets(tid[], boolean) IS
-    'Internal. Has this session''s next claim begin with these locked mails, and the worker look again when the first of them may fit into the budgets.';
+    'Internal. Makes this session''s next claim begin with these locked mails, and the worker look again when the first of them may fit into the budgets.';
 
 CREATE VIEW @extschema@.mailroom_budgets AS
 SELECT
@@ -332,7 +337,7 @@ SELECT
     @extschema@._period_start(u.period, u.number + 1) AS until
 FROM @extschema@._budget_use(clock_timestamp()) u;
 COMMENT ON VIEW @extschema@.mailroom_budgets IS
-    'How many recipients were claimed out of each budget in the present period, and how many are left, for all mail and for urgent mail.';
+    'How many recipients were claimed out of each budget in the current period, and how many are left, for all mail and for urgent mail.';
 
 CREATE FUNCTION @extschema@._budgets_changed() RETURNS trigger
     LANGUAGE plpgsql
@@ -343,7 +348,7 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._budgets_changed() IS 'Internal. Has the worker heed new budgets at once.';
+COMMENT ON FUNCTION @extschema@._budgets_changed() IS 'Internal. Makes the worker apply changed budgets at once.';
 
 CREATE TRIGGER budgets_changed
     AFTER INSERT OR UPDATE OR DELETE ON @extschema@.budgets

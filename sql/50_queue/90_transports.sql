@@ -1,11 +1,11 @@
 -- Transports: what each deliverer can deliver through, and in which state it is.
 --
--- A deliverer (the worker, or each mailroom send) publishes its transports; scheduling checks names against them, people
--- read mailroom_transports. Invariant: the rows of a deliverer are what it published last.
+-- A deliverer (the worker, or each mailroom send) publishes its transports; scheduling checks names against them,
+-- people read mailroom_transports. Invariant: the rows of a deliverer are what it published last.
 
 CREATE TYPE @extschema@.transport_state AS ENUM ('healthy', 'slowed', 'throttled', 'paused');
 COMMENT ON TYPE @extschema@.transport_state IS
-    'healthy: it takes mail at full rate; slowed: at a lower rate, which grows; throttled: it waits as the provider asked; paused: it sends a probe now and then.';
+    'healthy: it takes mail at full rate; slowed: at a lower rate, which increases; throttled: it waits as the provider asked; paused: it sends only probes.';
 
 CREATE TABLE @extschema@.transports (
     deliverer text,
@@ -24,15 +24,16 @@ CREATE TABLE @extschema@.transports (
     CONSTRAINT transports_ambiguous_must_not_be_negative CHECK (ambiguous >= 0)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE @extschema@.transports IS
-    'What each deliverer has for transports, as it published them last. See mailroom_transports.';
+    'The transports of each deliverer, as it published them last. See mailroom_transports.';
 COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that delivers through it.';
-COMMENT ON COLUMN @extschema@.transports.provider IS 'Who runs it, as in the transports file.';
-COMMENT ON COLUMN @extschema@.transports.allow_from IS 'The addresses, or patterns of them, that it may send from; empty for its own alone.';
+COMMENT ON COLUMN @extschema@.transports.provider IS 'The provider, as in the transports file.';
+COMMENT ON COLUMN @extschema@.transports.allow_from IS
+    'The sender addresses, or patterns of them, that it allows; empty for its own address only.';
 COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
 COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
-COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next message is tried through it, if it waits.';
+COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next probe is sent, if it waits.';
 COMMENT ON COLUMN @extschema@.transports.ambiguous IS
-    'Messages that may have been sent without the provider saying so, since the deliverer started.';
+    'Messages that may have been sent without a confirmation by the provider, since the deliverer started.';
 COMMENT ON COLUMN @extschema@.transports.updated_at IS 'When its deliverer published it last.';
 
 CREATE TABLE @extschema@.deliverers (
@@ -42,10 +43,10 @@ CREATE TABLE @extschema@.deliverers (
     CONSTRAINT deliverers_pkey PRIMARY KEY (name),
     CONSTRAINT deliverers_name_must_not_be_empty CHECK (name <> '')
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE @extschema@.deliverers IS 'Who delivers: the worker of this database, and each mailroom send.';
+COMMENT ON TABLE @extschema@.deliverers IS 'The deliverers: the worker of this database, and each mailroom send.';
 COMMENT ON COLUMN @extschema@.deliverers.name IS 'The claimant.';
 COMMENT ON COLUMN @extschema@.deliverers.transports_error IS
-    'What is wrong with its transports file, so that the transports that were read before are in force; NULL for nothing.';
+    'The error in its transports file, which keeps the earlier transports in force; NULL if there is none.';
 COMMENT ON COLUMN @extschema@.deliverers.updated_at IS 'When it published this last.';
 
 CREATE VIEW @extschema@.mailroom_transports AS
@@ -53,7 +54,7 @@ SELECT
     t.name::text AS name, t.provider, t.deliverer, t.state, t.reason, t.since, t.next_probe_at, t.ambiguous, t.allow_from
 FROM @extschema@.transports t;
 COMMENT ON VIEW @extschema@.mailroom_transports IS
-    'The transports of each deliverer: in which state, why and since when, when a paused one is tried next, and how many messages may have been sent without the provider saying so. As each deliverer published it last; a worker that starts removes what earlier workers of its database left.';
+    'The transports of each deliverer, with state, reason and next probe, as the deliverer published them last.';
 
 CREATE FUNCTION @extschema@._publish_transports(deliverer text, transports jsonb, problem text DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql
@@ -62,7 +63,8 @@ AS $$
 BEGIN
     IF jsonb_typeof(transports) IS DISTINCT FROM 'array' THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = 'transports is not a JSON array',
+            MESSAGE = 'transports must be a JSON array',
+            DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(transports), 'NULL')),
             HINT = 'Pass an array of objects with name, provider, allow_from, state, reason, next_probe_at and ambiguous.';
     END IF;
     IF transports = '[]' AND problem IS NULL THEN
@@ -97,4 +99,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._publish_transports(text, jsonb, text) IS
-    'Internal. Makes these the transports that a deliverer has: an array of objects with name, provider, allow_from, state, reason, next_probe_at in epoch seconds, and ambiguous; an empty one withdraws them all, unless there is a problem with its transports file to be told. Errors: 22023 unless it is an array; those of the table transports.';
+    'Internal. Replaces the transports of a deliverer by an array of objects with name, provider, allow_from, state, reason, next_probe_at (epoch seconds) and ambiguous. An empty array removes the deliverer, unless its transports file has a problem.';

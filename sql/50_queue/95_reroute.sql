@@ -1,8 +1,8 @@
 -- Rerouting: scheduled mail changes its transport.
 --
 -- mailroom_admin moves all mail of a transport (mailroom_reroute); a deliverer moves what routes allow it to, while a
--- transport is paused (_fall_back). Invariants: a row that another transaction holds stays and is not waited for (I3); mail
--- that may have been sent through one transport never goes to another on its own (I2).
+-- transport is paused (_fall_back). Invariants: a row that another transaction holds stays and is not waited for (I3);
+-- mail that may have been sent through one transport never goes to another on its own (I2).
 
 CREATE FUNCTION @extschema@.mailroom_reroute(from_transport text, to_transport text) RETURNS bigint
     LANGUAGE plpgsql
@@ -18,7 +18,7 @@ BEGIN
         WHEN to_transport IS NULL OR NOT @extschema@._knows_transport(to_transport) THEN coalesce(to_transport, 'null')
         WHEN from_transport IS NULL OR NOT (
             @extschema@._knows_transport(from_transport)
-            -- It may have been one when the mail was written.
+            -- The name may have been valid when the mail was inserted.
             OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND o.transport = from_transport COLLATE "C")
         ) THEN coalesce(from_transport, 'null')
     END;
@@ -53,20 +53,20 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reroute(text, text) IS
-    'Has another transport deliver what is scheduled for one, announces it, and returns how many mails were moved; leaves out what another transaction holds just now, without waiting, and what is claimed. Errors: 22023 unless both are known, or empty for clients, and differ.';
+    'Moves the scheduled mail of one transport to another and returns how many there were. Claimed mail, and rows that another transaction has locked, stay.';
 
 CREATE FUNCTION @extschema@._fallback_cursor(transport text, OUT priority smallint, OUT send_at timestamptz, OUT id bigint)
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_fallback_cursor_wrapper';
 COMMENT ON FUNCTION @extschema@._fallback_cursor(text) IS
-    'Internal. Behind which row this session goes on to look for mail of a paused transport that another may deliver; no row for the beginning.';
+    'Internal. The row after which this session continues to look for mail of a paused transport that may fall back; no row for the beginning.';
 
 CREATE FUNCTION @extschema@._fallback_note(transport text, priority smallint, send_at timestamptz, id bigint) RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_fallback_note_wrapper';
 COMMENT ON FUNCTION @extschema@._fallback_note(text, smallint, timestamptz, bigint) IS
-    'Internal. Notes up to which row it looked; NULLs for the end.';
+    'Internal. Records the row that the look has reached; NULLs for the end.';
 
 CREATE FUNCTION @extschema@._fall_back_from(
     of_transport text,
@@ -80,11 +80,11 @@ CREATE FUNCTION @extschema@._fall_back_from(
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
-    -- Where something is sorted all the same, that counts as dear.
+    -- A sort that happens nevertheless has a high cost estimate, which would start JIT compilation.
     SET jit = off
 AS $$
 DECLARE
-    -- Rows looked at in one call: those that stay may be any number.
+    -- Number of rows to look at in one call: there may be any number that stay.
     patience integer := least(1000 + 2 * wanted::bigint, 1000000);
     moved integer := 0;
     lane integer;
@@ -133,8 +133,8 @@ BEGIN
             SELECT l.place, l.send_at, l.id
             FROM looked l
             JOIN carried c ON c.kind = l.kind
-            -- What may have been sent is not sent by another: what was ambiguous, what is to be asked for again in the
-            -- same request, and what was in the hands of a deliverer that died.
+            -- Mail that may have been sent stays: ambiguous mail, mail that must be sent again in the same request, and
+            -- mail that a crashed deliverer held.
             WHERE l.ambiguous_attempts = 0
               AND l.batch IS NULL
               AND NOT EXISTS (
@@ -160,7 +160,7 @@ BEGIN
             WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))
             RETURNING o.id
         ), came_to AS (
-            -- Up to the last one that was chosen, if that is as many as wanted; else up to the last one.
+            -- Up to the last chosen row if that is as many as wanted; else up to the last one.
             (SELECT c.send_at, c.id FROM chosen c WHERE (SELECT count(*) FROM chosen) = wanted - moved ORDER BY c.send_at DESC, c.id DESC LIMIT 1)
             UNION ALL
             (SELECT l.send_at, l.id FROM looked l WHERE (SELECT count(*) FROM chosen) < wanted - moved ORDER BY l.send_at DESC, l.id DESC LIMIT 1)
@@ -173,19 +173,19 @@ BEGIN
         after_send_at := seen.send_at;
         after_id := seen.id;
         IF moved < wanted AND seen.looked < patience THEN
-            -- All of this priority.
+            -- This priority is done.
             after_id := NULL;
         END IF;
         patience := patience - seen.looked;
         EXIT WHEN moved >= wanted OR patience <= 0;
     END LOOP;
-    -- The next call begins at the beginning if this one came to the end.
+    -- If this call reached the end, the next one starts at the beginning.
     PERFORM @extschema@._fallback_note(of_transport, CASE WHEN after_id IS NOT NULL THEN lane::smallint END, after_send_at, after_id);
     RETURN moved;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._fall_back_from(text, text, interval, integer, timestamptz) IS
-    'Internal. Moves up to so many due rows of one transport that has been paused for that long to another, as far as routes allow it; looks at a bounded number of rows, from where the last call of this session ended. Returns how many were moved.';
+    'Internal. Moves up to the wanted number of due rows of one transport that has been paused for this time to another, as routes allow; looks at a bounded number of rows, from where this session''s last call ended. Returns how many were moved.';
 
 CREATE FUNCTION @extschema@._fall_back(
     to_transport text,
@@ -226,4 +226,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._fall_back(text, text[], interval[], integer) IS
-    'Internal. Moves up to batch_limit due mails of transports that have been paused for so long to one that works, transport by transport in the order of claims, where the first route of their transport that matches their kind names that one as its fallback and has waited fallback_after; never mail that may have been sent, nor what another transaction holds. Returns how many were moved; error: 22023 for a batch_limit below 1.';
+    'Internal. Moves up to batch_limit due mails of paused transports to one that works, where the route of their kind names it as fallback and fallback_after has passed. Returns how many were moved; mail that may have been sent, and locked rows, stay.';

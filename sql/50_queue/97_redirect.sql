@@ -1,12 +1,9 @@
 -- mailroom.redirect_to: all mail goes to one address instead of its recipients, for development.
 --
--- Each claim of a deliverer asks for it. ALTER DATABASE ... SET takes effect at once, also in sessions that began before:
--- without that they would have the value only from their next connection on, and until then mail would go to real people.
--- The setting has no check hook: a server that loads the library later would drop a value that fails it, and send.
-
--- mailroom.redirect_to is asked for with each claim. What was set for the database counts at once, also in sessions that
--- began before: they have it only from their next connection on, and until then mail would go to real people. The
--- setting has no check of its own: a server that loads the library later would drop a value that fails it, and send.
+-- Each claim of a deliverer asks for it. ALTER DATABASE ... SET takes effect at once, also in sessions that began
+-- before: without that they would have the value only from their next connection on, and until then mail would go to
+-- real people. The setting has no check hook: a server that loads the library later would drop a value that fails it,
+-- and send.
 
 CREATE FUNCTION @extschema@._redirect_setting() RETURNS text
     LANGUAGE sql STABLE
@@ -27,7 +24,7 @@ AS $$
     ), '')
 $$;
 COMMENT ON FUNCTION @extschema@._redirect_setting() IS
-    'Internal. mailroom.redirect_to as it is set, also if it is not an address; NULL when it is empty.';
+    'Internal. The setting mailroom.redirect_to, even if it is not an address; NULL if it is empty.';
 
 CREATE FUNCTION @extschema@._redirect_to() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -39,11 +36,11 @@ BEGIN
     IF address IS NOT NULL AND @extschema@._addresses_problem(ARRAY[address]) IS NOT NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'mailroom.redirect_to is not a mail address',
-            DETAIL = 'No mail is delivered until it is one, or empty.',
-            HINT = 'ALTER DATABASE or ALTER SYSTEM ... SET mailroom.redirect_to to one address, without a name, or RESET it.';
+            DETAIL = 'No mail is delivered until the setting is an address or empty.',
+            HINT = 'Set it to one address without a name, by ALTER DATABASE or ALTER SYSTEM, or reset it.';
     END IF;
     RETURN address;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._redirect_to() IS
-    'Internal. The address that all mail goes to instead of its recipients; NULL when it goes to these. Errors: 22023 when mailroom.redirect_to is no address.';
+    'Internal. The address that all mail is sent to instead of its recipients, or NULL; raises an error if mailroom.redirect_to is not an address.';

@@ -7,13 +7,13 @@ CREATE FUNCTION @extschema@._request_worker() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_request_worker_wrapper';
 COMMENT ON FUNCTION @extschema@._request_worker() IS
-    'Internal. Asks the launcher, once this transaction commits, for a worker in this database.';
+    'Internal. Asks the launcher, when this transaction commits, for a worker in this database.';
 
 CREATE FUNCTION @extschema@._recheck_at_commit() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_recheck_at_commit_wrapper';
 COMMENT ON FUNCTION @extschema@._recheck_at_commit() IS
-    'Internal. Has the worker look at everything once this transaction commits.';
+    'Internal. Makes the worker look at everything when this transaction commits.';
 
 CREATE FUNCTION @extschema@._worker_report(
     OUT pid integer,
@@ -26,12 +26,12 @@ CREATE FUNCTION @extschema@._worker_report(
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_worker_report_wrapper';
 COMMENT ON FUNCTION @extschema@._worker_report() IS
-    'Internal. What the worker of this database tells of itself; no row when there is none.';
+    'Internal. The state of the worker of this database; no row if there is none.';
 
 CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', 'mailroom_wake_worker_wrapper';
 COMMENT ON FUNCTION @extschema@.mailroom_wake_worker() IS
-    'Has the worker of this database, and senders that listen on mailroom.outbox_channel, look at everything and try paused transports now; for tests and people, it is never needed. Returns whether there is a worker.';
+    'Makes the worker of this database, and senders that listen on outbox_due, look at everything and probe paused transports now. Returns whether there is a worker; never needed, except by tests and people.';
 
 SELECT @extschema@._request_worker();

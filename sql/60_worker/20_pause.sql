@@ -1,18 +1,17 @@
 -- Pausing: the worker of a database stops taking batches and claiming mail.
 --
--- mailroom_admin pauses and resumes; the worker reads the table, and writes it when its database is a copy (60_copies.sql).
--- Invariant: a pause outlasts restarts, failover and restore, being a row.
+-- mailroom_admin pauses and resumes; the worker reads the table, and writes it when its database is a copy
+-- (60_copies.sql). Invariant: a pause outlasts restarts, failover and restore, being a row.
 
--- A row is a pause; a table, so that it outlasts restarts, failover and restore.
 CREATE TABLE @extschema@.pauses (
     job_type @extschema@.job_type NOT NULL DEFAULT 'mailroom',
     since timestamptz NOT NULL DEFAULT now(),
     paused_by name NOT NULL DEFAULT session_user,
     CONSTRAINT pauses_pkey PRIMARY KEY (job_type)
 );
-COMMENT ON TABLE @extschema@.pauses IS 'A row while the worker is paused, see mailroom_pause().';
+COMMENT ON TABLE @extschema@.pauses IS 'One row while the worker is paused, see mailroom_pause().';
 COMMENT ON COLUMN @extschema@.pauses.paused_by IS
-    'The user who paused it; mailroom_collector where the worker did so itself, since the database is a copy of another.';
+    'The user who paused it; mailroom_collector if the worker paused itself because the database is a copy.';
 
 CREATE FUNCTION @extschema@.mailroom_pause() RETURNS boolean
     LANGUAGE plpgsql
@@ -28,7 +27,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_pause() IS
-    'Pauses the worker of this database from COMMIT on, over restarts, until mailroom_resume(): it begins no batch and claims no mail after that, however urgent; what it had begun by then it finishes. Never waits for it. Tokens go on waiting; clients may still take them. Returns false when it was paused already.';
+    'Pauses the worker of this database from COMMIT on, over restarts, until mailroom_resume(); it finishes what it has begun. Returns false if it was paused already.';
 
 CREATE FUNCTION @extschema@.mailroom_resume() RETURNS boolean
     LANGUAGE plpgsql
@@ -44,4 +43,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_resume() IS
-    'Ends a pause of the worker, be it that of mailroom_pause() or one that it began itself in a copy of a database. Returns false when there was none.';
+    'Ends a pause of the worker, including one that the worker began itself in a copy of a database. Returns false if there was none.';

@@ -1,11 +1,11 @@
 -- Batches: what the worker looks at, how it takes a batch, and its record of them.
 --
--- The worker calls the three functions; job_runs is for people. Invariant: a batch is one transaction that ends in one row
--- of job_runs, unless there was nothing to do.
+-- The worker calls the three functions; job_runs is for people. Invariant: a batch is one transaction that ends in one
+-- row of job_runs, unless there was nothing to do.
 
 CREATE TYPE @extschema@.job_trigger AS ENUM ('limit', 'timeout', 'urgent', 'poll');
 COMMENT ON TYPE @extschema@.job_trigger IS
-    'Why a batch went: batch_limit tokens waited, the oldest waited for batch_timeout, one was urgent, or it was found without a wake-up.';
+    'Why a batch was taken: batch_limit tokens waited, the oldest waited for batch_timeout, one was urgent, or it was found without a wake-up.';
 
 CREATE TABLE @extschema@.job_runs (
     id bigserial,
@@ -19,14 +19,15 @@ CREATE TABLE @extschema@.job_runs (
     CONSTRAINT job_runs_pkey PRIMARY KEY (id),
     CONSTRAINT job_runs_counts_must_not_be_negative CHECK (collected >= 0 AND skipped >= 0)
 );
-COMMENT ON TABLE @extschema@.job_runs IS 'One row a batch of the worker.';
-COMMENT ON COLUMN @extschema@.job_runs.started_at IS 'When the worker began to take the batch.';
+COMMENT ON TABLE @extschema@.job_runs IS 'One row for each batch of the worker.';
+COMMENT ON COLUMN @extschema@.job_runs.started_at IS 'When the worker began the batch.';
 COMMENT ON COLUMN @extschema@.job_runs.duration IS 'From then until its statements were done, without the commit.';
 COMMENT ON COLUMN @extschema@.job_runs.collected IS 'Tokens that became scheduled rows of outbox.';
 COMMENT ON COLUMN @extschema@.job_runs.skipped IS 'Tokens that were no longer eligible or could not be signed.';
 COMMENT ON COLUMN @extschema@.job_runs.trigger IS
-    'Why the batch went: limit, timeout, urgent, or poll (found without a wake-up).';
-COMMENT ON COLUMN @extschema@.job_runs.error IS 'Why the batch failed, with its SQLSTATE; it was rolled back. NULL when it went well.';
+    'Why the batch was taken: limit, timeout, urgent, or poll (found without a wake-up).';
+COMMENT ON COLUMN @extschema@.job_runs.error IS
+    'Why the batch failed and was rolled back, with its SQLSTATE; NULL if it succeeded.';
 
 CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql
@@ -63,11 +64,11 @@ BEGIN
             )
         ) w;
         PERFORM @extschema@._scan_end(sweep, NULL::bigint, NULL::bigint);
-        -- As in _pick: nobody is told that there is little before what lies below was looked at.
+        -- As in _pick: look before this session's position before reporting that little waits.
         EXIT WHEN sweep OR waiting >= batch_limit;
         sweep := true;
     END LOOP;
-    -- Requests that were not announced, or were not to be had when their turn came.
+    -- Requests that were not announced, or were locked when their turn came.
     IF EXISTS (SELECT FROM @extschema@.link_requests r WHERE r.id > first_request) THEN
         waiting := waiting + 1;
         urgent := true;
@@ -76,14 +77,14 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._waiting(integer) IS
-    'Internal. How many tokens wait, counted no further than the limit in each lane, whether one is urgent, and whether the worker is paused.';
+    'Internal. How many tokens wait, counted up to the limit in each lane, whether one is urgent, and whether the worker is paused.';
 
 CREATE FUNCTION @extschema@._tend(tell boolean, OUT next_due timestamptz, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Which tells senders by itself that there is mail for them again.
+    -- This also tells senders that there is mail for them.
     more := @extschema@._take_back(clock_timestamp(), 1000) = 1000;
     IF tell THEN
         PERFORM @extschema@._mail_due(now());
@@ -92,7 +93,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._tend(boolean) IS
-    'Internal. Looks after the outbox for the worker: takes lapsed claims back and tells senders that mail is due; returns when a message becomes due or a claim lapses next, and whether there is more to do at once.';
+    'Internal. Maintains the outbox for the worker: takes expired claims back and, if tell, tells senders that mail is due. Returns when the next message becomes due or the next claim expires, and whether there is more to do at once.';
 
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql
@@ -100,12 +101,12 @@ CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT co
 AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
-    -- Before rows of the queue are: TRUNCATE locks in this order.
+    -- Before rows of the queue are locked: TRUNCATE locks in this order.
     locked CONSTANT boolean := @extschema@._lock_sources(true);
 BEGIN
     collected := 0;
     skipped := 0;
-    -- Whoever calls looked for a pause some time ago.
+    -- The worker's last look at pauses was some time ago.
     IF EXISTS (SELECT FROM @extschema@.pauses) THEN
         RETURN;
     END IF;
@@ -118,4 +119,5 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._run_batch(integer, text) IS 'Internal. One batch of the worker, recorded in job_runs; nothing while it is paused.';
+COMMENT ON FUNCTION @extschema@._run_batch(integer, text) IS
+    'Internal. Takes one batch of the worker and records it in job_runs; does nothing while the worker is paused.';

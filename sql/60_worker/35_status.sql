@@ -3,11 +3,11 @@
 -- Read by people and by monitoring (mailroom_monitor), which may not read addresses, contents or tokens. Invariant: the
 -- cost does not grow with a backlog: each count stops at 10000.
 
--- Ages without secrets, for those who may not read tokens.
+-- For roles that may not read tokens.
 CREATE VIEW @extschema@._token_ages AS
 SELECT t.id, t.created_at
 FROM @extschema@.tokens t;
-COMMENT ON VIEW @extschema@._token_ages IS 'Internal. When tokens were made.';
+COMMENT ON VIEW @extschema@._token_ages IS 'Internal. The age of each token, without its secret.';
 
 CREATE FUNCTION @extschema@._scheduled_transports() RETURNS SETOF @extschema@._transport
     LANGUAGE sql
@@ -17,7 +17,7 @@ CREATE FUNCTION @extschema@._scheduled_transports() RETURNS SETOF @extschema@._t
     SET enable_sort = off
     SET jit = off
 AS $$
-    -- From one to the next, a look at each.
+    -- One index search for each transport.
     WITH RECURSIVE found AS (
         (
             SELECT o.transport
@@ -40,7 +40,7 @@ AS $$
     )
     SELECT f.transport FROM found f
 $$;
-COMMENT ON FUNCTION @extschema@._scheduled_transports() IS 'Internal. The transports that mail is scheduled for.';
+COMMENT ON FUNCTION @extschema@._scheduled_transports() IS 'Internal. The transports that have scheduled mail.';
 
 CREATE FUNCTION @extschema@.mailroom_status(
     OUT worker_pid integer,
@@ -92,7 +92,7 @@ AS $$
         (
             SELECT now() - min(first.send_at)
             FROM @extschema@._scheduled_transports() t (transport)
-            -- Each priority that there can be.
+            -- Every possible priority.
             CROSS JOIN generate_series(-100, 100) p (priority)
             CROSS JOIN LATERAL (
                 SELECT o.send_at
@@ -119,7 +119,7 @@ AS $$
         (SELECT b.reason FROM @extschema@._budget(1) b),
         @extschema@._redirect_setting()
     FROM (
-        -- No count of a backlog, however long it is.
+        -- Each count is bounded, however long the backlog is.
         SELECT
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l) AS scheduled,
@@ -137,7 +137,7 @@ AS $$
     ) c
     LEFT JOIN @extschema@._worker_report() w ON true
     CROSS JOIN (
-        -- The one that is worst off, and what may have been sent through any.
+        -- The worst state of all transports, and the ambiguous messages of all.
         SELECT
             max(p.state)::text AS state,
             (array_agg(format('%s: %s', p.name, p.reason) ORDER BY p.state DESC, p.since) FILTER (WHERE p.state <> 'healthy'))[1] AS reason,
@@ -147,4 +147,4 @@ AS $$
     ) t
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'One row: the worker of this database (NULL without one), since when, whether paused, its latest batch, how many tokens wait and the age of the oldest; how many mails are scheduled and since when the oldest of them is due, how many are claimed, and how many ended as error within 24 hours (each count stops at 10000, and more says whether one would go on); failures in a row, and when and why it wakes next; then the state of the transport that is worst off (see mailroom_transports), why, when one is tried next, and how many mails may have been sent without their provider saying so; what is wrong with the transports file; which budget is spent, if one is; and the address that all mail goes to instead of its recipients (mailroom.redirect_to).';
+    'Returns one row about this database: its worker, waiting tokens, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';

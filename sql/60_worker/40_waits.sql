@@ -57,4 +57,4 @@ CROSS JOIN LATERAL (
 CROSS JOIN (SELECT EXISTS (SELECT FROM @extschema@.pauses) AS paused) p
 WHERE o.state = 'scheduled';
 COMMENT ON VIEW @extschema@.outbox_waits IS
-    'Why each scheduled mail has not been sent yet, and until when that holds at least; a pause binds the worker alone. No addresses, no contents.';
+    'Why each scheduled mail has not been sent yet, and until when at least. A pause applies to the worker only.';

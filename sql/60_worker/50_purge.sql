@@ -8,31 +8,31 @@
 CREATE FUNCTION @extschema@._retention() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_retention_wrapper';
-COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. mailroom.retention in seconds.';
+COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. The setting mailroom.retention in seconds.';
 
 CREATE FUNCTION @extschema@._walk_begin(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_walk_begin_wrapper';
 COMMENT ON FUNCTION @extschema@._walk_begin(text) IS
-    'Internal. Begins a walk of that name over rows that go as it goes: the key behind which this session has to look; NULL for all.';
+    'Internal. Begins a walk with this name over rows that it deletes: the key after which this session has to look; NULL for all.';
 
 CREATE FUNCTION @extschema@._walk_from(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_walk_from_wrapper';
 COMMENT ON FUNCTION @extschema@._walk_from(text) IS
-    'Internal. Where the next walk of that name will begin; NULL for the beginning.';
+    'Internal. Where the next walk with this name begins; NULL for the beginning.';
 
 CREATE FUNCTION @extschema@._walk_end(name text, key bigint) RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_walk_end_wrapper';
 COMMENT ON FUNCTION @extschema@._walk_end(text, bigint) IS
-    'Internal. Ends a walk, which came up to this key; NULL when there was nothing to see.';
+    'Internal. Ends a walk at this key; NULL if there were no rows.';
 
 CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_walk_back_wrapper';
 COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
-    'Internal. Has the next walk look behind this key again: not all that this one saw is gone.';
+    'Internal. Makes the next walk look after this key again, because some rows that this one saw remain.';
 
 CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -51,12 +51,12 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.ended_at >= after
           AND o.ended_at < horizon
-          -- Whoever may say when a mail ended cannot say that it is old.
+          -- A role that can set ended_at cannot make a mail look old.
           AND o.created_at < horizon
         ORDER BY o.ended_at
         LIMIT row_limit
     ), old AS MATERIALIZED (
-        -- A row that somebody is at may be on its way back to scheduled.
+        -- A locked row may be on its way back to scheduled.
         SELECT o.ctid AS place, o.id
         FROM @extschema@.outbox o
         WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l))
@@ -75,16 +75,18 @@ BEGIN
     INTO purged, more, last, passed
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
-    -- In whole milliseconds, so that what ended in the same one is looked at again.
+    -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
     PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM coalesce(passed, last)) * 1000)::bigint);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
-    'Internal. Deletes up to so many mails that ended before then, those that ended first, with their attempts. Returns how many, and whether there may be more.';
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts. Returns how many, and whether there may be more.';
 
--- Where purges of tokens are, for all sessions: those that remember nothing get past tokens that last for years.
+-- The position of purges of tokens, for all sessions: sessions without memory still get past tokens that live for
+-- years.
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._purged_tokens IS 'Internal. tokens.id up to which the present round of purges came.';
+COMMENT ON SEQUENCE @extschema@._purged_tokens IS
+    'Internal. The tokens.id that the current round of purges has reached.';
 
 CREATE FUNCTION @extschema@._purge_tokens(horizon bigint, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -114,7 +116,7 @@ BEGIN
     )
     SELECT
         (SELECT count(*) FROM gone),
-        -- What was made later cannot have expired before.
+        -- A token that was created later cannot have expired before.
         max(l.id) FILTER (WHERE l.created_at < horizon),
         count(*) FILTER (WHERE l.created_at < horizon) = row_limit
     INTO purged, last, more
@@ -128,7 +130,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_tokens(bigint, integer) IS
-    'Internal. Looks at up to so many tokens and deletes those that expired before then, in epoch seconds. Returns how many, and whether there are more to look at.';
+    'Internal. Looks at up to row_limit tokens and deletes those that expired before this time (epoch seconds). Returns how many, and whether there are more to look at.';
 
 CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -136,7 +138,7 @@ CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT 
 AS $$
 DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
-    -- How many links an account was sent within the hour is counted by its tokens.
+    -- The limit of links an hour is counted from an account's tokens.
     hour_ago CONSTANT timestamptz := clock_timestamp() - interval '1 hour';
     mails record;
     tokens record;
@@ -146,7 +148,7 @@ BEGIN
     PERFORM @extschema@._pass_gate();
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
     PERFORM @extschema@._lock_sources(true);
-    -- Those that nobody answers: the worker is paused, or there is none.
+    -- Requests that were never answered, because the worker is paused or does not run.
     after := coalesce(@extschema@._walk_begin('link_requests'::text), 0);
     ids := ARRAY(
         SELECT w.id
@@ -172,7 +174,8 @@ BEGIN
     purged := purged + mails.purged + tokens.purged;
     more := more OR mails.more OR tokens.more;
 
-    -- Of mails that are still to be sent, and of those that were deleted otherwise or settled after they were purged.
+    -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
+    -- purge.
     after := coalesce(@extschema@._walk_begin('outbox_attempts'::text), 0);
     ids := ARRAY(
         SELECT w.id
@@ -208,7 +211,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge(integer) IS
-    'Internal. Deletes up to so many rows of each table that ended longer ago than mailroom.retention. Returns how many, and whether there are more.';
+    'Internal. Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, and whether there are more.';
 
 CREATE FUNCTION @extschema@.mailroom_purge(batch_limit integer DEFAULT 1000, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -222,4 +225,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS
-    'Deletes what ended longer ago than mailroom.retention, up to batch_limit rows of each table: mails with their attempts, tokens that expired (an hour ago at least), attempts, rows of job_runs, and requests that nobody answered. Returns how many rows went, not counting attempts, and whether to call it again for the rest, in a transaction of its own. Errors: 22023 for a batch_limit below 1; 55000 while a dump is being restored.';
+    'Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, and in more whether to call it again, in another transaction.';

@@ -1,12 +1,12 @@
 -- Roles: who they are, and that PUBLIC gets nothing.
 --
--- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Six are for people and
--- programs; the files after this one grant each what it needs, each line with its reason. The seventh, mailroom_definer,
--- has no members and cannot log in: it owns the SECURITY DEFINER functions and the views. A superuser's functions would
--- lend superuser rights to every trigger that they fire, and functions of mailroom_admin could be altered by its members,
--- for a superuser to run.
+-- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Six are for people
+-- and programs; the files after this one grant each what it needs, each line with its reason. The seventh,
+-- mailroom_definer, has no members and cannot log in: it owns the SECURITY DEFINER functions and the views. A
+-- superuser's functions would lend superuser rights to every trigger that they fire, and functions of mailroom_admin
+-- could be altered by its members, for a superuser to run.
 
--- Two databases may install at the same time: one waits here for the other, and then finds the roles.
+-- If two databases install at the same time, one waits here for the other and then finds the roles.
 LOCK TABLE pg_catalog.pg_authid IN SHARE ROW EXCLUSIVE MODE;
 
 DO $$
@@ -37,13 +37,13 @@ BEGIN
         END;
         IF objection IS NOT NULL THEN
             RAISE object_not_in_prerequisite_state USING
-                MESSAGE = format('role "%s" cannot be one of mailroom''s', role_name),
+                MESSAGE = format('role "%s" cannot be used by mailroom', role_name),
                 DETAIL = objection,
-                HINT = 'Rename it, or take away what it should not have; mailroom makes the role itself when there is none.';
+                HINT = 'Rename the role, or remove what it must not have; CREATE EXTENSION creates the role if it does not exist.';
         END IF;
     END LOOP;
-    -- What the default privileges of whoever installs gave away goes, so that each object has the grants below and no
-    -- others. Types are PUBLIC's anyway.
+    -- Grants that come from the default privileges of the installing user are revoked, so that each object has the
+    -- grants below and no others. Types are usable by PUBLIC anyway.
     FOR held IN
         SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
         FROM pg_depend d
@@ -74,9 +74,8 @@ BEGIN
     LOOP
         EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', held.kind, held.name, held.grantee);
     END LOOP;
-    -- Functions are the one kind of object that PUBLIC may use unless told otherwise. Every function of this
-    -- extension is taken from it here, and every one that lends its owner's rights is given its owner, so that none
-    -- can be forgotten.
+    -- PUBLIC may execute functions by default. Here every function of the extension is revoked from PUBLIC, and every
+    -- SECURITY DEFINER function gets its owner, so that none can be forgotten.
     FOR routine IN
         SELECT p.oid::regprocedure AS name, p.prosecdef, p.prorettype = 'trigger'::regtype AS is_trigger
         FROM pg_depend d
@@ -91,14 +90,14 @@ BEGIN
         IF routine.prosecdef THEN
             EXECUTE format('ALTER FUNCTION %s OWNER TO mailroom_definer', routine.name);
         END IF;
-        -- Whoever may call a trigger's function may put it on a table of their own, where it would take strange
-        -- rows for ours. The triggers themselves need no such right.
+        -- A role that may execute a trigger function can create a trigger with it on a table of its own, whose rows the
+        -- function would take for ours. The extension's own triggers need no such right.
         IF NOT routine.is_trigger THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mailroom_admin', routine.name);
         END IF;
     END LOOP;
-    -- A serial column makes do with another name for its sequence when somebody has the one that is meant; then the
-    -- grants below would be on a stranger's.
+    -- If a relation with the intended name exists already, a serial column uses another name for its sequence; the
+    -- grants below would then be on the other relation.
     FOR routine IN
         SELECT t.relname || '_id_seq' AS name
         FROM pg_depend d
@@ -112,17 +111,21 @@ BEGIN
           AND e.extname = 'mailroom'
           AND s.relname <> t.relname || '_id_seq'
     LOOP
-        RAISE duplicate_table USING MESSAGE = format('relation "%s" already exists', routine.name);
+        RAISE duplicate_table USING
+            MESSAGE = format('relation "%s" already exists', routine.name),
+            DETAIL = 'The extension needs the name for the sequence of a serial column.',
+            HINT = 'Rename the relation, or install the extension into another schema.';
     END LOOP;
 END;
 $$;
 
--- Names resolve for whoever has a role.
+-- Every role has to resolve names.
 GRANT USAGE ON SCHEMA @extschema@ TO
     mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer;
 
--- Views show with their owner's rights. Those that show secrets stay with whoever installs, for mailroom_definer has no
--- right to read these: of a row whose columns a role may read, errors of the server's quote the values.
+-- Views run with their owner's rights. Those that show secrets keep the installing user as owner, because
+-- mailroom_definer must not read secrets: if a role may read the columns of a row, the server's error messages quote
+-- the values.
 DO $$
 DECLARE
     lent regclass;

@@ -1,15 +1,13 @@
 -- mailroom_admin: all data and all functions.
 --
--- Neither TRIGGER nor REFERENCES: a role that may put a trigger or a foreign key on a table acts with the rights of
--- everyone who writes the table, a superuser's among them. EXECUTE on all functions but those of triggers comes from
+-- Neither TRIGGER nor REFERENCES: a role that may put a trigger or a foreign key on a table acts with the rights of all
+-- who write the table, a superuser's among them. EXECUTE on all functions but those of triggers comes from
 -- 10_roles.sql.
 
--- mailroom_admin: all data and all functions. Neither TRIGGER nor REFERENCES: whoever may put a trigger or a foreign
--- key on a table acts with the rights of everybody who writes it, a superuser's among them.
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.outbox, @extschema@.pauses,
     @extschema@.templates, @extschema@.budgets, @extschema@.routes TO mailroom_admin;
 
--- What only the functions write, as far as they need it.
+-- Tables that only functions write, as far as these need it.
 GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
@@ -21,7 +19,7 @@ GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.mailroom_transports, @extschema@.outbox_waits TO mailroom_admin;
 
--- It attaches tables of its own by putting triggers on them; on a table that is not attached these do nothing but fail.
+-- It attaches its own tables by creating triggers with these; on a table that is not attached they only raise an error.
 GRANT EXECUTE ON FUNCTION
     @extschema@._attached_insert(),
     @extschema@._attached_update(),

@@ -1,14 +1,12 @@
 -- mailroom_app: an application. It registers people, redeems the links of mails, and schedules mail.
 --
--- It sees no token and no mail but its own, and that only in the columns below. Not mailroom_verify: with a link in hand
--- it tells of any code whether it is the right one, and counts nothing.
+-- It sees no token and no mail but its own, and that only in the columns below. Not mailroom_verify: with a link in
+-- hand it tells of any code whether it is the right one, and counts nothing.
 
--- mailroom_app: registers people, and redeems the link of a mail. It sees no token and no mail. Not mailroom_verify:
--- with a link in hand it says of any code whether it is the right one, and counts nothing.
 GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
 
--- What came of a link, the links that people ask for, and their end: all of it behind these, which lend rights.
+-- Redeeming, requesting and revoking links: SECURITY DEFINER functions.
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_peek(text),
     @extschema@.mailroom_redeem(text, text),
@@ -17,10 +15,10 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text)
 TO mailroom_app;
 
--- It schedules mail, and takes back or moves mail of its own: through _new_mail and _own_mail, column by column, so that
--- whatever it writes there itself, around the functions, is mail that the functions could have written. Never INSERT and
--- UPDATE on the same one: both together are ON CONFLICT DO UPDATE, which reaches rows that a view hides. The views are
--- the extension's, since whoever owns a view may put triggers on it.
+-- It schedules, cancels and reschedules its own mail through _new_mail and _own_mail, column by column, so that direct
+-- writes can produce only mail that the functions could have written. Never INSERT and UPDATE on the same view:
+-- together they allow ON CONFLICT DO UPDATE, which reaches rows that a view hides. The extension owns the views, since
+-- the owner of a view may create triggers on it.
 GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (
     message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
@@ -58,8 +56,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._max_attempts()
 TO mailroom_app;
 
--- It sees the templates, which are no secret, and what they make of its data; what mail says is for those who may
--- write templates.
+-- It reads the templates, which are no secret, and previews them; only roles that may write templates decide about the
+-- contents of mail.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_preview(text, jsonb, text),

@@ -1,17 +1,14 @@
 -- mailroom_sender: claims mail and settles it.
 --
--- These functions run with the caller's rights, therefore the grants on the tables: a function that ran with its owner's
--- rights would lend them to any trigger on these tables. It sees of a token whether it is still good, and of its mail,
--- once it has claimed it, the link.
+-- These functions run with the caller's rights, therefore the grants on the tables: a function that ran with its
+-- owner's rights would lend them to any trigger on these tables. It sees of a token whether it is still good, and of
+-- its mail, once it has claimed it, the link.
 
--- mailroom_sender: claims mails and settles them. These functions run with the caller's rights, hence the grants on the
--- tables: a function that lent its owner's rights would lend them to any trigger on these tables too. It sees of a token
--- whether it is still good, and of its mail, once it has claimed it, the link.
 GRANT SELECT ON @extschema@._token_ends TO mailroom_sender;
 GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 
--- All but the secrets: of a column that a role may not read, no error of the server's quotes the value. A claim reads them
--- through the view.
+-- All columns but the secrets: for a column that a role may not read, the server's error messages do not quote the
+-- value. A claim reads the secrets through the view.
 GRANT SELECT (
     ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
@@ -19,8 +16,8 @@ GRANT SELECT (
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
 
--- What a claim and a settle write: the state and its story, and the secrets, which go. Not the words of a
--- mail that is there, nor to whom it goes.
+-- What a claim and a settle write: the state, its times and reasons, and the secrets, which are removed. Not the
+-- contents of a mail nor its recipients.
 GRANT UPDATE (
     secrets, state, transport, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
     claimed_until, provider_id, batch, updated_at, ended_at
@@ -91,7 +88,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._without_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;
 
--- Who claims keeps to the budgets, and counts what it takes out of them.
+-- Claims keep to the budgets and count what they take.
 GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets TO mailroom_sender;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
     @extschema@._spent_month TO mailroom_sender;
@@ -110,7 +107,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._budget(integer)
 TO mailroom_sender;
 
--- It publishes its transports, and moves mail on when one is paused.
+-- It publishes its transports, and moves mail to a fallback when one is paused.
 GRANT SELECT ON @extschema@.routes TO mailroom_sender;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
@@ -121,7 +118,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._fallback_note(text, smallint, timestamptz, bigint)
 TO mailroom_sender;
 
--- It composes what it sends.
+-- It renders what it sends.
 GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_preview(text, jsonb, text),

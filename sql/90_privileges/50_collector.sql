@@ -3,11 +3,9 @@
 --
 -- The worker runs as this role.
 
--- mailroom_collector: all that, and takes tokens out of pending, signs them, writes the outbox and the diary, answers
--- requests and purges. The worker runs as this role.
 GRANT mailroom_sender TO mailroom_collector;
 
--- A row is locked by whoever may update one of its columns.
+-- UPDATE of one column is enough to lock rows.
 GRANT SELECT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_collector;
 GRANT SELECT ON @extschema@._token_verdicts TO mailroom_collector;
 GRANT INSERT ON @extschema@.outbox TO mailroom_collector;
@@ -45,7 +43,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._purge(integer)
 TO mailroom_collector;
 
--- Whoever runs the pipeline answers requests, but sees no address and writes no token: this one lends
--- rights. Whether there is anything to answer is asked before.
+-- It answers requests by a SECURITY DEFINER function, without reading addresses or writing tokens; it may read whether
+-- there are any.
 GRANT SELECT (id) ON @extschema@.link_requests TO mailroom_collector;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_answer_requests(integer) TO mailroom_collector;

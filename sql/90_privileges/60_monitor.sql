@@ -2,11 +2,10 @@
 --
 -- Neither addresses nor contents nor secrets.
 
--- mailroom_monitor: counts, ages and reasons, but neither addresses nor contents.
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.outbox_history TO mailroom_monitor;
 
--- All but the refused recipients.
+-- All columns but refused_recipients.
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
@@ -17,10 +16,10 @@ GRANT SELECT (
     ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;
 
--- Which transport delivers what, and in which state each is.
+-- Routes, and the state of transports.
 GRANT SELECT ON @extschema@.routes, @extschema@.mailroom_transports, @extschema@.deliverers TO mailroom_monitor;
 
--- And what is left of the budgets, and why mail waits.
+-- What is left of the budgets, and why mail waits.
 GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets, @extschema@.outbox_waits TO mailroom_monitor;
 GRANT SELECT ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
     @extschema@._spent_month TO mailroom_monitor;

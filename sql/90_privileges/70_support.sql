@@ -3,8 +3,6 @@
 --
 -- Not the contents of mail, secrets and codes.
 
--- mailroom_support: to whom mail went and what became of it, and another try, the end, or a new link for somebody who
--- calls. What mail says, secrets and codes it does not see.
 GRANT mailroom_monitor TO mailroom_support;
 GRANT SELECT ON @extschema@.accounts TO mailroom_support;
 GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at)

@@ -5,16 +5,11 @@
 -- purge deletes what a sender may not; the rows of an attached table create, change and delete their accounts; the worker
 -- pauses itself in a copy. It signs nothing: a trigger that an application puts on one of the tables runs with its rights.
 
--- mailroom_definer: what the functions need that it owns. The triggers on accounts, tokens and outbox work for people
--- who may not write the tables behind them; an application redeems and requests links without seeing a token, asks who
--- holds an item_key, and is shown what a template makes of its data; a purge deletes what a sender may not; the rows of
--- an attached table make, change and delete their accounts; the worker pauses itself in a copy. It signs nothing: a
--- trigger that somebody put on one of the tables would run with its rights.
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE (email, is_displaced), DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
 
--- Secrets and codes through _token_verdicts alone, so that no error of the server's quotes them.
+-- Secrets and codes only through _token_verdicts, so that no error message of the server quotes them.
 GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at),
     INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes, sent_again_at),
     DELETE

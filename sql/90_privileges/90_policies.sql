@@ -3,8 +3,6 @@
 -- Every table has a policy that shows all rows to mailroom's roles. Members of mailroom_app are applications, to which an
 -- application's own policies apply; they see only templates.
 
--- Row-level security that somebody switches on is for applications: for mailroom's own roles every table has a policy
--- that shows all. Members of mailroom_app are applications, and see templates alone.
 DO $$
 DECLARE
     own regclass;
@@ -28,5 +26,5 @@ BEGIN
 END;
 $$;
 
--- mailroom_send looks for a template with its caller's rights.
+-- mailroom_send looks for templates with its caller's rights.
 CREATE POLICY mailroom_app ON @extschema@.templates FOR SELECT TO mailroom_app USING (true);
