@@ -1,5 +1,5 @@
--- mailroom_support: to whom mail went and what became of it; another attempt, a cancellation, or a new link for a person
--- who asks.
+-- mailroom_support: to whom mail went and what became of it; another attempt, a cancellation, or a new link for a
+-- person who asks.
 --
 -- Not the contents of mail, secrets and codes.
 

@@ -1,7 +1,7 @@
 -- Row-level security: policies for our own roles, for applications that switch it on.
 --
--- Every table has a policy that shows all rows to mailroom's roles. Members of mailroom_app are applications, to which an
--- application's own policies apply; they see only templates.
+-- Every table has a policy that shows all rows to mailroom's roles. Members of mailroom_app are applications, to which
+-- an application's own policies apply; they see only templates.
 
 DO $$
 DECLARE
