@@ -42,7 +42,7 @@ fn i8_no_message_is_larger_than_the_setting() {
          SELECT mailroom_send('a@example.com', 'S', 'T', data => jsonb_build_object('a', repeat('x', 1024 * 1024 - 9)))",
     )
     .unwrap();
-    let whole = "it has 10485761 octets, at most 10485760 are allowed";
+    let whole = "It has 10485761 octets, at most 10485760 are allowed.";
     for arguments in [
         "'S', repeat('x', 10 * 1024 * 1024 - 2)",
         "'S', body_html => repeat('x', 10 * 1024 * 1024 - 2)",
@@ -110,7 +110,7 @@ fn i8_no_message_is_larger_than_the_setting() {
         &mut shop,
         "SELECT mailroom_send('a@example.com', 'S', repeat('x', 20 * 1024))",
     );
-    let told_of = "it has 20483 octets, at most 20480 are allowed";
+    let told_of = "It has 20483 octets, at most 20480 are allowed.";
     assert_eq!(told, (invalid, told_of.to_owned()));
     let denied = refused(&mut shop, "SET mailroom.max_message_size = '100MB'").0;
     assert_eq!(denied, SqlState::INSUFFICIENT_PRIVILEGE);

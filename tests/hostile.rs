@@ -1168,7 +1168,7 @@ fn a_definer_that_somebody_can_be_is_refused() {
         assert_eq!(told.code(), &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
         assert_eq!(
             told.message(),
-            "role \"mailroom_definer\" cannot be one of mailroom's"
+            "role \"mailroom_definer\" cannot be used by mailroom"
         );
         assert_eq!(told.detail(), Some(detail));
         assert_eq!(members(&mut client), 0);
@@ -1202,7 +1202,7 @@ fn a_superuser_of_our_name_is_not_taken_for_ours() {
         assert_eq!(told.code(), &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
         assert_eq!(
             told.message(),
-            format!("role \"{role}\" cannot be one of mailroom's")
+            format!("role \"{role}\" cannot be used by mailroom")
         );
         assert_eq!(told.detail(), Some("It is a superuser."));
         client.batch_execute(&format!("DROP ROLE {role}")).unwrap();

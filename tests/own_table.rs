@@ -265,7 +265,7 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
         told(&error),
         (
             "23505".to_owned(),
-            "\"a@example.com\" has an account already, which belongs to another table.".to_owned()
+            "The account of \"a@example.com\" belongs to another table.".to_owned()
         )
     );
     cluster.verify();
@@ -485,7 +485,7 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
         told(&error),
         (
             "42501".to_owned(),
-            "It belongs to somebody else.".to_owned()
+            "Another role owns it.".to_owned()
         )
     );
     attach(&cluster, "shop.users", "'mail'").unwrap();

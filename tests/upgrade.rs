@@ -44,7 +44,7 @@ const CHANGES: &[Change] = &[
         age: "ALTER TABLE @extschema@.pauses DROP COLUMN paused_by",
         mend: &[
             "ALTER TABLE @extschema@.pauses ADD COLUMN paused_by name NOT NULL DEFAULT session_user",
-            "COMMENT ON COLUMN @extschema@.pauses.paused_by IS 'The user who paused it; mailroom_collector where the worker did so itself, since the database is a copy of another.'",
+            "COMMENT ON COLUMN @extschema@.pauses.paused_by IS 'The user who paused it; mailroom_collector if the worker paused itself because the database is a copy.'",
         ],
     },
     Change {
