@@ -442,17 +442,14 @@ pub fn has_contrib(bin: &Path, extension: &str) -> bool {
     has
 }
 
-/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's name.
+/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's path.
 ///
 /// What a passing test prints is kept from the terminal; this goes around that.
 pub fn skip(why: &str) {
     use std::io::Write;
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    let program = std::env::current_exe().unwrap();
-    let program = program.file_stem().unwrap().to_string_lossy();
-    let program = program.split('-').next().unwrap();
-    let _ = writeln!(std::io::stderr(), "skipped: {program}: {test}: {why}");
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
 /// Sends a signal, by its name, to a process of the server.
