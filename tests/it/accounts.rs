@@ -67,8 +67,8 @@ fn redeem(
 fn a_crash_takes_back_no_committed_guess() {
     for library in ["mailroom", ""] {
         let library = format!("shared_preload_libraries = '{library}'");
-        let cluster = Cluster::start(&[&library, "wal_consistency_checking = all"]);
-        let mut client = cluster.create_database("app");
+        let (cluster, mut client) =
+            Cluster::start_with_app(&[&library, "wal_consistency_checking = all"]);
         let link = Link::recovery(&mut client, "a");
         client.batch_execute("CHECKPOINT").unwrap();
         for guess in 1..=5 {
@@ -89,8 +89,7 @@ fn a_crash_takes_back_no_committed_guess() {
 
 #[test]
 fn a_standby_knows_the_guesses() {
-    let primary = Cluster::start(&["wal_consistency_checking = all"]);
-    let mut client = primary.create_database("app");
+    let (primary, mut client) = Cluster::start_with_app(&["wal_consistency_checking = all"]);
     let link = Link::recovery(&mut client, "a");
     let standby = Cluster::follow(&primary);
     redeem(&mut client, &link.token, Some(&link.wrong())).unwrap();
@@ -112,8 +111,7 @@ fn a_standby_knows_the_guesses() {
 #[test]
 fn guesses_at_the_same_time_are_all_counted() {
     const SESSIONS: usize = 16;
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     for round in 0..10 {
         let link = Link::recovery(&mut client, &format!("a{round}"));
         let judged = AtomicUsize::new(0);
@@ -149,8 +147,7 @@ fn guesses_at_the_same_time_are_all_counted() {
 /// The server reads the description of a table anew after each of these, and the one of before is gone.
 #[test]
 fn a_link_is_judged_while_keys_are_rebuilt_and_rights_change() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     let link = Link::recovery(&mut client, "a");
     let is_over = AtomicBool::new(false);
     let peeks = AtomicUsize::new(0);
@@ -195,8 +192,7 @@ fn a_link_is_judged_while_keys_are_rebuilt_and_rights_change() {
 fn of_32_sessions_that_redeem_one_link_one_wins() {
     const SESSIONS: usize = 32;
     const ROUNDS: usize = 100;
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     let links: Vec<Link> = (0..ROUNDS)
         .map(|round| Link::recovery(&mut client, &format!("a{round}")))
         .collect();
@@ -230,8 +226,7 @@ fn of_32_sessions_that_redeem_one_link_one_wins() {
 /// I7: a session may have its own plans printed, constants and all: there are none in them that it did not bring.
 #[test]
 fn what_a_session_makes_the_server_print_holds_no_code() {
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     client
         .batch_execute("CREATE ROLE web LOGIN IN ROLE mailroom_app")
         .unwrap();
@@ -308,8 +303,7 @@ impl Random {
 #[test]
 fn ten_thousand_forged_links_and_codes_open_nothing() {
     const URL_SAFE: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::start_with_app(&[]);
     let link = Link::recovery(&mut client, "a");
     let statement = client
         .prepare("SELECT r.outcome, p.outcome FROM mailroom_redeem($1, $2) r, mailroom_peek($1) p")
@@ -358,8 +352,7 @@ fn ten_thousand_forged_links_and_codes_open_nothing() {
 
 #[test]
 fn the_worker_answers_requests() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -406,8 +399,8 @@ fn the_worker_answers_requests() {
 /// Most of what is announced comes to nothing, and the rest is not left to the poll floor.
 #[test]
 fn strangers_do_not_hold_up_those_behind_them() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "mailroom.batch_limit = 10"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '1h'", "mailroom.batch_limit = 10"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -430,8 +423,7 @@ fn strangers_do_not_hold_up_those_behind_them() {
 
 #[test]
 fn a_request_for_an_account_in_use_is_answered_later() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '100ms'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '100ms'"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -470,13 +462,12 @@ fn a_request_for_an_account_in_use_is_answered_later() {
 /// Requests, redemptions, suspensions and new addresses at once: no deadlock, no two open links.
 #[test]
 fn everything_at_once_ends_in_no_deadlock() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.request_interval = 0",
         "mailroom.requests_per_hour = 1000",
         "mailroom.batch_timeout = 0",
         "deadlock_timeout = '100ms'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client
         .batch_execute(

@@ -16,8 +16,7 @@ fn refused(client: &mut Client, statement: &str) -> (SqlState, String) {
 
 #[test]
 fn i8_no_message_is_larger_than_the_setting() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute("CREATE ROLE shop LOGIN IN ROLE mailroom_app")
         .unwrap();

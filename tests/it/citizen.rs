@@ -30,8 +30,7 @@ fn status_kb(pid: i32, field: &str) -> u64 {
 
 #[test]
 fn it_is_visible_and_reports_its_work() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 5"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 5"]);
     cluster.worker("app");
     insert_accounts(&mut client, "a", 5);
     wait_for_outbox(&mut client, 5);
@@ -70,8 +69,8 @@ fn it_is_visible_and_reports_its_work() {
 /// I9: idle is free.
 #[test]
 fn idle_it_runs_nothing_and_says_nothing() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "autovacuum = off"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '1h'", "autovacuum = off"]);
     let worker = cluster.worker("app");
     let state = |client: &mut Client| -> std::time::SystemTime {
         client
@@ -97,8 +96,8 @@ fn idle_it_runs_nothing_and_says_nothing() {
 
 #[test]
 fn twenty_thousand_batches_take_no_memory() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "max_wal_size = '4GB'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "max_wal_size = '4GB'"]);
     let worker = cluster.worker("app");
     insert_accounts(&mut client, "a", 2_000);
     wait_for_outbox(&mut client, 2_000);
@@ -115,8 +114,7 @@ fn twenty_thousand_batches_take_no_memory() {
 
 #[test]
 fn it_ends_with_the_postmaster() {
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     let worker = cluster.worker("app");
     let launcher: i32 = client
         .query_one(
@@ -136,8 +134,7 @@ fn it_ends_with_the_postmaster() {
 
 #[test]
 fn a_pause_holds_over_a_restart() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     cluster.worker("app");
     let pause = |client: &mut Client, call: &str| -> bool {
         client
@@ -192,8 +189,7 @@ fn a_pause_holds_over_a_restart() {
 
 #[test]
 fn it_gives_way_to_a_lock_that_is_held_for_long() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     cluster.worker("app");
     let mut holder = cluster.connect("app");
     holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();

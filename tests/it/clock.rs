@@ -19,7 +19,7 @@ struct Clock {
 
 impl Clock {
     fn start(settings: &[&str]) -> Self {
-        let cluster = Cluster::start(settings);
+        let (cluster, _) = Cluster::start_with_app(settings);
         cluster.stop_server(Stop::Fast);
         let library = cluster.compile_preload("tests/clock/offset.c");
         let path = cluster.scratch().join("clock");
@@ -92,7 +92,7 @@ fn the_clock_is_really_moved() {
 #[test]
 fn a_jump_ahead_makes_mail_due_at_the_next_poll_at_the_latest() {
     let clock = Clock::start(&["mailroom.poll_interval = '200ms'"]);
-    let mut client = clock.cluster.create_database("app");
+    let mut client = clock.cluster.connect("app");
     clock.cluster.worker("app");
     let mut listener = clock.cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
@@ -104,7 +104,7 @@ fn a_jump_ahead_makes_mail_due_at_the_next_poll_at_the_latest() {
 #[test]
 fn a_jump_back_delays_mail_and_loses_none() {
     let clock = Clock::start(&["mailroom.poll_interval = '200ms'"]);
-    let mut client = clock.cluster.create_database("app");
+    let mut client = clock.cluster.connect("app");
     clock.cluster.worker("app");
     let mut listener = clock.cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();

@@ -85,8 +85,7 @@ fn recovered(cluster: &Cluster) -> (Client, i32) {
 /// I1, I2: whatever the worker's end.
 #[test]
 fn fifty_times_the_worker_is_killed() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 20", CHECKED]);
-    drop(cluster.create_database("app"));
+    let (cluster, _) = Cluster::start_with_app(&["mailroom.batch_limit = 20", CHECKED]);
     let stop = AtomicBool::new(false);
     let acknowledged = std::thread::scope(|scope| {
         let writer = scope.spawn(|| register(&cluster, &stop));
@@ -118,8 +117,8 @@ fn fifty_times_the_worker_is_killed() {
 /// I1, I2: whatever the server's end.
 #[test]
 fn twenty_times_the_server_is_stopped_immediately() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 20", "fsync = on", CHECKED]);
-    drop(cluster.create_database("app"));
+    let (cluster, _) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 20", "fsync = on", CHECKED]);
     let stop = AtomicBool::new(false);
     let acknowledged = std::thread::scope(|scope| {
         let writer = scope.spawn(|| register(&cluster, &stop));
@@ -144,14 +143,13 @@ fn twenty_times_the_server_is_stopped_immediately() {
 #[test]
 fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
     // The worker commits its batch without waiting, and so does the claimer; nothing else is written.
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "wal_writer_delay = '10s'",
         "autovacuum = off",
         "fsync = on",
         CHECKED,
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client.batch_execute("CHECKPOINT").unwrap();
     client

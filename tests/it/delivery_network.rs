@@ -78,7 +78,7 @@ fn names_are_looked_up_and_every_address_is_judged() {
         &["transport.connect_timeout = '2s'"],
     );
     let dns = Names::start(&scene);
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
 
     // Of a name that does not exist; then it does.
     send(&mut app, &["nowhere".to_owned()]);

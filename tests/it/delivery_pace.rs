@@ -206,8 +206,7 @@ fn what_is_given_back_has_cost_no_share() {
 
 #[test]
 fn many_claimants_together_take_what_there_is_and_no_more() {
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     within_a_month(&mut client);
     client
         .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 1000)")
@@ -240,8 +239,7 @@ fn many_claimants_together_take_what_there_is_and_no_more() {
 
 #[test]
 fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     within_a_month(&mut client);
     client
         .batch_execute(

@@ -30,7 +30,7 @@ fn ses_takes_single_mails_and_bulk_requests() {
     let local = SesLocal::start();
     // So slow that what waits goes out in one request.
     let scene = ses(local.port, &["transport.rate = 10 messages/s"]);
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     register(&mut app, &["ada"]);
     send_rich(&mut app, 30);
     let subjects: Vec<String> = (0..30).map(|n| format!("{{{{braces}}}} {n}")).collect();
@@ -80,7 +80,7 @@ fn ses_takes_single_mails_and_bulk_requests() {
 fn mail_from_an_unverified_address_waits_until_it_is_verified() {
     let moto = Moto::start();
     let scene = ses(moto.port, &[]);
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     let subjects: Vec<String> = (0..100).map(|n| format!("mail {n}")).collect();
     send(&mut app, &subjects);
     eventually("the channel to be paused", || {
@@ -113,7 +113,7 @@ fn botocore_signs_the_same_requests_alike() {
         &json!({"status": 200, "jsonBody": {"MessageId": "id"}}),
     );
     let scene = ses(wiremock.port, &[]);
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     register(&mut app, &["ada"]);
     send_rich(&mut app, 5);
     until_delivered(&mut app);
@@ -152,7 +152,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
     answer_to("old-token-0123456789", &taken);
     let credentials = "api_key = old-token-0123456789\n";
     let scene = Scene::start("postmark", &wiremock.url(""), credentials, &[]);
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     send(&mut app, &["before".to_owned()]);
     until_delivered(&mut app);
 
@@ -201,7 +201,7 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
     wiremock.answer(&batch, &json!({"status": 404}));
     let credentials = "api_key = any-token-0123456789\n";
     let scene = Scene::start("postmark", &wiremock.url(&base), credentials, &[]);
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     let subjects: Vec<String> = (0..60).map(|n| format!("mail {n}")).collect();
     send(&mut app, &subjects);
     until_delivered(&mut app);

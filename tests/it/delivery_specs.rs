@@ -49,7 +49,7 @@ fn resend_gets_what_its_description_allows() {
         // So slow that what waits goes out in one request.
         &["transport.rate = 10 messages/s"],
     );
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     register(&mut app, &["ada"]);
     send_rich(&mut app, 40);
     until_delivered(&mut app);
@@ -92,7 +92,7 @@ fn sendgrid_gets_what_its_description_allows() {
         "api_key = SG.0123456789abcdef\n",
         &[],
     );
-    let mut app = scene.cluster.create_database("app");
+    let mut app = scene.cluster.connect("app");
     register(&mut app, &["ada"]);
     send_rich(&mut app, 20);
     until_delivered(&mut app);

@@ -182,8 +182,7 @@ fn populate(client: &mut Client) {
 
 #[test]
 fn every_table_is_dumped_or_has_a_reason() {
-    let cluster = Cluster::start(QUIET);
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::start_with_app(QUIET);
     let dumped: BTreeSet<String> = client
         .query(
             "SELECT relname::text FROM pg_extension, unnest(extconfig) c JOIN pg_class r ON r.oid = c \
@@ -211,8 +210,7 @@ fn every_table_is_dumped_or_has_a_reason() {
 
 #[test]
 fn every_row_comes_back_as_it_was() {
-    let cluster = Cluster::start(QUIET);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(QUIET);
     populate(&mut client);
     // The tests below are worth something only if every table has a row, and each state a mail.
     for table in relations(&mut client, "r,p") {
@@ -292,8 +290,7 @@ fn every_row_comes_back_as_it_was() {
 /// What pg_restore may do in several sessions, done in one.
 #[test]
 fn tokens_may_come_before_their_accounts() {
-    let cluster = Cluster::start(QUIET);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(QUIET);
     populate(&mut client);
     let scratch = cluster.scratch();
     let (archive, list) = (scratch.join("archive"), scratch.join("list"));
@@ -419,8 +416,7 @@ fn default_privileges_give_nothing_of_ours_away() {
 fn a_database_with_row_level_security_is_restored_with_our_policies() {
     let policies = "SELECT string_agg(format('%s %s %s %s', tablename, policyname, roles, qual), E'\\n' ORDER BY tablename, policyname) FROM pg_policies";
     let ask = |client: &mut Client| -> String { client.query_one(policies, &[]).unwrap().get(0) };
-    let cluster = Cluster::start(QUIET);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(QUIET);
     let ours = ask(&mut client);
     populate(&mut client);
     client
@@ -444,8 +440,7 @@ fn a_database_with_row_level_security_is_restored_with_our_policies() {
 #[test]
 fn no_link_is_in_a_dump() {
     let link = "mailroom.link_base_url = 'https://example.com/account'";
-    let cluster = Cluster::start(&[QUIET, &[link]].concat());
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[QUIET, &[link]].concat());
     client
         .batch_execute(
             "INSERT INTO accounts (email, login) SELECT format('user%s@example.com', i), format('user%s', i)
@@ -624,8 +619,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
 
 #[test]
 fn only_a_restore_is_taken_for_one() {
-    let cluster = Cluster::start(QUIET);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(QUIET);
     client
         .batch_execute("CREATE ROLE app LOGIN IN ROLE mailroom_app; CREATE ROLE admin LOGIN IN ROLE mailroom_admin")
         .unwrap();
@@ -694,8 +688,7 @@ fn only_a_restore_is_taken_for_one() {
 
 #[test]
 fn a_restore_waits_for_those_who_are_handing_out() {
-    let cluster = Cluster::start(QUIET);
-    let mut consumer = cluster.create_database("app");
+    let (cluster, mut consumer) = Cluster::start_with_app(QUIET);
     consumer
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'), ('b@example.com', 'b'); \

@@ -29,10 +29,12 @@ impl Fleet {
             "mailroom.transport = 'main'",
             "mailroom.lease = '3s'",
         ];
-        let clusters: Vec<Cluster> = (0..4).map(|_| Cluster::start(&settings)).collect();
+        let clusters: Vec<Cluster> = (0..4)
+            .map(|_| Cluster::start_with_app(&settings).0)
+            .collect();
         let mut clients = Vec::new();
         for cluster in &clusters {
-            let mut client = cluster.create_database("app");
+            let mut client = cluster.connect("app");
             client.batch_execute(ROLES).unwrap();
             clients.push(client);
         }

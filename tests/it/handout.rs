@@ -120,8 +120,7 @@ const CHANGES: [&str; 11] = [
 #[test]
 fn batches_are_taken_while_the_tables_change() {
     const ROUNDS: usize = 20;
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     let is_over = AtomicBool::new(false);
     let number_of_accounts = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -175,8 +174,7 @@ fn batches_are_taken_while_the_tables_change() {
 /// An error from the depths of the server: a sequence that is locked, while tables and indexes are open.
 #[test]
 fn a_batch_that_gets_no_id_fails_and_nothing_else() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); SET lock_timeout = '50ms'",

@@ -51,8 +51,7 @@ fn assert_everything_was_called(cluster: &Cluster, database: &str) {
 /// Functions that are not counted can only be looked for in the traffic: those that roles call are all there.
 #[test]
 fn the_traffic_calls_every_public_function() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     let functions: Vec<String> = client
         .query(
             "SELECT DISTINCT p.proname::text FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid \
@@ -706,8 +705,7 @@ fn rename_and_back(new_worker: bool) {
 
 #[test]
 fn a_lock_that_any_role_can_take_stops_nobody() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute(
             "CREATE ROLE passer_by LOGIN; INSERT INTO budgets (period, amount) VALUES ('month', 100); \
@@ -741,8 +739,7 @@ fn a_lock_that_any_role_can_take_stops_nobody() {
 #[test]
 fn a_placeholder_of_a_plain_role_is_no_setting() {
     // Without preloading the library comes with the first call, and finds what the session wrote before.
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute(
             "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE sender LOGIN IN ROLE mailroom_collector; \
@@ -789,8 +786,7 @@ fn a_placeholder_of_a_plain_role_is_no_setting() {
 
 #[test]
 fn a_row_of_somebody_elses_is_not_taken_for_an_account() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute(
             "CREATE ROLE chief LOGIN IN ROLE mailroom_admin; CREATE SCHEMA chief AUTHORIZATION chief; \
@@ -858,8 +854,7 @@ fn a_row_of_somebody_elses_is_not_taken_for_an_account() {
 
 #[test]
 fn rights_on_a_table_are_no_way_to_more() {
-    let cluster = Cluster::start(&["mailroom.batch_timeout = 0"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_timeout = 0"]);
     client
         .batch_execute(
             "CREATE ROLE mallory LOGIN IN ROLE mailroom_admin; CREATE ROLE web LOGIN IN ROLE mailroom_app; \

@@ -78,8 +78,8 @@ fn costlier(rounds: &[BTreeMap<&'static str, u64>]) -> Vec<String> {
 
 /// A database without a worker, and nothing that would tidy up.
 fn untidied() -> (Cluster, Client) {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''", "autovacuum = off"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["shared_preload_libraries = ''", "autovacuum = off"]);
     client
         .batch_execute("SET client_min_messages = error; SET jit = off")
         .unwrap();
@@ -561,11 +561,10 @@ fn outcome(cluster: &Cluster, observer: &mut Client, statement: &str) -> (Outcom
 /// while it holds the one of NOTIFY stops whoever NOTIFYs, and nobody else.
 #[test]
 fn i6_a_commit_takes_no_lock_of_the_cluster() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = 0",
         "mailroom.request_interval = 0",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client
         .batch_execute(

@@ -20,8 +20,7 @@ fn accounts(client: &mut Client) -> Vec<String> {
 }
 
 /// A database without a worker and with a table of the application's, which writes it with no right to mailroom.
-fn prepare(cluster: &Cluster) -> (Client, Client) {
-    let mut client = cluster.create_database("app");
+fn prepare(cluster: &Cluster, mut client: Client) -> (Client, Client) {
     client
         .batch_execute(
             "CREATE ROLE owner LOGIN IN ROLE mailroom_admin; CREATE ROLE web LOGIN; \
@@ -60,8 +59,8 @@ fn told(error: &postgres::Error) -> (String, String) {
 
 #[test]
 fn accounts_follow_rows() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     web.batch_execute(
         "INSERT INTO shop.users (mail, nick) VALUES ('Old@example.com', 'Old'), (NULL, 'nobody')",
     )
@@ -157,8 +156,8 @@ fn accounts_follow_rows() {
 
 #[test]
 fn bulk_rows_get_accounts_and_mail() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1000"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["mailroom.batch_limit = 1000"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     attach(&cluster, "shop.users", "'mail'").unwrap();
     let mut copy = web.copy_in("COPY shop.users (mail) FROM STDIN").unwrap();
     for number in 0..20_000 {
@@ -196,8 +195,8 @@ fn bulk_rows_get_accounts_and_mail() {
 
 #[test]
 fn a_table_reaches_the_accounts_of_its_own_rows_only() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     client
         .batch_execute(
             "INSERT INTO accounts (email, login, status) VALUES ('boss@example.com', 'boss', 'active'); \
@@ -264,8 +263,8 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
 
 #[test]
 fn it_follows_renames_and_survives_a_drop() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     attach(&cluster, "shop.users", "'mail', 'nick'").unwrap();
     client
         .batch_execute(
@@ -345,8 +344,8 @@ fn it_follows_renames_and_survives_a_drop() {
 // needs: citext file_fdw
 #[test]
 fn what_cannot_be_attached_is_refused_with_the_reason() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, _web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, _web) = prepare(&cluster, client);
     client
         .batch_execute(
             "CREATE EXTENSION citext; CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw; \
@@ -454,8 +453,8 @@ fn what_cannot_be_attached_is_refused_with_the_reason() {
 
 #[test]
 fn only_the_owner_attaches_and_only_as_an_administrator() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     client
         .batch_execute(
             "CREATE ROLE chief LOGIN IN ROLE mailroom_admin; GRANT ALL ON shop.users TO chief; \
@@ -515,8 +514,8 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
 
 #[test]
 fn an_account_that_is_edited_stays_with_its_row() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     attach(&cluster, "shop.users", "'mail', 'nick'").unwrap();
     web.batch_execute(
         "INSERT INTO shop.users (mail, nick) VALUES ('One@example.com', 'one'), ('two@example.com', 'two'), ('three@example.com', 'three')",
@@ -544,8 +543,8 @@ fn an_account_that_is_edited_stays_with_its_row() {
 
 #[test]
 fn rows_swap_what_a_deferrable_key_lets_them_swap() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, _) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, _) = prepare(&cluster, client);
     let mut owner = cluster.connect_as("app", "owner");
     owner
         .batch_execute(
@@ -628,8 +627,8 @@ fn rows_swap_what_a_deferrable_key_lets_them_swap() {
 /// A dropped table has left its number, and in another cluster that may be another table's.
 #[test]
 fn a_dump_names_tables_that_are_there_only() {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster);
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
     attach(&cluster, "shop.users", "'mail'").unwrap();
     web.batch_execute("INSERT INTO shop.users (mail) VALUES ('a@example.com')")
         .unwrap();
@@ -656,8 +655,7 @@ fn a_dump_names_tables_that_are_there_only() {
 /// Rows that somebody commits between the snapshot and the lock would be forgotten.
 #[test]
 fn a_table_is_attached_in_read_committed_only() {
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
     client
         .batch_execute(
             "CREATE TABLE people (mail text); INSERT INTO people VALUES ('one@example.com')",
@@ -688,8 +686,7 @@ fn a_table_is_attached_in_read_committed_only() {
 /// PostgreSQL 18 has columns that no trigger sees.
 #[test]
 fn a_column_that_is_not_stored_is_refused() {
-    let cluster = Cluster::start(&[]);
-    let mut client = cluster.create_database("app");
+    let (_cluster, mut client) = Cluster::start_with_app(&[]);
     let attach = "SELECT mailroom_attach('people', 'mail', 'name')";
     client
         .batch_execute("CREATE TABLE people (raw text, name text, mail text GENERATED ALWAYS AS (lower(raw)) STORED)")

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::cluster::transports::{FILE, write_secret};
+use crate::cluster::transports::FILE;
 use crate::cluster::{Cluster, eventually_or_tell};
 use crate::mailbox::Smtp;
 use crate::sender_scene::{Scene, Sender};
@@ -32,10 +32,8 @@ impl Delivery {
         let file = format!("mailroom.transports_file = '{FILE}'");
         let mut all = vec![file.as_str(), "mailroom.transport = 'main'"];
         all.extend(settings);
-        let cluster = Cluster::start(&all);
         let relay = Smtp::start_refusing();
-        write_secret(&cluster, FILE, &relay.transports());
-        let client = cluster.create_database("app");
+        let (cluster, client) = Cluster::start_with_app_and_file(&all, FILE, &relay.transports());
         cluster.worker("app");
         Self {
             client,

@@ -84,13 +84,12 @@ fn the_python_sender_needs_no_worker() {
 
 #[test]
 fn the_python_sender_delivers_by_smtp() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "mailroom.link_base_url = 'https://example.com'",
         // Nothing but a notification can tell the sender in time.
         "mailroom.poll_interval = '1h'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     let smtp = Smtp::start();
     let _sender = start_sender(&cluster, &smtp);
@@ -147,8 +146,8 @@ fn the_python_sender_delivers_by_smtp() {
 
 #[test]
 fn change_data_capture_sees_each_mail_once_and_no_secret() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "wal_level = logical"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "wal_level = logical"]);
     cluster.worker("app");
     client.batch_execute(&block("sql cdc")).unwrap();
     client

@@ -13,12 +13,11 @@ fn mailroom_processes(client: &mut Client) -> i64 {
 /// I1: nothing is lost in a failover. The standby compares each page that it replays with the primary's.
 #[test]
 fn a_standby_waits_and_delivers_what_the_old_primary_left_once_promoted() {
-    let primary = Cluster::start(&[
+    let (primary, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '1h'",
         "wal_level = replica",
         "wal_consistency_checking = all",
     ]);
-    let mut client = primary.create_database("app");
     primary.worker("app");
     let standby = Cluster::follow(&primary);
     client
@@ -58,8 +57,7 @@ fn a_standby_waits_and_delivers_what_the_old_primary_left_once_promoted() {
 
 #[test]
 fn a_schema_of_another_version_makes_the_worker_idle_with_one_warning() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     cluster.worker("app");
     client
         .batch_execute("UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'mailroom'")
@@ -87,8 +85,7 @@ fn a_schema_of_another_version_makes_the_worker_idle_with_one_warning() {
 
 #[test]
 fn binary_upgrade_mode_starts_nothing() {
-    let cluster = Cluster::start(&[]);
-    drop(cluster.create_database("app"));
+    let (cluster, _) = Cluster::start_with_app(&[]);
     cluster.stop_server(Stop::Fast);
     let before = cluster.log().matches("mailroom launcher started").count();
     // What pg_upgrade starts; -b lets nobody in but superusers who say so.

@@ -67,8 +67,8 @@ fn next_worker(cluster: &Cluster, database: &str, old: i32) -> (Client, i32) {
 
 #[test]
 fn a_full_batch_goes_at_once_and_the_rest_after_the_timeout() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 3", "mailroom.batch_timeout = '2s'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 3", "mailroom.batch_timeout = '2s'"]);
     cluster.worker("app");
     insert_accounts(&mut client, "a", 5);
     wait_for_outbox(&mut client, 5);
@@ -77,8 +77,7 @@ fn a_full_batch_goes_at_once_and_the_rest_after_the_timeout() {
 
 #[test]
 fn a_recovery_takes_along_what_waits_and_goes_first() {
-    let cluster = Cluster::start(&["mailroom.batch_timeout = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_timeout = '1h'"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -112,11 +111,10 @@ fn insert_unannounced(client: &mut Client) {
 
 #[test]
 fn the_poll_floor_finds_what_nobody_announced() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '1h'",
         "mailroom.poll_interval = '200ms'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     insert_unannounced(&mut client);
     wait_for_outbox(&mut client, 1);
@@ -125,12 +123,11 @@ fn the_poll_floor_finds_what_nobody_announced() {
 
 #[test]
 fn any_notify_on_the_channel_wakes_it() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "mailroom.poll_interval = '1h'",
         "mailroom.channel = 'Wake up'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     insert_unannounced(&mut client);
     client.batch_execute("NOTIFY \"Wake up\"").unwrap();
@@ -175,12 +172,11 @@ fn last_activity(client: &mut Client) -> std::time::SystemTime {
 
 #[test]
 fn commits_that_join_a_lingering_batch_cost_the_worker_no_transaction() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '1h'",
         "mailroom.batch_limit = 20",
         "mailroom.poll_interval = '1h'",
     ]);
-    let mut client = cluster.create_database("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN token_insert").unwrap();
     cluster.worker("app");
@@ -204,8 +200,8 @@ fn commits_that_join_a_lingering_batch_cost_the_worker_no_transaction() {
 
 #[test]
 fn only_what_commits_wakes_the_worker() {
-    let cluster = Cluster::start(&["mailroom.batch_timeout = '1h'", "mailroom.batch_limit = 3"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_timeout = '1h'", "mailroom.batch_limit = 3"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -224,11 +220,10 @@ fn only_what_commits_wakes_the_worker() {
 #[test]
 fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
     for (setting, heard) in [("auto", true), ("commit", true), ("off", false)] {
-        let cluster = Cluster::start(&[
+        let (cluster, mut client) = Cluster::start_with_app(&[
             "mailroom.batch_limit = 1",
             &format!("mailroom.notify = {setting}"),
         ]);
-        let mut client = cluster.create_database("app");
         let mut listener = cluster.connect("app");
         listener.batch_execute("LISTEN token_insert").unwrap();
         cluster.worker("app");
@@ -263,12 +258,11 @@ fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
 
 #[test]
 fn a_prepared_transaction_wakes_the_worker_when_it_is_finished() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "mailroom.poll_interval = '1h'",
         "max_prepared_transactions = 2",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client.batch_execute("BEGIN").unwrap();
     insert_accounts(&mut client, "a", 1);
@@ -291,11 +285,10 @@ fn a_prepared_transaction_wakes_the_worker_when_it_is_finished() {
 
 #[test]
 fn a_reload_changes_the_channel_and_the_rule() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '1h'",
         "mailroom.poll_interval = '1h'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     insert_accounts(&mut client, "a", 1);
     cluster.append(
@@ -319,8 +312,7 @@ fn a_reload_changes_the_channel_and_the_rule() {
 
 #[test]
 fn a_row_that_cannot_be_signed_ends_as_error_and_the_rest_goes_on() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 3"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 3"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -352,8 +344,7 @@ fn a_row_that_cannot_be_signed_ends_as_error_and_the_rest_goes_on() {
 
 #[test]
 fn a_failing_batch_is_logged_once_backed_off_and_retried() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 2"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 2"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -410,8 +401,7 @@ fn mailroom_prefix(secret: Vec<u8>) -> String {
 
 #[test]
 fn killed_in_mid_batch_nothing_is_lost_or_doubled() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 50"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 50"]);
     let mut worker = cluster.worker("app");
     for round in 0..5 {
         let before = number(&mut client, "SELECT count(*) FROM outbox");
@@ -436,8 +426,8 @@ fn killed_in_mid_batch_nothing_is_lost_or_doubled() {
 
 #[test]
 fn an_immediate_shutdown_loses_nothing() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 10", "fsync = on"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 10", "fsync = on"]);
     cluster.worker("app");
     insert_accounts(&mut client, "a", 3000);
     eventually("the worker to be at it", || {
@@ -455,8 +445,7 @@ fn an_immediate_shutdown_loses_nothing() {
 
 #[test]
 fn terminated_it_comes_back() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     let first = cluster.worker("app");
     client
         .execute("SELECT pg_terminate_backend($1)", &[&first])
@@ -474,8 +463,7 @@ fn terminated_it_comes_back() {
 #[cfg(any(feature = "pg17", feature = "pg18"))]
 #[test]
 fn the_end_that_the_server_sets_to_transactions_is_not_for_it() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     let mut holder = cluster.connect("app");
     client
         .batch_execute("ALTER DATABASE app SET transaction_timeout = '500ms'")
@@ -496,8 +484,7 @@ fn the_end_that_the_server_sets_to_transactions_is_not_for_it() {
 
 #[test]
 fn cancelled_while_it_waits_it_stays() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     let worker = cluster.worker("app");
     let workers = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity \
                    WHERE backend_type IN ('mailroom worker', 'mailroom launcher')";
@@ -521,8 +508,7 @@ fn cancelled_while_it_waits_it_stays() {
 
 #[test]
 fn a_stop_does_not_wait_for_a_lock_that_the_worker_waits_for() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     let worker = cluster.worker("app");
     insert_accounts(&mut client, "a", 1);
     wait_for_outbox(&mut client, 1);
@@ -551,8 +537,7 @@ fn a_stop_does_not_wait_for_a_lock_that_the_worker_waits_for() {
 
 #[test]
 fn a_fast_shutdown_under_load_is_prompt() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 5"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 5"]);
     cluster.worker("app");
     insert_accounts(&mut client, "a", 20_000);
     eventually("the worker to be at it", || {
@@ -601,8 +586,8 @@ fn every_database_with_the_extension_has_its_own_worker() {
 
 #[test]
 fn a_consumer_that_rolls_back_wakes_the_worker_for_what_it_gives_back() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     client.batch_execute("SELECT mailroom_pause()").unwrap();
     insert_accounts(&mut client, "a", 2);
@@ -623,8 +608,7 @@ fn a_consumer_that_rolls_back_wakes_the_worker_for_what_it_gives_back() {
 
 #[test]
 fn the_worker_has_no_rights_that_a_hostile_trigger_could_use() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -739,8 +723,7 @@ fn transactions(cluster: &Cluster, database: &str) -> i64 {
 
 #[test]
 fn senders_hear_of_mail_when_it_becomes_due() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
@@ -772,8 +755,7 @@ fn senders_hear_of_mail_when_it_becomes_due() {
 /// Mail that somebody puts into the outbox by hand is announced as that of mailroom_send.
 #[test]
 fn senders_hear_of_mail_that_somebody_inserts() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
@@ -795,12 +777,11 @@ fn senders_hear_of_mail_that_somebody_inserts() {
 /// What somebody tries with links is told once, however often and with however many, and without address or code.
 #[test]
 fn abuse_is_logged_once_a_minute() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.requests_per_hour = 1",
         "mailroom.request_interval = 0",
         "mailroom.collect = off",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client
         .batch_execute(
@@ -856,8 +837,7 @@ fn abuse_is_logged_once_a_minute() {
 
 /// A database with a due mail, and who listens for mail; both have come to rest.
 fn with_mail_that_a_sender_heard_of() -> (Cluster, Client, Client) {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
@@ -891,8 +871,7 @@ fn senders_hear_of_claims_that_lapse() {
 
 #[test]
 fn senders_hear_of_claims_that_are_rolled_back_and_of_groups_that_are_free_again() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
@@ -926,8 +905,8 @@ fn senders_hear_of_claims_that_are_rolled_back_and_of_groups_that_are_free_again
 
 #[test]
 fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN outbox_due").unwrap();
@@ -970,8 +949,8 @@ fn looks(cluster: &Cluster) -> i64 {
 #[test]
 fn what_others_notify_and_roll_back_does_not_drive_it() {
     const TIMES: i64 = 300;
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "autovacuum = off"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '1h'", "autovacuum = off"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     settle(&mut client, &mut listener);
@@ -1011,8 +990,8 @@ fn what_others_notify_and_roll_back_does_not_drive_it() {
 
 #[test]
 fn a_consumer_that_keeps_failing_does_not_hurry_it() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     client
         .batch_execute(
@@ -1036,12 +1015,11 @@ fn a_consumer_that_keeps_failing_does_not_hurry_it() {
 
 #[test]
 fn a_deletion_that_is_rolled_back_gives_its_tokens_back() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '300ms'",
         "mailroom.poll_interval = '1h'",
         "mailroom.notify = 'off'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client.batch_execute("SELECT mailroom_pause()").unwrap();
     insert_accounts(&mut client, "a", 1);
@@ -1055,12 +1033,11 @@ fn a_deletion_that_is_rolled_back_gives_its_tokens_back() {
 
 #[test]
 fn tokens_given_back_are_seen_at_once_each_time() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = 0",
         "mailroom.poll_interval = '1h'",
         "mailroom.notify = 'off'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     for round in 1..=25 {
         client.batch_execute("BEGIN").unwrap();
@@ -1111,8 +1088,7 @@ fn the_defaults_of_a_database_do_not_reach_it() {
 #[test]
 fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
     // One token a batch, so that there is always a next one.
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     let worker = cluster.worker("app");
     client
         .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1000, 'z@example.com', 'z', 'active')")
@@ -1213,8 +1189,8 @@ fn apply_in(cluster: &Cluster, app: &mut Client, body: &str) -> Client {
 
 #[test]
 fn mail_that_an_apply_worker_schedules_is_told_when_it_becomes_due() {
-    let cluster = Cluster::start(&["mailroom.poll_interval = '1h'", "wal_level = logical"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '1h'", "wal_level = logical"]);
     cluster.worker("app");
     let mut publisher = apply_in(
         &cluster,
@@ -1234,13 +1210,12 @@ fn mail_that_an_apply_worker_schedules_is_told_when_it_becomes_due() {
 
 #[test]
 fn tokens_that_an_apply_worker_gives_back_are_seen_at_once() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '300ms'",
         "mailroom.poll_interval = '1h'",
         "mailroom.notify = 'off'",
         "wal_level = logical",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client.batch_execute("SELECT mailroom_pause()").unwrap();
     insert_accounts(&mut client, "a", 1);
@@ -1303,9 +1278,8 @@ enum Mode {
 #[test]
 fn a_collector_that_listens_and_drains_hears_of_each_commit() {
     for mode in [Mode::Running, Mode::Paused, Mode::CollectOff] {
-        let cluster =
-            Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
-        let mut client = cluster.create_database("app");
+        let (cluster, mut client) =
+            Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
         let worker = cluster.worker("app");
         match mode {
             Mode::Running => {}
@@ -1361,12 +1335,11 @@ fn a_collector_that_listens_and_drains_hears_of_each_commit() {
 
 #[test]
 fn commits_side_by_side_are_all_heard_of_while_tokens_are_left_to_clients() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.collect = off",
         "mailroom.batch_limit = 10",
         "mailroom.poll_interval = '1h'",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     let mut collector = cluster.connect("app");
     collector.batch_execute("LISTEN token_insert").unwrap();
@@ -1395,8 +1368,8 @@ fn commits_side_by_side_are_all_heard_of_while_tokens_are_left_to_clients() {
 
 #[test]
 fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
-    let cluster = Cluster::start(&["mailroom.collect = off", "mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.collect = off", "mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener
@@ -1461,8 +1434,8 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
 
 #[test]
 fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 3", "mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 3", "mailroom.poll_interval = '1h'"]);
     let worker = cluster.worker("app");
     let says = |client: &mut Client, wanted: &'static str| {
         wait_for_wake(client, move |next| next.contains(wanted));
@@ -1498,8 +1471,8 @@ fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
 
 #[test]
 fn listeners_hear_of_tokens_while_batches_fail() {
-    let cluster = Cluster::start(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
-    let mut client = cluster.create_database("app");
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
     let mut listener = cluster.connect("app");
     listener.batch_execute("LISTEN token_insert").unwrap();
@@ -1518,12 +1491,11 @@ fn listeners_hear_of_tokens_while_batches_fail() {
 /// What a purge or an answer meets costs them their transaction and nobody else's.
 #[test]
 fn a_purge_and_answers_that_fail_hold_up_no_token() {
-    let cluster = Cluster::start(&[
+    let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = 0",
         "mailroom.poll_interval = '200ms'",
         "mailroom.retention = 0",
     ]);
-    let mut client = cluster.create_database("app");
     cluster.worker("app");
     client
         .batch_execute(
