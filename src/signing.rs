@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 use crate::random;
 use crate::restore;
 use crate::settings;
-use mailroom_core::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use mailroom_core::secret_file::Problem as FileProblem;
+use mailroom_core::token::key_file::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
 struct Cached {
@@ -55,7 +55,7 @@ fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
                 return Ok(Rc::clone(&cached.ring));
             }
         }
-        let (ring, fingerprint) = match (keys::load(&path), cache.as_mut()) {
+        let (ring, fingerprint) = match (key_file::load(&path), cache.as_mut()) {
             (Ok(loaded), _) => loaded,
             (Err(error), Some(cached)) if cached.path == path => {
                 cached.checked_in = transaction;
@@ -282,7 +282,7 @@ fn mailroom_rotate_key() -> Result<i32, ErrorReport> {
     let path = settings::key_file();
     let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
     random::fill(&mut *key)?;
-    let keys = keys::prepend(&path, &key).map_err(Error::from)?;
+    let keys = key_file::prepend(&path, &key).map_err(Error::from)?;
     // In force for the rest of this transaction, too.
     CACHE.set(None);
     ereport!(
@@ -302,7 +302,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     let path = settings::key_file();
     if path.exists() {
         // A file that is no good is told to whoever installs, not only to the first mail.
-        keys::load(&path).map_err(Error::from)?;
+        key_file::load(&path).map_err(Error::from)?;
         return Ok(());
     }
     if restore::is_installing() {
@@ -316,7 +316,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     }
     let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
     random::fill(&mut *key)?;
-    if keys::create(&path, &key).map_err(Error::from)? {
+    if key_file::create(&path, &key).map_err(Error::from)? {
         ereport!(
             PgLogLevel::LOG,
             PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
@@ -327,7 +327,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
         );
     } else {
         // Somebody else's, made meanwhile, or a link that leads nowhere.
-        keys::load(&path).map_err(Error::from)?;
+        key_file::load(&path).map_err(Error::from)?;
     }
     Ok(())
 }
