@@ -67,7 +67,7 @@ fn keeps_tokens(base: &[u8]) -> bool {
 /// Bytes of a transport's name at most, as of PostgreSQL's own names.
 const NAME_MAX: usize = 63;
 
-/// The rule of the domain `_transport` in `sql/40_outbox.sql`.
+/// The rule of the domain `_transport` in `sql/40_outbox/10_outbox.sql`.
 fn is_empty_or_name(name: &[u8]) -> bool {
     let Some((first, rest)) = name.split_first() else {
         return true;

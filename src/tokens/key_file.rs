@@ -14,9 +14,9 @@ use zeroize::Zeroizing;
 use crate::pg::{catalog, random, transaction};
 use crate::restore;
 use crate::settings;
-use mailroom_core::keys::{self, Fingerprint, KeyFileError, KeyRing, Problem};
 use mailroom_core::secret_file::Problem as FileProblem;
 use mailroom_core::token;
+use mailroom_core::token::key_file::{self as keys, Fingerprint, KeyFileError, KeyRing, Problem};
 
 use super::signing::Error;
 

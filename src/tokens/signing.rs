@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use mailroom_core::keys::{KeyFileError, KeyRing};
+use mailroom_core::token::key_file::{KeyFileError, KeyRing};
 use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
 use super::key_file::{explain, key_ring};

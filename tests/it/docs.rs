@@ -37,7 +37,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The tests that a text names: a module of `tests/it/`, or `lib` and a module of `src/`, and a name. In `pg_test` they are
+/// The tests that a text names: a module of `tests/it/`, or `lib` and a module of `src/` or `crates/core/src/`, and a name. In `pg_test` they are
 /// the functions that it calls.
 fn named_tests(text: &str) -> BTreeSet<String> {
     quoted(text)
@@ -96,9 +96,12 @@ fn exists(test: &str) -> bool {
         ["regress", name] => tests.join(format!("pg_regress/sql/{name}.sql")).is_file(),
         ["isolation", name] => tests.join(format!("isolation/specs/{name}.spec")).is_file(),
         ["pg_test", name] => has_marked(&root().join("src/pg_test.rs"), "#[pg_extern]", name),
-        ["lib", module, name] => ["src", "crates/core/src"]
-            .iter()
-            .any(|sources| has_test(&root().join(format!("{sources}/{module}.rs")), name)),
+        ["lib", ref module @ .., name] => ["src", "crates/core/src"].iter().any(|sources| {
+            let module = format!("{sources}/{}", module.join("/"));
+            [".rs", "/tests.rs"]
+                .iter()
+                .any(|end| has_test(&root().join(format!("{module}{end}")), name))
+        }),
         [subject, name] => sources(&tests.join("it"))
             .iter()
             .filter(|path| {
