@@ -95,7 +95,9 @@ fn exists(test: &str) -> bool {
     match parts[..] {
         ["regress", name] => tests.join(format!("pg_regress/sql/{name}.sql")).is_file(),
         ["isolation", name] => tests.join(format!("isolation/specs/{name}.spec")).is_file(),
-        ["pg_test", name] => has_marked(&root().join("src/pg_test.rs"), "#[pg_extern]", name),
+        ["pg_test", name] => sources(&root().join("src/pg_test"))
+            .iter()
+            .any(|path| has_marked(path, "#[pg_extern]", name)),
         ["lib", ref module @ .., name] => ["src", "crates/core/src"].iter().any(|sources| {
             let module = format!("{sources}/{}", module.join("/"));
             [".rs", "/tests.rs"]
