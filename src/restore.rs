@@ -1,13 +1,13 @@
 //! What a restored dump asks of us: triggers that step aside, and a gate that keeps mail in until it is all there.
 //!
-//! A dump has the rows as they were: whoever loads it must not give the accounts new tokens, queue the tokens again
+//! A dump has the rows as they were: loading them must not give the accounts new tokens, queue the tokens again
 //! or stamp anything. So our triggers ask [`in_progress`], and do nothing in a session that restores. It is known by
 //! settings that pg_dump writes at the top of every script and that pg_restore makes in each of its sessions; they
 //! count only for a role that could as well disable the triggers.
 //!
 //! The rows come table by table, each in a transaction of its own, and perhaps in several sessions at once. A token
 //! in `pending` whose row in `tokens` is not there yet would be taken for one that was deleted. So from its first row
-//! of ours to its end a restoring session holds a lock, the *gate*, which whoever hands out, claims, answers or purges
+//! of ours to its end a restoring session holds a lock, the *gate*, which a transaction that hands out, claims, answers or purges
 //! takes in a mode that conflicts with it, for the length of a transaction. They never wait for it: they are refused,
 //! and the worker stands by. The restoring session waits for those who are at it. Neither mode conflicts with itself.
 
@@ -78,7 +78,7 @@ pub fn pass() -> bool {
 /// As [`pass`], for those who cannot do without.
 ///
 /// # Errors
-/// 55000 while somebody restores a dump.
+/// 55000 while a session restores a dump.
 pub fn pass_or_refuse() -> Result<(), ErrorReport> {
     if pass() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Lower case as addresses and logins are stored and compared in: that of Unicode's root locale, whatever the locale
-//! of the database is.
+//! Lower case as addresses and logins are stored and compared in: that of Unicode's root locale, in every locale
+//! of the database.
 //!
 //! SQL's lower() follows the locale. In a Turkish one it makes `ınfo@example.com` of `INFO@EXAMPLE.COM`, which is
 //! another mailbox, and in the locale C it leaves letters beyond ASCII alone. The rule of the root locale is

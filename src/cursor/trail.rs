@@ -1,8 +1,8 @@
 //! Marks along the way that a session's scans went, so that what lies behind them can be looked at piece by piece.
 //!
-//! A dead row stays in an index until vacuum may remove it, and somebody's snapshot can put that off for hours. A statement
-//! cannot stop after so many of them, but it can stop at a key. Whatever a session steps over behind it, it claimed or
-//! stepped over before; so it counts the pages of its scans and leaves a mark every [`PIECE`]. A piece that turns out to
+//! A dead row stays in an index until vacuum may remove it, and an old snapshot can put that off for hours. A statement
+//! cannot stop after so many of them, but it can stop at a key. Every row behind its position a session has
+//! claimed or stepped over before; so it counts the pages of its scans and leaves a mark every [`PIECE`]. A piece that turns out to
 //! cost less, since vacuum came by, becomes one with the next.
 
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //!
 //! The counterpart of [`crate::pending`]: claimed rows stay in the index `outbox_due` until vacuum may remove
 //! them, so a session remembers, for each priority, how far it claimed, and starts there. Rows come in
-//! behind a position: a transaction commits late, a claim is released, lapses or is rolled back, somebody
+//! behind a position: a transaction commits late, a claim is released, lapses or is rolled back, a session
 //! schedules into the past. A position can therefore delay a row and must never lose one. Four rules:
 //!
 //! - it stays [`scan::SLACK`] behind the present, so that transactions may take that long to commit;
@@ -12,7 +12,7 @@
 //! - once sweeps are dear, a scan starts at the positions, and looks at a piece of what lies behind them as soon as the
 //!   budget allows ([`crate::cursor::trail`]). When a round of pieces, through all priorities, was cheap, sweeps are cheap again.
 //!
-//! Rows that are stepped over, those of groups that somebody holds, can be any number, and a claim looks at so many
+//! Rows that are stepped over, those of groups that are claimed, can be any number, and a claim looks at so many
 //! rows and no more. So a sweep that breaks off in a priority goes on from there the next time ([`scan::Priority::paused`]),
 //! and leaves the position of the scan, which may be further, as it is. Else what lies behind a large group would
 //! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.

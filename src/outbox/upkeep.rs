@@ -34,7 +34,7 @@ struct Walk {
     pages: (i64, i64),
 }
 
-/// A walk starts at the beginning whatever the budget says if those that did look at no more pages, over and over.
+/// A scan starts at the beginning regardless of the budget if the last two that did so read no more pages than this.
 const CHEAP_WALK: i64 = 100;
 
 impl Walk {
@@ -153,7 +153,7 @@ struct Memory {
     leases: Leases,
     /// By name.
     walks: BTreeMap<String, Walk>,
-    /// The extension that these are of: one that is made anew begins to count anew.
+    /// The extension that these belong to: after DROP and CREATE EXTENSION they start from zero.
     extension: Option<pg_sys::Oid>,
 }
 

@@ -27,7 +27,7 @@ pub fn is_block() -> bool {
     unsafe { pg_sys::IsTransactionBlock() }
 }
 
-/// Has the commit of this transaction wait until it is on disk, whatever synchronous_commit is.
+/// Has the commit of this transaction wait until it is on disk, with any setting of synchronous_commit.
 pub fn force_sync_commit() {
     // SAFETY: in a transaction; sets a flag that lasts as long as it.
     unsafe { pg_sys::ForceSyncCommit() };
@@ -170,7 +170,7 @@ pub fn run<R, E: From<CaughtError>>(
     .catch_others(|error| Err(error.into()))
     .execute();
     if outcome.is_err() {
-        // SAFETY: whatever state the transaction is in, this is how the server's own main loop leaves it.
+        // SAFETY: the server's own main loop leaves a transaction like this, in each state that it may be in.
         unsafe { pg_sys::AbortCurrentTransaction() };
     }
     signals::set_in_transaction(false);

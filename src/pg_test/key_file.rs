@@ -62,7 +62,7 @@ mod tests {
     fn the_key_file_is_read_once_a_transaction() {
         let file = KeyFile::new(KEY_A);
         let by_a: String = one(SIGN);
-        // A batch is signed with one key, whatever happens to the file meanwhile.
+        // A batch is signed with one key, even if the file changes meanwhile.
         file.write(KEY_B);
         assert_eq!(one::<String>(SIGN), by_a);
         file.chmod(0o644);
@@ -151,7 +151,7 @@ mod tests {
             content,
             "a new key is random"
         );
-        // One that is there but no good is told to whoever installs.
+        // A file that is there but unusable is reported to the user who installs.
         file.chmod(0o644);
         assert_eq!(sqlstate("SELECT public._create_key_file()"), "F0000");
     }

@@ -92,7 +92,7 @@ pub fn define() {
     define_int(
         c"mailroom.requests_per_hour",
         c"How often the open links of one account and action are sent within an hour, on request.",
-        c"A new one goes whatever the count, where none is open or the one that is has a third of its life left.",
+        c"A new link is sent regardless of the count if none is open, or if less than a third of its life is left.",
         &REQUESTS_PER_HOUR,
         1..=1_000,
         GucFlags::empty(),

@@ -173,7 +173,7 @@ thread_local! {
 }
 
 /// Announces a row of pending or requests, to be told to the worker at commit, or by NOTIFY where the worker does not
-/// tell on the writers' behalf. Returns the lane as it is, so that whoever queues rows need not read them again.
+/// tell on the writers' behalf. Returns the lane as it is, so that the statement that queues rows need not read them again.
 #[pg_extern(sql = false)]
 fn _announce(lane: i16) -> i16 {
     let mode = settings::notify();
@@ -250,8 +250,8 @@ pub fn set_delivers(delivers: bool) {
     DELIVERS.set(delivers);
 }
 
-/// Announces the end of a lease, and brings the claim to disk when it commits, whatever the session's
-/// synchronous_commit: what somebody is about to send must not be forgotten in a crash.
+/// Announces the end of a lease, and brings the claim to disk when it commits, with any setting of
+/// synchronous_commit: a crash must not forget a message that a sender is about to send.
 #[pg_extern(sql = false)]
 fn _claimed(until: TimestampWithTimeZone) {
     announce_due(until.into_inner());

@@ -17,7 +17,7 @@ use crate::settings;
 const CONNECTING: Duration = Duration::from_secs(5);
 
 impl Slot {
-    /// A slot for another database, or for none. Whoever was on the way to the old one will notice.
+    /// A slot for another database, or for none. A worker that was starting in the old one notices.
     fn reset(&mut self, database: u32) {
         *self = Self {
             database,
@@ -135,7 +135,7 @@ pub fn starting(index: SlotIndex) -> Option<StartToken> {
     slot.requested = false;
     slot.absent = false;
     slot.stage = Stage::Connecting;
-    // Whoever was sent off before, perhaps by a launcher that is gone, turns back.
+    // A worker that was started before, perhaps by an earlier launcher, exits.
     slot.generation = slot.generation.wrapping_add(1);
     Some(StartToken {
         index,
@@ -275,7 +275,7 @@ fn _request_worker() {
             PgLogLevel::WARNING,
             PgSqlErrorCode::ERRCODE_WARNING,
             "mailroom is not in shared_preload_libraries, so no worker will collect the mail",
-            "Tokens wait in pending until somebody calls mailroom_collect() or mailroom_dequeue()."
+            "Tokens wait in pending until a client calls mailroom_collect() or mailroom_dequeue()."
         );
         return;
     }
@@ -288,7 +288,7 @@ fn _request_worker() {
                 "mailroom looks after {} databases at most, and this one is beyond that",
                 settings::max_databases()
             ),
-            "Its mail waits until there is room, or until somebody calls mailroom_collect(). See mailroom.max_databases."
+            "Its mail waits until there is room, or until a client calls mailroom_collect(). See mailroom.max_databases."
         );
     }
     request_at_commit(database);
@@ -296,7 +296,7 @@ fn _request_worker() {
 
 /// Asks for a worker in `database` once this transaction commits.
 ///
-/// After the commit nothing may fail, hence no error when all slots are taken: the launcher looks at every
+/// After the commit nothing may fail, so there is no error when all slots are taken: the launcher looks at every
 /// database again when there is room.
 pub fn request_at_commit(database: pg_sys::Oid) {
     register_xact_callback(PgXactCallbackEvent::Commit, move || request(database));

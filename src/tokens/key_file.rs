@@ -123,7 +123,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     require_superuser()?;
     let path = settings::key_file();
     if path.exists() {
-        // A file that is no good is told to whoever installs, not only to the first mail.
+        // An unusable file is reported to the user who installs, and not only by the first mail.
         keys::load(&path).map_err(Error::from)?;
         return Ok(());
     }
@@ -148,7 +148,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
             )
         );
     } else {
-        // Somebody else's, made meanwhile, or a link that leads nowhere.
+        // Another session created it meanwhile, or it is a link without a target.
         keys::load(&path).map_err(Error::from)?;
     }
     Ok(())

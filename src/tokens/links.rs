@@ -25,7 +25,7 @@ fn carried(purpose: Purpose<'_>, token: String, code: Option<String>) -> JsonB {
         );
     }
     secrets.insert("token".to_owned(), Value::String(token));
-    // An activation needs none, and what nobody needs is not sent.
+    // An activation needs no code.
     if let (Purpose::PasswordRecovery { .. }, Some(code)) = (purpose, code) {
         secrets.insert("code".to_owned(), Value::String(code));
     }
@@ -56,7 +56,7 @@ fn _sample_secrets(kind: Option<Text<'_>>) -> Option<JsonB> {
 
 #[pg_extern(sql = false)]
 fn _link_secret(link: Option<Text<'_>>) -> Result<Option<Vec<u8>>, ErrorReport> {
-    // First, so that a server without keys says so whatever it is asked.
+    // First, so that a server without keys reports that for any argument.
     signing::verifier()?;
     Ok(link
         .and_then(signing::parse)

@@ -22,7 +22,7 @@ pub enum Error {
     Action,
     /// There are no keys.
     KeyFile(KeyFileError),
-    /// Somebody other than a superuser asks for a key.
+    /// A role other than a superuser asks for a key.
     NotSuperuser,
 }
 
@@ -75,8 +75,8 @@ impl From<Error> for ErrorReport {
 /// is no token, code or action either.
 pub type Text<'a> = &'a [u8];
 
-/// As UTF-8, which ASCII is in any encoding, and hence all of ours; anything else is as good as another text that is
-/// none of them.
+/// As UTF-8: every valid token, code and action is ASCII, which is the same in each encoding. Other text becomes "?",
+/// which is none of them.
 pub fn readable(text: Text<'_>) -> &str {
     std::str::from_utf8(text).unwrap_or("?")
 }
@@ -150,7 +150,7 @@ fn verify(
     action: Option<&str>,
     code: Option<&str>,
 ) -> Result<bool, ErrorReport> {
-    // First, so that a server without keys says so whatever it is asked.
+    // First, so that a server without keys reports that for any argument.
     let verifier = verifier()?;
     let (Some(token), Some(action)) = (token, action) else {
         return Ok(false);

@@ -116,7 +116,7 @@ impl Worker {
             self.tell_of_due()?;
         }
         if self.is_poll_due() {
-            self.poll(rule, Tell::Nobody)
+            self.poll(rule, Tell::None)
         } else if urgent || (announced.count < rule.limit && self.beyond) {
             // Of two urgent ones the batch may have had room for one.
             self.look(rule)

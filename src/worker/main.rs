@@ -70,7 +70,7 @@ fn attach(index: SlotIndex) -> Attached {
             Err(failure) => {
                 let first = failures.count() == 0;
                 let delay = failures.record(Time::ZERO).delay;
-                // What is in the way stays as it is until somebody acts: once is enough.
+                // The obstacle stays until an administrator acts: once is enough.
                 if first {
                     registry::mark_serving(index);
                     failure.warn("mailroom worker cannot start its work");

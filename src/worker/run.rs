@@ -17,7 +17,7 @@ use crate::shared_memory::wakeup::{self, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
 
-/// How often to see whether a restore has ended, should nobody say so.
+/// How often to check whether a restore has ended, in case its session did not say so.
 pub(super) const STAND_BY: Duration = Duration::from_secs(1);
 
 pub struct Worker {
@@ -28,7 +28,7 @@ pub struct Worker {
     pub(super) deliverer: Option<Deliverer>,
     /// Told by mailroom_pause() to leave the queue alone, or standing by.
     pub(super) paused: bool,
-    /// Somebody restores a dump.
+    /// A session restores a dump.
     pub(super) standing_by: bool,
     /// There may be requests, which become tokens when they are answered.
     pub(super) asked: bool,
@@ -127,12 +127,12 @@ impl Worker {
         // From here on commits notify by themselves; this is for those that left it to us.
         wakeup::close(self.index);
         if self.outside() == Outside::Owed {
-            // Whoever comes next tells of what waits.
+            // The next worker tells of what waits.
             let _ = self.tell_outside();
         }
     }
 
-    /// While somebody restores a dump: leaves everything alone, as in a pause. Whoever restored it has us look.
+    /// While a session restores a dump: leaves everything alone, as in a pause. That session wakes the worker when it ends.
     pub(super) fn stand_by(&mut self) -> Wait {
         if !std::mem::replace(&mut self.standing_by, true) {
             log!(
@@ -158,9 +158,9 @@ impl Worker {
             Cause::Notified => (Look::Woken, self.look(rule)?),
             Cause::Rechecked => {
                 self.session.tell_of_recheck()?;
-                (Look::Woken, self.poll(rule, Tell::Nobody)?)
+                (Look::Woken, self.poll(rule, Tell::None)?)
             }
-            Cause::Polled => (Look::Polled, self.poll(rule, Tell::Nobody)?),
+            Cause::Polled => (Look::Polled, self.poll(rule, Tell::None)?),
             Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
             Cause::DueNow => {
                 self.tell_of_due()?;
@@ -171,7 +171,7 @@ impl Worker {
                 (Look::Woken, self.announced())
             }
         };
-        // What was announced to nobody, while no worker was here or by a transaction that was prepared, and what was
+        // Rows of which listeners were not told: committed without a worker, by a prepared transaction, or
         // there before a pause.
         self.owes_outside |= matches!(cause, Cause::Started | Cause::Rechecked)
             && backlog.count > 0

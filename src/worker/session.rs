@@ -1,7 +1,7 @@
 //! The worker's dealings with its database: one transaction a call, bounded rights, errors as values.
 //!
 //! The statements are in `sql/queries/`. They run as mailroom_collector inside a security-restricted
-//! operation, so that nothing they reach, a trigger somebody put on a table for instance, can get at the
+//! operation, so that nothing they reach, such as a trigger that a user created on a table, can get at the
 //! rights the process was started with.
 
 mod exchange;
@@ -115,7 +115,7 @@ impl Session {
         };
         set_path(&found.schema);
         options::set(c"lock_timeout", LOCK_TIMEOUT);
-        // Whatever the database's defaults are for its users.
+        // Independent of the database's defaults for its users.
         options::set(c"default_transaction_isolation", "read committed");
         options::set(c"default_transaction_read_only", "off");
         // A plan made for a large queue must not be compiled for each small batch.
@@ -130,7 +130,7 @@ impl Session {
             collector,
         };
         session.move_in(&found.since)?;
-        // Last: whoever listens has to take delivery, or holds up the whole server's notifications.
+        // Last: a process that listens and does not take delivery holds up the whole server's notifications.
         session.listen()?;
         Ok(Some(session))
     }
@@ -233,7 +233,7 @@ impl Session {
         })
     }
 
-    /// Deletes some of what nobody needs any more; whether there is more of it.
+    /// Deletes some of the rows that are older than the retention; whether there are more.
     pub fn purge(&self) -> Result<bool, Failure> {
         let purge = include_str!("../../sql/queries/purge.sql");
         self.call_within(PURGE_TIMEOUT, purge, |row| required(row, 1))
@@ -317,7 +317,7 @@ impl Session {
 
     /// Fails when the extension was dropped, and keeps it from being dropped until the transaction ends.
     ///
-    /// DROP EXTENSION locks it before its tables, those in any order: whoever comes to it with one of them in hand may
+    /// DROP EXTENSION locks it before its tables, those in any order: a transaction that locks a table first may
     /// wait in a circle.
     fn check_extension(&self) -> Result<(), Failure> {
         catalog::keep_extension(self.extension);

@@ -118,7 +118,7 @@ impl Worker {
         if announce::others_deliver() {
             tell
         } else {
-            Tell::Nobody
+            Tell::None
         }
     }
 
@@ -149,7 +149,7 @@ impl Worker {
 
     /// When the outbox wants attention next.
     ///
-    /// The wall clock is asked anew in every round, for it may jump; the poll floor bounds what a jump costs.
+    /// The wall clock is read in every round, because it may jump; the poll interval bounds what a jump costs.
     pub(super) fn tend_at(&self, now: Time) -> Option<Time> {
         let micros = self.next_due?.saturating_sub(process::now()).max(0);
         let at = now.saturating_add(Duration::from_micros(micros.unsigned_abs()));
@@ -162,7 +162,7 @@ impl Worker {
             .then(|| self.tended_at.saturating_add(DUE_SPACING))
     }
 
-    /// Deletes a batch of what nobody needs any more, when it is time. Nothing waits for it, so it may fail.
+    /// Deletes a batch of rows that are older than the retention, when it is time. Nothing waits for it, so it may fail.
     pub(super) fn purge(&mut self) {
         let now = self.now();
         if now < self.purge_at || self.standing_by {

@@ -36,9 +36,9 @@ pub enum Cause {
     Rung,
     /// The oldest of a partial batch has waited long enough.
     Deadline,
-    /// A notification or a reload: something may be there that nobody announced.
+    /// A notification or a reload: rows may be there that no commit announced.
     Notified,
-    /// Somebody said that something besides the queue changed.
+    /// A session said that something besides the queue changed.
     Rechecked,
     /// Mail was announced that is due.
     DueNow,
@@ -46,7 +46,7 @@ pub enum Cause {
     Due,
     /// The poll floor, or the next try after a failure.
     Polled,
-    /// The first look: what became due while nobody was here is told to those who wait for it.
+    /// The first look: senders are told of mail that became due while no worker was running.
     Started,
 }
 
@@ -177,7 +177,7 @@ impl Worker {
     /// Takes delivery of notifications; whether one is a reason to look now.
     ///
     /// The server tells neither who sent one nor on which channel. Right after the worker's own it is most
-    /// likely that one; and whoever NOTIFYs others all the time must not have the worker look each time. Such
+    /// likely that one; and a session that NOTIFYs others all the time must not have the worker look each time. Such
     /// a notification is looked for a little later, once for all that came.
     pub(super) fn take_notified(&mut self, now: Time) -> bool {
         let came = notify::drain();

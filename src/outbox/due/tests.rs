@@ -237,7 +237,7 @@ proptest! {
         let mut due = Due::default();
         for (back, priority, send_at, id) in notes {
             scan(&mut due, &[swept_to(priority, at(send_at, id), back, false)]);
-            // Whoever schedules for the moment and commits within the slack is ahead of it.
+            // A row that is scheduled for now and committed within the slack is ahead of it.
             prop_assert!(due.priorities[&priority].position < at(NOW - SLACK, 1));
         }
     }

@@ -68,7 +68,7 @@ pub fn read(
     }))
 }
 
-/// What people wrote, in whatever encoding they keep.
+/// The columns that hold text, converted from the encoding of the database.
 struct Contents {
     kind: String,
     recipients: Vec<String>,

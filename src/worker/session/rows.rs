@@ -88,6 +88,6 @@ impl Outside {
 pub enum Tell {
     /// It may be news to them.
     Senders,
-    /// They were told when it became due.
-    Nobody,
+    /// No sender: they were told when it became due.
+    None,
 }
