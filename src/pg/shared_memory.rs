@@ -123,7 +123,7 @@ pub struct Status {
     pub failures: AtomicU32,
     /// When it will wake up.
     pub next_wake: AtomicI64,
-    /// For what, a [`Next`](crate::shared_memory::status::Next).
+    /// For what, a [`Next`](crate::shared_memory::wakeup::Next).
     pub next: AtomicU32,
 }
 

@@ -5,41 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
 
-use super::wakeup;
-
-/// What the worker waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Next {
-    /// Nothing waits: the poll floor.
-    Poll = 0,
-    /// A partial batch: its timeout.
-    Timeout = 1,
-    /// A failure: the next try.
-    Retry = 2,
-    /// mailroom_resume().
-    Resume = 3,
-    /// A message that becomes due, or a claim that lapses.
-    Due = 4,
-    /// A restore: its end.
-    Restored = 5,
-    /// Tokens are left to clients: a commit that they are to hear of, or the poll floor.
-    Left = 6,
-}
-
-impl Next {
-    fn from_number(number: u32) -> &'static str {
-        match number {
-            1 => "timeout of a partial batch",
-            2 => "next try after a failure",
-            3 => "paused, until mailroom_resume()",
-            4 => "a message becomes due or a claim lapses",
-            5 => "a dump is being restored",
-            6 => "tokens are left to clients (mailroom.collect is off)",
-            _ => "poll",
-        }
-    }
-}
+use super::wakeup::{self, Next};
 
 /// The status of the worker of this database; no row when there is none.
 #[pg_extern(sql = false)]

@@ -15,10 +15,44 @@ use crate::pg::shared_memory::{Wakeup, wakeups};
 use crate::pg::{process, version};
 
 use super::registry::SlotIndex;
-use super::status::Next;
 
 /// No time at all.
 pub const NEVER: i64 = i64::MAX;
+
+/// What the worker waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Next {
+    /// Nothing waits: the poll floor.
+    Poll = 0,
+    /// A partial batch: its timeout.
+    Timeout = 1,
+    /// A failure: the next try.
+    Retry = 2,
+    /// mailroom_resume().
+    Resume = 3,
+    /// A message that becomes due, or a claim that lapses.
+    Due = 4,
+    /// A restore: its end.
+    Restored = 5,
+    /// Tokens are left to clients: a commit that they are to hear of, or the poll floor.
+    Left = 6,
+}
+
+impl Next {
+    /// What `mailroom_status()` says for it.
+    pub fn from_number(number: u32) -> &'static str {
+        match number {
+            1 => "timeout of a partial batch",
+            2 => "next try after a failure",
+            3 => "paused, until mailroom_resume()",
+            4 => "a message becomes due or a claim lapses",
+            5 => "a dump is being restored",
+            6 => "tokens are left to clients (mailroom.collect is off)",
+            _ => "poll",
+        }
+    }
+}
 
 /// That of the database this process is connected to, if its worker listens.
 pub fn of_this_database() -> Option<&'static Wakeup> {

@@ -5,71 +5,11 @@ use std::rc::Rc;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use mailroom_core::token::key_file::{KeyFileError, KeyRing};
+use mailroom_core::token::key_file::KeyRing;
 use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
-use super::key_file::{explain, key_ring};
-
-/// Why nothing was signed or verified.
-pub enum Error {
-    /// An argument that must be there is null.
-    Null(&'static str),
-    /// The secret has this many bytes.
-    SecretLength(usize),
-    /// The code is not five digits but has this many characters.
-    Code(usize),
-    /// The action is none of ours.
-    Action,
-    /// There are no keys.
-    KeyFile(KeyFileError),
-    /// A role other than a superuser asks for a key.
-    NotSuperuser,
-}
-
-impl From<KeyFileError> for Error {
-    fn from(error: KeyFileError) -> Self {
-        Self::KeyFile(error)
-    }
-}
-
-impl From<Error> for ErrorReport {
-    fn from(error: Error) -> Self {
-        use PgSqlErrorCode::{ERRCODE_INVALID_PARAMETER_VALUE, ERRCODE_NULL_VALUE_NOT_ALLOWED};
-        let invalid = |message: &'static str| {
-            Self::new(ERRCODE_INVALID_PARAMETER_VALUE, message, function_name!())
-        };
-        match error {
-            Error::Null(what) => Self::new(
-                ERRCODE_NULL_VALUE_NOT_ALLOWED,
-                format!("{what} must not be null"),
-                function_name!(),
-            )
-            .set_hint("Pass action, tokens.secret and, for password_recovery, tokens.code."),
-            Error::SecretLength(bytes) => invalid("a token's secret has 32 bytes")
-                .set_detail(format!("This one has {bytes}."))
-                .set_hint("Use tokens.secret as it is."),
-            Error::Code(characters) => invalid("a code is five decimal digits")
-                .set_detail(format!("This one has {characters} characters."))
-                .set_hint("Use tokens.code as it is."),
-            Error::Action => invalid("unknown token action")
-                .set_hint("The actions are activation and password_recovery."),
-            Error::NotSuperuser => Self::new(
-                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                "only a superuser may make a signing key",
-                function_name!(),
-            )
-            .set_hint("The key is the whole cluster's. Ask its administrator."),
-            Error::KeyFile(KeyFileError { path, problem }) => {
-                let (code, message, hint) = explain(&path, &problem);
-                Self::new(code, message, function_name!())
-                    .set_detail(
-                        "Tokens are signed and verified with the keys in mailroom.key_file.",
-                    )
-                    .set_hint(hint)
-            }
-        }
-    }
-}
+use super::errors::Error;
+use super::key_file::key_ring;
 
 /// An argument of type text. It comes in the encoding of the database, and must not fail for that: what is no UTF-8
 /// is no token, code or action either.

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use pgrx::prelude::*;
 
-use super::run::Worker;
 use super::session::{Failure, Outside, Tell};
-use super::wait::Wait;
+use super::state::{Wait, Worker};
 use crate::pg::signals::stop_requested;
 use crate::settings::{self, Notify};
-use crate::shared_memory::status::Next;
+use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::{Backlog, Batcher, Rule, Time, Trigger};
 
 /// How long listeners are left alone between two notifications of tokens that are left to them: as above.

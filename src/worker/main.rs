@@ -3,8 +3,8 @@
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
 
-use super::run::Worker;
 use super::session::Session;
+use super::state::Worker;
 use crate::pg::process;
 use crate::pg::signals::{self, stop_requested};
 use crate::settings;

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`launcher`] | one worker for each database that has the extension |
 //! | `main` | a worker's start and end |
+//! | `state` | what it knows between two steps |
 //! | `run` | its loop: what it does for which reason, and after a failure |
 //! | `collect` | taking batches of tokens, answering requests, telling clients |
 //! | `upkeep` | looking at queue and outbox, expired leases, purge |
@@ -28,6 +29,7 @@ mod main;
 mod run;
 mod session;
 mod sqlstate;
+mod state;
 mod transports;
 mod upkeep;
 mod utility;

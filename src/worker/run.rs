@@ -1,70 +1,19 @@
 //! The worker's loop: what it does for which reason, and after a failure.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pgrx::prelude::*;
 
 use super::deliverer::Deliverer;
 use super::session::{Failure, Outside, Session, Tell};
-use super::upkeep::POLL_PAUSE;
-use super::wait::{Cause, Wait};
+use super::state::{Cause, POLL_PAUSE, STAND_BY, Wait, Worker};
 use crate::pg::options;
 use crate::pg::signals::stop_requested;
 use crate::settings;
 use crate::shared_memory::registry::{self, SlotIndex};
-use crate::shared_memory::status::Next;
-use crate::shared_memory::wakeup::{self, WorkerEnd};
+use crate::shared_memory::wakeup::{self, Next, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
-
-/// How often to check whether a restore has ended, in case its session did not say so.
-pub(super) const STAND_BY: Duration = Duration::from_secs(1);
-
-pub struct Worker {
-    pub(super) session: Session,
-    pub(super) index: SlotIndex,
-    pub(super) wakeup: WorkerEnd,
-    /// Delivers the outbox, unless clients do.
-    pub(super) deliverer: Option<Deliverer>,
-    /// Told by mailroom_pause() to leave the queue alone, or standing by.
-    pub(super) paused: bool,
-    /// A session restores a dump.
-    pub(super) standing_by: bool,
-    /// There may be requests, which become tokens when they are answered.
-    pub(super) asked: bool,
-    /// The latest look did not see the end of the queue: more may wait than was announced.
-    pub(super) beyond: bool,
-    /// When everything was last looked at.
-    pub(super) polled_at: Time,
-    /// How long after that everything is to be looked at again.
-    pub(super) poll_pause: Duration,
-    /// When the outbox wants attention, in microseconds since 2000-01-01.
-    pub(super) next_due: Option<i64>,
-    /// Mail is due of which senders have not been told.
-    pub(super) due_now: bool,
-    /// When it last got some, or they were told.
-    pub(super) tended_at: Time,
-    /// When to purge next, and when the log was last told that it failed.
-    pub(super) purge_at: Time,
-    pub(super) purge_failed_at: Option<Time>,
-    /// When to answer requests next, after that has failed.
-    pub(super) answer_at: Time,
-    /// Something was announced of which outside listeners have not heard yet.
-    pub(super) owes_outside: bool,
-    /// When they were last told of tokens that are left to them.
-    pub(super) told_at: Time,
-    /// The worker told outside listeners, and will hear that itself.
-    pub(super) echo: bool,
-    /// When a notification was last a reason to look.
-    pub(super) heard_at: Option<Time>,
-    /// When to look because of a notification that may have been more than that echo.
-    pub(super) look_by: Option<Time>,
-    pub(super) batcher: Batcher,
-    /// Why the batch in hand, or the latest one, went.
-    pub(super) trigger: Trigger,
-    pub(super) origin: Instant,
-    pub(super) failures: Failures,
-}
 
 impl Worker {
     pub(super) fn new(session: Session, index: SlotIndex, wakeup: WorkerEnd) -> Self {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::run::Worker;
 use super::session::{Failure, Session, Tell, Tended, Waiting};
+use super::state::{POLL_PAUSE, Worker};
 use crate::pg::process;
 use crate::pg::signals::stop_requested;
 use crate::settings::{self, Notify};
@@ -13,8 +13,6 @@ use mailroom_core::batching::{Backlog, Rule, Time};
 /// How long senders are left alone between two notifications that mail is due: those who come meanwhile are
 /// told together, and a flood of mail costs a hundred small transactions a second at most.
 const DUE_SPACING: Duration = Duration::from_millis(10);
-/// The pause between two polls while there are more lapsed claims than one takes back.
-pub(super) const POLL_PAUSE: Duration = Duration::from_millis(100);
 /// The pause between two batches of a purge, so that it leaves the server to others, and after one that failed.
 const PURGE_PAUSE: Duration = Duration::from_millis(100);
 const PURGE_RETRY: Duration = Duration::from_secs(60);

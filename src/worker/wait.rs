@@ -5,58 +5,18 @@ use std::time::Duration;
 use pgrx::bgworkers::BackgroundWorker;
 
 use super::deliverer::Deliverer;
-use super::run::{STAND_BY, Worker};
 use super::session::Failure;
+use super::state::{Cause, Delivery, STAND_BY, Wait, Worker};
 use crate::pg::signals::stop_requested;
 use crate::pg::{notify, process};
 use crate::settings;
-use crate::shared_memory::status::Next;
+use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::Time;
 
 /// How soon to look after a notification that is no news, as far as one can tell.
 const ECHO: Duration = Duration::from_secs(1);
 /// How long the server holds statistics back that are not asked for.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What to wait for.
-pub struct Wait {
-    pub until: Time,
-    /// How to look when the time has come.
-    pub then: Cause,
-    /// Nothing waits, so that any announcement is a reason to look.
-    pub idle: bool,
-    /// For people.
-    pub next: Next,
-}
-
-/// Why the worker looks.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// Commits rang the bell: what they announced is known without a query.
-    Rung,
-    /// The oldest of a partial batch has waited long enough.
-    Deadline,
-    /// A notification or a reload: rows may be there that no commit announced.
-    Notified,
-    /// A session said that something besides the queue changed.
-    Rechecked,
-    /// Mail was announced that is due.
-    DueNow,
-    /// A message that was scheduled for later has become due, or a claim has lapsed.
-    Due,
-    /// The poll floor, or the next try after a failure.
-    Polled,
-    /// The first look: senders are told of mail that became due while no worker was running.
-    Started,
-}
-
-/// What a round of delivery came to.
-pub(super) enum Delivery {
-    /// The next one is due then, or when the engine has something to tell.
-    Next(Option<Time>),
-    /// The extension is not there any more.
-    Gone,
-}
 
 impl Worker {
     /// One round of delivery; returns when the next one is due.
