@@ -250,6 +250,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
+// needs: openssl
 #[test]
 fn certificates_are_verified_as_sslmode_says() {
     let port = free_port();
