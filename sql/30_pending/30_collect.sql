@@ -130,7 +130,7 @@ AS $$
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     -- This many failures without a success show that the rows are not the cause.
-    patience CONSTANT integer := 1000;
+    failure_limit CONSTANT integer := 1000;
     asked integer;
     picked bigint[];
     highest bigint;
@@ -168,7 +168,7 @@ BEGIN
         EXIT WHEN collected >= wanted
             OR cardinality(picked) < asked
             OR skipped >= skip_limit
-            OR cardinality(failed) >= patience;
+            OR cardinality(failed) >= failure_limit;
     END LOOP;
     -- Bad rows are skipped until a good one shows that the rows are the cause. If no row can be written, everything is
     -- rolled back and retried later.

@@ -267,7 +267,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._return_unclaimed(bigint[], timestamptz) IS
     'Internal. Returns what these mails took at this time to the budgets, for those that were not claimed after all.';
 
-CREATE FUNCTION @extschema@._within_budgets(INOUT places tid[], OUT ids bigint[], OUT beyond tid[])
+CREATE FUNCTION @extschema@._within_budgets(INOUT ctids tid[], OUT ids bigint[], OUT beyond tid[])
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -285,12 +285,12 @@ BEGIN
         count(*) FILTER (WHERE o.priority <= @extschema@._urgent_priority())
     INTO ordered, ids, sizes, urgent
     FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (places);
+    WHERE o.ctid = ANY (ctids);
     granted := @extschema@._take_shares(sizes, false);
     IF granted < urgent THEN
         granted := granted + @extschema@._take_shares(sizes[granted + 1:urgent], true);
     END IF;
-    places := ordered[:granted];
+    ctids := ordered[:granted];
     ids := ids[:granted];
     beyond := ordered[granted + 1:];
 END;

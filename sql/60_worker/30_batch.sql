@@ -85,7 +85,7 @@ CREATE FUNCTION @extschema@._tend(tell boolean, OUT next_due timestamptz, OUT mo
 AS $$
 BEGIN
     -- This also tells senders that there is mail for them.
-    more := @extschema@._take_back(clock_timestamp(), 1000) = 1000;
+    more := @extschema@._expire_leases(clock_timestamp(), 1000) = 1000;
     IF tell THEN
         PERFORM @extschema@._mail_due(now());
     END IF;

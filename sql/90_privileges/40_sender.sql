@@ -70,22 +70,22 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._session_id(),
     @extschema@._try_lock_group(bigint),
     @extschema@._claimant(text),
-    @extschema@._term(interval),
-    @extschema@._take_back(timestamptz, integer),
+    @extschema@._lease_or_default(interval),
+    @extschema@._expire_leases(timestamptz, integer),
     @extschema@._held_groups(text[], timestamptz),
     @extschema@._free_groups(text[], integer),
-    @extschema@._judge(tid[], timestamptz, integer),
-    @extschema@._due_lanes(text, boolean, boolean),
-    @extschema@._pick_past(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
-    @extschema@._gather(text, boolean, integer, integer, timestamptz, boolean),
-    @extschema@._lease_out(tid[], text, timestamptz, interval),
-    @extschema@._pick_group(text, text[], timestamptz, integer),
-    @extschema@._held(bigint[], text, integer[]),
-    @extschema@._hold_until(bigint[], text, integer[], timestamptz),
+    @extschema@._filter_claimable(tid[], timestamptz, integer),
+    @extschema@._due_priorities(text, boolean, boolean),
+    @extschema@._lock_due_skipping_groups(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
+    @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean),
+    @extschema@._claim_rows(tid[], text, timestamptz, interval),
+    @extschema@._lock_group_due(text, text[], timestamptz, integer),
+    @extschema@._lock_claimed(bigint[], text, integer[]),
+    @extschema@._set_lease_end(bigint[], text, integer[], timestamptz),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._redact(text, text[]),
     @extschema@._check_parallel(bigint[], integer[]),
-    @extschema@._without_late(bigint[], integer[], text, integer[], text[], integer[], text)
+    @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;
 
 -- Claims keep to the budgets and count what they take.

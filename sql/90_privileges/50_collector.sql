@@ -37,7 +37,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._tend(boolean),
     @extschema@._run_batch(integer, text),
     @extschema@._move_in(oid, xid),
-    @extschema@._take_over(text),
+    @extschema@._expire_previous_claims(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._walk_from(text),
     @extschema@._purge(integer)

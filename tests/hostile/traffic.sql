@@ -173,7 +173,7 @@ SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget(1::integer);
 
 SELECT @s@.mailroom_release_many(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
 
-SELECT @s@._take_over('1'::pg_catalog.text);
+SELECT @s@._expire_previous_claims('1'::pg_catalog.text);
 
 -- As in a copy of a database.
 DELETE FROM @s@._home;
