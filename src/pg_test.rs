@@ -535,7 +535,7 @@ mod tests {
     }
 
     fn pick(wanted: i32) -> Vec<i64> {
-        let mut picked: Vec<i64> = one(&format!("SELECT public._pick({wanted})"));
+        let mut picked: Vec<i64> = one(&format!("SELECT public._delete_pending({wanted})"));
         picked.sort_unstable();
         picked
     }
@@ -609,7 +609,7 @@ mod tests {
         queue(1, &[1, 2, 3]);
         // The position outlives the subtransaction; the rows come back below it.
         Spi::run(
-            "DO $$ BEGIN PERFORM public._pick(3); RAISE EXCEPTION 'undone'; EXCEPTION WHEN raise_exception THEN END $$",
+            "DO $$ BEGIN PERFORM public._delete_pending(3); RAISE EXCEPTION 'undone'; EXCEPTION WHEN raise_exception THEN END $$",
         )
         .unwrap();
         assert_eq!(pick(3), [1, 2, 3]);

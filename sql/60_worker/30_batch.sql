@@ -64,7 +64,7 @@ BEGIN
             )
         ) w;
         PERFORM @extschema@._scan_end(sweep, NULL::bigint, NULL::bigint);
-        -- As in _pick: look before this session's position before reporting that little waits.
+        -- As in _delete_pending: look before this session's position before reporting that little waits.
         EXIT WHEN sweep OR waiting >= batch_limit;
         sweep := true;
     END LOOP;

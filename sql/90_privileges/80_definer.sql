@@ -72,7 +72,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
-    @extschema@._pick_requests(bigint, integer),
+    @extschema@._lock_requests(bigint, integer),
     @extschema@._requested(bigint[]),
     @extschema@._request_interval(),
     @extschema@._requests_per_hour(),
