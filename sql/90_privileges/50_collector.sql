@@ -36,7 +36,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._waiting(integer),
     @extschema@._tend(boolean),
     @extschema@._run_batch(integer, text),
-    @extschema@._move_in(oid, xid),
+    @extschema@._pause_if_copied(oid, xid),
     @extschema@._expire_previous_claims(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._walk_from(text),

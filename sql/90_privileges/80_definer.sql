@@ -28,7 +28,7 @@ GRANT SELECT (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
-GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
+GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.routes, @extschema@.transports TO mailroom_definer;
 GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;

@@ -176,9 +176,9 @@ SELECT @s@.mailroom_release_many(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]
 SELECT @s@._expire_previous_claims('1'::pg_catalog.text);
 
 -- As in a copy of a database.
-DELETE FROM @s@._home;
+DELETE FROM @s@._database_identity;
 
-SELECT @s@._move_in(1::pg_catalog.oid, '3'::pg_catalog.xid);
+SELECT @s@._pause_if_copied(1::pg_catalog.oid, '3'::pg_catalog.xid);
 
 DELETE FROM @s@.budgets;
 

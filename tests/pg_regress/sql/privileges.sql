@@ -316,7 +316,7 @@ SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
 INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('message', '{anybody@example.com}', 'S', 'T');
 SELECT * FROM mailroom_purge();
 SELECT mailroom_pause();
-SELECT _move_in(0::oid, (txid_current() + 1000)::text::xid);
+SELECT _pause_if_copied(0::oid, (txid_current() + 1000)::text::xid);
 -- The collector takes what waits, and writes nothing but the outbox, the diary and the figure.
 SET ROLE mailroom_collector;
 SELECT login FROM mailroom_dequeue(1);
