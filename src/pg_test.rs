@@ -619,9 +619,9 @@ mod tests {
     fn a_look_at_the_queue_sees_below_the_position_when_a_sweep_is_due() {
         queue(1, &[1, 2]);
         queue(0, &[3]);
-        let look = "SELECT ARRAY[waiting, urgent::int] FROM public._waiting(10)";
+        let look = "SELECT ARRAY[waiting, urgent::int] FROM public._pending_summary(10)";
         assert_eq!(one::<Vec<i32>>(look), [3, 1]);
-        let limited = "SELECT ARRAY[waiting, urgent::int] FROM public._waiting(1)";
+        let limited = "SELECT ARRAY[waiting, urgent::int] FROM public._pending_summary(1)";
         assert_eq!(
             one::<Vec<i32>>(limited),
             [2, 1],

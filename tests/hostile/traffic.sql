@@ -136,11 +136,11 @@ SELECT @s@.mailroom_retry_failed(NULL::pg_catalog.text, NULL::pg_catalog.text, '
 
 SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text[]);
 
-SELECT * FROM @s@._tend(true);
+SELECT * FROM @s@._maintain_outbox(true);
 
 SELECT @s@._retry_tokens('{0}'::pg_catalog._int8);
 
-SELECT * FROM @s@._waiting(10::integer);
+SELECT * FROM @s@._pending_summary(10::integer);
 
 SELECT @s@._note_progress(1::bigint);
 

@@ -326,7 +326,7 @@ SELECT state, recipients, enqueued_by FROM outbox;
 SELECT * FROM jobs;
 SELECT mailroom_verify('', 'activation');
 SELECT collected FROM _run_batch(1, 'poll');
-SELECT waiting FROM _waiting(1);
+SELECT waiting FROM _pending_summary(1);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT * FROM accounts;
 SELECT * FROM tokens;
