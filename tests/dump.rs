@@ -180,7 +180,7 @@ fn populate(client: &mut Client) {
              INSERT INTO routes (position, kind_pattern, transport, fallback) VALUES (1, 'a\\_%', 'one', 'two');
              SELECT _publish_transports('me', '[{\"name\": \"one\", \"provider\": \"log\"}]');
              SELECT mailroom_send('routed@example.com', 'S', 'T', transport => 'one');
-             SELECT _take_shares(array_fill(1, ARRAY[5]), false);
+             SELECT _consume_budget(array_fill(1, ARRAY[5]), false);
              CREATE TABLE people (mail text, name text);
              SELECT mailroom_attach('people', 'mail', 'name');
              INSERT INTO people VALUES ('ann@example.com', 'Ann');

@@ -738,7 +738,7 @@ fn a_lock_that_any_role_can_take_stops_nobody() {
     passer_by
         .batch_execute("SELECT pg_advisory_lock(hashtextextended('g', 0)), pg_advisory_lock(0), pg_advisory_lock(hashtext('g'))")
         .unwrap();
-    let take = "SELECT _take_shares(array_fill(1, ARRAY[10]), false)::bigint";
+    let take = "SELECT _consume_budget(array_fill(1, ARRAY[10]), false)::bigint";
     assert_eq!(number(&mut client, take), 10);
     let claim = "SELECT count(*) FROM mailroom_claim_group(group_key => 'g')";
     assert_eq!(number(&mut client, claim), 1);

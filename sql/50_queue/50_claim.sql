@@ -232,7 +232,7 @@ BEGIN
         END IF;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         IF budgeted AND claimed < cardinality(found.ctids) THEN
-            PERFORM @extschema@._return_unclaimed(shares.ids, moment);
+            PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         wanted := wanted - claimed;
         total := total + claimed;

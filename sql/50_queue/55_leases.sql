@@ -196,7 +196,7 @@ CREATE FUNCTION @extschema@.mailroom_release_many(
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-        PERFORM @extschema@._return_shares(
+        PERFORM @extschema@._refund_budget(
             array_agg(o.claimed_at), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
         )
         FROM (

@@ -176,7 +176,7 @@ BEGIN
         SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
-            PERFORM @extschema@._return_unclaimed(shares.ids, moment);
+            PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         -- Unless none of them could be rendered.
         EXIT WHEN claimed > 0 OR judged.later OR cardinality(judged.ctids) < gathered;

@@ -95,13 +95,13 @@ GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_h
 GRANT EXECUTE ON FUNCTION
     @extschema@._period_number(@extschema@.budget_period, timestamptz),
     @extschema@._period_start(@extschema@.budget_period, bigint),
-    @extschema@._budget_use(timestamptz),
+    @extschema@._budget_usage(timestamptz),
     @extschema@._lock_budgets(),
     @extschema@._unlock_budgets(),
     @extschema@._budget_limits(timestamptz),
-    @extschema@._take_shares(integer[], boolean),
-    @extschema@._return_shares(timestamptz[], integer[]),
-    @extschema@._return_unclaimed(bigint[], timestamptz),
+    @extschema@._consume_budget(integer[], boolean),
+    @extschema@._refund_budget(timestamptz[], integer[]),
+    @extschema@._refund_unclaimed(bigint[], timestamptz),
     @extschema@._within_budgets(tid[]),
     @extschema@._wait_for_budgets(tid[], boolean),
     @extschema@._budget(integer)
