@@ -195,7 +195,7 @@ DECLARE
     answered integer := 0;
     made integer := 0;
     -- Before rows of link_requests are locked: TRUNCATE locks in this order.
-    locked CONSTANT boolean := @extschema@._lock_sources(true);
+    locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);

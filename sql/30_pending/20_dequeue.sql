@@ -136,7 +136,7 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     -- Before rows of the queue are locked: TRUNCATE locks in this order.
-    PERFORM @extschema@._lock_sources(true);
+    PERFORM @extschema@._lock_accounts_and_tokens(true);
     LOOP
         asked := wanted - got;
         picked := @extschema@._delete_pending(asked);

@@ -197,7 +197,7 @@ CREATE FUNCTION @extschema@.mailroom_collect(batch_limit integer DEFAULT NULL) R
 AS $$
 BEGIN
     -- Before rows of the queue are locked: TRUNCATE locks in this order.
-    PERFORM @extschema@._lock_sources(true);
+    PERFORM @extschema@._lock_accounts_and_tokens(true);
     RETURN (SELECT c.collected FROM @extschema@._collect(batch_limit, NULL::integer) c);
 END;
 $$;

@@ -24,7 +24,7 @@ DECLARE
 BEGIN
     -- A session with an exclusive lock on these tables may wait for the rows that are locked here, as TRUNCATE does. So
     -- nothing here waits: token mail, and mail that would end, is left for a later call.
-    later := NOT @extschema@._lock_sources(false);
+    later := NOT @extschema@._lock_accounts_and_tokens(false);
     IF later THEN
         candidates := ARRAY(
             SELECT o.ctid

@@ -102,7 +102,7 @@ AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
     -- Before rows of the queue are locked: TRUNCATE locks in this order.
-    locked CONSTANT boolean := @extschema@._lock_sources(true);
+    locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
     collected := 0;
     skipped := 0;

@@ -55,7 +55,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._redirect_setting(),
     @extschema@._redirect_to(),
     @extschema@._addresses_problem(text[]),
-    @extschema@._lock_sources(boolean),
+    @extschema@._lock_accounts_and_tokens(boolean),
     @extschema@._due_begin(text, boolean),
     @extschema@._due_may_sweep(text, boolean),
     @extschema@._due_positions(text, boolean),

@@ -177,7 +177,7 @@ SELECT * FROM templates;
 SELECT * FROM _own_mail;
 -- Not read: an older minor release names a function of the view that it may not call, instead.
 SELECT has_table_privilege('_new_mail', 'SELECT');
-SELECT * FROM _live('{a}');
+SELECT * FROM _live_item_keys('{a}');
 SELECT mailroom_attach('tokens', 'code');
 SELECT mailroom_detach('tokens');
 SELECT * FROM mailroom_attached;
