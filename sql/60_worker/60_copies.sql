@@ -5,7 +5,7 @@
 
 CREATE TABLE @extschema@._database_identity (
     database oid NOT NULL,
-    CONSTRAINT _home_pkey PRIMARY KEY (database)
+    CONSTRAINT _database_identity_pkey PRIMARY KEY (database)
 );
 COMMENT ON TABLE @extschema@._database_identity IS 'Internal. One row: the database that the worker served last.';
 COMMENT ON COLUMN @extschema@._database_identity.database IS 'pg_database.oid';
