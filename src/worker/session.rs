@@ -116,7 +116,7 @@ impl From<SpiError> for Failure {
     }
 }
 
-/// What waits, see `_waiting`.
+/// What waits, see `_pending_summary`.
 pub struct Waiting {
     /// Tokens, counted no further than the limit in each lane.
     pub count: u32,
@@ -137,7 +137,7 @@ impl Waiting {
     }
 }
 
-/// What looking after the outbox left to do, see `_tend`.
+/// What looking after the outbox left to do, see `_maintain_outbox`.
 pub struct Tended {
     /// When a message becomes due or a claim lapses next, in microseconds since 2000-01-01.
     pub next_due: Option<i64>,
