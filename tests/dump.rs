@@ -119,9 +119,11 @@ fn contents(client: &mut Client) -> Vec<String> {
             // Deliverers publish them again.
             "transports" | "deliverers" => "SELECT ''::text WHERE false".to_owned(),
             // Each database is at home, the restored one, too.
-            "_database_identity" => "SELECT format('%s', database = d.oid) FROM _database_identity \
+            "_database_identity" => {
+                "SELECT format('%s', database = d.oid) FROM _database_identity \
                  JOIN pg_database d ON d.datname = current_database()"
-                .to_owned(),
+                    .to_owned()
+            }
             _ => format!("SELECT t::text FROM {table} t"),
         };
         let rows = client.query(&format!("{query} ORDER BY 1"), &[]).unwrap();

@@ -483,10 +483,7 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
         .unwrap_err();
     assert_eq!(
         told(&error),
-        (
-            "42501".to_owned(),
-            "Another role owns it.".to_owned()
-        )
+        ("42501".to_owned(), "Another role owns it.".to_owned())
     );
     attach(&cluster, "shop.users", "'mail'").unwrap();
     let error = chief
