@@ -1,7 +1,7 @@
 -- Eligibility: whether a token may be handed out and redeemed now.
 --
 -- The one place that decides it. Hand-out (30_pending/), claims and retries (50_queue/), and links (60_redeem.sql) ask
--- the two views; nothing here writes. Invariant: a function that needs accounts and tokens locks them by _lock_sources
+-- the two views; nothing here writes. Invariant: a function that needs accounts and tokens locks them by _lock_accounts_and_tokens
 -- first, in the order of the view's tables.
 
 CREATE FUNCTION @extschema@._status_for(action @extschema@.token_action) RETURNS @extschema@.account_status
@@ -17,7 +17,7 @@ CREATE TYPE @extschema@._verdict AS ENUM
     ('eligible', 'consumed', 'token_expired', 'account_not_eligible', 'revoked', 'malformed_secret', 'malformed_code');
 COMMENT ON TYPE @extschema@._verdict IS 'Internal. Whether a token may be handed out and redeemed, and if not, why.';
 
--- What would happen to a token if it were handed out or redeemed now. _lock_sources locks its tables in the order in
+-- What would happen to a token if it were handed out or redeemed now. _lock_accounts_and_tokens locks its tables in the order in
 -- which they are named here.
 CREATE VIEW @extschema@._token_verdicts AS
 SELECT
@@ -73,7 +73,7 @@ FROM @extschema@._token_verdicts v;
 COMMENT ON VIEW @extschema@._token_ends IS
     'Internal. Whether the mail of a token may be sent, and if not, how it ends and why.';
 
-CREATE FUNCTION @extschema@._lock_sources(waiting boolean) RETURNS boolean
+CREATE FUNCTION @extschema@._lock_accounts_and_tokens(waiting boolean) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -91,5 +91,5 @@ BEGIN
     END;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._lock_sources(boolean) IS
+COMMENT ON FUNCTION @extschema@._lock_accounts_and_tokens(boolean) IS
     'Internal. Locks accounts and tokens, in this order, in ACCESS SHARE mode until the transaction ends; if waiting is false, returns false instead of waiting. A caller that has locked rows of link_requests, pending or outbox must not wait: TRUNCATE locks the tables in the opposite order.';

@@ -24,7 +24,7 @@ CREATE FUNCTION @extschema@._log_abuse(what text, account bigint) RETURNS void
 COMMENT ON FUNCTION @extschema@._log_abuse(text, bigint) IS
     'Internal. Writes a LOG line that an account was locked (too many wrong codes) or limited (too many requests), at most one a minute for each account and kind.';
 
-CREATE FUNCTION @extschema@._judge_link(link text) RETURNS @extschema@._token_verdicts
+CREATE FUNCTION @extschema@._find_token_by_link(link text) RETURNS @extschema@._token_verdicts
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -56,7 +56,7 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._judge_link(text) IS
+COMMENT ON FUNCTION @extschema@._find_token_by_link(text) IS
     'Internal. The token of a genuine and eligible link; NULL otherwise, after the same amount of work.';
 
 CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT action @extschema@.token_action)
@@ -64,7 +64,7 @@ CREATE FUNCTION @extschema@.mailroom_peek(token text, OUT outcome text, OUT acti
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    judged CONSTANT @extschema@._token_verdicts := @extschema@._judge_link(token);
+    judged CONSTANT @extschema@._token_verdicts := @extschema@._find_token_by_link(token);
 BEGIN
     action := judged.action;
     outcome := CASE
@@ -93,7 +93,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
-    judged CONSTANT @extschema@._token_verdicts := @extschema@._judge_link(token);
+    judged CONSTANT @extschema@._token_verdicts := @extschema@._find_token_by_link(token);
     is_recovery CONSTANT boolean := judged.action = 'password_recovery';
     now_judged record;
     used boolean;

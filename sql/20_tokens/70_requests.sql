@@ -127,7 +127,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
     'Internal. Sends the open link of an account again, or creates a new token if none is open or the open one has less than a third of its lifetime left; returns whether mail is sent. Raises lock_not_available if another transaction holds the account or the token.';
 
-CREATE FUNCTION @extschema@._pick_requests(after bigint, looked integer) RETURNS bigint[]
+CREATE FUNCTION @extschema@._lock_requests(after bigint, looked integer) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -145,7 +145,7 @@ BEGIN
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick_requests(bigint, integer) IS
+COMMENT ON FUNCTION @extschema@._lock_requests(bigint, integer) IS
     'Internal. Locks the oldest requests after this id, up to the given number, skips those that other transactions hold, and returns their ids.';
 
 CREATE FUNCTION @extschema@._requested(picked bigint[])
@@ -195,14 +195,14 @@ DECLARE
     answered integer := 0;
     made integer := 0;
     -- Before rows of link_requests are locked: TRUNCATE locks in this order.
-    locked CONSTANT boolean := @extschema@._lock_sources(true);
+    locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     PERFORM @extschema@._pass_gate();
     after := @extschema@._walk_begin('answers'::text);
-    picked := @extschema@._pick_requests(coalesce(after, 0), looked);
+    picked := @extschema@._lock_requests(coalesce(after, 0), looked);
     PERFORM @extschema@._walk_end('answers'::text, picked[cardinality(picked)]);
     FOR asked IN SELECT r.* FROM @extschema@._requested(picked) r
     LOOP

@@ -50,7 +50,7 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
 
-CREATE FUNCTION @extschema@._pick(wanted integer) RETURNS bigint[]
+CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -104,14 +104,14 @@ BEGIN
     RETURN picked;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._pick(integer) IS
+COMMENT ON FUNCTION @extschema@._delete_pending(integer) IS
     'Internal. Deletes up to the given number of rows of pending, urgent ones first, then by token id, and returns their token ids. Fewer than wanted means that only rows held by other transactions are left.';
 
-CREATE FUNCTION @extschema@._printable(address text) RETURNS text
+CREATE FUNCTION @extschema@._mask_control_characters(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
 AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
-COMMENT ON FUNCTION @extschema@._printable(text) IS
+COMMENT ON FUNCTION @extschema@._mask_control_characters(text) IS
     'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
 
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
@@ -136,10 +136,10 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     -- Before rows of the queue are locked: TRUNCATE locks in this order.
-    PERFORM @extschema@._lock_sources(true);
+    PERFORM @extschema@._lock_accounts_and_tokens(true);
     LOOP
         asked := wanted - got;
-        picked := @extschema@._pick(asked);
+        picked := @extschema@._delete_pending(asked);
         EXIT WHEN cardinality(picked) = 0;
         highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
         -- One statement checks, records and returns the tokens, so that one that expires in between cannot get lost.
@@ -157,7 +157,7 @@ BEGIN
             INSERT INTO @extschema@.outbox
                 (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
             SELECT
-                j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._printable(j.email::text)],
+                j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._mask_control_characters(j.email::text)],
                 jsonb_build_object('login', j.login),
                 coalesce(j.final, 'error'), j.expires_at,
                 coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),

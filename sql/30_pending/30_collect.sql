@@ -5,7 +5,7 @@
 -- parameter (I7); a token that cannot be written ends as an error row with its reason, and the rest of its batch goes
 -- on (I8).
 
-CREATE FUNCTION @extschema@._enqueue(tokens bigint[], OUT collected integer, OUT skipped integer)
+CREATE FUNCTION @extschema@._insert_outbox(tokens bigint[], OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -38,10 +38,10 @@ BEGIN
     skipped := cardinality(tokens) - collected;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._enqueue(bigint[]) IS
+COMMENT ON FUNCTION @extschema@._insert_outbox(bigint[]) IS
     'Internal. Inserts the outbox rows of these tokens: signed and scheduled, or final with the reason.';
 
-CREATE FUNCTION @extschema@._enqueue_singly(
+CREATE FUNCTION @extschema@._insert_outbox_one_by_one(
     tokens bigint[],
     OUT collected integer,
     OUT skipped integer,
@@ -63,7 +63,7 @@ BEGIN
     reasons := '{}';
     FOREACH one IN ARRAY tokens LOOP
         BEGIN
-            SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(ARRAY[one]) e;
+            SELECT e.collected, e.skipped INTO part FROM @extschema@._insert_outbox(ARRAY[one]) e;
             collected := collected + part.collected;
             skipped := skipped + part.skipped;
         EXCEPTION
@@ -77,17 +77,17 @@ BEGIN
                     reasons := reasons || SQLERRM;
                 ELSE
                     -- The token can no longer be used, so it is not retried.
-                    PERFORM @extschema@._give_up(one, SQLSTATE, SQLERRM);
+                    PERFORM @extschema@._fail_token(one, SQLSTATE, SQLERRM);
                     skipped := skipped + 1;
                 END IF;
         END;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._enqueue_singly(bigint[]) IS
-    'Internal. As _enqueue, one token at a time; also returns those that failed, each with its SQLSTATE and reason.';
+COMMENT ON FUNCTION @extschema@._insert_outbox_one_by_one(bigint[]) IS
+    'Internal. As _insert_outbox, one token at a time; also returns those that failed, each with its SQLSTATE and reason.';
 
-CREATE FUNCTION @extschema@._give_up(failed bigint, failed_with text, failed_for text) RETURNS void
+CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_for text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -101,7 +101,7 @@ BEGIN
                 (kind, token_id, account_id, recipients, state, expires_at, last_error, ended_at)
             SELECT
                 v.action::text, v.token_id, v.account_id,
-                ARRAY[coalesce(address, @extschema@._printable(v.email::text))], 'error', v.expires_at,
+                ARRAY[coalesce(address, @extschema@._mask_control_characters(v.email::text))], 'error', v.expires_at,
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
             FROM @extschema@._token_verdicts v
             WHERE v.token_id = failed;
@@ -115,7 +115,7 @@ BEGIN
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._give_up(bigint, text, text) IS
+COMMENT ON FUNCTION @extschema@._fail_token(bigint, text, text) IS
     'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8).';
 
 CREATE FUNCTION @extschema@._collect(
@@ -130,7 +130,7 @@ AS $$
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     -- This many failures without a success show that the rows are not the cause.
-    patience CONSTANT integer := 1000;
+    failure_limit CONSTANT integer := 1000;
     asked integer;
     picked bigint[];
     highest bigint;
@@ -146,11 +146,11 @@ BEGIN
     skipped := 0;
     LOOP
         asked := wanted - collected;
-        picked := @extschema@._pick(asked);
+        picked := @extschema@._delete_pending(asked);
         EXIT WHEN cardinality(picked) = 0;
         highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
         BEGIN
-            SELECT e.collected, e.skipped INTO part FROM @extschema@._enqueue(picked) e;
+            SELECT e.collected, e.skipped INTO part FROM @extschema@._insert_outbox(picked) e;
             collected := collected + part.collected;
             skipped := skipped + part.skipped;
         EXCEPTION
@@ -158,7 +158,7 @@ BEGIN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                SELECT e.* INTO part FROM @extschema@._enqueue_singly(picked) e;
+                SELECT e.* INTO part FROM @extschema@._insert_outbox_one_by_one(picked) e;
                 failed := failed || part.failed;
                 states := states || part.states;
                 reasons := reasons || part.reasons;
@@ -168,7 +168,7 @@ BEGIN
         EXIT WHEN collected >= wanted
             OR cardinality(picked) < asked
             OR skipped >= skip_limit
-            OR cardinality(failed) >= patience;
+            OR cardinality(failed) >= failure_limit;
     END LOOP;
     -- Bad rows are skipped until a good one shows that the rows are the cause. If no row can be written, everything is
     -- rolled back and retried later.
@@ -180,7 +180,7 @@ BEGIN
             HINT = 'Look for triggers or constraints that were added to the outbox.';
     END IF;
     FOR i IN 1 .. cardinality(failed) LOOP
-        PERFORM @extschema@._give_up(failed[i], states[i], reasons[i]);
+        PERFORM @extschema@._fail_token(failed[i], states[i], reasons[i]);
         skipped := skipped + 1;
     END LOOP;
     IF highest IS NOT NULL THEN
@@ -197,7 +197,7 @@ CREATE FUNCTION @extschema@.mailroom_collect(batch_limit integer DEFAULT NULL) R
 AS $$
 BEGIN
     -- Before rows of the queue are locked: TRUNCATE locks in this order.
-    PERFORM @extschema@._lock_sources(true);
+    PERFORM @extschema@._lock_accounts_and_tokens(true);
     RETURN (SELECT c.collected FROM @extschema@._collect(batch_limit, NULL::integer) c);
 END;
 $$;

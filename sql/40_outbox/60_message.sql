@@ -130,7 +130,7 @@ END;
 COMMENT ON FUNCTION @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer) IS
     'Internal. Why such a message cannot be scheduled, apart from its recipients; NULL if it can.';
 
-CREATE FUNCTION @extschema@._words_problem(subject text, body_text text, body_html text, kind text, data jsonb) RETURNS text
+CREATE FUNCTION @extschema@._contents_problem(subject text, body_text text, body_html text, kind text, data jsonb) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
     WHEN subject IS NOT NULL AND (body_text IS NOT NULL OR body_html IS NOT NULL) THEN NULL
@@ -140,5 +140,5 @@ RETURN CASE
         kind, array_to_string(@extschema@._locales(data ->> 'locale'), ' or ')
     )
 END;
-COMMENT ON FUNCTION @extschema@._words_problem(text, text, text, text, jsonb) IS
+COMMENT ON FUNCTION @extschema@._contents_problem(text, text, text, text, jsonb) IS
     'Internal. Why a message has no subject or body, from itself or a template; NULL if it has both.';

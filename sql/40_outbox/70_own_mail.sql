@@ -6,7 +6,7 @@
 -- on one relation, and would reach and lock rows that the condition hides. Invariant: a row cannot come back from
 -- cancelled, because ended_at is not among the columns.
 
-CREATE FUNCTION @extschema@._is_own(enqueued_by name) RETURNS boolean
+CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -15,7 +15,7 @@ AS $$
         OR pg_has_role('mailroom_support', 'USAGE')
         OR pg_has_role('mailroom_admin', 'USAGE')
 $$;
-COMMENT ON FUNCTION @extschema@._is_own(name) IS
+COMMENT ON FUNCTION @extschema@._is_callers_role(name) IS
     'Internal. Whether the current user has the rights of the role that enqueued a mail, or of mailroom_support or mailroom_admin.';
 
 CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS
@@ -25,14 +25,14 @@ SELECT
 FROM @extschema@.outbox o
 WHERE o.state = 'scheduled'
   AND o.token_id IS NULL
-  AND @extschema@._is_own(o.enqueued_by)
+  AND @extschema@._is_callers_role(o.enqueued_by)
   AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
   AND @extschema@._recipients_problem(o.recipients::text[], o.cc::text[], o.bcc::text[]) IS NULL
   AND @extschema@._message_problem(
       o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb, o.send_at, o.expires_at,
       o.priority::integer, o.item_key, o.group_key, o.max_attempts
   ) IS NULL
-  AND @extschema@._words_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
+  AND @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._new_mail IS 'Internal. Takes new mail of the current user into the outbox.';
 
@@ -41,13 +41,13 @@ SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updat
 FROM @extschema@.outbox o
 WHERE o.state IN ('scheduled', 'cancelled')
   AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-  AND @extschema@._is_own(o.enqueued_by)
+  AND @extschema@._is_callers_role(o.enqueued_by)
   AND isfinite(o.send_at)
   AND (o.expires_at > o.send_at) IS NOT FALSE
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled or cancelled.';
 
-CREATE FUNCTION @extschema@._live(keys text[])
+CREATE FUNCTION @extschema@._live_item_keys(keys text[])
 RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name)
     LANGUAGE sql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -58,7 +58,7 @@ AS $$
     WHERE o.item_key = ANY (keys)
       AND o.state IN ('scheduled', 'claimed')
 $$;
-COMMENT ON FUNCTION @extschema@._live(text[]) IS 'Internal. The live mails with these item_keys, of any role.';
+COMMENT ON FUNCTION @extschema@._live_item_keys(text[]) IS 'Internal. The live mails with these item_keys, of any role.';
 
 CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
 RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
@@ -101,7 +101,7 @@ CREATE FUNCTION @extschema@.mailroom_cancel_item(item_key text) RETURNS boolean
 AS $$
 BEGIN
     RETURN coalesce(
-        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live(ARRAY[mailroom_cancel_item.item_key]) l),
+        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live_item_keys(ARRAY[mailroom_cancel_item.item_key]) l),
         false
     );
 END;
@@ -157,7 +157,7 @@ BEGIN
     RETURN coalesce(
         (
             SELECT @extschema@.mailroom_reschedule(l.id, mailroom_reschedule_item.send_at)
-            FROM @extschema@._live(ARRAY[mailroom_reschedule_item.item_key]) l
+            FROM @extschema@._live_item_keys(ARRAY[mailroom_reschedule_item.item_key]) l
         ),
         false
     );

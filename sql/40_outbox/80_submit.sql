@@ -104,7 +104,7 @@ BEGIN
         UNION ALL
         SELECT
             4,
-            @extschema@._words_problem(m.subject, m.body_text, m.body_html, m.kind, m.data),
+            @extschema@._contents_problem(m.subject, m.body_text, m.body_html, m.kind, m.data),
             'Pass subject and body_text or body_html, or insert a row into templates.'
     ) r (place, reason, remedy)
     WHERE r.reason IS NOT NULL
@@ -121,7 +121,7 @@ BEGIN
             INTO bad
             FROM unnest(todo) m
             JOIN @extschema@._scheduled(repeatable) s USING (message_id)
-            WHERE NOT @extschema@._is_own(s.enqueued_by)
+            WHERE NOT @extschema@._is_callers_role(s.enqueued_by)
             ORDER BY m.ordinal
             LIMIT 1;
             IF FOUND THEN
@@ -139,15 +139,15 @@ BEGIN
         END IF;
         keys := ARRAY(SELECT DISTINCT m.item_key FROM unnest(todo) m WHERE m.item_key IS NOT NULL);
         IF cardinality(keys) > 0 THEN
-            holders := (SELECT jsonb_agg(l) FROM @extschema@._live(keys) l);
+            holders := (SELECT jsonb_agg(l) FROM @extschema@._live_item_keys(keys) l);
         END IF;
         IF holders IS NOT NULL THEN
-            SELECT m.ordinal, m.item_key, m.on_conflict, l.id, @extschema@._is_own(l.enqueued_by) AS own
+            SELECT m.ordinal, m.item_key, m.on_conflict, l.id, @extschema@._is_callers_role(l.enqueued_by) AS own
             INTO bad
             FROM unnest(todo) m
             JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name) USING (item_key)
             WHERE m.on_conflict = 'error'
-               OR (m.on_conflict = 'replace' AND (l.state = 'claimed' OR NOT @extschema@._is_own(l.enqueued_by)))
+               OR (m.on_conflict = 'replace' AND (l.state = 'claimed' OR NOT @extschema@._is_callers_role(l.enqueued_by)))
             ORDER BY m.ordinal
             LIMIT 1;
             IF FOUND AND bad.on_conflict = 'error' THEN

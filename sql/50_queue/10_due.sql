@@ -92,7 +92,7 @@ COMMENT ON FUNCTION @extschema@._next_wake() IS
 
 CREATE FUNCTION @extschema@._first_due(
     of_transport text,
-    lane smallint,
+    of_priority smallint,
     after_send_at timestamptz,
     after_id bigint,
     moment timestamptz
@@ -114,7 +114,7 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           AND o.transport = of_transport COLLATE "C"
-          AND o.priority = lane
+          AND o.priority = of_priority
           AND (o.send_at, o.id) > (after_send_at, after_id)
           AND o.send_at <= moment
         ORDER BY o.priority, o.send_at, o.id
@@ -168,7 +168,7 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     of_transport text;
     sweep boolean;
-    lane record;
+    span record;
     due timestamptz;
     later timestamptz;
     wake timestamptz;
@@ -187,12 +187,12 @@ BEGIN
     END IF;
     FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
         sweep := @extschema@._due_may_sweep(of_transport, false);
-        FOR lane IN
-            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_lanes(of_transport, false, false) l WHERE sweep
+        FOR span IN
+            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, false) l WHERE sweep
             UNION ALL
             SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
         LOOP
-            due := @extschema@._first_due(of_transport, lane.priority, lane.send_at, lane.id, moment);
+            due := @extschema@._first_due(of_transport, span.priority, span.send_at, span.id, moment);
             IF due IS NOT NULL THEN
                 -- Another mail may have been due for longer, but one is enough.
                 RETURN due;
@@ -202,7 +202,7 @@ BEGIN
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.transport = of_transport COLLATE "C"
-              AND o.priority = lane.priority
+              AND o.priority = span.priority
               AND o.send_at > moment
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;

@@ -1,6 +1,6 @@
 -- Cursors: where a session's next scan for due mail starts.
 --
--- The library keeps them for each session, transport and priority (src/due.rs); _gather (40_select_due.sql) reads and
+-- The library keeps them for each session, transport and priority (src/due.rs); _select_due (40_select_due.sql) reads and
 -- writes them. Invariant: a cursor is a hint. What lies behind it is looked at in pieces, or by a sweep, within bounds
 -- that keep the cost of a call flat (I4).
 
@@ -75,7 +75,7 @@ CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boole
 COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
     'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions.';
 
-CREATE FUNCTION @extschema@._due_lanes(of_transport text, of_groups boolean, unknown boolean)
+CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, unknown boolean)
 RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -139,5 +139,5 @@ BEGIN
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._due_lanes(text, boolean, boolean) IS
+COMMENT ON FUNCTION @extschema@._due_priorities(text, boolean, boolean) IS
     'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows, with the current time as position.';

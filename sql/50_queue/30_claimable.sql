@@ -1,14 +1,14 @@
 -- Claimable mail: which locked rows a claim may have, and which end instead.
 --
--- Claims (40_select_due.sql, 60_groups.sql) call _judge with rows that they locked. Invariants: a row whose token is no
+-- Claims (40_select_due.sql, 60_groups.sql) call _filter_claimable with rows that they locked. Invariants: a row whose token is no
 -- longer good, or that has expired, ends here with its reason and without its secrets; a claim never waits for a
 -- session that has locked accounts or tokens exclusively.
 
-CREATE FUNCTION @extschema@._judge(
+CREATE FUNCTION @extschema@._filter_claimable(
     candidates tid[],
     moment timestamptz,
     group_limit integer,
-    OUT places tid[],
+    OUT ctids tid[],
     OUT groups integer,
     OUT held text[],
     OUT over boolean,
@@ -24,7 +24,7 @@ DECLARE
 BEGIN
     -- A session with an exclusive lock on these tables may wait for the rows that are locked here, as TRUNCATE does. So
     -- nothing here waits: token mail, and mail that would end, is left for a later call.
-    later := NOT @extschema@._lock_sources(false);
+    later := NOT @extschema@._lock_accounts_and_tokens(false);
     IF later THEN
         candidates := ARRAY(
             SELECT o.ctid
@@ -70,7 +70,7 @@ BEGIN
     SELECT
         coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
         array_agg(o.group_key ORDER BY o.priority, o.send_at, o.id) FILTER (WHERE o.group_key IS NOT NULL)
-    INTO places, keys
+    INTO ctids, keys
     FROM @extschema@.outbox o
     WHERE o.ctid = ANY (candidates);
 
@@ -81,7 +81,7 @@ BEGIN
         groups := cardinality(open.free);
         over := open.over;
         held := ARRAY(SELECT DISTINCT k FROM unnest(keys) k WHERE k <> ALL (open.free));
-        places := places || ARRAY(
+        ctids := ctids || ARRAY(
             SELECT o.ctid
             FROM @extschema@.outbox o
             WHERE o.ctid = ANY (candidates)
@@ -90,5 +90,5 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz, integer) IS
+COMMENT ON FUNCTION @extschema@._filter_claimable(tid[], timestamptz, integer) IS
     'Internal. Ends those of the locked rows that can no longer be sent. Returns the others whose group is free, the number of their groups, the groups that are held, whether there are more than group_limit groups, and whether token mail was left out because its tables are locked.';

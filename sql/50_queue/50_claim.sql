@@ -27,7 +27,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._claimant(text) IS
     'Internal. The given name, or one for this session that no other session has or had.';
 
-CREATE FUNCTION @extschema@._term(lease interval) RETURNS interval
+CREATE FUNCTION @extschema@._lease_or_default(lease interval) RETURNS interval
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -43,7 +43,7 @@ BEGIN
     RETURN term;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._term(interval) IS
+COMMENT ON FUNCTION @extschema@._lease_or_default(interval) IS
     'Internal. The given lease, or mailroom.lease; raises an error unless it is positive.';
 
 CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
@@ -52,7 +52,7 @@ CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
 COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
     'Internal. Tells the worker when a lease ends, and makes the commit of this transaction synchronous.';
 
-CREATE FUNCTION @extschema@._lease_out(places tid[], claimant text, moment timestamptz, term interval)
+CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.outbox
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -74,7 +74,7 @@ BEGIN
             o.expires_at, o.message_id, o.recipients
         FROM @extschema@.outbox o
         LEFT JOIN @extschema@._mail_secrets s ON s.place = o.ctid
-        WHERE o.ctid = ANY (places)
+        WHERE o.ctid = ANY (ctids)
         ORDER BY o.priority, o.send_at, o.id
     ), template AS MATERIALIZED (
         SELECT d.kind, d.locale AS wanted, t.locale, t.subject, t.body_text, t.body_html
@@ -139,7 +139,7 @@ BEGIN
         o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._lease_out(tid[], text, timestamptz, interval) IS
+COMMENT ON FUNCTION @extschema@._claim_rows(tid[], text, timestamptz, interval) IS
     'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data and missing parts rendered from templates. Rows that cannot be rendered end as error and are not returned.';
 
 CREATE FUNCTION @extschema@.mailroom_claim(
@@ -157,7 +157,7 @@ AS $$
 DECLARE
     wanted integer := coalesce(batch_limit, @extschema@._batch_limit());
     who CONSTANT text := @extschema@._claimant(claimant);
-    term CONSTANT interval := @extschema@._term(lease);
+    term CONSTANT interval := @extschema@._lease_or_default(lease);
     moment CONSTANT timestamptz := clock_timestamp();
     names CONSTANT text[] := @extschema@._transports(transports);
     place integer := 1;
@@ -184,7 +184,7 @@ BEGIN
     END IF;
     IF wanted > 0 THEN
         PERFORM @extschema@._pass_gate();
-        took_back := @extschema@._take_back(moment, 1000) > 0;
+        took_back := @extschema@._expire_leases(moment, 1000) > 0;
     END IF;
     FOR round IN 1 .. 100 + cardinality(names) LOOP
         IF up_to = 32767 AND urgent_room > room AND (wanted = 0 OR NOT fits) THEN
@@ -193,25 +193,25 @@ BEGIN
             fits := true;
         END IF;
         EXIT WHEN wanted <= 0 OR NOT fits OR place > cardinality(names);
-        SELECT g.* INTO found FROM @extschema@._gather(names[place], false, up_to, wanted, moment, took_back) g;
-        IF found.places = '{}' THEN
+        SELECT g.* INTO found FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back) g;
+        IF found.ctids = '{}' THEN
             place := place + 1;
             CONTINUE;
         END IF;
         IF budgeted THEN
-            SELECT b.* INTO shares FROM @extschema@._within_budgets(found.places) b;
-            found.places := shares.places;
+            SELECT b.* INTO shares FROM @extschema@._within_budgets(found.ctids) b;
+            found.ctids := shares.ctids;
             fits := shares.beyond = '{}';
             IF NOT fits THEN
                 PERFORM @extschema@._wait_for_budgets(shares.beyond, false);
             END IF;
-            CONTINUE WHEN found.places = '{}';
+            CONTINUE WHEN found.ctids = '{}';
         END IF;
         PERFORM @extschema@._claimed(moment + term);
         -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches are
         -- stored in the order of claims, which is the order in which UPDATE returns rows selected by ctid.
         IF found.in_order
-            AND found.places = ARRAY(SELECT u.place FROM unnest(found.places) u (place) ORDER BY u.place)
+            AND found.ctids = ARRAY(SELECT u.place FROM unnest(found.ctids) u (place) ORDER BY u.place)
         THEN
             RETURN QUERY
             UPDATE @extschema@.outbox o
@@ -220,7 +220,7 @@ BEGIN
                 claimed_at = moment,
                 claimed_until = moment + term,
                 updated_at = moment
-            WHERE o.ctid = ANY (found.places)
+            WHERE o.ctid = ANY (found.ctids)
             RETURNING
                 o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
                 o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
@@ -228,16 +228,16 @@ BEGIN
                 o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
         ELSE
             RETURN QUERY
-            SELECT c.* FROM @extschema@._lease_out(found.places, who, moment, term) c;
+            SELECT c.* FROM @extschema@._claim_rows(found.ctids, who, moment, term) c;
         END IF;
         GET DIAGNOSTICS claimed = ROW_COUNT;
-        IF budgeted AND claimed < cardinality(found.places) THEN
-            PERFORM @extschema@._return_unclaimed(shares.ids, moment);
+        IF budgeted AND claimed < cardinality(found.ctids) THEN
+            PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         wanted := wanted - claimed;
         total := total + claimed;
         -- Other rows may take the place of rows that could not be rendered.
-        IF fits AND claimed = cardinality(found.places) AND wanted > 0 THEN
+        IF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
             place := place + 1;
         END IF;
         IF round = 100 + cardinality(names) THEN

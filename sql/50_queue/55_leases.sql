@@ -25,7 +25,7 @@ CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
 COMMENT ON FUNCTION @extschema@._leases_from() IS
     'Internal. The lease end from which this session''s next search starts.';
 
-CREATE FUNCTION @extschema@._take_back(moment timestamptz, row_limit integer) RETURNS integer
+CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -33,7 +33,7 @@ CREATE FUNCTION @extschema@._take_back(moment timestamptz, row_limit integer) RE
     SET enable_sort = off
 AS $$
 DECLARE
-    places tid[];
+    ctids tid[];
     part record;
     looked record;
 BEGIN
@@ -41,7 +41,7 @@ BEGIN
     -- settling an expired claim may have been rolled back.
     SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
     LOOP
-        SELECT array_agg(s.place) AS places, count(*)::integer AS found, max(s.claimed_until) AS last
+        SELECT array_agg(s.place) AS ctids, count(*)::integer AS found, max(s.claimed_until) AS last
         INTO looked
         FROM (
             SELECT o.ctid AS place, o.claimed_until
@@ -50,27 +50,27 @@ BEGIN
               AND o.claimed_until > part.after
               AND o.claimed_until <= part.until
             ORDER BY o.claimed_until
-            LIMIT row_limit - coalesce(cardinality(places), 0)
+            LIMIT row_limit - coalesce(cardinality(ctids), 0)
             FOR UPDATE SKIP LOCKED
         ) s;
-        places := places || looked.places;
+        ctids := ctids || looked.ctids;
         -- There may be more with the same lease end as the last.
         SELECT p.after, p.until
         INTO part
         FROM @extschema@._leases_next(CASE
-            WHEN cardinality(places) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
-            WHEN cardinality(places) = row_limit THEN part.after
+            WHEN cardinality(ctids) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
+            WHEN cardinality(ctids) = row_limit THEN part.after
             ELSE part.until
         END) p;
-        EXIT WHEN NOT FOUND OR cardinality(places) = row_limit;
+        EXIT WHEN NOT FOUND OR cardinality(ctids) = row_limit;
     END LOOP;
-    IF places IS NULL THEN
+    IF ctids IS NULL THEN
         RETURN 0;
     END IF;
     INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
     SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, o.transport, 'claim lapsed'
     FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (places);
+    WHERE o.ctid = ANY (ctids);
     UPDATE @extschema@.outbox o
     SET state = v.next,
         failed_attempts = o.failed_attempts + 1,
@@ -88,16 +88,16 @@ BEGIN
             ELSE 'scheduled'
         END::@extschema@.outbox_state AS next
     ) v
-    WHERE b.ctid = ANY (places)
+    WHERE b.ctid = ANY (ctids)
       AND o.ctid = b.ctid;
     PERFORM @extschema@._mail_due(moment);
-    RETURN cardinality(places);
+    RETURN cardinality(ctids);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._take_back(timestamptz, integer) IS
+COMMENT ON FUNCTION @extschema@._expire_leases(timestamptz, integer) IS
     'Internal. Takes back up to row_limit claims whose lease has ended by this time; each counts as a failed attempt. Returns how many.';
 
-CREATE FUNCTION @extschema@._take_over(timeline text) RETURNS integer
+CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -122,10 +122,10 @@ BEGIN
     RETURN orphans;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._take_over(text) IS
+COMMENT ON FUNCTION @extschema@._expire_previous_claims(text) IS
     'Internal. Ends the leases of earlier workers of this database and timeline (hexadecimal) at once, and removes their transports; returns the number of claims.';
 
-CREATE FUNCTION @extschema@._hold_until(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
+CREATE FUNCTION @extschema@._set_lease_end(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -151,7 +151,7 @@ BEGIN
             END AS is_ours
         FROM (
             SELECT u.place, min(u.claimed_until) AS claimed_until
-            FROM @extschema@._held(ids, who, tries) u
+            FROM @extschema@._lock_claimed(ids, who, tries) u
             GROUP BY u.place
         ) h
         JOIN @extschema@.outbox o ON o.ctid = h.place
@@ -181,7 +181,7 @@ BEGIN
     RETURN held;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._hold_until(bigint[], text, integer[], timestamptz) IS
+COMMENT ON FUNCTION @extschema@._set_lease_end(bigint[], text, integer[], timestamptz) IS
     'Internal. Sets the lease end of claims, or releases them without counting an attempt if until is NULL; returns the ids of those that the claimant held.';
 
 CREATE FUNCTION @extschema@.mailroom_release_many(
@@ -196,17 +196,17 @@ CREATE FUNCTION @extschema@.mailroom_release_many(
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-        PERFORM @extschema@._return_shares(
+        PERFORM @extschema@._refund_budget(
             array_agg(o.claimed_at), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
         )
         FROM (
             SELECT DISTINCT h.place
-            FROM @extschema@._held(ids, @extschema@._claimant(claimant), failed_attempts) h
+            FROM @extschema@._lock_claimed(ids, @extschema@._claimant(claimant), failed_attempts) h
         ) u
         JOIN @extschema@.outbox o ON o.ctid = u.place
         HAVING count(*) > 0;
     END IF;
-    RETURN @extschema@._hold_until(ids, claimant, failed_attempts, NULL::timestamptz);
+    RETURN @extschema@._set_lease_end(ids, claimant, failed_attempts, NULL::timestamptz);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_release_many(bigint[], text, integer[]) IS
@@ -228,7 +228,7 @@ CREATE FUNCTION @extschema@.mailroom_extend_many(
     RETURNS bigint[]
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@._hold_until(ids, claimant, failed_attempts, clock_timestamp() + @extschema@._term(lease)) $$;
+AS $$ SELECT @extschema@._set_lease_end(ids, claimant, failed_attempts, clock_timestamp() + @extschema@._lease_or_default(lease)) $$;
 COMMENT ON FUNCTION @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]) IS
     'Sets the end of claims to lease (default mailroom.lease) from now. Returns the ids that were extended; the claims of the others were lost.';
 

@@ -69,7 +69,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
     'Internal. Locks the first row_limit of the groups and returns those without a claim in force, and whether there are more; no other session can claim them before the transaction ends. Requires READ COMMITTED.';
 
-CREATE FUNCTION @extschema@._pick_group(wanted text, of_transports text[], moment timestamptz, row_limit integer) RETURNS tid[]
+CREATE FUNCTION @extschema@._lock_group_due(wanted text, of_transports text[], moment timestamptz, row_limit integer) RETURNS tid[]
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -93,7 +93,7 @@ AS $$
         LIMIT row_limit
     ) s
 $$;
-COMMENT ON FUNCTION @extschema@._pick_group(text, text[], timestamptz, integer) IS
+COMMENT ON FUNCTION @extschema@._lock_group_due(text, text[], timestamptz, integer) IS
     'Internal. Locks the first due rows of a group in these transports, up to row_limit (NULL: all), and returns their ctids; NULL if there are none.';
 
 CREATE FUNCTION @extschema@.mailroom_claim_group(
@@ -111,7 +111,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     wanted text := mailroom_claim_group.group_key;
-    term CONSTANT interval := @extschema@._term(lease);
+    term CONSTANT interval := @extschema@._lease_or_default(lease);
     moment CONSTANT timestamptz := clock_timestamp();
     names CONSTANT text[] := @extschema@._transports(transports);
     of_transport text;
@@ -134,9 +134,9 @@ BEGIN
     END IF;
     IF wanted IS NULL THEN
         PERFORM @extschema@._pass_gate();
-        took_back := @extschema@._take_back(moment, 1000) > 0;
+        took_back := @extschema@._expire_leases(moment, 1000) > 0;
         FOREACH of_transport IN ARRAY names LOOP
-            SELECT g.places INTO first FROM @extschema@._gather(of_transport, true, 32767, 1, moment, took_back) g;
+            SELECT g.ctids INTO first FROM @extschema@._select_due(of_transport, true, 32767, 1, moment, took_back) g;
             EXIT WHEN first <> '{}';
         END LOOP;
         SELECT o.group_key INTO wanted FROM @extschema@.outbox o WHERE o.ctid = ANY (first);
@@ -145,41 +145,41 @@ BEGIN
         END IF;
     ELSE
         PERFORM @extschema@._pass_gate();
-        PERFORM @extschema@._take_back(moment, 1000);
+        PERFORM @extschema@._expire_leases(moment, 1000);
         -- Before its rows are locked: there may be many, and another session may be about to claim them.
         IF (SELECT f.free = '{}' FROM @extschema@._free_groups(ARRAY[wanted], 1) f) THEN
             RETURN;
         END IF;
     END IF;
     FOR round IN 1 .. 100 LOOP
-        first := @extschema@._pick_group(wanted, names, moment, batch_limit);
+        first := @extschema@._lock_group_due(wanted, names, moment, batch_limit);
         EXIT WHEN first IS NULL;
-        SELECT j.* INTO judged FROM @extschema@._judge(first, moment, 1) j;
+        SELECT j.* INTO judged FROM @extschema@._filter_claimable(first, moment, 1) j;
         IF judged.later THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
-        ELSIF cardinality(judged.places) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
+        ELSIF cardinality(judged.ctids) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
             -- Some rows ended instead, and there may be others after them.
             CONTINUE;
         END IF;
-        EXIT WHEN judged.places = '{}';
+        EXIT WHEN judged.ctids = '{}';
         IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-            gathered := cardinality(judged.places);
-            SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.places) b;
-            judged.places := shares.places;
+            gathered := cardinality(judged.ctids);
+            SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.ctids) b;
+            judged.ctids := shares.ctids;
             IF shares.beyond <> '{}' THEN
                 PERFORM @extschema@._wait_for_budgets(shares.beyond, true);
             END IF;
-            EXIT WHEN judged.places = '{}';
+            EXIT WHEN judged.ctids = '{}';
         END IF;
         PERFORM @extschema@._claimed(moment + term);
         RETURN QUERY
-        SELECT c.* FROM @extschema@._lease_out(judged.places, @extschema@._claimant(claimant), moment, term) c;
+        SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c;
         GET DIAGNOSTICS claimed = ROW_COUNT;
-        IF gathered IS NOT NULL AND claimed < cardinality(judged.places) THEN
-            PERFORM @extschema@._return_unclaimed(shares.ids, moment);
+        IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
+            PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         -- Unless none of them could be rendered.
-        EXIT WHEN claimed > 0 OR judged.later OR cardinality(judged.places) < gathered;
+        EXIT WHEN claimed > 0 OR judged.later OR cardinality(judged.ctids) < gathered;
     END LOOP;
 END;
 $$;

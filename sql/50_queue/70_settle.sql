@@ -5,7 +5,7 @@
 -- mail may go out twice (I2); no settle waits for another session (I3). failed_attempts, as the claim returned it,
 -- tells two claims of one claimant apart.
 
-CREATE FUNCTION @extschema@._held(
+CREATE FUNCTION @extschema@._lock_claimed(
     ids bigint[],
     claimant text,
     tries integer[]
@@ -27,7 +27,7 @@ BEGIN
     FOR UPDATE OF o SKIP LOCKED;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._held(bigint[], text, integer[]) IS
+COMMENT ON FUNCTION @extschema@._lock_claimed(bigint[], text, integer[]) IS
     'Internal. Locks those of the rows that the claimant holds, even if the lease has ended; returns each with its subscript in ids and the end of its lease.';
 
 CREATE FUNCTION @extschema@._check_parallel(ids bigint[], VARIADIC cardinalities integer[]) RETURNS void
@@ -73,7 +73,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._redact(text, text[]) IS
     'Internal. An error text as other roles may read it: without these addresses, at most 1000 characters.';
 
-CREATE FUNCTION @extschema@._without_late(
+CREATE FUNCTION @extschema@._record_late(
     ids bigint[],
     items integer[],
     claimant text,
@@ -109,7 +109,7 @@ BEGIN
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._without_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
+COMMENT ON FUNCTION @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
     'Internal. Records and logs settles that came too late, given by their subscripts in ids; returns the other ids.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
@@ -179,7 +179,7 @@ BEGIN
     IF settled < cardinality(ids) THEN
         -- The lease has ended, but the claim was not taken back: no other sender has the mail.
         WITH held AS MATERIALIZED (
-            SELECT h.place, h.item FROM @extschema@._held(ids, who, failed_attempts) h
+            SELECT h.place, h.item FROM @extschema@._lock_claimed(ids, who, failed_attempts) h
         )
         UPDATE @extschema@.outbox o
         SET state = 'sent',
@@ -229,7 +229,7 @@ BEGIN
               AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[u.item], o.failed_attempts)
         )
     );
-    RETURN @extschema@._without_late(ids, late, who, failed_attempts, NULL::text[], NULL::integer[], 'sent'::text);
+    RETURN @extschema@._record_late(ids, late, who, failed_attempts, NULL::text[], NULL::integer[], 'sent'::text);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]) IS

@@ -53,7 +53,7 @@ BEGIN
     );
     WITH held AS MATERIALIZED (
         SELECT h.place, min(h.item) AS item
-        FROM @extschema@._held(ids, who, failed_attempts) h
+        FROM @extschema@._lock_claimed(ids, who, failed_attempts) h
         GROUP BY h.place
     ), judged AS MATERIALIZED (
         SELECT
@@ -124,7 +124,7 @@ BEGIN
             WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
     INTO late, earliest;
     PERFORM @extschema@._mail_due(earliest);
-    RETURN @extschema@._without_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
+    RETURN @extschema@._record_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]) IS

@@ -74,7 +74,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._period_start(@extschema@.budget_period, bigint) IS
     'Internal. When the period of this number begins, which is when the one before ends.';
 
-CREATE FUNCTION @extschema@._budget_use(
+CREATE FUNCTION @extschema@._budget_usage(
     moment timestamptz,
     OUT period @extschema@.budget_period,
     OUT amount integer,
@@ -112,7 +112,7 @@ AS $$
         END
     ) n (number)
 $$;
-COMMENT ON FUNCTION @extschema@._budget_use(timestamptz) IS
+COMMENT ON FUNCTION @extschema@._budget_usage(timestamptz) IS
     'Internal. One row for each budget: its amount, the reserved part, what was claimed in the period of this time, and the sequence that counts it.';
 
 CREATE FUNCTION @extschema@._budget_limits(
@@ -138,7 +138,7 @@ AS $$
         l.urgent_room,
         CASE WHEN u.spent = 0 AND l.urgent_room > 0 THEN 2147483647 ELSE l.urgent_room END,
         @extschema@._period_start(u.period, u.number + 1)
-    FROM @extschema@._budget_use(moment) u
+    FROM @extschema@._budget_usage(moment) u
     CROSS JOIN LATERAL (SELECT u.amount - u.reserve - u.spent, u.amount - u.spent) l (room, urgent_room)
 $$;
 COMMENT ON FUNCTION @extschema@._budget_limits(timestamptz) IS
@@ -179,7 +179,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._budget(integer) IS
     'Internal. How many recipients all budgets have left, for all mail and for urgent mail; until when a mail of this size does not fit, and why; and how many recipients one mail may have now. All NULL without budgets.';
 
-CREATE FUNCTION @extschema@._take_shares(sizes integer[], urgent boolean) RETURNS integer
+CREATE FUNCTION @extschema@._consume_budget(sizes integer[], urgent boolean) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -211,16 +211,16 @@ BEGIN
        OR (s.number = 1 AND s.total <= b.largest);
     IF granted > 0 THEN
         PERFORM setval(u.counter, u.number << 32 | u.spent + taken)
-        FROM @extschema@._budget_use(moment) u;
+        FROM @extschema@._budget_usage(moment) u;
     END IF;
     PERFORM @extschema@._unlock_budgets();
     RETURN granted;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._take_shares(integer[], boolean) IS
+COMMENT ON FUNCTION @extschema@._consume_budget(integer[], boolean) IS
     'Internal. Takes the recipients of mails of these sizes out of all budgets, in this order up to the first that does not fit; urgent mails may use what is reserved. Returns the number of mails; ROLLBACK does not undo it.';
 
-CREATE FUNCTION @extschema@._return_shares(taken timestamptz[], sizes integer[]) RETURNS void
+CREATE FUNCTION @extschema@._refund_budget(taken timestamptz[], sizes integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -234,7 +234,7 @@ BEGIN
         moment := clock_timestamp();
         -- What was taken in the first second of a period may have been counted in the one before.
         PERFORM setval(u.counter, u.number << 32 | greatest(0, u.spent - r.returned))
-        FROM @extschema@._budget_use(moment) u
+        FROM @extschema@._budget_usage(moment) u
         CROSS JOIN LATERAL (
             SELECT sum(t.size) AS returned
             FROM unnest(taken, sizes) t (moment, size)
@@ -246,16 +246,16 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._return_shares(timestamptz[], integer[]) IS
+COMMENT ON FUNCTION @extschema@._refund_budget(timestamptz[], integer[]) IS
     'Internal. Returns what mails of these sizes took at these times and did not use to the budgets, if the period has not ended.';
 
-CREATE FUNCTION @extschema@._return_unclaimed(ids bigint[], moment timestamptz) RETURNS void
+CREATE FUNCTION @extschema@._refund_unclaimed(ids bigint[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
 BEGIN
-    PERFORM @extschema@._return_shares(
+    PERFORM @extschema@._refund_budget(
         array_agg(moment), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
     )
     FROM @extschema@.outbox o
@@ -264,10 +264,10 @@ BEGIN
     HAVING count(*) > 0;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._return_unclaimed(bigint[], timestamptz) IS
+COMMENT ON FUNCTION @extschema@._refund_unclaimed(bigint[], timestamptz) IS
     'Internal. Returns what these mails took at this time to the budgets, for those that were not claimed after all.';
 
-CREATE FUNCTION @extschema@._within_budgets(INOUT places tid[], OUT ids bigint[], OUT beyond tid[])
+CREATE FUNCTION @extschema@._within_budgets(INOUT ctids tid[], OUT ids bigint[], OUT beyond tid[])
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -285,12 +285,12 @@ BEGIN
         count(*) FILTER (WHERE o.priority <= @extschema@._urgent_priority())
     INTO ordered, ids, sizes, urgent
     FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (places);
-    granted := @extschema@._take_shares(sizes, false);
+    WHERE o.ctid = ANY (ctids);
+    granted := @extschema@._consume_budget(sizes, false);
     IF granted < urgent THEN
-        granted := granted + @extschema@._take_shares(sizes[granted + 1:urgent], true);
+        granted := granted + @extschema@._consume_budget(sizes[granted + 1:urgent], true);
     END IF;
-    places := ordered[:granted];
+    ctids := ordered[:granted];
     ids := ids[:granted];
     beyond := ordered[granted + 1:];
 END;
@@ -335,7 +335,7 @@ SELECT
     greatest(0, u.amount - u.spent) AS available_to_urgent,
     @extschema@._period_start(u.period, u.number) AS since,
     @extschema@._period_start(u.period, u.number + 1) AS until
-FROM @extschema@._budget_use(clock_timestamp()) u;
+FROM @extschema@._budget_usage(clock_timestamp()) u;
 COMMENT ON VIEW @extschema@.mailroom_budgets IS
     'How many recipients were claimed out of each budget in the current period, and how many are left, for all mail and for urgent mail.';
 

@@ -85,23 +85,23 @@ CREATE FUNCTION @extschema@._fall_back_from(
 AS $$
 DECLARE
     -- Number of rows to look at in one call: there may be any number that stay.
-    patience integer := least(1000 + 2 * wanted::bigint, 1000000);
+    row_budget integer := least(1000 + 2 * wanted::bigint, 1000000);
     moved integer := 0;
-    lane integer;
+    of_priority integer;
     after_send_at timestamptz;
     after_id bigint;
     seen record;
 BEGIN
     -- From where this session's last call ended.
-    SELECT c.priority, c.send_at, c.id INTO lane, after_send_at, after_id FROM @extschema@._fallback_cursor(of_transport) c;
+    SELECT c.priority, c.send_at, c.id INTO of_priority, after_send_at, after_id FROM @extschema@._fallback_cursor(of_transport) c;
     LOOP
         IF after_id IS NULL THEN
             SELECT o.priority, '-infinity'::timestamptz, 0::bigint
-            INTO lane, after_send_at, after_id
+            INTO of_priority, after_send_at, after_id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.transport = of_transport COLLATE "C"
-              AND o.priority > coalesce(lane, -32769)
+              AND o.priority > coalesce(of_priority, -32769)
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;
             EXIT WHEN NOT FOUND;
@@ -111,11 +111,11 @@ BEGIN
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.transport = of_transport COLLATE "C"
-              AND o.priority = lane
+              AND o.priority = of_priority
               AND (o.send_at, o.id) > (after_send_at, after_id)
               AND o.send_at <= moment
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT patience
+            LIMIT row_budget
         ), carried AS MATERIALIZED (
             SELECT k.kind
             FROM (SELECT DISTINCT l.kind FROM looked l) k
@@ -172,15 +172,15 @@ BEGIN
         moved := moved + seen.moved;
         after_send_at := seen.send_at;
         after_id := seen.id;
-        IF moved < wanted AND seen.looked < patience THEN
+        IF moved < wanted AND seen.looked < row_budget THEN
             -- This priority is done.
             after_id := NULL;
         END IF;
-        patience := patience - seen.looked;
-        EXIT WHEN moved >= wanted OR patience <= 0;
+        row_budget := row_budget - seen.looked;
+        EXIT WHEN moved >= wanted OR row_budget <= 0;
     END LOOP;
     -- If this call reached the end, the next one starts at the beginning.
-    PERFORM @extschema@._fallback_note(of_transport, CASE WHEN after_id IS NOT NULL THEN lane::smallint END, after_send_at, after_id);
+    PERFORM @extschema@._fallback_note(of_transport, CASE WHEN after_id IS NOT NULL THEN of_priority::smallint END, after_send_at, after_id);
     RETURN moved;
 END;
 $$;

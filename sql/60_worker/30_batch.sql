@@ -29,7 +29,7 @@ COMMENT ON COLUMN @extschema@.job_runs.trigger IS
 COMMENT ON COLUMN @extschema@.job_runs.error IS
     'Why the batch failed and was rolled back, with its SQLSTATE; NULL if it succeeded.';
 
-CREATE FUNCTION @extschema@._waiting(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
+CREATE FUNCTION @extschema@._pending_summary(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -64,7 +64,7 @@ BEGIN
             )
         ) w;
         PERFORM @extschema@._scan_end(sweep, NULL::bigint, NULL::bigint);
-        -- As in _pick: look before this session's position before reporting that little waits.
+        -- As in _delete_pending: look before this session's position before reporting that little waits.
         EXIT WHEN sweep OR waiting >= batch_limit;
         sweep := true;
     END LOOP;
@@ -76,23 +76,23 @@ BEGIN
     paused := EXISTS (SELECT FROM @extschema@.pauses);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._waiting(integer) IS
+COMMENT ON FUNCTION @extschema@._pending_summary(integer) IS
     'Internal. How many tokens wait, counted up to the limit in each lane, whether one is urgent, and whether the worker is paused.';
 
-CREATE FUNCTION @extschema@._tend(tell boolean, OUT next_due timestamptz, OUT more boolean)
+CREATE FUNCTION @extschema@._maintain_outbox(tell boolean, OUT next_due timestamptz, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- This also tells senders that there is mail for them.
-    more := @extschema@._take_back(clock_timestamp(), 1000) = 1000;
+    more := @extschema@._expire_leases(clock_timestamp(), 1000) = 1000;
     IF tell THEN
         PERFORM @extschema@._mail_due(now());
     END IF;
     next_due := @extschema@._next_wake();
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._tend(boolean) IS
+COMMENT ON FUNCTION @extschema@._maintain_outbox(boolean) IS
     'Internal. Maintains the outbox for the worker: takes expired claims back and, if tell, tells senders that mail is due. Returns when the next message becomes due or the next claim expires, and whether there is more to do at once.';
 
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer)
@@ -102,7 +102,7 @@ AS $$
 DECLARE
     started CONSTANT timestamptz := clock_timestamp();
     -- Before rows of the queue are locked: TRUNCATE locks in this order.
-    locked CONSTANT boolean := @extschema@._lock_sources(true);
+    locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
     collected := 0;
     skipped := 0;

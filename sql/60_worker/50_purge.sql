@@ -147,7 +147,7 @@ DECLARE
 BEGIN
     PERFORM @extschema@._pass_gate();
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
-    PERFORM @extschema@._lock_sources(true);
+    PERFORM @extschema@._lock_accounts_and_tokens(true);
     -- Requests that were never answered, because the worker is paused or does not run.
     after := coalesce(@extschema@._walk_begin('link_requests'::text), 0);
     ids := ARRAY(

@@ -13,7 +13,7 @@ GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mai
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
 GRANT SELECT ON @extschema@.jobs TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_admin;
-GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._home TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._database_identity TO mailroom_admin;
 GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,

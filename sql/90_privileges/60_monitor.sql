@@ -26,7 +26,7 @@ GRANT SELECT ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @ex
 GRANT EXECUTE ON FUNCTION
     @extschema@._period_number(@extschema@.budget_period, timestamptz),
     @extschema@._period_start(@extschema@.budget_period, bigint),
-    @extschema@._budget_use(timestamptz),
+    @extschema@._budget_usage(timestamptz),
     @extschema@._urgent_priority(),
     @extschema@._budget_limits(timestamptz),
     @extschema@._budget(integer)

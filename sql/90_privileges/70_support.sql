@@ -23,8 +23,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text),
     @extschema@.mailroom_revoke(bigint),
     @extschema@._retry(bigint[]),
-    @extschema@._live(text[]),
-    @extschema@._is_own(name),
+    @extschema@._live_item_keys(text[]),
+    @extschema@._is_callers_role(name),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._mail_due(timestamptz),
     @extschema@._refuse_batch_limit(integer, text)

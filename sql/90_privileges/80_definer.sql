@@ -28,7 +28,7 @@ GRANT SELECT (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
-GRANT SELECT, INSERT, DELETE ON @extschema@._home TO mailroom_definer;
+GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.routes, @extschema@.transports TO mailroom_definer;
 GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
@@ -50,7 +50,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._pass_gate(),
-    @extschema@._lock_sources(boolean),
+    @extschema@._lock_accounts_and_tokens(boolean),
     @extschema@._random_secret(),
     @extschema@._random_code(),
     @extschema@._epoch(),
@@ -65,14 +65,14 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._withdraw_mail(bigint[], text),
     @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]),
-    @extschema@._judge_link(text),
+    @extschema@._find_token_by_link(text),
     @extschema@._link_secret(text),
     @extschema@._verify(text, text, text),
     @extschema@._is_code(text, text),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
-    @extschema@._pick_requests(bigint, integer),
+    @extschema@._lock_requests(bigint, integer),
     @extschema@._requested(bigint[]),
     @extschema@._request_interval(),
     @extschema@._requests_per_hour(),

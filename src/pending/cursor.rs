@@ -7,7 +7,7 @@
 //!
 //! That position is a hint. Rows can appear below it: ids commit out of order, and a rollback returns what
 //! it took. Two rules keep the hint honest. A scan that finds fewer rows than asked looks below the position
-//! before it says that the queue is empty (`_pick` does). And a full scan, a *sweep*, is due as soon as its
+//! before it says that the queue is empty (`_delete_pending` does). And a full scan, a *sweep*, is due as soon as its
 //! budget allows ([`crate::cursor::sweep`]).
 //!
 //! The state belongs to this process alone; losing it costs one sweep.

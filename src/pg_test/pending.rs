@@ -25,7 +25,7 @@ mod tests {
     }
 
     fn pick(wanted: i32) -> Vec<i64> {
-        let mut picked: Vec<i64> = one(&format!("SELECT public._pick({wanted})"));
+        let mut picked: Vec<i64> = one(&format!("SELECT public._delete_pending({wanted})"));
         picked.sort_unstable();
         picked
     }
@@ -99,7 +99,7 @@ mod tests {
         queue(1, &[1, 2, 3]);
         // The position outlives the subtransaction; the rows come back below it.
         Spi::run(
-            "DO $$ BEGIN PERFORM public._pick(3); RAISE EXCEPTION 'undone'; EXCEPTION WHEN raise_exception THEN END $$",
+            "DO $$ BEGIN PERFORM public._delete_pending(3); RAISE EXCEPTION 'undone'; EXCEPTION WHEN raise_exception THEN END $$",
         )
         .unwrap();
         assert_eq!(pick(3), [1, 2, 3]);
@@ -109,9 +109,9 @@ mod tests {
     fn a_look_at_the_queue_sees_below_the_position_when_a_sweep_is_due() {
         queue(1, &[1, 2]);
         queue(0, &[3]);
-        let look = "SELECT ARRAY[waiting, urgent::int] FROM public._waiting(10)";
+        let look = "SELECT ARRAY[waiting, urgent::int] FROM public._pending_summary(10)";
         assert_eq!(one::<Vec<i32>>(look), [3, 1]);
-        let limited = "SELECT ARRAY[waiting, urgent::int] FROM public._waiting(1)";
+        let limited = "SELECT ARRAY[waiting, urgent::int] FROM public._pending_summary(1)";
         assert_eq!(
             one::<Vec<i32>>(limited),
             [2, 1],

@@ -294,7 +294,7 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
     });
     run(
         "tenant",
-        "UPDATE _home SET database = 0; SELECT mailroom_pause(); \
+        "UPDATE _database_identity SET database = 0; SELECT mailroom_pause(); \
          INSERT INTO accounts (email, login) VALUES ('b@example.com', 'bob'); \
          SELECT mailroom_request_recovery('a@example.com'), \
              mailroom_send('a@example.com', 'Later', 'Text', send_at => now() + interval '1 h'); \
@@ -303,7 +303,7 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
     );
     restart_worker("tenant");
     eventually("the worker to look", || {
-        (count("tenant", "_home WHERE database > 0") == 1).then_some(())
+        (count("tenant", "_database_identity WHERE database > 0") == 1).then_some(())
     });
     assert_eq!(
         count("tenant", "pauses WHERE paused_by <> 'mailroom_collector'"),

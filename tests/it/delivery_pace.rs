@@ -220,7 +220,7 @@ fn many_claimants_together_take_what_there_is_and_no_more() {
                     while spent(&mut client) < 1000 {
                         taken += number(
                             &mut client,
-                            "SELECT _take_shares(array_fill(1, ARRAY[7]), false)::bigint",
+                            "SELECT _consume_budget(array_fill(1, ARRAY[7]), false)::bigint",
                         );
                     }
                     taken
@@ -276,7 +276,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     let error = outcome.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "57014", "{error}");
     other.batch_execute("COMMIT").unwrap();
-    let take = "SELECT _take_shares(array_fill(1, ARRAY[7]), false)::bigint";
+    let take = "SELECT _consume_budget(array_fill(1, ARRAY[7]), false)::bigint";
     assert_eq!(number(&mut client, take), 7, "the lock was left behind");
     assert_eq!(number(&mut counting, take), 7);
     // Nor does a transaction that stays open, and what it took is taken.

@@ -110,9 +110,11 @@ fn contents(client: &mut Client) -> Vec<String> {
             // Deliverers publish them again.
             "transports" | "deliverers" => "SELECT ''::text WHERE false".to_owned(),
             // Each database is at home, the restored one, too.
-            "_home" => "SELECT format('%s', database = d.oid) FROM _home \
+            "_database_identity" => {
+                "SELECT format('%s', database = d.oid) FROM _database_identity \
                  JOIN pg_database d ON d.datname = current_database()"
-                .to_owned(),
+                    .to_owned()
+            }
             _ => format!("SELECT t::text FROM {table} t"),
         };
         let rows = client.query(&format!("{query} ORDER BY 1"), &[]).unwrap();
@@ -171,7 +173,7 @@ fn populate(client: &mut Client) {
              INSERT INTO routes (position, kind_pattern, transport, fallback) VALUES (1, 'a\\_%', 'one', 'two');
              SELECT _publish_transports('me', '[{\"name\": \"one\", \"provider\": \"log\"}]');
              SELECT mailroom_send('routed@example.com', 'S', 'T', transport => 'one');
-             SELECT _take_shares(array_fill(1, ARRAY[5]), false);
+             SELECT _consume_budget(array_fill(1, ARRAY[5]), false);
              CREATE TABLE people (mail text, name text);
              SELECT mailroom_attach('people', 'mail', 'name');
              INSERT INTO people VALUES ('ann@example.com', 'Ann');
@@ -195,7 +197,7 @@ fn every_table_is_dumped_or_has_a_reason() {
         .collect();
     // A table that is not to be dumped is added to `reasons` with the reason.
     let reasons = [
-        ("_home", "it says which database this is"),
+        ("_database_identity", "it says which database this is"),
         ("_purged_tokens", "a purge begins anew"),
         ("deliverers", "they publish that while they run"),
         ("transports", "deliverers publish them while they run"),

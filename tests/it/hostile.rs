@@ -554,7 +554,7 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
              CREATE FUNCTION _request_worker(VARIADIC integer[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
              CREATE FUNCTION _random_code(VARIADIC text[]) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
              CREATE FUNCTION _addresses_problem(anyarray) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
-             CREATE FUNCTION _is_own(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$",
+             CREATE FUNCTION _is_callers_role(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$",
         )
         .unwrap();
     client.batch_execute("CREATE EXTENSION mailroom").unwrap();
@@ -727,7 +727,7 @@ fn a_lock_that_any_role_can_take_stops_nobody() {
     passer_by
         .batch_execute("SELECT pg_advisory_lock(hashtextextended('g', 0)), pg_advisory_lock(0), pg_advisory_lock(hashtext('g'))")
         .unwrap();
-    let take = "SELECT _take_shares(array_fill(1, ARRAY[10]), false)::bigint";
+    let take = "SELECT _consume_budget(array_fill(1, ARRAY[10]), false)::bigint";
     assert_eq!(number(&mut client, take), 10);
     let claim = "SELECT count(*) FROM mailroom_claim_group(group_key => 'g')";
     assert_eq!(number(&mut client, claim), 1);
@@ -874,7 +874,7 @@ fn rights_on_a_table_are_no_way_to_more() {
         "ALTER FUNCTION _tokens_enqueue() SECURITY INVOKER",
         "ALTER FUNCTION _tokens_enqueue() SET search_path = mallory",
         "ALTER FUNCTION mailroom_redeem(text, text) OWNER TO mallory",
-        "CREATE OR REPLACE FUNCTION public._live(keys text[]) RETURNS TABLE (item_key text, id bigint, state outbox_state, enqueued_by name) LANGUAGE sql AS 'SELECT NULL::text, NULL::bigint, NULL::outbox_state, NULL::name'",
+        "CREATE OR REPLACE FUNCTION public._live_item_keys(keys text[]) RETURNS TABLE (item_key text, id bigint, state outbox_state, enqueued_by name) LANGUAGE sql AS 'SELECT NULL::text, NULL::bigint, NULL::outbox_state, NULL::name'",
         "DROP FUNCTION mailroom_peek(text)",
         "CREATE TRIGGER mine BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
         "CREATE TRIGGER mine BEFORE INSERT ON tokens FOR EACH ROW EXECUTE FUNCTION mallory.trap()",

@@ -122,7 +122,10 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
         .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
         .unwrap();
     client.batch_execute("SET mailroom.retention = 0").unwrap();
-    let steps = ["SELECT _tend(false)", "SELECT mailroom_purge(250)"];
+    let steps = [
+        "SELECT _maintain_outbox(false)",
+        "SELECT mailroom_purge(250)",
+    ];
     let costs: Vec<[u64; 2]> = (0..ROUNDS)
         .map(|_| {
             client

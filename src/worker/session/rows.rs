@@ -8,7 +8,7 @@ use super::statement::{count, required};
 use crate::pg::notify;
 use crate::settings;
 
-/// What waits, see `_waiting`.
+/// What waits, see `_pending_summary`.
 pub struct Waiting {
     /// Tokens, counted no further than the limit in each lane.
     pub count: u32,
@@ -29,7 +29,7 @@ impl Waiting {
     }
 }
 
-/// What looking after the outbox left to do, see `_tend`.
+/// What looking after the outbox left to do, see `_maintain_outbox`.
 pub struct Tended {
     /// When a message becomes due or a claim lapses next, in microseconds since 2000-01-01.
     pub next_due: Option<i64>,
