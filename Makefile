@@ -6,12 +6,14 @@
 #   make install DESTDIR=/path             below that directory
 #   make matrix V="15.1 16.2" T=regress    some of its servers, one test program
 
-.PHONY: help demo check test lint bench matrix install clean
+.PHONY: help demo psql check test accept lint bench matrix install clean
 
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster'
+	@echo 'make psql     psql on a throw-away cluster with the extension'
 	@echo 'make check    format, lint and unit tests: what needs no server'
 	@echo 'make test     run every test (T=name: one test program)'
+	@echo 'make accept   take what regress, isolation and reference find as expected (T=one of them)'
 	@echo 'make lint     rustfmt, clippy, pgspot and plpgsql_check'
 	@echo 'make bench    measure it (B="latency --quick": some of it, shortened)'
 	@echo 'make matrix   run every test on PostgreSQL 15.1, 16.2, 17 and 18 (V=16.2: one)'
@@ -30,5 +32,8 @@ matrix:
 install:
 	@DESTDIR='$(DESTDIR)' tests/run install
 
-demo check lint clean:
+accept:
+	@tests/run accept $(T)
+
+demo psql check lint clean:
 	@tests/run $@

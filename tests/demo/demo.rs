@@ -1,4 +1,5 @@
 //! `make demo`: the demonstration on the terminal. It ends with an error if a step does not do what it is to show.
+//! `make psql`, with `psql` as its argument: psql on such a cluster, whose mail goes to the server's log.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@ use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use cluster::Cluster;
 use demo::Demo;
 
 /// When its input ends, it stops the servers of this program and removes their files, those whose names begin with `$0`.
@@ -48,8 +50,33 @@ fn guard() -> Child {
         .unwrap()
 }
 
+/// Lets a person at the terminal use a cluster until psql ends.
+fn psql() {
+    let transports =
+        "[transports.log]\nprovider = \"log\"\nfrom = \"Example <noreply@example.com>\"\n";
+    let settings = [
+        "mailroom.transports_file = 'transports.toml'",
+        "mailroom.transport = 'log'",
+        "mailroom.link_base_url = 'https://example.com'",
+    ];
+    let cluster = Cluster::start_with_file(&settings, "transports.toml", transports);
+    drop(cluster.create_database("app"));
+    println!(
+        "Mail goes to the server's log, {}/log",
+        cluster.socket().display()
+    );
+    let mut psql = cluster.program("psql");
+    psql.arg("app").status().unwrap();
+}
+
 fn main() {
     let mut guard = guard();
+    if std::env::args().nth(1).as_deref() == Some("psql") {
+        psql();
+        drop(guard.stdin.take());
+        guard.wait().unwrap();
+        return;
+    }
     let mut shown = std::io::stdout();
     let mut demo = Demo::start(&mut shown);
     demo.run();

@@ -16,7 +16,11 @@ const SLOT: &str = "debezium";
 
 /// The guide's block that begins with these words.
 fn block(info: &str) -> String {
-    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide.md")).unwrap();
+    let guide = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/guides/change-streams.md"
+    ))
+    .unwrap();
     let (_, rest) = guide
         .split_once(&format!("```{info}\n"))
         .unwrap_or_else(|| panic!("the guide has no {info}"));

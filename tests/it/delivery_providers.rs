@@ -216,10 +216,13 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
     assert!(!log.contains("\" paused: "), "{log}");
 }
 
-/// The block of docs/transports.md for this provider: one transport, which has its name.
+/// The block of docs/guides/transports.md for this provider: one transport, which has its name.
 fn block(provider: &str) -> String {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/transports.md"))
-        .unwrap();
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/guides/transports.md"
+    ))
+    .unwrap();
     let (_, rest) = page
         .split_once(&format!("```toml {provider}\n"))
         .unwrap_or_else(|| panic!("there is no documented transport for {provider}"));

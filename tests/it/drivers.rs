@@ -1,12 +1,13 @@
 //! Every public function is called by the drivers that people use, with the parameters that each makes of plain values:
-//! some send a number with the smallest type that holds it, some send everything without a type.
+//! some send a number with the smallest type that holds it, some send everything without a type. The sender of the book for
+//! Node.js delivers to the SMTP server that the Python runs which `MAILROOM_PYTHON` names.
 
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, eventually, number};
 use bytes::BytesMut;
 use postgres::types::{Format, IsNull, ToSql, Type};
 use serde_json::{Value, json};
@@ -380,6 +381,58 @@ fn node_postgres_calls_every_function() {
         .arg(cluster.socket())
         .arg(database(&cluster, "app"));
     check_program("node-postgres", program);
+}
+
+#[test]
+fn the_sender_of_the_book_for_node_delivers() {
+    let cluster = cluster();
+    let mut client = cluster.create_database("app_node");
+    let smtp = crate::mailbox::Smtp::start();
+    let folder = cluster.scratch();
+    let program = folder.join("sender.mjs");
+    let text = crate::book::block("docs/guides/consumers.md", "js");
+    let text = text.replace(
+        "host: \"localhost\", port: 25",
+        &format!("host: \"127.0.0.1\", port: {}", smtp.port),
+    );
+    assert!(text.contains(&smtp.port.to_string()));
+    std::fs::write(&program, text).unwrap();
+    let packages = crate::counterparts::module("pg");
+    std::os::unix::fs::symlink(packages.parent().unwrap(), folder.join("node_modules")).unwrap();
+    let mut sender = crate::counterparts::node()
+        .arg(&program)
+        .env("PGHOST", cluster.socket())
+        .env("PGUSER", "postgres")
+        .env("PGDATABASE", "app_node")
+        .spawn()
+        .unwrap();
+    client
+        .batch_execute(
+            "SELECT mailroom_send('bob@example.com', 'S', 'Text', '<p>HTML</p>', cc => 'carol@example.com', \
+                 bcc => 'dave@example.com'); \
+             SELECT mailroom_send('ann@example.com', 'S', 'T', send_at => clock_timestamp() + interval '300 ms')",
+        )
+        .unwrap();
+    eventually("two mails to be sent", || {
+        let sent = "SELECT count(*) FROM outbox WHERE state = 'sent'";
+        (number(&mut client, sent) == 2).then_some(())
+    });
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+    let messages = smtp.messages();
+    assert_eq!(messages.len(), 2, "{messages:#?}");
+    let bob = messages
+        .iter()
+        .find(|message| message.contains("bob@example.com"));
+    let bob = bob.unwrap();
+    assert!(
+        bob.contains("Cc: carol@example.com") && bob.contains("text/html"),
+        "{bob}"
+    );
+    assert!(
+        bob.contains("dave@example.com") && !bob.contains("Bcc:"),
+        "{bob}"
+    );
 }
 
 #[test]

@@ -715,7 +715,7 @@ fn a_restore_waits_for_those_who_are_handing_out() {
     });
 }
 
-/// Copies the key file from one cluster to another, as docs/operations.md says.
+/// Copies the key file from one cluster to another, as docs/operations/backup.md says.
 fn copy_key(from: &Cluster, to: &Cluster) {
     let (from, to) = (
         from.data().join("mailroom.key"),
@@ -794,7 +794,7 @@ fn delivery_goes_on_in_another_cluster() {
         .map(|row| row.get(0))
         .collect();
     assert_eq!(sent.len(), 2);
-    // As docs/operations.md has it.
+    // As docs/operations/backup.md has it.
     let file = old.scratch().join("app.dump");
     let file = file.to_str().unwrap();
     run(&old, "pg_dump", &["--format=custom", "--file", file, "app"]);

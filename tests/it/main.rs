@@ -9,8 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../book/mod.rs"]
+mod book;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+/// The sender in Rust of the book, which `senders` compares with its page.
+#[path = "../consumer/sender.rs"]
+#[allow(dead_code, reason = "its main connects to another server")]
+mod consumer;
 #[path = "../counterparts/mod.rs"]
 mod counterparts;
 #[path = "../demo/mod.rs"]
@@ -71,6 +77,7 @@ mod prose;
 mod queue;
 mod readme;
 mod recipients;
+mod reference;
 mod secrets;
 mod sender;
 mod sender_connections;

@@ -313,10 +313,12 @@ fn row_level_security_of_any_table_stops_nothing_of_ours() {
 #[test]
 fn the_guide_keeps_tenants_apart() {
     let mut people = People::start();
-    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"))
-        .unwrap();
-    let section = guide.split("\n## Tenants\n").nth(1).unwrap();
-    let script = section
+    let guide = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/guides/tenants.md"
+    ))
+    .unwrap();
+    let script = guide
         .split("```sql\n")
         .nth(1)
         .unwrap()

@@ -1,4 +1,4 @@
-//! I11: prose decides nothing. No statement and no code asks what the words of a message, a reason or an error are:
+//! The book is written in plain words, and I11: prose decides nothing. No statement and no code asks what the words of a message, a reason or an error are:
 //! states, outcomes and flags are columns and enums. This looks for such questions in the sources and the documents.
 
 use std::fs;
@@ -224,6 +224,40 @@ fn shown_code(text: &str) -> String {
         code.push('\n');
         code
     })
+}
+
+/// Words that hide who does something, or that no manual uses.
+const UNCLEAR: [&str; 7] = [
+    "somebody", "nobody", "whoever", "whatever", "anew", "hence", "lest",
+];
+
+/// Those of them that a text has, outside of names.
+fn unclear(text: &str) -> Vec<&str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| UNCLEAR.contains(&word.to_lowercase().as_str()))
+        .collect()
+}
+
+#[test]
+fn the_book_says_who_does_what() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let top = ["README.md", "CONTRIBUTING.md"].map(|name| root.join(name));
+    let mut seen = 0;
+    for path in files("docs", "md").into_iter().chain(top) {
+        let text = fs::read_to_string(&path).unwrap();
+        // Its words are those of comments in the catalog.
+        if text.starts_with("<!-- Generated from the catalog") {
+            continue;
+        }
+        let found = unclear(&text);
+        assert!(found.is_empty(), "{}: {found:?}", path.display());
+        seen += 1;
+    }
+    assert!(seen > 50, "only {seen} pages");
+    assert_eq!(
+        unclear("Nobody knows, `a::somebody_else` does."),
+        ["Nobody"]
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::process::Child;
 
+use crate::book::block;
 use crate::cluster::{Cluster, eventually, number};
 use crate::mailbox::{Smtp, python};
 use postgres::Client;
@@ -17,20 +18,10 @@ impl Drop for Running {
     }
 }
 
-/// The guide's block that begins with this word.
-fn block(language: &str) -> String {
-    let guide =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide.md")).unwrap();
-    let (_, rest) = guide
-        .split_once(&format!("```{language}\n"))
-        .unwrap_or_else(|| panic!("the guide has no {language}"));
-    rest.split_once("```").unwrap().0.to_owned()
-}
-
 /// The sender of the guide, as it stands there but for the port.
 fn start_sender(cluster: &Cluster, smtp: &Smtp) -> Running {
     let program = cluster.scratch().join("sender.py");
-    let text = block("python");
+    let text = block("docs/guides/consumers.md", "python");
     assert!(text.lines().count() <= 25);
     let text = text.replace(
         "\"localhost\", 25",
@@ -145,11 +136,57 @@ fn the_python_sender_delivers_by_smtp() {
 }
 
 #[test]
+fn the_rust_sender_delivers_by_smtp() {
+    let file = crate::book::read("tests/consumer/sender.rs");
+    assert_eq!(block("docs/guides/consumers.md", "rust"), file);
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    let smtp = Smtp::start();
+    let relay = lettre::SmtpTransport::builder_dangerous("127.0.0.1")
+        .port(smtp.port)
+        .build();
+    let mut db = cluster.connect("app");
+    // It ends with its connection, which the cluster takes along.
+    std::thread::spawn(move || {
+        crate::consumer::deliver(&mut db, &relay).map_err(|error| error.to_string())
+    });
+    client
+        .batch_execute(
+            "SELECT mailroom_send('bob@example.com, eve@example.com', 'Später', 'Text', cc => 'carol@example.com', \
+                 bcc => 'dave@example.com', send_at => clock_timestamp() + interval '300 ms'); \
+             SELECT mailroom_send('ann@example.com', 'Both', 'Text', '<p>HTML</p>')",
+        )
+        .unwrap();
+    eventually("two mails to be sent", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'sent'",
+        ) == 2)
+            .then_some(())
+    });
+    let messages = smtp.messages();
+    assert_eq!(messages.len(), 2, "{messages:#?}");
+    let of = |address: &str| {
+        messages
+            .iter()
+            .find(|message| message.contains(address))
+            .unwrap_or_else(|| panic!("no mail to {address}: {messages:#?}"))
+    };
+    assert!(of("ann@example.com").contains("text/html"));
+    let bob = of("bob@example.com");
+    assert!(bob.contains("Cc: carol@example.com"), "{bob}");
+    assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
+    assert!(!bob.contains("Bcc:"), "{bob}");
+}
+
+#[test]
 fn change_data_capture_sees_each_mail_once_and_no_secret() {
     let (cluster, mut client) =
         Cluster::start_with_app(&["mailroom.batch_limit = 1", "wal_level = logical"]);
     cluster.worker("app");
-    client.batch_execute(&block("sql cdc")).unwrap();
+    client
+        .batch_execute(&block("docs/guides/change-streams.md", "sql cdc"))
+        .unwrap();
     client
         .batch_execute("SELECT pg_create_logical_replication_slot('test', 'pgoutput')")
         .unwrap();
@@ -189,7 +226,7 @@ fn change_data_capture_sees_each_mail_once_and_no_secret() {
         .map(|row| row.get(0))
         .collect();
     let mut named = 0;
-    for line in block("properties").lines() {
+    for line in block("docs/guides/change-streams.md", "properties").lines() {
         let Some((key, value)) = line.split_once('=') else {
             continue;
         };

@@ -244,7 +244,7 @@ fn no_secret_of_a_relay_is_shown() {
 
 #[test]
 fn the_blocks_of_the_documentation_are_good() {
-    let page = include_str!("../../../../../../docs/transports.md");
+    let page = include_str!("../../../../../../docs/guides/transports.md");
     let mut names = Vec::new();
     for block in page.split("```toml ").skip(1) {
         let (name, rest) = block.split_once('\n').unwrap();

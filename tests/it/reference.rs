@@ -2,22 +2,12 @@
 //! generated from it and from the notes in docs/reference/notes/; `make accept T=reference` writes them. What is written
 //! by hand there, the lines of the log and the keys of the transports file, is compared with the sources.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
-mod book;
-mod cluster;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
-use book::{files, read, root};
-use cluster::Cluster;
+use crate::book::{files, read, root};
+use crate::cluster::Cluster;
 use postgres::{Client, Row};
 
 /// The roles to be granted, in the order of the columns of tables.
@@ -675,6 +665,7 @@ fn each_line_of_the_log_is_in_the_sources() {
     }
     let page = read("docs/reference/log-lines.md");
     let mut checked = 0;
+    let mut missing = Vec::new();
     for row in rows(&page) {
         let [line, level, ..] = &row[..] else {
             panic!("{row:?}");
@@ -688,11 +679,17 @@ fn each_line_of_the_log_is_in_the_sources() {
         }
         let parts = constant_parts(line.trim_matches('`'));
         assert!(!parts.is_empty(), "{line}");
-        for part in parts {
-            assert!(plain.contains(&part), "no source has \"{part}\", of {line}");
-        }
+        // The deliverer does not know what it is part of.
+        let is_there = |part: &String| {
+            plain.contains(part)
+                || part
+                    .strip_prefix("mailroom worker")
+                    .is_some_and(|part| plain.contains(part.trim_start_matches([':', ' '])))
+        };
+        missing.extend(parts.into_iter().filter(|part| !is_there(part)));
         checked += 1;
     }
+    assert!(missing.is_empty(), "in no source: {missing:#?}");
     assert!(checked >= 30, "only {checked} lines were found");
     assert_eq!(
         constant_parts("mailroom worker works again after N failures"),

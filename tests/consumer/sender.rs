@@ -1,0 +1,71 @@
+use std::error::Error;
+use std::time::Duration;
+
+use lettre::message::{MultiPart, SinglePart};
+use lettre::{Message, SmtpTransport, Transport};
+use postgres::fallible_iterator::FallibleIterator;
+use postgres::{Client, NoTls, Row};
+
+fn send(smtp: &SmtpTransport, mail: &Row) -> Result<(), Box<dyn Error>> {
+    let mut message = Message::builder()
+        .from("Example <noreply@example.com>".parse()?)
+        .subject(mail.get::<_, String>("subject"))
+        .message_id(Some(mail.get("message_id")));
+    for to in mail.get::<_, Vec<String>>("recipients") {
+        message = message.to(to.parse()?);
+    }
+    for cc in mail.get::<_, Vec<String>>("cc") {
+        message = message.cc(cc.parse()?);
+    }
+    for bcc in mail.get::<_, Vec<String>>("bcc") {
+        message = message.bcc(bcc.parse()?);
+    }
+    let text: Option<String> = mail.get("body_text");
+    let html: Option<String> = mail.get("body_html");
+    let message = match (text, html) {
+        (Some(text), Some(html)) => {
+            message.multipart(MultiPart::alternative_plain_html(text, html))
+        }
+        (Some(text), None) => message.singlepart(SinglePart::plain(text)),
+        (None, html) => message.singlepart(SinglePart::html(html.unwrap_or_default())),
+    };
+    smtp.send(&message?)?;
+    Ok(())
+}
+
+pub fn deliver(db: &mut Client, smtp: &SmtpTransport) -> Result<(), Box<dyn Error>> {
+    db.batch_execute("LISTEN outbox_due")?;
+    loop {
+        let mails = db.query(
+            "SELECT id, format('<%s@example.com>', message_id) AS message_id, recipients, cc, bcc, \
+             subject, body_text, body_html FROM mailroom_claim(20)",
+            &[],
+        )?;
+        for mail in &mails {
+            let id: i64 = mail.get("id");
+            match send(smtp, mail) {
+                Ok(()) => db.execute("SELECT mailroom_mark_sent($1)", &[&id])?,
+                Err(error) => db.execute(
+                    "SELECT mailroom_mark_error($1, $2)",
+                    &[&id, &error.to_string()],
+                )?,
+            };
+        }
+        if mails.is_empty() {
+            let next = "SELECT greatest(1, least(60, extract(epoch FROM mailroom_next_due() - now())))::float";
+            let wait: f64 = db.query_one(next, &[])?.get(0);
+            let mut notifications = db.notifications();
+            notifications
+                .timeout_iter(Duration::from_secs_f64(wait))
+                .next()?;
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut db = Client::connect("host=/var/run/postgresql dbname=app", NoTls)?;
+    deliver(
+        &mut db,
+        &SmtpTransport::builder_dangerous("localhost").build(),
+    )
+}
