@@ -28,7 +28,7 @@ BEGIN
     PERFORM @extschema@._mail_due(m.earliest)
     FROM (SELECT min(n.send_at) AS earliest FROM new_mail n WHERE n.state = 'scheduled') m
     WHERE m.earliest IS NOT NULL
-      AND NOT @extschema@._restores();
+      AND NOT @extschema@._is_restoring();
     RETURN NULL;
 END;
 $$;

@@ -80,7 +80,7 @@ impl Deliverer {
             return Ok(None);
         };
         owner.note_redirect(settings::redirect_to().as_deref());
-        if let Err(failure) = session.take_over(&timeline) {
+        if let Err(failure) = session.expire_claims_of_predecessors(&timeline) {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
         announce::set_delivers(true);
@@ -126,7 +126,7 @@ impl Deliverer {
             // What was claimed is taken over by the worker's successor.
             error!("mailroom worker: the deliverer has failed");
         }
-        self.mind_clock(session, now)?;
+        self.check_clock_jump(session, now)?;
         self.owner.round(session, now, allowed)
     }
 
@@ -134,7 +134,7 @@ impl Deliverer {
     ///
     /// # Errors
     /// When that cannot be done.
-    pub fn mind_clock(&mut self, session: &mut Session, now: Time) -> Result<(), Failure> {
+    pub fn check_clock_jump(&mut self, session: &mut Session, now: Time) -> Result<(), Failure> {
         let Some(jump) = self.clock.take_jump() else {
             return Ok(());
         };
@@ -143,7 +143,7 @@ impl Deliverer {
             return Ok(());
         }
         log!(
-            "mailroom worker: the clock has jumped by {} s; the leases of {held} mails under way are extended",
+            "mailroom worker: the clock has jumped by {} s; the leases of {held} mails under way are exstate",
             jump / 1_000_000
         );
         self.owner.extend(session, now)

@@ -95,9 +95,9 @@ impl Store for Session {
 
 impl Session {
     /// Has the claims lapse that earlier workers of this database left, on this timeline.
-    pub fn take_over(&self, timeline: &str) -> Result<(), Failure> {
+    pub fn expire_claims_of_predecessors(&self, timeline: &str) -> Result<(), Failure> {
         self.call(
-            include_str!("../../../sql/queries/take_over.sql"),
+            include_str!("../../../sql/queries/expire_claims_of_predecessors.sql"),
             &[timeline.into()],
             |_| Ok(()),
         )

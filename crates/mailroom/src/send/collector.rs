@@ -215,7 +215,7 @@ impl Collector {
 
 /// What waits, and whether it is to be left alone.
 fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), Failure> {
-    let statement = include_str!("../../../../sql/queries/waiting.sql");
+    let statement = include_str!("../../../../sql/queries/pending_summary.sql");
     let limit = integer(limit);
     let parameters: [Parameter<'_>; 1] = [(&limit, Type::INT4)];
     session.call(STATEMENT_TIMEOUT, statement, &parameters, |row| {
