@@ -22,7 +22,7 @@ impl Worker {
         self.now() >= self.poll_at()
     }
 
-    /// Looks at the queue itself, and sets the bell by what is there.
+    /// Reads the queue itself, and corrects the announced count by what is there.
     pub(super) fn look(&mut self, rule: Rule) -> Result<Backlog, Failure> {
         self.look_with(rule, |session| session.waiting(rule.limit))
     }

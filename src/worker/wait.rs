@@ -69,7 +69,7 @@ impl Worker {
                 }
                 return Some(Cause::Rechecked);
             }
-            // While failing, a wake-up is no reason to hurry: the next try sees all there is.
+            // While failing, a wake-up is no reason to try earlier: the next try sees all rows.
             let (next, reason) = if now >= self.failures.retry_at() {
                 match self.check_due(wait, now, notified) {
                     ControlFlow::Break(cause) => return Some(cause),

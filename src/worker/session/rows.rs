@@ -69,7 +69,7 @@ impl Batch {
 /// Whether those who LISTEN on the channel are to hear of new tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Listeners {
-    /// Writers rang the bell and left the NOTIFY to the worker.
+    /// Writers announced tokens in shared memory and left the NOTIFY to the worker.
     Owed,
     /// Everybody was told.
     Told,
