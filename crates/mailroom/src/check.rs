@@ -15,13 +15,13 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use mailroom_core::address;
-use mailroom_core::transport::config::{self, Configured};
+use mailroom_core::transport::config::{self, TransportConfig};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Check;
 use crate::conninfo::{Surroundings, Target};
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::{Format, Log};
 use crate::session::Session;
 
@@ -114,7 +114,7 @@ fn try_out(
     report: &mut Report,
     runtime: &Rc<Runtime>,
     arguments: &Check,
-    transports: &[Configured],
+    transports: &[TransportConfig],
     to: &str,
 ) {
     let names: Vec<&str> = transports
@@ -135,14 +135,14 @@ fn try_out(
 fn database(
     runtime: &Rc<Runtime>,
     target: &Target,
-    transports: &[Configured],
+    transports: &[TransportConfig],
 ) -> Result<String, String> {
-    let tell = |failure: Failure| with_hint(&failure.to_string(), failure.hint());
+    let tell = |failure: DatabaseError| with_hint(&failure.to_string(), failure.hint());
     let log = Log::new(Format::Text);
     let (_orders, control) = Control::new();
     let mut session = Session::attach(runtime, target, &control, &log).map_err(tell)?;
     session.poll(&[]).map_err(tell)?;
-    let serves = |transport: &&Configured| transport.serves(session.database());
+    let serves = |transport: &&TransportConfig| transport.serves(session.database());
     let names: Vec<&str> = transports
         .iter()
         .filter(serves)

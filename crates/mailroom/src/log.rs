@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use mailroom_core::deliver::store::Line;
+use mailroom_core::deliver::store::LogLine;
 use serde_json::{Map, Value};
 
 /// How a line is written.
@@ -52,10 +52,10 @@ impl Log {
     }
 
     /// What the deliverer has to say.
-    pub fn line(&self, line: &Line) {
+    pub fn line(&self, line: &LogLine) {
         match line {
-            Line::Log(message) => self.log(message),
-            Line::Warning {
+            LogLine::Log(message) => self.log(message),
+            LogLine::Warning {
                 message,
                 detail,
                 hint,

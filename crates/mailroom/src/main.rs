@@ -3,7 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `arguments` | the command line |
-//! | `bell` | waiting for a deliverer |
+//! | `jobs_fd` | waiting for a deliverer |
 //! | `conninfo` | where a database is, as libpq reads it |
 //! | `tls` | whether a database's certificate counts |
 //! | `session` | a connection, and the deliverer's store over it |
@@ -17,12 +17,12 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bell;
 mod check;
 mod conninfo;
 mod control;
-mod failure;
+mod database_error;
 mod log;
+mod readable_fd;
 mod send;
 mod service;
 mod session;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `attach` | connecting, and what there is |
 //! | [`outbox`] | the deliverer's store |
+//! | `statements` | the statements of that transaction |
 //! | `row` | a claimed mail, read |
 //! | `unreadable` | mail that cannot be read |
 //!
@@ -14,6 +15,7 @@
 mod attach;
 pub mod outbox;
 mod row;
+mod statements;
 mod unreadable;
 
 use std::future::Future;
@@ -29,7 +31,7 @@ use tokio_postgres::{Client, Row};
 
 pub use self::attach::Settings;
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::Log;
 
 /// How long the statements of a transaction may take: what takes that long is stuck.
@@ -50,7 +52,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// What the connection has to tell.
-enum Arrival {
+enum ConnectionEvent {
     /// A notification on this channel, and what it says.
     Notified(String, String),
     /// It ended, for this reason.
@@ -77,9 +79,9 @@ pub struct Session {
     control: Control,
     log: Log,
     client: Client,
-    arrivals: UnboundedReceiver<Arrival>,
-    /// The first of [`Self::arrivals`], once it was waited for.
-    arrived: Option<Arrival>,
+    events: UnboundedReceiver<ConnectionEvent>,
+    /// The first of [`Self::events`], once it was waited for.
+    event: Option<ConnectionEvent>,
     /// For search_path.
     path: String,
     /// By the server.
@@ -130,10 +132,10 @@ impl Session {
         statement: &str,
         parameters: &[Parameter<'_>],
         read: impl FnOnce(&Row) -> Result<R, tokio_postgres::Error>,
-    ) -> Result<R, Failure> {
+    ) -> Result<R, DatabaseError> {
         let row = self.rows(limit, statement, parameters)?.into_iter().next();
-        let row = row.ok_or_else(|| Failure::unexpected("no row").into_log(&self.log))?;
-        read(&row).map_err(|error| Failure::from(error).into_log(&self.log))
+        let row = row.ok_or_else(|| DatabaseError::unexpected("no row").into_log(&self.log))?;
+        read(&row).map_err(|error| DatabaseError::from(error).into_log(&self.log))
     }
 
     /// Runs one statement in a transaction.
@@ -145,12 +147,12 @@ impl Session {
         limit: Duration,
         statement: &str,
         parameters: &[Parameter<'_>],
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, DatabaseError> {
         self.transaction(limit, async |client| {
             client
                 .query_typed(statement, parameters)
                 .await
-                .map_err(Failure::from)
+                .map_err(DatabaseError::from)
         })
     }
 
@@ -161,10 +163,10 @@ impl Session {
     fn transaction<R>(
         &mut self,
         limit: Duration,
-        body: impl AsyncFnOnce(&Client) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+    ) -> Result<R, DatabaseError> {
         if self.is_broken {
-            return Err(Failure::lost("the connection was given up").into_log(&self.log));
+            return Err(DatabaseError::lost("the connection was given up").into_log(&self.log));
         }
         let client = &self.client;
         let timeout = format!("{}ms", limit.as_millis());
@@ -186,7 +188,7 @@ impl Session {
         };
         let done = bounded(&self.runtime, &self.control, limit, work);
         self.is_broken |= done.is_none();
-        let done = done.unwrap_or_else(|| Err(Failure::lost(SILENCE)));
+        let done = done.unwrap_or_else(|| Err(DatabaseError::lost(SILENCE)));
         done.map_err(|failure| failure.into_log(&self.log))
     }
 
@@ -196,8 +198,8 @@ impl Session {
     /// Nothing of it has happened.
     fn sequence<R>(
         &mut self,
-        body: impl AsyncFnOnce(&Client) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+    ) -> Result<R, DatabaseError> {
         let client = &self.client;
         let timeout = format!("{}ms", STATEMENT_TIMEOUT.as_millis());
         let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
@@ -216,7 +218,7 @@ impl Session {
         };
         let done = bounded(&self.runtime, &self.control, STATEMENT_TIMEOUT, work);
         self.is_broken |= done.is_none();
-        let done = done.unwrap_or_else(|| Err(Failure::lost(SILENCE)));
+        let done = done.unwrap_or_else(|| Err(DatabaseError::lost(SILENCE)));
         done.map_err(|failure| failure.into_log(&self.log))
     }
 
@@ -236,33 +238,33 @@ impl Session {
 
     /// Waits until something arrives, which [`Self::heard`] tells.
     pub async fn arrival(&mut self) {
-        if self.arrived.is_none() {
-            self.arrived = self.arrivals.recv().await;
+        if self.event.is_none() {
+            self.event = self.events.recv().await;
         }
     }
 
-    /// What has arrived.
+    /// What has event.
     ///
     /// # Errors
     /// When the connection has ended.
-    pub fn heard(&mut self) -> Result<Heard, Failure> {
+    pub fn heard(&mut self) -> Result<Heard, DatabaseError> {
         let mut heard = Heard::default();
         loop {
-            let arrival = match self.arrived.take() {
+            let arrival = match self.event.take() {
                 Some(arrival) => Ok(arrival),
-                None => self.arrivals.try_recv(),
+                None => self.events.try_recv(),
             };
             match arrival {
-                Ok(Arrival::Notified(channel, payload)) => {
+                Ok(ConnectionEvent::Notified(channel, payload)) => {
                     let is = |name: &str| name == channel;
                     heard.tokens |= is(&self.settings.channel);
                     heard.outbox |= is(&self.settings.outbox_channel);
                     heard.recheck |= is(&self.settings.outbox_channel) && payload == RECHECK;
                 }
-                Ok(Arrival::Ended(reason)) => return Err(Failure::lost(reason)),
+                Ok(ConnectionEvent::Ended(reason)) => return Err(DatabaseError::lost(reason)),
                 Err(TryRecvError::Empty) => return Ok(heard),
                 Err(TryRecvError::Disconnected) => {
-                    return Err(Failure::lost("the connection was closed"));
+                    return Err(DatabaseError::lost("the connection was closed"));
                 }
             }
         }

@@ -11,20 +11,20 @@ use serde_json::value::RawValue;
 use super::{Failure, Session, integer, prepared, required, stop_requested, transaction};
 use crate::encoding::{Text, Texts};
 use crate::server;
-use mailroom_core::deliver::intake::{Budget, Claimed};
+use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
-use mailroom_core::deliver::settlements::{Arrival, Fault, Settlements};
-use mailroom_core::deliver::store::{self, Claim as Wanted, Kind, Store};
+use mailroom_core::deliver::settlements::{FailedAttempt, Settlements};
+use mailroom_core::deliver::store::{ClaimRequest, ErrorKind, Store, StoreError};
 use mailroom_core::message::Message;
 
 impl Store for Session {
-    type Failure = Failure;
+    type Error = Failure;
 
     fn exchange(
         &mut self,
         claimant: &str,
         settlements: &Settlements,
-        wanted: Option<Wanted<'_>>,
+        wanted: Option<ClaimRequest<'_>>,
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         let done = transaction(Some(self.collector), || {
             self.check_extension()?;
@@ -34,7 +34,7 @@ impl Store for Session {
             if !stop_requested() {
                 commit_as_configured();
             }
-            if settlements.tell_of_attempts() {
+            if settlements.has_attempts() {
                 // What was sent must not be forgotten in a crash: it would go out twice.
                 // SAFETY: in a transaction; sets a flag that lasts as long as it.
                 unsafe { pg_sys::ForceSyncCommit() };
@@ -101,13 +101,13 @@ impl Session {
     }
 }
 
-impl store::Failure for Failure {
-    fn kind(&self) -> Kind {
+impl StoreError for Failure {
+    fn kind(&self) -> ErrorKind {
         match self {
-            Self::ExtensionGone => Kind::Gone,
-            Self::Restoring => Kind::Restoring,
-            Self::Refused { .. } if self.is_row_at_fault() => Kind::Row,
-            Self::Refused { .. } => Kind::Other,
+            Self::ExtensionGone => ErrorKind::Gone,
+            Self::Restoring => ErrorKind::Restoring,
+            Self::Refused { .. } if self.is_row_at_fault() => ErrorKind::Row,
+            Self::Refused { .. } => ErrorKind::Other,
         }
     }
 
@@ -187,7 +187,7 @@ fn settle(
             &[
                 failed.ids.clone().into(),
                 texts(failed.errors.iter().cloned().map(Some)).into(),
-                failed.after.clone().into(),
+                failed.retry_after.clone().into(),
                 failed.permanent.clone().into(),
                 failed.statuses.clone().into(),
                 claimant.into(),
@@ -224,7 +224,7 @@ fn release(
 }
 
 /// Moves due mail to this transport from those that have been paused for long enough.
-fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Failure> {
+fn fall_back(client: &mut SpiClient<'_>, wanted: &ClaimRequest<'_>) -> Result<(), Failure> {
     if wanted.paused.is_empty() {
         return Ok(());
     }
@@ -238,7 +238,7 @@ fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Fail
             wanted.transport.into(),
             names.into(),
             seconds.into(),
-            integer(wanted.appetite.mails).into(),
+            integer(wanted.limit.mails).into(),
         ],
     )?;
     Ok(())
@@ -247,18 +247,18 @@ fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Fail
 fn claim(
     client: &mut SpiClient<'_>,
     claimant: &str,
-    wanted: &Wanted<'_>,
+    wanted: &ClaimRequest<'_>,
 ) -> Result<Claimed, Failure> {
-    let appetite = wanted.appetite;
+    let limit = wanted.limit;
     let mut claimed = Claimed::default();
-    let mut room = appetite.bytes;
+    let mut room = limit.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
     let mut unreadable = Settlements::default();
     let rows = run(
         client,
         include_str!("../../../sql/queries/claim_mail.sql"),
         &[
-            integer(appetite.mails).into(),
+            integer(limit.mails).into(),
             claimant.into(),
             vec![wanted.transport.to_owned()].into(),
         ],
@@ -293,24 +293,24 @@ fn claim(
     }
     // There may be more behind those that ended here, too.
     claimed.surplus = ids.len() + unreadable.len();
-    if appetite.budgeted && claimed.mails.len() + claimed.surplus < appetite.mails as usize {
+    if limit.check_budgets && claimed.mails.len() + claimed.surplus < limit.mails as usize {
         claimed.budget = Some(ask_budgets(client)?);
     }
     Ok(claimed)
 }
 
-fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
+fn ask_budgets(client: &mut SpiClient<'_>) -> Result<BudgetState, Failure> {
     let rows = run(client, include_str!("../../../sql/queries/budget.sql"), &[])?;
     let row = rows.first();
     let room: Option<i64> = row.get(1)?;
     let frees_at: Option<pgrx::datum::TimestampWithTimeZone> = row.get(2)?;
     Ok(match (room, frees_at) {
-        (None, _) => Budget::None,
+        (None, _) => BudgetState::Unlimited,
         (Some(0), Some(end)) => {
             let micros = i64::from(end).saturating_sub(server::now()).max(0);
-            Budget::SpentFor(Duration::from_micros(micros.unsigned_abs()))
+            BudgetState::SpentFor(Duration::from_micros(micros.unsigned_abs()))
         }
-        (Some(_), _) => Budget::Left,
+        (Some(_), _) => BudgetState::Available,
     })
 }
 
@@ -322,14 +322,12 @@ fn texts(texts: impl Iterator<Item = Option<String>>) -> Vec<Option<Text>> {
 }
 
 /// Such a mail ends: what it says cannot be put into a request, now or ever.
-fn not_in_encoding(column: &str) -> Fault {
-    Fault {
-        reason: format!("{column} holds bytes that are no characters in the database's encoding"),
-        after: None,
+fn not_in_encoding(column: &str) -> FailedAttempt {
+    FailedAttempt {
         permanent: true,
-        status: None,
-        arrival: Arrival::No,
-        batch: None,
+        ..FailedAttempt::new(format!(
+            "{column} holds bytes that are no characters in the database's encoding"
+        ))
     }
 }
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::http::Conduct;
+use super::capabilities::DeliveryConfig;
+use super::http::ClientOptions;
 use super::providers::Provider;
 use super::providers::mailbox::Mailbox;
+use super::rate::Rate;
 use super::single::Single;
-use crate::deliver::events::Limits;
-use crate::deliver::rate::Rate;
 use crate::secret_file;
 
 mod error;
@@ -23,7 +23,7 @@ mod method;
 mod section;
 mod values;
 
-pub use error::Error;
+pub use error::ConfigError;
 use method::System;
 use section::{Section, line_of};
 
@@ -46,7 +46,7 @@ const KNOWN_PROBLEMS: [&str; 10] = [
 const TABLES: &str = "Write one table a transport, as in [transports.transactional].";
 
 /// One `[transports.NAME]`.
-pub struct Configured {
+pub struct TransportConfig {
     /// `[a-z][a-z0-9_-]{0,62}`.
     pub name: Arc<str>,
     /// webhook, ses, sendgrid, postmark, resend, mailgun, smtp, file or log.
@@ -56,7 +56,7 @@ pub struct Configured {
     /// Addresses that mail may be from, `*@domain` for all of a domain; empty where neither these nor `from` are given.
     pub allow_from: Vec<String>,
     /// How to send.
-    pub limits: Limits,
+    pub delivery: DeliveryConfig,
     /// How it delivers.
     pub method: Method,
 }
@@ -68,13 +68,13 @@ pub enum Method {
         /// How the provider is spoken to.
         provider: Arc<dyn Provider>,
         /// How to connect.
-        conduct: Box<Conduct>,
+        options: Box<ClientOptions>,
     },
     /// One message at a time.
     Single(Arc<Single>),
 }
 
-impl Configured {
+impl TransportConfig {
     /// Whether this database may use it.
     pub fn serves(&self, database: &str) -> bool {
         let databases = self.databases.as_ref();
@@ -87,13 +87,13 @@ impl Configured {
 ///
 /// # Errors
 /// The first problem found.
-pub fn load(path: &Path) -> Result<Vec<Configured>, Error> {
+pub fn load(path: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     let transports = || {
-        let (content, _) = secret_file::read(path).map_err(Error::of_file)?;
+        let (content, _) = secret_file::read(path).map_err(ConfigError::of_file)?;
         let content = std::str::from_utf8(&content).map_err(|error| {
             let before = content.iter().take(error.valid_up_to());
             let line = 1 + before.filter(|&&byte| byte == b'\n').count();
-            Error::new(
+            ConfigError::new(
                 line,
                 "this is not UTF-8".to_owned(),
                 "Write the file in UTF-8.",
@@ -108,18 +108,18 @@ pub fn load(path: &Path) -> Result<Vec<Configured>, Error> {
 ///
 /// # Errors
 /// The first problem found.
-pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
+pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     let file = DeTable::parse(content).map_err(|error| syntax_error(content, &error))?;
     let mut tables = Vec::new();
     for (name, value) in file.get_ref() {
         let line = line_of(content, name.span().start);
         if name.get_ref() != "transports" {
             let problem = "this key is unknown outside of a transport".to_owned();
-            return Err(Error::new(line, problem, TABLES));
+            return Err(ConfigError::new(line, problem, TABLES));
         }
         let DeValue::Table(table) = value.get_ref() else {
             let problem = "transports is not a table".to_owned();
-            return Err(Error::new(line, problem, TABLES));
+            return Err(ConfigError::new(line, problem, TABLES));
         };
         tables.extend(table);
     }
@@ -131,11 +131,11 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
         if !values::is_name(name.get_ref()) {
             let problem = "this is no name for a transport".to_owned();
             let hint = "Use small letters, digits, - and _, a letter first, 63 of them at most.";
-            return Err(Error::new(line, problem, hint));
+            return Err(ConfigError::new(line, problem, hint));
         }
         let DeValue::Table(table) = value.get_ref() else {
             let problem = format!("transport \"{}\" is not a table", name.get_ref());
-            return Err(Error::new(line, problem, TABLES));
+            return Err(ConfigError::new(line, problem, TABLES));
         };
         transports.push(build(
             &Section::new(content, base, name, table),
@@ -145,12 +145,12 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
     Ok(transports)
 }
 
-fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
+fn syntax_error(content: &str, error: &toml::de::Error) -> ConfigError {
     let line = line_of(content, error.span().map_or(0, |span| span.start));
     let said = error.message();
     if said.starts_with("duplicate key") {
         let problem = "this key or table is there twice".to_owned();
-        return Error::new(line, problem, "Keep one of the two.");
+        return ConfigError::new(line, problem, "Keep one of the two.");
     }
     let known = KNOWN_PROBLEMS
         .into_iter()
@@ -159,19 +159,19 @@ fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
         || "this is not TOML".to_owned(),
         |known| format!("this is not TOML: {known}"),
     );
-    Error::new(
+    ConfigError::new(
         line,
         problem,
         "Write key = \"value\", numbers without quotes, and a transport's name in a line of its own as in [transports.transactional].",
     )
 }
 
-fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error> {
+fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, ConfigError> {
     let provider_name = section.provider()?;
     section.check_names(provider_name)?;
     let from = section.text("from")?.unwrap_or("").trim();
     let made = method::make(section, provider_name, from, system)?;
-    let limits = Limits {
+    let delivery = DeliveryConfig {
         capabilities: made.capabilities,
         concurrency: section
             .concurrency()?
@@ -181,22 +181,22 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error
         max_ambiguous: section
             .number("max_ambiguous", 0..=100)?
             .unwrap_or(MAX_AMBIGUOUS),
-        address: [section.name, provider_name, &made.account].join("\n"),
+        account: [section.name, provider_name, &made.account].join("\n"),
     };
-    Ok(Configured {
+    Ok(TransportConfig {
         name: section.name.into(),
         provider_name,
         databases: section.list("databases", "the name of a database", |name| {
             (!name.is_empty()).then(|| name.to_owned())
         })?,
         allow_from: allow_from(section, from)?,
-        limits,
+        delivery,
         method: made.method,
     })
 }
 
 /// Who mail may be from: by default the address of `from` alone.
-fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, Error> {
+fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, ConfigError> {
     let own = match from {
         "" => Vec::new(),
         from => {

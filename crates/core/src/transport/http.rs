@@ -27,9 +27,9 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::names::Names;
-use super::network::Networks;
+use super::network_policy::AllowedNetworks;
 use super::providers::Request;
+use super::resolver::Resolver;
 
 mod unwritten;
 
@@ -44,9 +44,9 @@ const FIRST_RETURN: Duration = Duration::from_millis(10);
 const AGENT: &str = concat!("mailroom/", env!("CARGO_PKG_VERSION"));
 
 /// What a client is to be like.
-pub struct Conduct {
+pub struct ClientOptions {
     /// May be dialled although they are private.
-    pub networks: Networks,
+    pub networks: AllowedNetworks,
     /// Who vouches for an endpoint, and how TLS is spoken.
     pub tls: rustls::ClientConfig,
     /// For the whole exchange.
@@ -56,7 +56,7 @@ pub struct Conduct {
 }
 
 #[cfg(test)]
-impl Conduct {
+impl ClientOptions {
     /// For a server on this machine, in clear, which may take this long.
     pub fn on_loopback(timeout: Duration) -> Self {
         let ring = Arc::new(rustls::crypto::ring::default_provider());
@@ -66,7 +66,7 @@ impl Conduct {
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
         Self {
-            networks: Networks::parse("127.0.0.1").unwrap(),
+            networks: AllowedNetworks::parse("127.0.0.1").unwrap(),
             tls,
             timeout,
             connect_timeout: timeout,
@@ -75,7 +75,7 @@ impl Conduct {
 }
 
 /// An answer. Of its body as much as was asked for, or as came before it broke off or took too long.
-pub struct Reply {
+pub struct HttpResponse {
     /// As in its first line.
     pub status: u16,
     /// Of the answer.
@@ -86,13 +86,13 @@ pub struct Reply {
 
 /// Why there is no answer. Reasons are short and hold nothing of the request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum HttpError {
     /// The request was never written.
-    Unreached(String),
+    NotSent(String),
     /// It was not, because the endpoint is nowhere that may be dialled.
-    Refused(String),
+    Denied(String),
     /// It may have been.
-    Unclear(String),
+    Ambiguous(String),
 }
 
 /// Keeps connections to the endpoint and sends requests over them.
@@ -103,13 +103,13 @@ pub struct Client {
 
 impl Client {
     /// A client; within a tokio runtime.
-    pub fn new(conduct: Conduct) -> Self {
+    pub fn new(options: ClientOptions) -> Self {
         let dialer = Dialer {
-            networks: Arc::new(conduct.networks),
-            names: Arc::new(Names::default()),
+            networks: Arc::new(options.networks),
+            names: Arc::new(Resolver::default()),
         };
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(conduct.tls)
+            .with_tls_config(options.tls)
             // Whether http will do is decided by the dialer, which knows the address.
             .https_or_http()
             .enable_http1()
@@ -125,11 +125,11 @@ impl Client {
             .http2_keep_alive_timeout(PING.1)
             .build(Timed {
                 connector,
-                limit: conduct.connect_timeout,
+                limit: options.connect_timeout,
             });
         Self {
             inner,
-            timeout: conduct.timeout,
+            timeout: options.timeout,
         }
     }
 
@@ -140,7 +140,11 @@ impl Client {
     ///
     /// # Errors
     /// How far it came. Once there is a status there is an answer.
-    pub async fn post(&self, request: Request, body_limit: usize) -> Result<Reply, Trouble> {
+    pub async fn post(
+        &self,
+        request: Request,
+        body_limit: usize,
+    ) -> Result<HttpResponse, HttpError> {
         let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
@@ -154,24 +158,24 @@ impl Client {
             let connection = capture_connection(&mut outgoing);
             let exchange = self.exchange(outgoing);
             return match tokio::time::timeout_at(deadline, exchange).await {
-                Ok(Err(Failure::Returned)) if Instant::now() + delay < deadline => {
+                Ok(Err(DeliveryError::Returned)) if Instant::now() + delay < deadline => {
                     tokio::time::sleep(delay).await;
                     delay = delay.saturating_mul(2);
                     continue;
                 }
-                Ok(Err(Failure::Returned)) => Err(Trouble::Unreached(
+                Ok(Err(DeliveryError::Returned)) => Err(HttpError::NotSent(
                     "the server closes its connections without looking at requests".to_owned(),
                 )),
-                Ok(Err(Failure::Final(trouble))) => Err(trouble),
-                Ok(Ok((head, body))) => Ok(Reply {
+                Ok(Err(DeliveryError::Final(trouble))) => Err(trouble),
+                Ok(Ok((head, body))) => Ok(HttpResponse {
                     status: head.status.as_u16(),
                     headers: head.headers,
                     body: read(body, body_limit, deadline).await,
                 }),
-                Err(_) if connection.connection_metadata().is_none() => Err(Trouble::Unreached(
+                Err(_) if connection.connection_metadata().is_none() => Err(HttpError::NotSent(
                     "timeout before a connection was there".to_owned(),
                 )),
-                Err(_) => Err(Trouble::Unclear(
+                Err(_) => Err(HttpError::Ambiguous(
                     "timeout after the request was written".to_owned(),
                 )),
             };
@@ -181,12 +185,12 @@ impl Client {
     async fn exchange(
         &self,
         outgoing: hyper::Request<Full<Bytes>>,
-    ) -> Result<(Parts, Incoming), Failure> {
+    ) -> Result<(Parts, Incoming), DeliveryError> {
         let answer = self.inner.request(outgoing).await.map_err(|error| {
             if is_returned(&error) {
-                Failure::Returned
+                DeliveryError::Returned
             } else {
-                Failure::Final(trouble(&error))
+                DeliveryError::Final(trouble(&error))
             }
         })?;
         Ok(answer.into_parts())
@@ -209,10 +213,10 @@ async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
 }
 
 /// Why an exchange failed.
-enum Failure {
+enum DeliveryError {
     /// The server says that it never looked at the request.
     Returned,
-    Final(Trouble),
+    Final(HttpError),
 }
 
 /// Whether the server says that it never looked at the request (RFC 9113, section 8.7): its stream is above the
@@ -232,7 +236,7 @@ fn is_returned(error: &legacy::Error) -> bool {
 }
 
 /// How far a request came that failed with this.
-fn trouble(error: &legacy::Error) -> Trouble {
+fn trouble(error: &legacy::Error) -> HttpError {
     let mut cause: &(dyn Error + 'static) = error;
     let mut denied = None;
     while let Some(next) = cause.source() {
@@ -247,17 +251,17 @@ fn trouble(error: &legacy::Error) -> Trouble {
         }
     }
     if let Some(denied) = denied.or_else(|| cause.downcast_ref::<Denied>()) {
-        return Trouble::Refused(denied.to_string());
+        return HttpError::Denied(denied.to_string());
     }
     let reason = presentable(&cause.to_string());
     if error.is_connect() {
-        Trouble::Unreached(format!("no connection: {reason}"))
+        HttpError::NotSent(format!("no connection: {reason}"))
     } else if unwritten::is_unwritten(error) {
-        Trouble::Unreached(format!(
+        HttpError::NotSent(format!(
             "the connection ended before the request was written: {reason}"
         ))
     } else {
-        Trouble::Unclear(format!("no answer: {reason}"))
+        HttpError::Ambiguous(format!("no answer: {reason}"))
     }
 }
 
@@ -299,8 +303,8 @@ type Dialling<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 /// Looks a name up, has its addresses checked and dials the first that answers.
 #[derive(Clone)]
 struct Dialer {
-    networks: Arc<Networks>,
-    names: Arc<Names>,
+    networks: Arc<AllowedNetworks>,
+    names: Arc<Resolver>,
 }
 
 impl Dialer {

@@ -1,6 +1,6 @@
-//! What a provider is: how it wants its requests, and what its answers mean. Pure.
+//! What a provider is: how it wants its requests, and what its responses mean. Pure.
 //!
-//! One file each in `providers/`. A provider builds requests and reads answers; it never opens a connection,
+//! One file each in `providers/`. A provider builds requests and reads responses; it never opens a connection,
 //! waits or logs. Contracts are those of the providers' published descriptions.
 
 use std::time::{Duration, SystemTime};
@@ -13,8 +13,8 @@ use super::credentials::Credentials;
 use super::invalid::Invalid;
 use crate::message::Message;
 
-mod answer;
 mod bodies;
+mod classify;
 mod endpoint;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -85,7 +85,7 @@ pub struct Request {
 }
 
 /// What came back: complete, but for a body that was cut at the client's limit.
-pub struct Answer<'a> {
+pub struct Response<'a> {
     /// The HTTP status, 3xx included: a redirect is never followed.
     pub status: u16,
     /// Its headers.
@@ -96,10 +96,10 @@ pub struct Answer<'a> {
     pub now: SystemTime,
 }
 
-/// What an answer, or the want of one, means for one message. Reasons are short, without control characters,
+/// What an response, or the want of one, means for one message. Reasons are short, without control characters,
 /// and never quote a body: it may echo the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MessageOutcome {
     /// Accepted.
     Sent {
         /// The provider's own id of the message.
@@ -135,24 +135,24 @@ pub enum Verdict {
         reason: String,
     },
     /// Nothing will be taken until an operator acts: credentials, quota, account. The message keeps its attempts.
-    Broken {
+    AccountRefused {
         /// E.g. `http 401: the credentials were refused`.
         reason: String,
     },
     /// The request was refused as a whole, and it cannot be told for which of its messages: none was accepted,
-    /// and each is to be tried alone. Never the verdict on a request with one message.
-    Apart {
+    /// and each is to be tried alone. Never the outcome on a request with one message.
+    SendAlone {
         /// E.g. `http 422 validation_error`.
         reason: String,
     },
-    /// It may have been accepted: the request was written, and no answer came or none that can be read.
-    Unknown {
+    /// It may have been accepted: the request was written, and no response came or none that can be read.
+    Ambiguous {
         /// E.g. `timeout after the request was written`.
         reason: String,
     },
 }
 
-impl Verdict {
+impl MessageOutcome {
     /// Why, for people; empty when it was accepted.
     pub fn reason(&self) -> &str {
         match self {
@@ -162,9 +162,9 @@ impl Verdict {
             | Self::Refused { reason }
             | Self::RecipientRefused { reason }
             | Self::RecipientDeferred { reason }
-            | Self::Broken { reason }
-            | Self::Apart { reason }
-            | Self::Unknown { reason } => reason,
+            | Self::AccountRefused { reason }
+            | Self::SendAlone { reason }
+            | Self::Ambiguous { reason } => reason,
         }
     }
 }
@@ -177,8 +177,8 @@ pub trait Provider: Capabilities {
     /// Why the messages cannot be put into one; each is then tried alone, and one alone is permanent.
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String>;
 
-    /// One verdict for each of the messages of the request, in their order.
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict>;
+    /// One outcome for each of the messages of the request, in their order.
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome>;
 }
 
 #[cfg(test)]
@@ -275,10 +275,14 @@ mod tests {
             for messages in [1, provider.batch_limit()] {
                 for status in (100..600).step_by(7).chain([200, 202, 400, 422, 429, 500]) {
                     for body in ["", "{}", "[]", "null", "<html>", "[{}]"] {
-                        let verdicts = fixture::verdicts(&*provider, messages, status, body);
-                        let apart = verdicts.iter().any(|v| matches!(v, Verdict::Apart { .. }));
+                        let outcomes = fixture::outcomes(&*provider, messages, status, body);
+                        let apart = outcomes
+                            .iter()
+                            .any(|v| matches!(v, MessageOutcome::SendAlone { .. }));
                         assert!(messages > 1 || !apart, "{sender} {status} {body}");
-                        let sent = verdicts.iter().any(|v| matches!(v, Verdict::Sent { .. }));
+                        let sent = outcomes
+                            .iter()
+                            .any(|v| matches!(v, MessageOutcome::Sent { .. }));
                         assert!(!sent || (200..300).contains(&status));
                     }
                 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use mailroom_core::transport::config::{Configured, Method};
-use mailroom_core::transport::http::Conduct;
+use mailroom_core::transport::config::{Method, TransportConfig};
+use mailroom_core::transport::http::ClientOptions;
 use mailroom_core::transport::providers::Provider;
 use mailroom_core::transport::single::Single;
 use rustls::pki_types::ServerName;
@@ -18,9 +18,9 @@ use super::trial;
 ///
 /// # Errors
 /// What is in the way.
-pub async fn reach(transport: &Configured) -> Result<String, String> {
+pub async fn reach(transport: &TransportConfig) -> Result<String, String> {
     match &transport.method {
-        Method::Http { provider, conduct } => reach_provider(&**provider, conduct).await,
+        Method::Http { provider, options } => reach_provider(&**provider, options).await,
         Method::Single(single) => match &**single {
             Single::Smtp(relay) => relay
                 .reach()
@@ -32,7 +32,10 @@ pub async fn reach(transport: &Configured) -> Result<String, String> {
     }
 }
 
-async fn reach_provider(provider: &dyn Provider, conduct: &Conduct) -> Result<String, String> {
+async fn reach_provider(
+    provider: &dyn Provider,
+    options: &ClientOptions,
+) -> Result<String, String> {
     // Only its address is made use of.
     let message = trial::message(0, "postmaster@example.com");
     let request = provider.request(&[&message], SystemTime::now())?;
@@ -40,8 +43,8 @@ async fn reach_provider(provider: &dyn Provider, conduct: &Conduct) -> Result<St
     let is_clear = request.uri.scheme_str() == Some("http");
     let port = request.uri.port_u16();
     let port = port.unwrap_or(if is_clear { 80 } else { 443 });
-    let limit = conduct.connect_timeout;
-    let reached = tokio::time::timeout(limit, connect(conduct, host, port, is_clear));
+    let limit = options.connect_timeout;
+    let reached = tokio::time::timeout(limit, connect(options, host, port, is_clear));
     reached.await.unwrap_or_else(|_| {
         Err(format!(
             "no connection to {host} within {} s",
@@ -51,7 +54,7 @@ async fn reach_provider(provider: &dyn Provider, conduct: &Conduct) -> Result<St
 }
 
 async fn connect(
-    conduct: &Conduct,
+    options: &ClientOptions,
     host: &str,
     port: u16,
     is_clear: bool,
@@ -60,7 +63,7 @@ async fn connect(
     let addresses = tokio::net::lookup_host((bare, port))
         .await
         .map_err(|error| format!("looking up {host}: {error}"))?;
-    let networks = &conduct.networks;
+    let networks = &options.networks;
     let mut problem = format!("{host} has no address");
     for address in addresses {
         if !networks.permit(address.ip()) {
@@ -86,7 +89,7 @@ async fn connect(
         }
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| format!("{host} is no name that a certificate can be for"))?;
-        let connector = TlsConnector::from(Arc::new(conduct.tls.clone()));
+        let connector = TlsConnector::from(Arc::new(options.tls.clone()));
         match connector.connect(name, stream).await {
             Ok(_) => return Ok(format!("ok; {host} at {address} answers, by TLS")),
             Err(error) => problem = format!("TLS with {host} at {address}: {error}"),

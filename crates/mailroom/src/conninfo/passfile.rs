@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The content of the file; `None` if there is none, or others than its owner may read it.
+/// The content of the file; `None` if there is none, or others than its runner may read it.
 pub fn read(path: &Path) -> Option<String> {
     let about = std::fs::metadata(path).ok()?;
     let is_private = about.is_file() && about.mode() & 0o077 == 0;

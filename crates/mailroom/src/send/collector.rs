@@ -10,7 +10,7 @@ use mailroom_core::batching::{Backlog, Batcher, Decision, Look, Rule, Time, Trig
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::Log;
 use crate::session::{Parameter, STATEMENT_TIMEOUT, Session};
 
@@ -80,7 +80,7 @@ impl Collector {
         now: &dyn Fn() -> Time,
         announced: Option<Look>,
         linger: Duration,
-    ) -> Result<Collected, Failure> {
+    ) -> Result<Collected, DatabaseError> {
         let is_time = self.look_at.is_some_and(|at| at <= now());
         let look = announced.or(is_time.then_some(Look::Woken));
         let mut collected = Collected::default();
@@ -94,9 +94,9 @@ impl Collector {
                 }
                 Err(failure) if failure.is_gone() => return Err(failure),
                 Err(failure) => {
-                    let verdict = self.failures.record(now());
-                    self.look_at = Some(now().saturating_add(verdict.delay));
-                    if verdict.tell {
+                    let retry = self.failures.record(now());
+                    self.look_at = Some(now().saturating_add(retry.delay));
+                    if retry.log {
                         let what = format!("mailroom send could not collect tokens: {failure}");
                         log.warn(&what, "", failure.hint());
                     }
@@ -114,7 +114,7 @@ impl Collector {
         now: &dyn Fn() -> Time,
         mut look: Look,
         linger: Duration,
-    ) -> Result<Collected, Failure> {
+    ) -> Result<Collected, DatabaseError> {
         let settings = session.settings();
         let rule = Rule {
             limit: settings.batch_limit,
@@ -171,7 +171,7 @@ impl Collector {
         session: &mut Session,
         log: &Log,
         now: &dyn Fn() -> Time,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         if now() < self.answer_at {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Collector {
         session: &mut Session,
         log: &Log,
         now: &dyn Fn() -> Time,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         if now() < self.purge_at {
             return Ok(());
         }
@@ -214,7 +214,7 @@ impl Collector {
 }
 
 /// What waits, and whether it is to be left alone.
-fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), Failure> {
+fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), DatabaseError> {
     let statement = include_str!("../../../../sql/queries/waiting.sql");
     let limit = integer(limit);
     let parameters: [Parameter<'_>; 1] = [(&limit, Type::INT4)];
@@ -235,7 +235,7 @@ struct Batch {
     moved: u32,
 }
 
-fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batch, Failure> {
+fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batch, DatabaseError> {
     let statement = include_str!("../../../../sql/queries/run_batch.sql");
     let (limit, trigger) = (integer(limit), trigger.as_str());
     let parameters: [Parameter<'_>; 2] = [(&limit, Type::INT4), (&trigger, Type::TEXT)];
@@ -251,7 +251,7 @@ fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batc
 }
 
 /// Leaves a trace of a failed batch in job_runs, if that can be done.
-fn record_failure(session: &mut Session, failure: &Failure, trigger: Trigger) {
+fn record_failure(session: &mut Session, failure: &DatabaseError, trigger: Trigger) {
     if failure.sqlstate().is_empty() || failure.is_gone() {
         return;
     }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mailroom_core::deliver::store::{Host, Line};
-use mailroom_core::transport::config::{self, Configured, Error};
+use mailroom_core::deliver::store::{Host, LogLine};
+use mailroom_core::transport::config::{self, ConfigError, TransportConfig};
 use tokio::runtime::Runtime;
 
-use crate::bell::Bell;
 use crate::control::Control;
 use crate::log::Log;
+use crate::readable_fd::ReadableFd;
 
 /// Files besides the connections of transports that a database's thread may have open.
 const OWN_FILES: usize = 32;
@@ -31,14 +31,14 @@ pub struct Process {
 }
 
 impl Host for Process {
-    fn load(&self) -> Result<Vec<Configured>, Error> {
+    fn load(&self) -> Result<Vec<TransportConfig>, ConfigError> {
         let mut transports = config::load(&self.path)?;
         transports.retain(|transport| transport.serves(&self.database));
         fit(&mut transports, self.files);
         Ok(transports)
     }
 
-    fn log(&self, line: &Line) {
+    fn log(&self, line: &LogLine) {
         self.log.line(line);
     }
 
@@ -50,25 +50,25 @@ impl Host for Process {
         self.lease.get()
     }
 
-    fn wait(&self, limit: Duration, bell: RawFd) {
+    fn wait(&self, limit: Duration, jobs_fd: RawFd) {
         self.runtime.block_on(async {
-            let Ok(bell) = Bell::new(bell) else {
+            let Ok(fd) = ReadableFd::new(jobs_fd) else {
                 return tokio::time::sleep(limit.min(Duration::from_millis(50))).await;
             };
-            let _ = tokio::time::timeout(limit, bell.rung()).await;
+            let _ = tokio::time::timeout(limit, fd.readable()).await;
         });
     }
 }
 
 /// Shares what may be open among the transports, each by its concurrency.
-fn fit(transports: &mut [Configured], files: usize) {
-    let wanted: usize = transports.iter().map(|one| one.limits.concurrency).sum();
+fn fit(transports: &mut [TransportConfig], files: usize) {
+    let wanted: usize = transports.iter().map(|one| one.delivery.concurrency).sum();
     let files = files.saturating_sub(OWN_FILES);
     if wanted <= files {
         return;
     }
     for transport in transports {
-        let share = transport.limits.concurrency * files / wanted.max(1);
-        transport.limits.concurrency = share.max(1);
+        let share = transport.delivery.concurrency * files / wanted.max(1);
+        transport.delivery.concurrency = share.max(1);
     }
 }

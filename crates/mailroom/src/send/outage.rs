@@ -7,7 +7,7 @@ use mailroom_core::backoff::Failures;
 use mailroom_core::deliver::Time;
 
 use super::plan::Plan;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::session::Session;
 
 /// The present outage, if there is one.
@@ -21,7 +21,7 @@ pub struct Outage {
 
 impl Outage {
     /// Something failed; returns how long to wait. The log hears of the first failure.
-    pub fn begin(&mut self, plan: &Plan, failure: &Failure, now: Time) -> Duration {
+    pub fn begin(&mut self, plan: &Plan, failure: &DatabaseError, now: Time) -> Duration {
         let delay = self.failures.record(now).delay;
         if self.since.is_none() {
             self.since = Some(now);
@@ -36,7 +36,7 @@ impl Outage {
             if let Some(path) = plan.target.unused_passfile() {
                 plan.log.warn(
                     &format!("the password file \"{}\" is not used", path.display()),
-                    "Others than its owner may read it.",
+                    "Others than its runner may read it.",
                     "Set its mode to 0600.",
                 );
             }

@@ -9,10 +9,10 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Arrival, STATEMENT_TIMEOUT, Session};
+use super::{ConnectionEvent, STATEMENT_TIMEOUT, Session};
 use crate::conninfo::Target;
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::Log;
 
 /// The version whose SQL this program was built for.
@@ -97,52 +97,54 @@ impl Session {
         target: &Target,
         control: &Control,
         log: &Log,
-    ) -> Result<Self, Failure> {
-        let tls = target.tls.client_config().map_err(Failure::lost)?;
+    ) -> Result<Self, DatabaseError> {
+        let tls = target.tls.client_config().map_err(DatabaseError::lost)?;
         let config = target.config();
         let mut stopping = control.clone();
         let attached = runtime.block_on(async {
             let attach = async {
                 let (client, mut connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
-                let (sender, arrivals) = unbounded_channel();
+                let (sender, events) = unbounded_channel();
                 let connection = tokio::spawn(async move {
                     loop {
                         let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
-                        let arrival = match message {
+                        let event = match message {
                             Some(Ok(AsyncMessage::Notification(notification))) => {
                                 let (channel, payload) =
                                     (notification.channel(), notification.payload());
-                                Arrival::Notified(channel.to_owned(), payload.to_owned())
+                                ConnectionEvent::Notified(channel.to_owned(), payload.to_owned())
                             }
                             Some(Ok(_)) => continue,
-                            Some(Err(error)) => Arrival::Ended(Failure::from(error).to_string()),
+                            Some(Err(error)) => {
+                                ConnectionEvent::Ended(DatabaseError::from(error).to_string())
+                            }
                             None => return,
                         };
-                        if sender.send(arrival).is_err() {
+                        if sender.send(event).is_err() {
                             return;
                         }
                     }
                 });
                 let found = find(&client).await?;
-                Ok::<_, Failure>((client, arrivals, connection, found))
+                Ok::<_, DatabaseError>((client, events, connection, found))
             };
             tokio::select! {
                 biased;
-                () = stopping.stopped() => Err(Failure::lost("told to stop")),
+                () = stopping.stopped() => Err(DatabaseError::lost("told to stop")),
                 attached = attach => attached,
                 () = tokio::time::sleep(STATEMENT_TIMEOUT) => {
-                    Err(Failure::lost("the server did not answer in time"))
+                    Err(DatabaseError::lost("the server did not answer in time"))
                 }
             }
         });
-        let (client, arrivals, connection, found) = attached?;
+        let (client, events, connection, found) = attached?;
         Ok(Self {
             runtime: Rc::clone(runtime),
             control: control.clone(),
             log: log.clone(),
             client,
-            arrivals,
-            arrived: None,
+            events,
+            event: None,
             path: format!("pg_catalog, {}, pg_temp", found.schema),
             database: found.database,
             role: found.role,
@@ -159,7 +161,7 @@ impl Session {
     ///
     /// # Errors
     /// When that cannot be done.
-    pub fn poll(&mut self, transports: &[String]) -> Result<Polled, Failure> {
+    pub fn poll(&mut self, transports: &[String]) -> Result<Polled, DatabaseError> {
         let statement = include_str!("../../sql/poll.sql");
         let parameters = [(
             &transports as &(dyn tokio_postgres::types::ToSql + Sync),
@@ -186,7 +188,7 @@ impl Session {
     ///
     /// # Errors
     /// When that cannot be done.
-    pub fn listen(&mut self) -> Result<(), Failure> {
+    pub fn listen(&mut self) -> Result<(), DatabaseError> {
         let wanted = self.settings.quoted.clone();
         if self.channels.as_ref() == Some(&wanted) {
             return Ok(());
@@ -204,7 +206,7 @@ impl Session {
             Some(done) => done?,
             None => {
                 self.is_broken = true;
-                return Err(Failure::lost("the server did not answer in time"));
+                return Err(DatabaseError::lost("the server did not answer in time"));
             }
         }
         self.channels = Some(wanted);
@@ -221,35 +223,35 @@ struct Found {
     is_utf8: bool,
 }
 
-async fn find(client: &Client) -> Result<Found, Failure> {
+async fn find(client: &Client) -> Result<Found, DatabaseError> {
     let installed = include_str!("../../../../sql/queries/attach.sql");
     let row = client.query_typed(installed, &[]).await?.into_iter().next();
     let Some(row) = row else {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             "the database does not have the extension mailroom",
             "CREATE EXTENSION mailroom, or name another database.",
         ));
     };
     let version: String = row.try_get(0)?;
     if version != VERSION {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             format!("the extension is version {version}, this program {VERSION}"),
             "Run ALTER EXTENSION mailroom UPDATE, or the program of that version.",
         ));
     }
     let rights = client.query_typed(include_str!("../../sql/rights.sql"), &[]);
     let rights = rights.await?.into_iter().next();
-    let rights = rights.ok_or_else(|| Failure::unexpected("no row"))?;
+    let rights = rights.ok_or_else(|| DatabaseError::unexpected("no row"))?;
     let (may_send, is_standby): (bool, bool) = (rights.try_get(0)?, rights.try_get(2)?);
     let role: String = rights.try_get(3)?;
     if !may_send {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             format!("role \"{role}\" may not claim mail"),
             "GRANT mailroom_sender, or mailroom_collector, to it.",
         ));
     }
     if is_standby {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             "the server is a standby",
             "Name all hosts, or the one that can be written to.",
         ));

@@ -6,8 +6,8 @@ use mailroom_core::deliver::settlements::Settlements;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::{Parameter, Session, outbox, row};
-use crate::failure::Failure;
+use super::{Parameter, Session, row, statements};
+use crate::database_error::DatabaseError;
 
 /// What is no character in its encoding, or none in UTF-8.
 const OF_ENCODING: [&str; 2] = ["22021", "22P05"];
@@ -16,7 +16,7 @@ const OF_ENCODING: [&str; 2] = ["22021", "22P05"];
 const MAILS: i32 = 64;
 
 /// Whether a mail that was to be read may be at fault.
-pub fn is_unreadable(failure: &Failure) -> bool {
+pub fn is_unreadable(failure: &DatabaseError) -> bool {
     OF_ENCODING.contains(&failure.sqlstate())
 }
 
@@ -25,7 +25,11 @@ pub fn is_unreadable(failure: &Failure) -> bool {
 ///
 /// # Errors
 /// Nothing of it has happened.
-pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Result<bool, Failure> {
+pub fn end_next(
+    session: &mut Session,
+    claimant: &str,
+    transport: &str,
+) -> Result<bool, DatabaseError> {
     session.sequence(async |client| {
         let mut settlements = Settlements::default();
         for claim in claim_some(client, claimant, transport).await? {
@@ -34,7 +38,7 @@ pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Resul
             let read = client
                 .query_typed(include_str!("../../sql/contents.sql"), &parameters)
                 .await
-                .map_err(Failure::from);
+                .map_err(DatabaseError::from);
             client
                 .batch_execute("ROLLBACK TO SAVEPOINT contents; RELEASE SAVEPOINT contents")
                 .await?;
@@ -46,8 +50,8 @@ pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Resul
                 Err(failure) => return Err(failure),
             }
         }
-        outbox::settle_failed(client, claimant, &settlements.failed, false).await?;
-        outbox::release(client, claimant, &settlements.released).await?;
+        statements::settle_failed(client, claimant, &settlements.failed, false).await?;
+        statements::release(client, claimant, &settlements.released).await?;
         Ok(!settlements.failed.ids.is_empty())
     })
 }
@@ -57,7 +61,7 @@ async fn claim_some(
     client: &Client,
     claimant: &str,
     transport: &str,
-) -> Result<Vec<Claim>, Failure> {
+) -> Result<Vec<Claim>, DatabaseError> {
     let transports = vec![transport];
     let parameters: [Parameter<'_>; 3] = [
         (&MAILS, Type::INT4),

@@ -7,14 +7,14 @@ use crate::secret_file::Problem as FileProblem;
 
 /// Why there are no transports: file, line, what is wrong there, and what to do about it. Holds no value of the file.
 #[derive(Debug)]
-pub struct Error {
+pub struct ConfigError {
     path: Option<PathBuf>,
     pub(super) line: Option<usize>,
     problem: String,
     hint: String,
 }
 
-impl Error {
+impl ConfigError {
     /// In a line, counted from 1.
     pub(super) fn new(line: usize, problem: String, hint: impl Into<String>) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("transports file")?;
         if let Some(path) = &self.path {
@@ -62,7 +62,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ConfigError {}
 
 /// What to do about a file that cannot be used.
 pub(super) fn file_hint(problem: FileProblem) -> &'static str {

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 use zeroize::Zeroizing;
 
-use super::error::{Error, file_hint};
+use super::error::{ConfigError, file_hint};
 use super::{keys, values};
 use crate::secret_file;
 use crate::transport::credentials::Credentials;
@@ -48,17 +48,17 @@ impl<'a> Section<'a> {
     }
 
     /// An error in the line of this key, or, if it is not there, in that of the header.
-    pub(super) fn error(&self, key: &str, problem: &str) -> Error {
+    pub(super) fn error(&self, key: &str, problem: &str) -> ConfigError {
         self.error_with(key, problem, keys::hint(key))
     }
 
-    fn error_with(&self, key: &str, problem: &str, hint: impl Into<String>) -> Error {
+    fn error_with(&self, key: &str, problem: &str, hint: impl Into<String>) -> ConfigError {
         let line = self.lookup(key).map_or(self.line, |value| self.at(value));
         self.error_at(line, problem, hint)
     }
 
-    fn error_at(&self, line: usize, problem: &str, hint: impl Into<String>) -> Error {
-        Error::new(
+    fn error_at(&self, line: usize, problem: &str, hint: impl Into<String>) -> ConfigError {
+        ConfigError::new(
             line,
             format!("transport \"{}\": {problem}", self.name),
             hint,
@@ -66,7 +66,7 @@ impl<'a> Section<'a> {
     }
 
     /// An error in the line of the key that is invalid, or of the key that names the file with its value.
-    pub(super) fn invalid(&self, invalid: &Invalid) -> Error {
+    pub(super) fn invalid(&self, invalid: &Invalid) -> ConfigError {
         let key = invalid.key;
         let in_file = format!("{key}{}", keys::FILE);
         let several_in_file = format!("{}{}", keys::SECRETS, keys::FILE);
@@ -85,7 +85,7 @@ impl<'a> Section<'a> {
     }
 
     /// Who runs it.
-    pub(super) fn provider(&self) -> Result<&'static str, Error> {
+    pub(super) fn provider(&self) -> Result<&'static str, ConfigError> {
         let Some(text) = self.text("provider")? else {
             return Err(self.error("provider", "provider is missing"));
         };
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses keys that this provider does not know.
-    pub(super) fn check_names(&self, provider: &'static str) -> Result<(), Error> {
+    pub(super) fn check_names(&self, provider: &'static str) -> Result<(), ConfigError> {
         let mut names: Vec<_> = self.table.keys().collect();
         names.sort_unstable_by_key(|name| name.span().start);
         for name in names {
@@ -120,7 +120,7 @@ impl<'a> Section<'a> {
     }
 
     /// A string that is not empty.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, ConfigError> {
         let Some(value) = self.lookup(key) else {
             return Ok(None);
         };
@@ -140,7 +140,7 @@ impl<'a> Section<'a> {
         key: &str,
         what: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, ConfigError> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
@@ -154,7 +154,7 @@ impl<'a> Section<'a> {
         key: &str,
         what: &str,
         read: impl Fn(&'a str) -> Option<T>,
-    ) -> Result<Option<Vec<T>>, Error> {
+    ) -> Result<Option<Vec<T>>, ConfigError> {
         let Some(value) = self.lookup(key) else {
             return Ok(None);
         };
@@ -182,7 +182,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         range: RangeInclusive<i32>,
-    ) -> Result<Option<i32>, Error> {
+    ) -> Result<Option<i32>, ConfigError> {
         let Some(value) = self.lookup(key) else {
             return Ok(None);
         };
@@ -196,7 +196,7 @@ impl<'a> Section<'a> {
     }
 
     /// The maximum number of concurrent requests, if it is given.
-    pub(super) fn concurrency(&self) -> Result<Option<i32>, Error> {
+    pub(super) fn concurrency(&self) -> Result<Option<i32>, ConfigError> {
         self.number("concurrency", 1..=1_000)
     }
 
@@ -205,19 +205,19 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         range: RangeInclusive<Duration>,
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Option<Duration>, ConfigError> {
         self.read(key, "a time with a unit, within its bounds", |text| {
             values::duration(text).filter(|time| range.contains(time))
         })
     }
 
     /// The path of a file.
-    pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, Error> {
+    pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, ConfigError> {
         Ok(self.text(key)?.map(|name| self.base.join(name)))
     }
 
     /// All that this provider wants to know its customer by, as far as it is given.
-    pub(super) fn credentials(&self, provider: &str) -> Result<Credentials, Error> {
+    pub(super) fn credentials(&self, provider: &str) -> Result<Credentials, ConfigError> {
         let mut credentials = Credentials::default();
         for key in keys::KEYS.iter().filter(|key| key.is_of(provider)) {
             if key.is_secret {
@@ -236,7 +236,7 @@ impl<'a> Section<'a> {
     }
 
     /// A secret, by whichever of its keys it is given.
-    fn secrets(&self, name: &'static str) -> Result<Vec<Zeroizing<String>>, Error> {
+    fn secrets(&self, name: &'static str) -> Result<Vec<Zeroizing<String>>, ConfigError> {
         let in_file = format!("{name}{}", keys::FILE);
         let several = if name == "secret" { keys::SECRETS } else { "" };
         let several_in_file = format!("{several}{}", keys::FILE);
@@ -276,7 +276,7 @@ impl<'a> Section<'a> {
         key: &str,
         (what, read): Form,
         is_list: bool,
-    ) -> Result<Vec<Option<Zeroizing<String>>>, Error> {
+    ) -> Result<Vec<Option<Zeroizing<String>>>, ConfigError> {
         let Some(path) = self.path(key)? else {
             return Ok(Vec::new());
         };

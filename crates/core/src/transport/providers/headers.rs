@@ -5,7 +5,7 @@ use super::{Message, mailbox};
 /// The header in which a mail carries its `message_id` where the provider lets us set one, so that a receiver of
 /// the same mail twice can tell.
 const MESSAGE_ID: &str = "X-Mailroom-Message-ID";
-/// Tells those who answer mail by themselves not to (RFC 3834).
+/// Tells those who response mail by themselves not to (RFC 3834).
 const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
 /// The recipients of a mail that `mailroom.redirect_to` sends elsewhere.
 const ORIGINAL_TO: &str = "X-Original-To";

@@ -59,7 +59,7 @@ pub fn put_some(object: &mut Map<String, Value>, name: &str, value: Option<impl 
     }
 }
 
-/// The body of an answer, `Null` if it is no JSON.
+/// The body of an response, `Null` if it is no JSON.
 pub fn parse(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or(Value::Null)
 }

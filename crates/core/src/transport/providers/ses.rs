@@ -11,7 +11,9 @@ use serde_json::{Map, Value, json};
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
 use super::sigv4::Signer;
-use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
+use super::{
+    Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
+};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -224,40 +226,41 @@ impl Provider for Ses {
         Ok(request)
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let body = json::parse(answer.body);
-        if !(200..300).contains(&answer.status) {
-            return answer::for_all(messages, refusal(answer, &body));
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let body = json::parse(response.body);
+        if !(200..300).contains(&response.status) {
+            return classify::for_all(messages, refusal(response, &body));
         }
         if messages == 1 {
-            return vec![Verdict::Sent {
-                provider_id: answer::id_in(&body, "MessageId"),
+            return vec![MessageOutcome::Sent {
+                provider_id: classify::id_in(&body, "MessageId"),
             }];
         }
         match body["BulkEmailEntryResults"].as_array() {
-            Some(results) if results.len() == messages => {
-                results.iter().map(|result| entry(result, answer)).collect()
-            }
-            _ => vec![answer::unreadable(answer.status); messages],
+            Some(results) if results.len() == messages => results
+                .iter()
+                .map(|result| entry(result, response))
+                .collect(),
+            _ => vec![classify::unreadable(response.status); messages],
         }
     }
 }
 
 /// The name of an error: in a header `MessageRejected:http://…`, or in the body, with a prefix or without.
-fn error_name<'a>(answer: &'a Answer<'_>, body: &'a Value) -> Option<&'a str> {
-    let text = answer::text(answer.headers, "x-amzn-errortype").or_else(|| {
+fn error_name<'a>(response: &'a Response<'_>, body: &'a Value) -> Option<&'a str> {
+    let text = classify::text(response.headers, "x-amzn-errortype").or_else(|| {
         ["__type", "code", "type"]
             .iter()
             .find_map(|name| body[name].as_str())
     })?;
     let text = text.rsplit('#').next().unwrap_or(text);
-    answer::code(text.split(':').next().unwrap_or(text))
+    classify::code(text.split(':').next().unwrap_or(text))
 }
 
-fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
-    let name = error_name(answer, body);
-    let reason = || answer::reason(answer.status, name);
-    let broken = |why: &str| Verdict::Broken {
+fn refusal(response: &Response<'_>, body: &Value) -> MessageOutcome {
+    let name = error_name(response, body);
+    let reason = || classify::reason(response.status, name);
+    let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
     // The same name for what is wrong with a mail and with the account. Of the words nothing is kept.
@@ -275,9 +278,9 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
             broken("the quota is spent")
         }
         "TooManyRequestsException" | "ThrottlingException" | "Throttling" => {
-            answer::throttled(answer, name)
+            classify::throttled(response, name)
         }
-        "MessageRejected" | "BadRequestException" => Verdict::Refused { reason: reason() },
+        "MessageRejected" | "BadRequestException" => MessageOutcome::Refused { reason: reason() },
         "LimitExceededException" => broken("the quota is spent"),
         "AccountSuspendedException" | "SendingPausedException" => broken("the account cannot send"),
         "MailFromDomainNotVerifiedException" => broken("the sender's domain is not verified"),
@@ -302,29 +305,29 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
         | "NotAuthorized"
         | "OptInRequired"
         | "UnrecognizedClientException" => broken("the credentials were refused"),
-        _ => answer::by_status(answer, name),
+        _ => classify::by_status(response, name),
     }
 }
 
 /// What became of one mail of several.
-fn entry(result: &Value, answer: &Answer<'_>) -> Verdict {
-    let status = result["Status"].as_str().and_then(answer::code);
-    let reason = || answer::reason(answer.status, status);
-    let broken = |why: &str| Verdict::Broken {
+fn entry(result: &Value, response: &Response<'_>) -> MessageOutcome {
+    let status = result["Status"].as_str().and_then(classify::code);
+    let reason = || classify::reason(response.status, status);
+    let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
     match status.unwrap_or("") {
-        "SUCCESS" => Verdict::Sent {
-            provider_id: answer::id_in(result, "MessageId"),
+        "SUCCESS" => MessageOutcome::Sent {
+            provider_id: classify::id_in(result, "MessageId"),
         },
-        "TRANSIENT_FAILURE" => answer::retry(answer, status),
-        "ACCOUNT_THROTTLED" => answer::throttled(answer, status),
+        "TRANSIENT_FAILURE" => classify::retry(response, status),
+        "ACCOUNT_THROTTLED" => classify::throttled(response, status),
         // Alone it is told what is wrong with it, or with the account.
         "MESSAGE_REJECTED"
         | "INVALID_PARAMETER"
         | "FAILED"
         | "TEMPLATE_NOT_FOUND"
-        | "TEMPLATE_DOES_NOT_EXIST" => Verdict::Apart { reason: reason() },
+        | "TEMPLATE_DOES_NOT_EXIST" => MessageOutcome::SendAlone { reason: reason() },
         "ACCOUNT_DAILY_QUOTA_EXCEEDED" => broken("the quota is spent"),
         "ACCOUNT_SUSPENDED" | "ACCOUNT_SENDING_PAUSED" => broken("the account cannot send"),
         "MAIL_FROM_DOMAIN_NOT_VERIFIED" => broken("the sender's domain is not verified"),
@@ -332,7 +335,7 @@ fn entry(result: &Value, answer: &Answer<'_>) -> Verdict {
         | "CONFIGURATION_SET_DOES_NOT_EXIST"
         | "CONFIGURATION_SET_SENDING_PAUSED"
         | "INVALID_SENDING_POOL_NAME" => broken("the configuration set cannot send"),
-        _ => answer::unreadable(answer.status),
+        _ => classify::unreadable(response.status),
     }
 }
 

@@ -10,9 +10,9 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
 use zeroize::Zeroizing;
 
 use super::mac::{MacKey, hex, sha256_hex};
-use super::{Request, answer, json};
-use crate::transport::calendar;
+use super::{Request, classify, json};
 use crate::transport::credentials::Credentials;
+use crate::transport::dates;
 use crate::transport::invalid::Invalid;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -51,7 +51,7 @@ impl Signer {
     /// # Errors
     /// When a credential cannot be a header.
     pub fn sign(&self, request: &mut Request, now: SystemTime) -> Result<(), String> {
-        let moment = calendar::basic(calendar::unix(now));
+        let moment = dates::basic(dates::unix(now));
         let date = json::header_value(&moment, &DATE)?;
         request.headers.insert(DATE, date);
         if let Some(token) = &self.session_token {
@@ -116,7 +116,7 @@ fn canonical(request: &Request) -> (String, String) {
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
-    answer::text(headers, name.as_str()).unwrap_or("")
+    classify::text(headers, name.as_str()).unwrap_or("")
 }
 
 /// What is percent-encoded in the path is encoded again: only S3 is signed otherwise.
@@ -155,7 +155,7 @@ mod tests {
             headers,
             body: Bytes::from(text("body").to_owned()),
         };
-        let now = calendar::parse_http_date("Fri, 02 Jan 2026 03:04:05 GMT").unwrap();
+        let now = dates::parse_http_date("Fri, 02 Jan 2026 03:04:05 GMT").unwrap();
         signer.sign(&mut request, now).unwrap();
         assert_eq!(request.headers[DATE], text("amz_date"));
         assert!(request.headers[AUTHORIZATION].is_sensitive());

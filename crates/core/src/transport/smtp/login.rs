@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use super::Login;
+use super::outcome::Stage;
 use super::session::{Extensions, Stopped, ask, judged};
-use super::verdict::Stage;
 use super::wire::Wire;
 use crate::secret_file;
 use crate::transport::delivered::Delivered;
@@ -35,7 +35,8 @@ pub(super) async fn log_in(
             username,
             token_file,
         } if extensions.xoauth2 => {
-            let token = token(token_file).map_err(|reason| Box::new(Delivered::broken(reason)))?;
+            let token =
+                token(token_file).map_err(|reason| Box::new(Delivered::account_refused(reason)))?;
             let words = Zeroizing::new(format!(
                 "user={username}\x01auth=Bearer {}\x01\x01",
                 token.as_str()
@@ -44,7 +45,7 @@ pub(super) async fn log_in(
         }
         _ => {
             let reason = "the server offers no supported AUTH mechanism";
-            Err(Box::new(Delivered::broken(reason)))
+            Err(Box::new(Delivered::account_refused(reason)))
         }
     }
 }

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::dial::{dial, encrypt};
 use super::login::log_in;
+use super::outcome::{self, Stage};
 use super::reply::Reply;
-use super::verdict::{self, Stage};
 use super::wire::{Broke, Wire};
 use super::{Peer, Tls};
-use crate::transport::delivered::{Delivered, Failure};
+use crate::transport::delivered::{Delivered, DeliveryError};
 
 /// Maximum messages over one connection; servers have similar limits.
 const MESSAGES_MAX: u32 = 100;
@@ -62,7 +62,7 @@ impl Session {
         if peer.tls == Tls::Starttls {
             if !extensions.starttls {
                 let reason = "the server does not offer STARTTLS: nothing was sent in clear";
-                return Err(Box::new(Delivered::broken(reason)));
+                return Err(Box::new(Delivered::account_refused(reason)));
             }
             let answer = ask(&mut wire, "STARTTLS\r\n").await?;
             if answer.code != 220 {
@@ -123,8 +123,8 @@ pub(super) async fn ask(wire: &mut Wire, command: &str) -> Result<Reply, Stopped
 
 /// The result of a message whose session this reply ended.
 pub(super) fn judged(reply: &Reply, stage: Stage) -> Stopped {
-    Box::new(Delivered::judged(
-        verdict::of(reply, stage),
+    Box::new(Delivered::decided(
+        outcome::of(reply, stage),
         Some(reply.code),
     ))
 }
@@ -134,13 +134,13 @@ async fn reply(wire: &mut Wire) -> Result<Reply, Stopped> {
 }
 
 fn lost(broke: &Broke) -> Stopped {
-    Box::new(Delivered::unreached(format!(
+    Box::new(Delivered::not_sent(format!(
         "no session: {}",
         broke.reason()
     )))
 }
 
-fn stopped(failure: Failure) -> Stopped {
+fn stopped(failure: DeliveryError) -> Stopped {
     Box::new(Delivered::failed(failure))
 }
 

@@ -94,15 +94,15 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
                     world.step(database_fails);
                 }
             }
-            Deed::Allowed(allowed) => world.say(Event::Allowed(allowed)),
-            Deed::Hurry => world.say(Event::Hurry),
+            Deed::Allowed(allowed) => world.say(Event::SendingAllowed(allowed)),
+            Deed::Hurry => world.say(Event::RetryNow),
             Deed::Reload => {
                 let limits = world.limits();
                 world.say(Event::Configured(Box::new(limits)));
             }
             Deed::Reread => {
                 let limits = world.limits();
-                world.say(Event::Reread(Box::new(limits)));
+                world.say(Event::ReloadedForProbe(Box::new(limits)));
             }
             Deed::Pass(seconds) => {
                 let until = world.now + Duration::from_secs(seconds.into());
