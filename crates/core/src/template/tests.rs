@@ -328,7 +328,7 @@ fn a_compiled_part_is_found_by_its_source_and_its_kind() {
         );
     }
     assert_eq!(engine.compiled.len(), 1);
-    // One more does not fit, and is compiled anew each time.
+    // One more does not fit, and is compiled at each use.
     for n in 0..=KEPT_MAX / SOURCE_MAX {
         let source = format!("{{{{ login }}}}{n}{}", " ".repeat(SOURCE_MAX - 20));
         for _ in 0..2 {

@@ -1,8 +1,8 @@
-//! The transports file: what it may say, and the transports that it makes.
+//! The transports file.
 //!
-//! TOML, one table `[transports.NAME]` a transport. Endpoints, credentials and the files with certificates come from
-//! here alone. The file, and every file with a secret that it names, is judged as private keys are. Errors name file,
-//! line and key; they never hold a value, because it may be a secret in the wrong place.
+//! It is TOML, with one table `[transports.NAME]` for each transport. Endpoints, credentials and certificate files are
+//! configured here only. The file, and every secret file that it names, must satisfy the rule of `secret_file`. Errors
+//! name file, line and key; they never contain a value, because it may be a secret in the wrong place.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub use error::ConfigError;
 use method::System;
 use section::{Section, line_of};
 
-/// Of times that a mail is sent again which may have been sent.
+/// How many ambiguous attempts of one mail are repeated by default.
 const MAX_AMBIGUOUS: i32 = 1;
 
-/// What toml says of bad syntax without quoting it.
+/// The error messages of the toml crate that quote nothing.
 const KNOWN_PROBLEMS: [&str; 10] = [
     "string values must be quoted",
     "missing opening quote",
@@ -45,48 +45,48 @@ const KNOWN_PROBLEMS: [&str; 10] = [
 ];
 const TABLES: &str = "Write one table a transport, as in [transports.transactional].";
 
-/// One `[transports.NAME]`.
+/// The configuration of one transport, a table `[transports.NAME]`.
 pub struct TransportConfig {
-    /// `[a-z][a-z0-9_-]{0,62}`.
+    /// The name, `[a-z][a-z0-9_-]{0,62}`.
     pub name: Arc<str>,
-    /// webhook, ses, sendgrid, postmark, resend, mailgun, smtp, file or log.
+    /// The provider: webhook, ses, sendgrid, postmark, resend, mailgun, smtp, file or log.
     pub provider_name: &'static str,
-    /// The databases that may use it; `None` for all.
+    /// The databases that may use the transport; `None` for all.
     pub databases: Option<Vec<String>>,
-    /// Addresses that mail may be from, `*@domain` for all of a domain; empty where neither these nor `from` are given.
+    /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given.
     pub allow_from: Vec<String>,
-    /// How to send.
+    /// The configuration of the state machine.
     pub delivery: DeliveryConfig,
-    /// How it delivers.
+    /// The protocol.
     pub method: Method,
 }
 
-/// How a transport delivers.
+/// The protocol of a transport.
 pub enum Method {
-    /// By requests to a provider.
+    /// Requests to an HTTP provider.
     Http {
-        /// How the provider is spoken to.
+        /// The provider.
         provider: Arc<dyn Provider>,
-        /// How to connect.
+        /// The options of the HTTP client.
         options: Box<ClientOptions>,
     },
-    /// One message at a time.
+    /// One message at a time, without HTTP.
     Single(Arc<Single>),
 }
 
 impl TransportConfig {
-    /// Whether this database may use it.
+    /// Whether this database may use the transport.
     pub fn serves(&self, database: &str) -> bool {
         let databases = self.databases.as_ref();
         databases.is_none_or(|names| names.iter().any(|name| name == database))
     }
 }
 
-/// Reads and judges the file and all files that it names; their names are relative to its directory. The transports
-/// come in the file's order.
+/// Reads and checks the file and all files that it names; their names are relative to its directory. The transports are
+/// in the order of the file.
 ///
 /// # Errors
-/// The first problem found.
+/// The first error found.
 pub fn load(path: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     let transports = || {
         let (content, _) = secret_file::read(path).map_err(ConfigError::of_file)?;
@@ -104,10 +104,10 @@ pub fn load(path: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     transports().map_err(|error| error.in_file(path))
 }
 
-/// The transports of a file with this content in the directory `base`.
+/// Parses a transports file with this content in the directory `base`.
 ///
 /// # Errors
-/// The first problem found.
+/// The first error found.
 pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     let file = DeTable::parse(content).map_err(|error| syntax_error(content, &error))?;
     let mut tables = Vec::new();
@@ -195,7 +195,7 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, 
     })
 }
 
-/// Who mail may be from: by default the address of `from` alone.
+/// The allowed sender addresses; by default the address of `from`.
 fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, ConfigError> {
     let own = match from {
         "" => Vec::new(),

@@ -1,6 +1,6 @@
-//! Dates as HTTP and its users write them. Pure.
+//! Dates and times in the formats of HTTP and of the providers. Pure.
 //!
-//! UTC throughout, no leap seconds, years 1970 to 9999: what is outside is cut to it.
+//! UTC without leap seconds, years 1970 to 9999; other times are clamped.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// A moment, taken apart.
+/// A time, split into fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Civil {
     year: u64,
@@ -26,7 +26,7 @@ impl Civil {
     fn of(seconds: u64) -> Self {
         let seconds = seconds.min(LAST_SECOND);
         let (days, time) = (seconds / DAY, seconds % DAY);
-        // Years that begin in March end with the leap day; eras of 400 years are all alike.
+        // Years that begin in March end with the leap day; all eras of 400 years are equal.
         let from_march = days + 719_468;
         let (era, day_of_era) = (from_march / 146_097, from_march % 146_097);
         let year_of_era =
@@ -48,7 +48,7 @@ impl Civil {
         }
     }
 
-    /// Seconds since 1970; `None` for what is no moment.
+    /// Seconds since 1970; `None` for an invalid time.
     fn seconds(self) -> Option<u64> {
         let Self {
             year,
@@ -77,18 +77,18 @@ impl Civil {
     }
 }
 
-/// Whole seconds since 1970; 0 for what was before.
+/// Whole seconds since 1970; 0 for earlier times.
 pub fn unix(moment: SystemTime) -> u64 {
     moment
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
 }
 
-/// As in `2026-01-02T03:04:05Z` (RFC 3339).
+/// The format `2026-01-02T03:04:05Z` (RFC 3339).
 pub fn rfc3339(seconds: u64) -> String {
     let at = Civil::of(seconds);
     let mut text = String::with_capacity("9999-12-31T23:59:59Z".len());
-    // Each mail has one: `format!` takes ten times as long.
+    // Needed for each mail: `format!` would take ten times as long.
     for (number, scale, end) in [
         (at.year, 1000, '-'),
         (at.month, 10, '-'),
@@ -108,13 +108,13 @@ pub fn rfc3339(seconds: u64) -> String {
     text
 }
 
-/// As in `20260102T030405Z` (ISO 8601, basic).
+/// The format `20260102T030405Z` (ISO 8601, basic).
 pub fn basic(seconds: u64) -> String {
     rfc3339(seconds).replace(['-', ':'], "")
 }
 
-/// The moment of `Fri, 02 Jan 2026 03:04:05 GMT` (RFC 9110's preferred form). The older two forms are not
-/// sent by anybody who sends `Retry-After`.
+/// Parses `Fri, 02 Jan 2026 03:04:05 GMT`, the preferred format of RFC 9110. No server that sends `Retry-After` uses
+/// the two obsolete formats.
 pub fn parse_http_date(text: &str) -> Option<SystemTime> {
     let (_, rest) = text.trim().split_once(", ")?;
     let mut parts = rest.split(' ');

@@ -7,8 +7,8 @@ use super::providers::MessageOutcome;
 /// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// The outcome on the message. Only after [`MessageOutcome::Ambiguous`] may the message have been accepted without a reply that
-    /// says so.
+    /// The outcome for the message. Only with [`MessageOutcome::Ambiguous`] may the message have been accepted without
+    /// a reply that says so.
     pub result: Result<MessageOutcome, DeliveryError>,
     /// The code of the reply that decided the outcome, if a reply did.
     pub status: Option<u16>,
@@ -17,14 +17,14 @@ pub struct Delivered {
     pub refused: Vec<Refused>,
 }
 
-/// Why there is no outcome by a server.
+/// Why no server decided an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryError {
     /// This transport can never carry the message: the message ends, and the transport is healthy.
     Unsendable(String),
     /// The server was not reached, or the connection was lost before the end of the message: it was not sent.
     NotSent(String),
-    /// The server's address must not be dialled: nothing was sent.
+    /// The network policy denies the server's address: nothing was sent.
     Denied(String),
 }
 
@@ -33,7 +33,7 @@ pub enum DeliveryError {
 pub struct Refused {
     /// The address, its domain in ASCII.
     pub recipient: String,
-    /// Of the reply.
+    /// The code of the reply.
     #[serde(rename = "response_code")]
     pub code: u16,
     /// E.g. `smtp 550 5.1.1`.
@@ -42,7 +42,7 @@ pub struct Refused {
 }
 
 impl Delivered {
-    /// Why it was not delivered, for people; empty when it was accepted.
+    /// The reason, for people; empty if the message was accepted.
     pub fn reason(&self) -> &str {
         match &self.result {
             Ok(outcome) => outcome.reason(),
@@ -54,7 +54,7 @@ impl Delivered {
         }
     }
 
-    /// A outcome, by the reply with this code.
+    /// An outcome, decided by the reply with this code.
     pub(super) fn decided(outcome: MessageOutcome, status: Option<u16>) -> Self {
         Self {
             result: Ok(outcome),
@@ -63,7 +63,7 @@ impl Delivered {
         }
     }
 
-    /// No outcome.
+    /// No server decided an outcome.
     pub(super) fn failed(failure: DeliveryError) -> Self {
         Self {
             result: Err(failure),

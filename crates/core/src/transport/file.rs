@@ -104,7 +104,7 @@ fn finish(mut file: OpenFile, content: &[u8], temporary: &Path, path: &Path) -> 
     fs::rename(temporary, path)
 }
 
-/// The outcome on a failed write: a full disk is a temporary failure; a missing directory is a wrong configuration.
+/// The outcome of a failed write: a full disk is a temporary failure; a missing directory is a wrong configuration.
 fn outcome(error: &io::Error) -> MessageOutcome {
     let reason = format!("the file was not written: {}", error.kind());
     match error.kind() {

@@ -1,8 +1,8 @@
-//! One POST and its answer: names, addresses, TLS, timeouts, and how far it came.
+//! The HTTP client: one POST and its response, and, after an error, whether the request was written.
 //!
-//! The name is looked up here, each address goes past the guard, and the very address that was checked is
-//! dialled; the name stays in SNI and in `host`. No proxy, no redirect, no cookie, and no more of an answer than was asked
-//! for. Knows nothing of PostgreSQL.
+//! The client resolves the host name itself, checks each address against the network policy, and connects to the
+//! address that it checked; the name is used for SNI and for the `host` header. There are no proxies, redirects and
+//! cookies, and the size of a response is limited.
 
 use std::error::Error;
 use std::fmt;
@@ -33,31 +33,32 @@ use super::resolver::Resolver;
 
 mod unwritten;
 
-/// How much of the head of an answer is read.
+/// Maximum size of the head of a response in bytes.
 const HEAD_LIMIT: usize = 256 * 1024;
-/// How long an unused connection is kept: shorter than most servers do, which would close it under our hands.
+/// How long an unused connection is kept: shorter than most servers keep one, so that a request rarely meets a closed
+/// connection.
 const IDLE: Duration = Duration::from_secs(20);
-/// How often an HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
+/// The interval of HTTP/2 pings, and how long a response to one may take.
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
-/// How long a request waits that a server gave back; doubled each time.
+/// The wait before a request that the server returned unprocessed is sent again; it doubles each time.
 const FIRST_RETURN: Duration = Duration::from_millis(10);
 const AGENT: &str = concat!("mailroom/", env!("CARGO_PKG_VERSION"));
 
-/// What a client is to be like.
+/// The options of a client.
 pub struct ClientOptions {
-    /// May be dialled although they are private.
+    /// Networks that may be connected to although they are not public.
     pub networks: AllowedNetworks,
-    /// Who vouches for an endpoint, and how TLS is spoken.
+    /// Trusted certificates and other options of TLS.
     pub tls: rustls::ClientConfig,
-    /// For the whole exchange.
+    /// For a whole request.
     pub timeout: Duration,
-    /// For looking up, connecting and agreeing on TLS.
+    /// For name resolution, connecting and the TLS handshake.
     pub connect_timeout: Duration,
 }
 
 #[cfg(test)]
 impl ClientOptions {
-    /// For a server on this machine, in clear, which may take this long.
+    /// For a plain-text server on this machine.
     pub fn on_loopback(timeout: Duration) -> Self {
         let ring = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(ring)
@@ -74,35 +75,35 @@ impl ClientOptions {
     }
 }
 
-/// An answer. Of its body as much as was asked for, or as came before it broke off or took too long.
+/// A response. The body ends at the limit, or where the connection ended or the time was up.
 pub struct HttpResponse {
-    /// As in its first line.
+    /// The status code.
     pub status: u16,
-    /// Of the answer.
+    /// The headers.
     pub headers: HeaderMap,
-    /// At most as much as was asked for.
+    /// The body, up to the limit.
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer. Reasons are short and hold nothing of the request.
+/// Why there is no response. Reasons are short and contain nothing of the request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HttpError {
-    /// The request was never written.
+    /// The request was not written.
     NotSent(String),
-    /// It was not, because the endpoint is nowhere that may be dialled.
+    /// The request was not written, because the network policy denies the endpoint.
     Denied(String),
-    /// It may have been.
+    /// The request may have been written.
     Ambiguous(String),
 }
 
-/// Keeps connections to the endpoint and sends requests over them.
+/// Keeps connections to an endpoint and sends requests over them.
 pub struct Client {
     inner: legacy::Client<Timed, Full<Bytes>>,
     timeout: Duration,
 }
 
 impl Client {
-    /// A client; within a tokio runtime.
+    /// Must be called within a tokio runtime.
     pub fn new(options: ClientOptions) -> Self {
         let dialer = Dialer {
             networks: Arc::new(options.networks),
@@ -110,7 +111,7 @@ impl Client {
         };
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(options.tls)
-            // Whether http will do is decided by the dialer, which knows the address.
+            // The dialer decides whether plain http is allowed, because it knows the address.
             .https_or_http()
             .enable_http1()
             .enable_http2()
@@ -133,13 +134,13 @@ impl Client {
         }
     }
 
-    /// Sends one request and waits for its answer, as long as that may take.
+    /// Sends one request and waits for its response.
     ///
-    /// A server of HTTP/2 that closes a connection, as each does now and then, tells which requests it never
-    /// looked at: those are sent again, over another connection.
+    /// When an HTTP/2 server closes a connection, it tells which requests it has not processed. These are sent again
+    /// over another connection.
     ///
     /// # Errors
-    /// How far it came. Once there is a status there is an answer.
+    /// There is no status code; the error tells whether the request was written.
     pub async fn post(
         &self,
         request: Request,
@@ -197,7 +198,7 @@ impl Client {
     }
 }
 
-/// What there is of a body, up to a limit and a moment.
+/// Reads a body up to a limit and a deadline.
 async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < limit && !body.is_end_stream() {
@@ -212,15 +213,15 @@ async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
     read
 }
 
-/// Why an exchange failed.
+/// Why a request failed.
 enum DeliveryError {
-    /// The server says that it never looked at the request.
+    /// The server has not processed the request.
     Returned,
     Final(HttpError),
 }
 
-/// Whether the server says that it never looked at the request (RFC 9113, section 8.7): its stream is above the
-/// last one that GOAWAY names, or was refused.
+/// Whether the server has not processed the request (RFC 9113, section 8.7): its stream is above the last one that
+/// GOAWAY names, or was refused.
 fn is_returned(error: &legacy::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -235,14 +236,14 @@ fn is_returned(error: &legacy::Error) -> bool {
     false
 }
 
-/// How far a request came that failed with this.
+/// The error for the caller.
 fn trouble(error: &legacy::Error) -> HttpError {
     let mut cause: &(dyn Error + 'static) = error;
     let mut denied = None;
     while let Some(next) = cause.source() {
         cause = next;
         denied = denied.or_else(|| cause.downcast_ref::<Denied>());
-        // Errors of input and output hide what they carry from `source`.
+        // `source` of an I/O error skips the error that it wraps.
         if let Some(carried) = cause
             .downcast_ref::<std::io::Error>()
             .and_then(std::io::Error::get_ref)
@@ -265,7 +266,7 @@ fn trouble(error: &legacy::Error) -> HttpError {
     }
 }
 
-/// A foreign error's text as far as it may go into a row: one line, and not for ever.
+/// The text of a foreign error: one line, with a maximum length.
 pub(super) fn presentable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -273,7 +274,7 @@ pub(super) fn presentable(text: &str) -> String {
         .collect()
 }
 
-/// An address that must not be dialled.
+/// A denied address.
 #[derive(Debug)]
 enum Denied {
     Address(IpAddr),
@@ -300,7 +301,7 @@ impl Error for Denied {}
 type BoxError = Box<dyn Error + Send + Sync>;
 type Dialling<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
-/// Looks a name up, has its addresses checked and dials the first that answers.
+/// Resolves a name, checks its addresses, and connects to the first that responds.
 #[derive(Clone)]
 struct Dialer {
     networks: Arc<AllowedNetworks>,
@@ -315,7 +316,7 @@ impl Dialer {
         let addresses = self.names.look_up(host).await?;
         let mut failure: Option<BoxError> = None;
         for address in addresses {
-            // The check and the connection are of one and the same address: a second look-up could give another.
+            // Connects to the address that was checked: a second resolution could return another one.
             if !self.networks.permit(address) {
                 failure.get_or_insert_with(|| Denied::Address(address).into());
                 continue;
@@ -350,7 +351,7 @@ impl Service<Uri> for Dialer {
     }
 }
 
-/// Bounds how long all of connecting takes.
+/// Limits the time for connecting.
 #[derive(Clone)]
 struct Timed {
     connector: HttpsConnector<Dialer>,

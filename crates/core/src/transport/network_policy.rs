@@ -1,19 +1,19 @@
-//! Which addresses may be dialled. Pure.
+//! The network policy: which addresses may be connected to. Pure.
 //!
-//! The database's network is not the application's: what a DNS answer points to must not make the server a
-//! way into it. Everything that is not plainly public is refused, unless the superuser listed its network.
+//! The database server may reach networks that an application must not reach through it, and a DNS answer may contain
+//! any address. So every address that is not public is denied, unless the superuser has listed its network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// AllowedNetworks that may be dialled although they are not public.
+/// Networks that may be connected to although they are not public.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedNetworks(Vec<(IpAddr, u8)>);
 
 impl AllowedNetworks {
-    /// Reads a list such as `127.0.0.0/8, ::1`.
+    /// Parses a list such as `127.0.0.0/8, ::1`.
     ///
     /// # Errors
-    /// The element that is no network.
+    /// The element that is not a network.
     pub fn parse(list: &str) -> Result<Self, String> {
         list.split(',')
             .map(str::trim)
@@ -23,26 +23,26 @@ impl AllowedNetworks {
             .map(Self)
     }
 
-    /// The networks of both.
+    /// The networks of both lists.
     fn join(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Whether the address is in one of them.
+    /// Whether the address is in one of the networks.
     fn contain(&self, address: IpAddr) -> bool {
         self.0
             .iter()
             .any(|&(network, length)| is_within(address, network, length))
     }
 
-    /// Whether this address may be dialled.
+    /// Whether the address may be connected to.
     pub fn permit(&self, address: IpAddr) -> bool {
         let address = unwrap_mapped(address);
         self.contain(address) || is_public(address)
     }
 
-    /// Whether it may be spoken to in clear: it is loopback and listed.
+    /// Whether the address may be connected to without TLS: it is a listed loopback address.
     pub fn permit_in_clear(&self, address: IpAddr) -> bool {
         let address = unwrap_mapped(address);
         address.is_loopback() && self.contain(address)
@@ -84,7 +84,7 @@ fn is_within(address: IpAddr, network: IpAddr, length: u8) -> bool {
     }
 }
 
-/// An IPv4 address in the clothes of an IPv6 one is what it stands for.
+/// An IPv6 address that maps an IPv4 address is treated like the IPv4 address.
 fn unwrap_mapped(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -99,9 +99,8 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The special-purpose registry of IANA (RFC 6890) says which are not. The metadata services of clouds are
-/// link-local (169.254.169.254), but for Alibaba's (100.100.100.200), which is in the carriers' range, and
-/// Azure's wire server.
+/// Not public by the special-purpose registry of IANA (RFC 6890). The metadata services of clouds are link-local
+/// (169.254.169.254), except for those of Alibaba (100.100.100.200, carrier-grade NAT) and Azure (168.63.129.16).
 fn is_public_v4(address: Ipv4Addr) -> bool {
     const SPECIAL: [(Ipv4Addr, u8); 15] = [
         (Ipv4Addr::new(0, 0, 0, 0), 8),
@@ -118,7 +117,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         (Ipv4Addr::new(198, 18, 0, 0), 15),
         (Ipv4Addr::new(198, 51, 100, 0), 24),
         (Ipv4Addr::new(203, 0, 113, 0), 24),
-        // Multicast, what is reserved, and broadcast.
+        // Multicast, reserved, and broadcast.
         (Ipv4Addr::new(224, 0, 0, 0), 3),
     ];
     !SPECIAL
@@ -126,18 +125,17 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         .any(|&(network, length)| is_within(address.into(), network.into(), length))
 }
 
-/// Only 2000::/3 is handed out. Of that, what carries an IPv4 address inside is as good as that address, or as
-/// bad: 6to4 and Teredo are refused altogether, being of no use to a mail provider; NAT64 and the addresses
-/// compatible with IPv4 are outside of it.
+/// Only 2000::/3 is allocated. Within it, addresses that embed an IPv4 address are denied (6to4, Teredo): no mail
+/// provider needs them. NAT64 and IPv4-compatible addresses are outside.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     const SPECIAL: [(Ipv6Addr, u8); 5] = [
-        // Teredo, benchmarks, ORCHID and their like.
+        // Teredo, benchmarking, ORCHID and similar.
         (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
         (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
         // 6to4.
         (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
         (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
-        // The metadata service of AWS is fd00:ec2::254, outside; this is reserved for the 6bone of old.
+        // Formerly 6bone, reserved. The metadata service of AWS, fd00:ec2::254, is outside of 2000::/3.
         (Ipv6Addr::new(0x3ffe, 0, 0, 0, 0, 0, 0, 0), 16),
     ];
     const HANDED_OUT: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);

@@ -1,7 +1,7 @@
-//! Looking names up without a thread: the system's resolver would start one for each look-up.
+//! Resolves host names on the current thread; the system's resolver would start a thread for each name.
 //!
-//! Reads the system's own configuration and hosts file, and reads them again when a look-up failed, for they may
-//! have changed since.
+//! It uses the system's configuration and hosts file, and reads them again after a failure, because they may have
+//! changed.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use std::sync::{Mutex, PoisonError};
 
 use hickory_resolver::TokioResolver;
 
-/// Names and what is known about them.
+/// A resolver.
 #[derive(Default)]
 pub struct Resolver {
     resolver: Mutex<Option<TokioResolver>>,
 }
 
 impl Resolver {
-    /// The addresses of a host, which may be an address itself, in brackets if it is one of IPv6.
+    /// The addresses of a host. The host may be an address itself, an IPv6 address in brackets.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why there is no address.
     pub async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = bare.parse() {
@@ -41,14 +41,14 @@ impl Resolver {
             return Ok(resolver.clone());
         }
         let mut builder = TokioResolver::builder_tokio()?;
-        // Both kinds are asked for, whichever the machine has a route for.
+        // Both A and AAAA are queried, independent of the machine's routes.
         builder.options_mut().ip_strategy = hickory_resolver::config::LookupIpStrategy::Ipv4AndIpv6;
         let resolver = builder.build()?;
         Ok(kept.insert(resolver).clone())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<TokioResolver>> {
-        // What it guards is whole at any time.
+        // The value behind the mutex is consistent even after a panic.
         self.resolver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

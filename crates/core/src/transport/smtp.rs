@@ -32,8 +32,10 @@ use super::providers::mailbox::{self, Mailbox};
 use super::resolver::Resolver;
 use crate::message::Message;
 
+mod command;
 mod dial;
 mod envelope;
+mod extensions;
 mod login;
 mod outcome;
 mod pool;
@@ -45,8 +47,9 @@ mod transaction;
 mod wire;
 
 use envelope::Envelope;
+use extensions::Extensions;
 use pool::Pool;
-use session::{Extensions, Session};
+use session::Session;
 
 /// Maximum recipients of one message: servers need not accept more (RFC 5321, section 4.5.3.1.8).
 const RECIPIENTS_MAX: usize = 100;

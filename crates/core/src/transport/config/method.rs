@@ -1,4 +1,4 @@
-//! How a transport delivers, made from its keys.
+//! Builds a transport from its keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::transport::single::Single;
 use crate::transport::smtp::{self, Login, Relay, Tls};
 use crate::transport::{providers, tls};
 
-/// Concurrent requests.
+/// Default number of concurrent requests.
 const CONCURRENCY: i32 = 64;
-/// Concurrent connections to a relay.
+/// Default number of concurrent connections to a relay.
 const CONNECTIONS: i32 = 4;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// A receiver of one's own is to be fast.
+/// A server of the application is expected to be fast.
 pub(super) const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
@@ -34,7 +34,7 @@ const SUBMISSION_PORT: u16 = 587;
 /// With implicit TLS.
 const SUBMISSIONS_PORT: u16 = 465;
 
-/// The system's authorities, read once.
+/// The certificate authorities of the system, read once.
 #[derive(Default)]
 pub(super) struct System(Option<ClientConfig>);
 
@@ -47,13 +47,13 @@ impl System {
     }
 }
 
-/// What [`make`] makes.
+/// The result of [`make`].
 pub(super) struct Made {
     pub(super) method: Method,
     pub(super) capabilities: Arc<dyn Capabilities>,
-    /// Whom the transport speaks to, and as whom; holds no secret.
+    /// Identifies server and account; contains no secret.
     pub(super) account: String,
-    /// Unless the file says otherwise.
+    /// The default concurrency.
     pub(super) concurrency: i32,
 }
 
@@ -69,10 +69,10 @@ impl Made {
     }
 }
 
-/// Makes the transport of this section.
+/// Builds the transport of a section.
 ///
 /// # Errors
-/// Which key is missing or invalid.
+/// The key that is missing or invalid.
 pub(super) fn make(
     section: &Section<'_>,
     provider: &str,

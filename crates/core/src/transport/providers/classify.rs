@@ -1,7 +1,7 @@
-//! What the status and the headers of an response say, whoever gave it. Pure.
+//! What the status and the headers of a response mean, whichever provider sent it. Pure.
 //!
-//! Reasons are made of the status, of words of ours, and of an error code if it looks like one: a body may echo
-//! the token, and no part of it that could be one gets out of here.
+//! A reason consists of the status, of fixed texts, and of an error code if it has the form of one. A body may repeat
+//! the token, so no part of it that could be a token is used.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use crate::transport::dates;
 
 /// Longer than any error code of the providers, shorter than a signed token.
 const CODE_MAX: usize = 64;
-/// Longer than any id that a provider gave so far.
+/// Longer than any message id of the providers.
 const ID_MAX: usize = 255;
-/// The longest that a provider may keep us waiting with one response: quotas are counted by the day.
+/// The longest wait that one response may cause: quotas are counted by day.
 const FLOOR_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A number of seconds above this is a date, not a time to wait: 2001-09-09, or 31 years.
+/// A larger number is a time since 1970 in seconds, not a wait: 2001-09-09 as a time, 31 years as a wait.
 const DATE_FROM: u64 = 1_000_000_000;
-/// Such a number above this counts milliseconds: 2001-09-09 again, or 33,000 years.
+/// An even larger number is a time in milliseconds: again 2001-09-09, or 33,000 years.
 const MILLIS_FROM: u64 = 1_000_000_000_000;
 
-/// An error code of the provider's, if it is one: letters, digits, `_`, `.` and `-`, at most 64 of them.
+/// An error code of the provider, if it has the form of one: letters, digits, `_`, `.` and `-`, at most 64.
 pub fn code(text: &str) -> Option<&str> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     ((1..=CODE_MAX).contains(&text.len()) && text.bytes().all(good)).then_some(text)
 }
 
-/// The provider's id of a message, if it is one: printable ASCII without spaces.
+/// The provider's id of a message, if it has the form of one: printable ASCII without spaces.
 pub fn id(text: &str) -> Option<String> {
     ((1..=ID_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()))
         .then(|| text.to_owned())
 }
 
-/// As [`id`], of a member of a JSON object.
+/// As [`id`], for a member of a JSON object.
 pub fn id_in(body: &Value, member: &str) -> Option<String> {
     body[member].as_str().and_then(id)
 }
 
-/// As in `http 422 validation_error`.
+/// For example `http 422 validation_error`.
 pub fn reason(status: u16, code: Option<&str>) -> String {
     match code {
         Some(code) => format!("http {status} {code}"),
@@ -47,14 +47,14 @@ pub fn reason(status: u16, code: Option<&str>) -> String {
     }
 }
 
-/// It was accepted, but nothing that came back can be read.
+/// The request was accepted, but the response cannot be read.
 pub fn unreadable(status: u16) -> MessageOutcome {
     MessageOutcome::Ambiguous {
         reason: format!("http {status} with an response that cannot be read"),
     }
 }
 
-/// What a status other than 2xx means for a request with one message, if the provider's own codes say no more.
+/// The outcome of a request with one message by its status, other than 2xx, if the provider's error code says no more.
 pub fn by_status(response: &Response<'_>, code: Option<&str>) -> MessageOutcome {
     let status = response.status;
     let reason = reason(status, code);
@@ -81,7 +81,7 @@ pub fn by_status(response: &Response<'_>, code: Option<&str>) -> MessageOutcome 
     }
 }
 
-/// Not now, and not before the provider says.
+/// Retry, after the wait that the provider asks for.
 pub fn retry(response: &Response<'_>, code: Option<&str>) -> MessageOutcome {
     MessageOutcome::Retry {
         reason: reason(response.status, code),
@@ -89,7 +89,7 @@ pub fn retry(response: &Response<'_>, code: Option<&str>) -> MessageOutcome {
     }
 }
 
-/// Less of everything, for as long as the provider says.
+/// Throttled, for the time that the provider asks for.
 pub fn throttled(response: &Response<'_>, code: Option<&str>) -> MessageOutcome {
     MessageOutcome::Throttled {
         reason: reason(response.status, code),
@@ -97,8 +97,8 @@ pub fn throttled(response: &Response<'_>, code: Option<&str>) -> MessageOutcome 
     }
 }
 
-/// The outcome on each of the messages of a request that was refused, or not answered, as a whole: where it
-/// ends a message, it cannot be told which one.
+/// The outcome of each message of a request that failed as a whole. If the outcome would end a message, it is not known
+/// which one.
 pub fn for_all(messages: usize, outcome: MessageOutcome) -> Vec<MessageOutcome> {
     let outcome = match outcome {
         MessageOutcome::Refused { reason } if messages > 1 => MessageOutcome::SendAlone { reason },
@@ -107,7 +107,7 @@ pub fn for_all(messages: usize, outcome: MessageOutcome) -> Vec<MessageOutcome> 
     vec![outcome; messages]
 }
 
-/// When the provider wants to hear again: the longest of what its headers say, a day at most.
+/// The wait that the provider asks for: the longest of its headers, at most a day.
 pub fn floor(response: &Response<'_>) -> Option<Duration> {
     let now = dates::unix(response.now);
     let header = |name| text(response.headers, name);
@@ -120,7 +120,7 @@ pub fn floor(response: &Response<'_>) -> Option<Duration> {
                 Some(Duration::from_secs(dates::unix(date).saturating_sub(now)))
             })
     });
-    // These come with every response of some providers: they are a floor only when nothing is left.
+    // Some providers send these with every response; they matter only if nothing is left.
     let reset = |reset, remaining| {
         let spent = response.status == 429
             || header(remaining).and_then(|text| text.parse().ok()) == Some(0_u64);
@@ -141,7 +141,7 @@ pub fn floor(response: &Response<'_>) -> Option<Duration> {
     .map(|floor| floor.min(FLOOR_MAX))
 }
 
-/// Providers give seconds to wait, or the second, or the millisecond, at which to come back.
+/// Providers send seconds to wait, or a time in seconds or milliseconds.
 fn wait(number: u64, now: u64) -> Duration {
     Duration::from_secs(match number {
         ..DATE_FROM => number,
@@ -150,7 +150,7 @@ fn wait(number: u64, now: u64) -> Duration {
     })
 }
 
-/// A header as text, without spaces around it.
+/// A header as text, without surrounding spaces.
 pub fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(floor_of(429, &[("retry-after", past)]), Some(0));
         assert_eq!(floor_of(429, &[("retry-after", "soon")]), None);
         assert_eq!(floor_of(429, &[("retry-after", "-5")]), None);
-        // No provider has us wait for ever.
+        // The wait is limited.
         let for_ever = u64::MAX.to_string();
         let day = FLOOR_MAX.as_secs();
         assert_eq!(floor_of(429, &[("retry-after", &for_ever)]), Some(day));

@@ -1,4 +1,4 @@
-//! What the tests of the providers share.
+//! Helpers for the tests of the providers.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ pub fn vectors(kind: &str) -> Vec<Value> {
     rows
 }
 
-/// A mail with everything in it.
+/// A mail with all fields.
 pub fn message() -> Message {
     Message {
         id: 7,
@@ -60,7 +60,7 @@ pub fn message() -> Message {
     }
 }
 
-/// A mail to one address alone, told apart by its number.
+/// A mail with one recipient, identified by its number.
 pub fn plain(number: u8) -> Message {
     Message {
         id: i64::from(number),
@@ -71,7 +71,7 @@ pub fn plain(number: u8) -> Message {
     }
 }
 
-/// What an response means for the messages of one request.
+/// The outcomes of a response to a request with several messages.
 pub fn outcomes(
     provider: &dyn Provider,
     messages: usize,
@@ -90,7 +90,7 @@ pub fn outcomes(
     outcomes
 }
 
-/// What an response means for the one message of a request.
+/// The outcome of a response to a request with one message.
 pub fn outcome(provider: &dyn Provider, status: u16, body: &str) -> MessageOutcome {
     outcomes(provider, 1, status, body).remove(0)
 }

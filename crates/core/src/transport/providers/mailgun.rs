@@ -1,7 +1,7 @@
 //! Mailgun. Pure.
 //!
-//! One mail a request, as a form: several would need one content with variables and are answered as a whole.
-//! Nothing is tracked, because tracking clicks rewrites the link.
+//! One mail a request, as a form: a request with several mails needs common contents with variables, and has one result
+//! for all. Tracking is off, because it rewrites links.
 
 use std::time::SystemTime;
 
@@ -20,10 +20,10 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 1000;
 
-/// See the module.
+/// The provider; see the module.
 pub struct Mailgun {
     endpoint: Endpoint,
     path: String,
@@ -33,7 +33,7 @@ pub struct Mailgun {
 
 impl Mailgun {
     /// # Errors
-    /// What is missing, or what cannot be a domain.
+    /// The setting that is missing, or the domain that is invalid.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let from = Mailbox::parse(from)?;
         let domain = credentials.get("domain").unwrap_or(from.domain());
@@ -93,7 +93,7 @@ impl Mailgun {
     }
 }
 
-/// As in `application/x-www-form-urlencoded`.
+/// Encodes as `application/x-www-form-urlencoded`.
 fn encode(text: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
@@ -138,7 +138,7 @@ impl Provider for Mailgun {
     fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
         let outcome = match response.status {
             200..300 => MessageOutcome::Sent {
-                // In its events it stands without the brackets.
+                // Mailgun's events have it without the brackets.
                 provider_id: classify::id_in(&json::parse(response.body), "id")
                     .map(|id| id.trim_matches(['<', '>']).to_owned()),
             },

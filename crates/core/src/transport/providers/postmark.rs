@@ -1,6 +1,6 @@
 //! Postmark. Pure.
 //!
-//! One mail, or up to 500 with a result for each. Links are not tracked, because that rewrites them.
+//! One mail, or up to 500 with a result for each. Tracking is off, because it rewrites links.
 
 use std::time::SystemTime;
 
@@ -17,15 +17,15 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 50;
-/// Mails that one request takes.
+/// Maximum mails of one request.
 const BATCH: usize = 500;
-/// Bytes of a mail that may share a request: five hundred of them keep well within its 50 MB.
+/// Maximum bytes of a mail in a batch: 500 of them are well below the limit of 50 MB.
 const SHARED_BYTES: usize = 64 * 1024;
 const TOKEN: HeaderName = HeaderName::from_static("x-postmark-server-token");
 
-/// See the module.
+/// The provider; see the module.
 pub struct Postmark {
     endpoint: Endpoint,
     from: String,
@@ -35,7 +35,7 @@ pub struct Postmark {
 
 impl Postmark {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
@@ -123,9 +123,9 @@ impl Provider for Postmark {
 /// Where a result was found.
 #[derive(Clone, Copy)]
 enum Place {
-    /// It is the response.
+    /// The result is the whole response.
     Alone,
-    /// It is one of several, whose status says nothing of it.
+    /// The result is one of several; the status of the response does not apply to it.
     Batch,
 }
 
@@ -151,7 +151,7 @@ fn outcome(result: &Value, response: &Response<'_>, place: Place) -> MessageOutc
         10 => broken("the credentials were refused"),
         400 | 401 => broken("the sender's address is not confirmed"),
         405 | 412 | 413 => broken("the account cannot send"),
-        // Of message streams, which the transport names.
+        // Errors about the message stream, which is a setting of the transport.
         1220..1240 => broken("the message stream does not take mail"),
         406 => MessageOutcome::RecipientRefused { reason: reason() },
         300 | 402 | 403 | 409..=411 => MessageOutcome::Refused { reason: reason() },
@@ -162,7 +162,7 @@ fn outcome(result: &Value, response: &Response<'_>, place: Place) -> MessageOutc
                 MessageOutcome::Refused { reason: reason() }
             }
             Place::Alone => classify::by_status(response, Some(&name)),
-            // It was not accepted. Alone it has a status that says more.
+            // Not accepted. Sent alone, the mail gets a status that says more.
             Place::Batch => MessageOutcome::SendAlone { reason: reason() },
         },
     }

@@ -1,8 +1,8 @@
 //! Resend. Pure.
 //!
-//! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day and responses
-//! the second request with it as it did the first: the key of a mail is its `message_id`, that of several is
-//! made of theirs, so that the same mails in the same order have the same key.
+//! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day, and answers a
+//! repeated request like the first. The key of a single mail is its `message_id`; the key of a batch is made from those
+//! of its mails, so that the same mails in the same order have the same key.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,19 +21,19 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 50;
-/// Mails that one request takes.
+/// Maximum mails of one request.
 const BATCH: usize = 100;
-/// Bytes of a mail that may share a request.
+/// Maximum bytes of a mail in a batch.
 const SHARED_BYTES: usize = 64 * 1024;
-/// A day, by its documentation; an hour is for the way of a request and for clocks that differ.
+/// Documented as a day; one hour is subtracted for the duration of a request and for differences between clocks.
 const MEMORY: Duration = Duration::from_secs(23 * 3600);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// What is wrong with some mails of a request is told of those, and the others are sent.
+/// Makes Resend report the errors of single mails, and send the others.
 const VALIDATION: HeaderName = HeaderName::from_static("x-batch-validation");
 
-/// See the module.
+/// The provider; see the module.
 pub struct Resend {
     endpoint: Endpoint,
     from: String,
@@ -42,7 +42,7 @@ pub struct Resend {
 
 impl Resend {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.resend.com")?,
@@ -78,7 +78,7 @@ impl Resend {
     }
 }
 
-/// The key of a request with these mails.
+/// The idempotency key of a request with these mails.
 fn idempotency_key(messages: &[&Message]) -> String {
     match messages {
         [message] => message.message_id.clone(),
@@ -150,8 +150,8 @@ fn sent(body: &Value) -> MessageOutcome {
     }
 }
 
-/// What became of each of several: `errors` tells the places of those that were refused, `data` the ids of the
-/// others in their order. `None` if the two do not add up.
+/// The outcomes of a batch: `errors` has the indexes of the refused mails, `data` the ids of the others in order.
+/// `None` if the two do not match the number of mails.
 fn results(messages: usize, response: &Response<'_>, body: &Value) -> Option<Vec<MessageOutcome>> {
     let mut outcomes: Vec<Option<MessageOutcome>> = vec![None; messages];
     let none = Vec::new();
@@ -183,7 +183,7 @@ fn refusal(messages: usize, response: &Response<'_>, body: &Value) -> Vec<Messag
         reason: format!("{}: {why}", reason()),
     };
     let outcome = match name.unwrap_or("") {
-        // A request with this key was accepted before, with other contents.
+        // A request with this key but with other contents was accepted before.
         "invalid_idempotent_request" => {
             return vec![MessageOutcome::Sent { provider_id: None }; messages];
         }

@@ -1,7 +1,7 @@
 //! SendGrid, API v3. Pure.
 //!
-//! One mail a request: a request with more of them is answered as a whole, so that one bad address would be
-//! everybody's. Clicks are not tracked, because that rewrites the link.
+//! One mail a request: a request with several mails has one result, so that one bad address would fail all of them.
+//! Tracking is off, because it rewrites links.
 
 use std::time::SystemTime;
 
@@ -16,10 +16,10 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 1000;
 
-/// See the module.
+/// The provider; see the module.
 pub struct SendGrid {
     endpoint: Endpoint,
     from: Mailbox,
@@ -28,7 +28,7 @@ pub struct SendGrid {
 
 impl SendGrid {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com")?,
@@ -67,7 +67,7 @@ impl SendGrid {
     }
 }
 
-/// Who gets it: an address that is in two lists counts for the first, for SendGrid refuses a mail otherwise.
+/// The recipients. An address that is in two lists counts for the first, because SendGrid refuses such a mail.
 fn personalization(message: &Message) -> Value {
     let mut seen: Vec<String> = Vec::new();
     let mut personalization = Map::new();
@@ -121,7 +121,7 @@ impl Provider for SendGrid {
                     .and_then(classify::id),
             },
             _ => {
-                // There are no error codes, but the field that it does not like.
+                // There are no error codes, but the name of the rejected field.
                 let body = json::parse(response.body);
                 let field = body["errors"][0]["field"].as_str().and_then(classify::code);
                 classify::by_status(response, field)

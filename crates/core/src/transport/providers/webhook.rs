@@ -1,9 +1,8 @@
-//! A server of one's own, spoken to as Standard Webhooks 1.0 says. Pure.
+//! A server of the application, by Standard Webhooks 1.0. Pure.
 //!
-//! One event a mail, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
-//! transport, so that a rotation needs no coordination: two during it, one before and after. All but
-//! `webhook-timestamp` and the signature is the same over all attempts; a receiver that sees a
-//! `webhook-id` twice sees the same mail twice.
+//! A mail is one event, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
+//! transport: two during a rotation, one before and after it. All of a request except `webhook-timestamp` and the
+//! signature is the same for all attempts; a receiver recognizes a duplicate by its `webhook-id`.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -25,9 +24,9 @@ use crate::transport::dates;
 use crate::transport::invalid::Invalid;
 
 const PREFIX: &str = "whsec_";
-/// With `true`, an response of 422 refuses the mail for good.
+/// With the value `true`, a response of 422 refuses the mail permanently.
 const PERMANENT: &str = "mailroom-permanent";
-/// Bytes of a secret, by the specification.
+/// Allowed bytes of a secret, by the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// The body of a request.
@@ -39,7 +38,7 @@ struct Event<'a> {
     data: Mail<'a>,
 }
 
-/// What it tells of the mail.
+/// The contents of the event.
 #[derive(Serialize)]
 struct Mail<'a> {
     message_id: &'a str,
@@ -55,7 +54,7 @@ struct Mail<'a> {
     variables: &'a RawValue,
 }
 
-/// See the module.
+/// The provider; see the module.
 pub struct Webhook {
     uri: Uri,
     secrets: Vec<MacKey>,
@@ -63,7 +62,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// # Errors
-    /// Without an endpoint, without a secret, or with one that is none.
+    /// If the endpoint or the secret is missing, or a secret is invalid.
     pub fn new(endpoint: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let secrets = credentials
             .all("secret")
@@ -79,7 +78,7 @@ impl Webhook {
         })
     }
 
-    /// `v1,…` for each secret.
+    /// The signatures: `v1,…` for each secret.
     fn signatures(&self, id: &str, timestamp: &str, body: &[u8]) -> String {
         let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
         let sign = |secret: &MacKey| format!("v1,{}", STANDARD.encode(secret.sign(&parts)));
@@ -91,7 +90,7 @@ impl Webhook {
 fn key(secret: &str) -> Option<MacKey> {
     let encoded = secret.strip_prefix(PREFIX)?;
     let mut bytes = Zeroizing::new([0_u8; *SECRET_BYTES.end()]);
-    // Longer secrets do not fit, and are refused by that.
+    // Longer secrets do not fit, and are refused for it.
     let length = STANDARD.decode_slice(encoded, &mut *bytes).ok()?;
     SECRET_BYTES
         .contains(&length)
@@ -155,7 +154,7 @@ impl Provider for Webhook {
                 }
             }
             429 | 502 | 504 => classify::throttled(response, None),
-            // The receiver is the application's own, and may be in the middle of a deployment.
+            // The receiver belongs to the application, and may be in the middle of a deployment.
             _ => classify::retry(response, None),
         };
         classify::for_all(messages, outcome)

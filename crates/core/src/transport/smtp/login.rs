@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use super::Login;
+use super::command::{Stopped, ask, result_of};
+use super::extensions::Extensions;
 use super::outcome::Stage;
-use super::session::{Extensions, Stopped, ask, judged};
 use super::wire::Wire;
 use crate::secret_file;
 use crate::transport::delivered::Delivered;
@@ -63,7 +64,7 @@ async fn finish(wire: &mut Wire, command: &str, words: &[&str]) -> Result<(), St
         match answer.code {
             235 => return Ok(()),
             334 if words.len() > 0 || !word.is_empty() => command = "",
-            _ => return Err(judged(&answer, Stage::Login)),
+            _ => return Err(result_of(&answer, Stage::Login)),
         }
     }
 }
