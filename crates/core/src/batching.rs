@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_floor_takes_what_nobody_announced() {
+    fn a_poll_collects_unannounced_tokens() {
         let mut batcher = Batcher::default();
         assert_eq!(
             batcher.decide(RULE, at(0), waiting(1), Look::Polled),

@@ -1,20 +1,20 @@
-//! Why something could not be done in a database.
+//! Errors of a database connection.
 
 use mailroom_core::deliver::store::{ErrorKind, StoreError};
 
 use crate::log::Log;
 
-/// Classes of errors that the next row would meet as well: connection, transaction state, authorisation, rollback,
+/// Classes of errors that would occur with any other row too: connection, transaction state, authorization, rollback,
 /// access rule, resources, limits, prerequisites, intervention, system, configuration, internal. As `_is_row_at_fault`.
-const OF_THE_SURROUNDINGS: [&str; 12] = [
+const NOT_OF_THE_ROW: [&str; 12] = [
     "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
 ];
-/// After these there is nothing to be had over this connection: it broke, the server ends, it became a standby (0A000 is
-/// what BEGIN READ WRITE fails with in recovery), or the extension or its schema is not there.
+/// Errors after which the connection is useless: it broke, the server shuts down, it became a standby (0A000 is the
+/// error of BEGIN READ WRITE in recovery), or the extension or its schema does not exist.
 const OF_THE_CONNECTION: [&str; 5] = ["08", "57P", "25006", "0A000", "3F000"];
 const OF_THE_EXTENSION: [&str; 3] = ["42P01", "42883", "42704"];
 
-/// Why a transaction came to nothing.
+/// An error.
 #[derive(Clone, Debug)]
 pub struct DatabaseError {
     kind: ErrorKind,
@@ -25,7 +25,7 @@ pub struct DatabaseError {
 }
 
 impl DatabaseError {
-    /// There is no connection, or none that is of use.
+    /// There is no connection, or only a useless one.
     pub fn lost(message: impl Into<String>) -> Self {
         Self {
             kind: ErrorKind::Gone,
@@ -36,7 +36,7 @@ impl DatabaseError {
         }
     }
 
-    /// As above, with a remedy.
+    /// As above, with a hint.
     pub fn unusable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             hint: hint.into(),
@@ -44,7 +44,7 @@ impl DatabaseError {
         }
     }
 
-    /// Something came that does not come.
+    /// The server returned an unexpected result.
     pub fn unexpected(what: &str) -> Self {
         Self {
             kind: ErrorKind::Other,
@@ -52,7 +52,7 @@ impl DatabaseError {
         }
     }
 
-    /// Writes its warnings to this log.
+    /// Makes [`StoreError::warn`] write to this log.
     pub fn into_log(self, log: &Log) -> Self {
         Self {
             log: Some(log.clone()),
@@ -60,17 +60,17 @@ impl DatabaseError {
         }
     }
 
-    /// Whether there is nothing to be had over this connection any more.
+    /// Whether the connection is useless.
     pub fn is_gone(&self) -> bool {
         self.kind == ErrorKind::Gone
     }
 
-    /// Five characters, if it was the server that said so.
+    /// The SQLSTATE, or an empty string if the error is not from the server.
     pub fn sqlstate(&self) -> &str {
         &self.sqlstate
     }
 
-    /// The remedy; may be empty.
+    /// The hint; may be empty.
     pub fn hint(&self) -> &str {
         &self.hint
     }
@@ -88,7 +88,7 @@ impl std::fmt::Display for DatabaseError {
 
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
-        // Neither DETAIL nor CONTEXT is kept: they may quote rows.
+        // DETAIL and CONTEXT are dropped, because they may quote rows.
         if let Some(said) = error.as_db_error() {
             let sqlstate = said.code().code().to_owned();
             return Self {
@@ -116,7 +116,7 @@ fn kind(sqlstate: &str) -> ErrorKind {
     let is_of = |classes: &[&str]| classes.iter().any(|class| sqlstate.starts_with(class));
     if is_of(&OF_THE_CONNECTION) || is_of(&OF_THE_EXTENSION) {
         ErrorKind::Gone
-    } else if is_of(&OF_THE_SURROUNDINGS) {
+    } else if is_of(&NOT_OF_THE_ROW) {
         ErrorKind::Other
     } else {
         ErrorKind::Row

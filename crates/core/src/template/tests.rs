@@ -361,7 +361,7 @@ fn locales_go_from_the_wanted_to_the_default() {
 
 proptest! {
     #[test]
-    fn whatever_a_value_holds_the_html_around_it_stays(login in "[^\x00]{0,40}") {
+    fn no_value_changes_the_html_around_it(login in "[^\x00]{0,40}") {
         let page = render(Part::Html, "<p title=\"{{ login }}\">", some(&login)).unwrap();
         let inner = page.strip_prefix("<p title=\"").unwrap().strip_suffix("\">").unwrap();
         prop_assert!(!inner.contains(['<', '>', '"', '\'']));

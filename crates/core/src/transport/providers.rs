@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_chosen() {
+    fn unknown_providers_are_refused() {
         let credentials = fixture::credentials("api_key = hunter2");
         for sender in ["outbox", "", "smtp"] {
             assert!(choose(sender, "https://a.example", "a@example.com", &credentials).is_err());

@@ -1,5 +1,5 @@
-//! Reaching a transport: its name, an address that may be dialled, a connection, TLS, and a relay's authentication. Nothing is
-//! sent.
+//! Connects to a transport: name resolution, network policy, connection, TLS, and a relay's authentication. Sends
+//! nothing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,10 +14,10 @@ use tokio_rustls::TlsConnector;
 
 use super::trial;
 
-/// Connects to where the transport's mail goes.
+/// Connects to the endpoint of a transport.
 ///
 /// # Errors
-/// What is in the way.
+/// The step that failed, and why.
 pub async fn reach(transport: &TransportConfig) -> Result<String, String> {
     match &transport.method {
         Method::Http { provider, options } => reach_provider(&**provider, options).await,
@@ -26,7 +26,7 @@ pub async fn reach(transport: &TransportConfig) -> Result<String, String> {
                 .reach()
                 .await
                 .map(|()| "ok; the relay takes the connection".to_owned()),
-            // A message would have to be written.
+            // Writing a message would be the only test.
             Single::File(_) | Single::Log => Ok("ok; it needs no connection".to_owned()),
         },
     }
@@ -36,7 +36,7 @@ async fn reach_provider(
     provider: &dyn Provider,
     options: &ClientOptions,
 ) -> Result<String, String> {
-    // Only its address is made use of.
+    // Only the URL of the request is used.
     let message = trial::message(0, "postmaster@example.com");
     let request = provider.request(&[&message], SystemTime::now())?;
     let host = request.uri.host().ok_or("the endpoint names no host")?;

@@ -1,4 +1,4 @@
-//! A test message through each transport: the deliverer itself, with a store that holds these messages and nothing else.
+//! Sends a test message through each transport, with a deliverer whose store contains only these messages.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,12 +21,12 @@ use tokio::runtime::Runtime;
 use crate::database_error::DatabaseError;
 use crate::readable_fd::ReadableFd;
 
-/// How long an answer is waited for: longer than a transport's timeout.
-const PATIENCE: Duration = Duration::from_secs(65);
-/// How long the reason is waited for why a message was given back.
-const REASON_PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for a result: longer than the timeout of a transport.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long to wait for the reason after a message was released.
+const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of a test message.
+/// The result of a test message.
 pub type Outcome = Result<String, String>;
 
 /// A message that says that it is a test.
@@ -61,10 +61,10 @@ pub fn message(id: i64, to: &str) -> Message {
     }
 }
 
-/// Sends one through each of these transports of the file.
+/// Sends one message through each of these transports of the file.
 ///
 /// # Errors
-/// When the system has nothing to spare.
+/// If the system refuses a thread or a socket.
 pub fn send(
     runtime: &Rc<Runtime>,
     path: &Path,
@@ -82,7 +82,7 @@ pub fn send(
     let runner = JobRunner::start(host, "mailroom check", claimant, spawn, Duration::ZERO)?;
     if let Some(mut runner) = runner {
         runner.mail_due(false);
-        while !trial.is_over() && began.elapsed() < PATIENCE {
+        while !trial.is_over() && began.elapsed() < RESULT_TIMEOUT {
             if runner.run_jobs(&mut trial, began.elapsed(), true).is_err() || runner.has_failed() {
                 break;
             }
@@ -99,7 +99,7 @@ pub fn send(
     Ok(trial.into_outcomes())
 }
 
-/// The process, for a deliverer.
+/// The process, for the job runner.
 struct Process {
     runtime: Rc<Runtime>,
     path: PathBuf,
@@ -110,7 +110,7 @@ impl Host for Process {
         config::load(&self.path)
     }
 
-    /// What it says is in the outcomes.
+    /// The outcomes contain everything that would be logged.
     fn log(&self, _line: &LogLine) {}
 
     fn stop_requested(&self) -> bool {
@@ -130,10 +130,10 @@ impl Host for Process {
     }
 }
 
-/// One message.
+/// One test message.
 struct Test {
     transport: String,
-    /// Until it is claimed.
+    /// `None` after it was claimed.
     mail: Option<Mail>,
     outcome: Option<Outcome>,
     released_at: Option<Instant>,
@@ -142,7 +142,7 @@ struct Test {
 /// A store with one message for each transport.
 struct Trial {
     tests: Vec<Test>,
-    /// Why a transport is not healthy.
+    /// The reason of each transport that is not healthy.
     reasons: BTreeMap<String, String>,
 }
 
@@ -171,7 +171,7 @@ impl Trial {
             test.outcome.is_some()
                 || test
                     .released_at
-                    .is_some_and(|at| is_known || at.elapsed() >= REASON_PATIENCE)
+                    .is_some_and(|at| is_known || at.elapsed() >= REASON_TIMEOUT)
         })
     }
 

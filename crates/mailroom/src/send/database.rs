@@ -1,4 +1,4 @@
-//! One database: a thread of its own, with its connection, its deliverer and its back-off.
+//! One database: a thread with its connection, its job runner and its back-off.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,14 +20,14 @@ use crate::readable_fd::ReadableFd;
 use crate::session::Session;
 use crate::session::outbox::{Ledger, Outbox};
 
-/// How often it is asked whether mail is left with `--once`.
+/// The poll interval with `--once`.
 const ONCE_POLL: Duration = Duration::from_millis(200);
-/// How long a connection has to last for the next one to be made at once.
+/// How long a connection must last for the next one to be made at once.
 const STABLE: Duration = Duration::from_secs(10);
-/// Begins each line of the log.
-const WHO: &str = "mailroom send";
+/// Starts each line of the log.
+const LOG_PREFIX: &str = "mailroom send";
 
-/// The database of a thread.
+/// The state of a database's thread.
 pub struct Database {
     plan: Plan,
     runtime: Rc<Runtime>,
@@ -37,16 +37,16 @@ pub struct Database {
     ledger: Ledger,
     lease: Rc<Cell<Duration>>,
     outage: Outage,
-    /// Of the orders that were followed.
+    /// Number of reloads that were done.
     reloads: u64,
     paused: bool,
 }
 
 impl Database {
-    /// One that is not connected yet.
+    /// A database without a connection.
     ///
     /// # Errors
-    /// When the system has nothing to spare for it.
+    /// If the system refuses an event loop.
     pub fn new(plan: Plan) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -59,7 +59,7 @@ impl Database {
             ledger: Ledger::default(),
             lease: Rc::new(Cell::new(Duration::from_secs(60))),
             outage: Outage::default(),
-            reloads: plan.control.orders().reloads,
+            reloads: plan.control.state().reloads,
             paused: false,
             plan,
         })
@@ -70,10 +70,10 @@ impl Database {
     }
 
     fn stop_requested(&self) -> bool {
-        self.plan.control.orders().stop
+        self.plan.control.state().stop
     }
 
-    /// Delivers until it is told to stop, over one connection after the other.
+    /// Delivers until it is stopped, over one connection after the other.
     pub fn run(mut self) -> Ending {
         loop {
             let began = self.now();
@@ -82,7 +82,7 @@ impl Database {
             let failure = match attached {
                 Ok(mut session) => match self.serve(&mut session) {
                     Ok(ending) => {
-                        self.dismiss(&mut session);
+                        self.shut_down_runner(&mut session);
                         session.close();
                         plan.log.log("mailroom send stopped");
                         return ending;
@@ -119,7 +119,7 @@ impl Database {
         }
     }
 
-    /// Delivers over this connection until it is told to stop.
+    /// Delivers over this connection until it is stopped.
     fn serve(&mut self, session: &mut Session) -> Result<Ending, DatabaseError> {
         let plan = self.plan.clone();
         if let Some(runner) = &mut self.runner {
@@ -142,13 +142,13 @@ impl Database {
             }
             let mut is_left = None;
             if watch.is_to_ask(self.now()) {
-                // What is held is not due now, and may be given back before that is looked at.
+                // Held mail is not due, and may be released before the result is used.
                 let holds = self.runner.as_ref().is_some_and(|runner| runner.held() > 0);
                 let answer = self.poll(session, &mut watch)?;
                 look = look.or(answer.map(|_| Look::Polled));
                 is_left = answer.filter(|_| !holds);
             }
-            let is_new = self.follow_orders(session, &mut jobs_fd);
+            let is_new = self.apply_reload(session, &mut jobs_fd);
             if self.runner.is_none() && (is_new || std::mem::take(&mut is_first)) {
                 jobs_fd = None;
                 self.start_runner(session);
@@ -183,21 +183,21 @@ impl Database {
             let until = [next, collect_at].into_iter().flatten();
             let until = until.fold(watch.next_at(), Time::min);
             self.wait(session, until, &mut jobs_fd);
-            let heard = session.heard()?;
-            if heard.outbox {
+            let notifications = session.notifications()?;
+            if notifications.outbox {
                 watch.notify();
                 self.look(false);
             }
-            if let Some(runner) = self.runner.as_mut().filter(|_| heard.recheck) {
+            if let Some(runner) = self.runner.as_mut().filter(|_| notifications.recheck) {
                 runner.retry_now();
             }
-            if heard.tokens {
+            if notifications.tokens {
                 look = Some(Look::Woken);
             }
         }
     }
 
-    /// Asks the database when mail is due; returns whether some is, unless it could not be asked.
+    /// Polls the database. Returns whether mail is due; `None` after an error.
     fn poll(
         &mut self,
         session: &mut Session,
@@ -219,7 +219,7 @@ impl Database {
         if let Some(runner) = &mut self.runner {
             runner.set_redirect(session.settings().redirect_to.as_deref());
         }
-        if polled.is_deaf && std::mem::take(&mut self.plan.listen) {
+        if polled.is_not_listening && std::mem::take(&mut self.plan.listen) {
             self.plan.log.log(
                 "notifications do not reach this connection, as behind a pooler in transaction mode: it polls",
             );
@@ -268,22 +268,22 @@ impl Database {
         }
     }
 
-    /// Reads the transports file again, if that is wanted; returns whether it was.
-    fn follow_orders(&mut self, session: &mut Session, jobs_fd: &mut Option<ReadableFd>) -> bool {
-        let reloads = self.plan.control.orders().reloads;
+    /// Reads the transports file again, if that was requested; returns whether a job runner has to be started.
+    fn apply_reload(&mut self, session: &mut Session, jobs_fd: &mut Option<ReadableFd>) -> bool {
+        let reloads = self.plan.control.state().reloads;
         if std::mem::replace(&mut self.reloads, reloads) == reloads {
             return false;
         }
         if self.runner.as_mut().is_some_and(|runner| !runner.reload()) {
             *jobs_fd = None;
-            self.dismiss(session);
-            // Which says that there is none.
+            self.shut_down_runner(session);
+            // Starting it again logs that there is no transport.
             return true;
         }
         self.runner.is_none()
     }
 
-    /// Starts the deliverer, unless the file names no transport for this database.
+    /// Starts the job runner, unless the file names no transport for this database.
     fn start_runner(&mut self, session: &Session) {
         let host = Process {
             runtime: Rc::clone(&self.runtime),
@@ -299,7 +299,7 @@ impl Database {
                 .name("deliverer".to_owned())
                 .spawn(body)
         };
-        match JobRunner::start(host, WHO, self.claimant.clone(), spawn, self.now()) {
+        match JobRunner::start(host, LOG_PREFIX, self.claimant.clone(), spawn, self.now()) {
             Ok(Some(mut runner)) => {
                 runner.set_redirect(session.settings().redirect_to.as_deref());
                 self.runner = Some(runner);
@@ -316,11 +316,11 @@ impl Database {
         }
     }
 
-    /// One round of delivery; returns when the next one is due.
+    /// Runs the jobs; returns when to call this again.
     fn deliver(&mut self, session: &mut Session) -> Result<Option<Time>, DatabaseError> {
         let now = self.now();
         if self.runner.as_ref().is_some_and(JobRunner::has_failed) {
-            // What it had claimed is taken back when the leases end.
+            // The leases of its claims expire.
             self.runner = None;
             self.claimant = super::new_claimant();
             self.ledger = Ledger::default();
@@ -341,7 +341,7 @@ impl Database {
         }
     }
 
-    /// Waits until it is time, or something happens.
+    /// Waits for the time, or for an event.
     fn wait(&mut self, session: &mut Session, until: Time, jobs_fd: &mut Option<ReadableFd>) {
         let runtime = Rc::clone(&self.runtime);
         let left = until.saturating_sub(self.now());
@@ -359,7 +359,7 @@ impl Database {
                 () = ReadableFd::readable_if_any(jobs_fd.as_ref()) => {}
                 () = tokio::time::sleep(left) => {}
                 () = async {
-                    while !control.orders().stop && control.orders().reloads == seen {
+                    while !control.state().stop && control.state().reloads == seen {
                         control.changed().await;
                     }
                 } => {}
@@ -367,8 +367,8 @@ impl Database {
         });
     }
 
-    /// Gives back what was not sent, waits a little for what was, and settles it.
-    fn dismiss(&mut self, session: &mut Session) {
+    /// Shuts the job runner down.
+    fn shut_down_runner(&mut self, session: &mut Session) {
         if let Some(runner) = self.runner.take() {
             let origin = self.origin;
             let mut outbox = Outbox::new(session, &mut self.ledger);

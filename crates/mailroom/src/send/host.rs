@@ -1,4 +1,4 @@
-//! The process as the deliverer of one database sees it.
+//! The process, as the job runner of one database sees it.
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::log::Log;
 use crate::readable_fd::ReadableFd;
 
-/// Files besides the connections of transports that a database's thread may have open.
+/// Open files of a database's thread besides the connections of transports.
 const OWN_FILES: usize = 32;
 
 /// The process, for one database.
@@ -23,10 +23,10 @@ pub struct Process {
     pub(super) control: Control,
     pub(super) log: Log,
     pub(super) path: PathBuf,
-    /// By the server.
+    /// The name of the database, as the server reports it.
     pub(super) database: String,
     pub(super) lease: Rc<Cell<Duration>>,
-    /// How many files this database's thread may have open.
+    /// Maximum open files of this database's thread.
     pub(super) files: usize,
 }
 
@@ -43,7 +43,7 @@ impl Host for Process {
     }
 
     fn stop_requested(&self) -> bool {
-        self.control.orders().stop
+        self.control.state().stop
     }
 
     fn lease(&self) -> Duration {
@@ -60,7 +60,7 @@ impl Host for Process {
     }
 }
 
-/// Shares what may be open among the transports, each by its concurrency.
+/// Reduces the concurrency of all transports in proportion, so that their connections fit the limit of open files.
 fn fit(transports: &mut [TransportConfig], files: usize) {
     let wanted: usize = transports.iter().map(|one| one.delivery.concurrency).sum();
     let files = files.saturating_sub(OWN_FILES);

@@ -1,4 +1,4 @@
-//! Connecting to a database, and finding what there is.
+//! Connecting to a database, and polling it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::control::Control;
 use crate::database_error::DatabaseError;
 use crate::log::Log;
 
-/// The version whose SQL this program was built for.
+/// The version of the extension that this program was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Settings of the database that matter here.
+/// The settings of the database that this program uses.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a claim is in force.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// Tokens of a batch.
+    /// Maximum tokens of a batch.
     pub batch_limit: u32,
-    /// How long the oldest token waits.
+    /// How long the oldest token may wait for a full batch.
     pub batch_timeout: Duration,
-    /// How often finished mail is purged.
+    /// The interval of purges.
     pub poll_interval: Duration,
-    /// Whether tokens are to be collected.
+    /// Whether this program has to collect tokens.
     pub collect: bool,
-    /// Where tokens are announced.
+    /// The channel that announces tokens.
     pub channel: String,
-    /// Where mail is announced.
+    /// The channel that announces mail.
     pub outbox_channel: String,
-    /// The address that all mail goes to instead of its recipients.
+    /// `mailroom.redirect_to`: the address that receives all mail instead of its recipients.
     pub redirect_to: Option<String>,
-    /// The two channels as SQL writes them.
+    /// The two channels as quoted identifiers.
     quoted: (String, String),
 }
 
@@ -76,22 +76,22 @@ impl Settings {
     }
 }
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Polled {
-    /// In how many seconds mail is due or a claim lapses, less than 0 if it is; `None` for never.
+    /// In how many seconds mail is due or a lease expires, less than 0 if it is; `None` for never.
     pub due_in: Option<f64>,
-    /// mailroom_pause() was called.
+    /// Whether mailroom_pause() was called.
     pub paused: bool,
-    /// It was another session of the server that was to listen: notifications do not come here.
-    pub is_deaf: bool,
+    /// Whether another server session received the LISTEN, so that notifications do not reach this connection.
+    pub is_not_listening: bool,
 }
 
 impl Session {
-    /// Connects, and finds the extension and what this role may do.
+    /// Connects, and checks the extension and the privileges of the role.
     ///
     /// # Errors
-    /// Why this database is of no use now.
+    /// Why the database cannot be used.
     pub fn attach(
         runtime: &Rc<Runtime>,
         target: &Target,
@@ -157,10 +157,10 @@ impl Session {
         })
     }
 
-    /// Asks when mail is due, and takes over the settings.
+    /// Asks when mail is due, and reads the settings.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// If the statement fails.
     pub fn poll(&mut self, transports: &[String]) -> Result<Polled, DatabaseError> {
         let statement = include_str!("../../sql/poll.sql");
         let parameters = [(
@@ -175,7 +175,7 @@ impl Session {
             let polled = Polled {
                 due_in: row.try_get(0)?,
                 paused: row.try_get(1)?,
-                is_deaf: was_to_listen && !is_listening,
+                is_not_listening: was_to_listen && !is_listening,
             };
             Ok((polled, settings))
         };
@@ -187,7 +187,7 @@ impl Session {
     /// Listens on the channels of the settings, and on no others.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// If the statement fails.
     pub fn listen(&mut self) -> Result<(), DatabaseError> {
         let wanted = self.settings.quoted.clone();
         if self.channels.as_ref() == Some(&wanted) {
@@ -214,7 +214,7 @@ impl Session {
     }
 }
 
-/// What there is in a database.
+/// What was found in a database.
 struct Found {
     schema: String,
     database: String,

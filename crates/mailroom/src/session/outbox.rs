@@ -1,4 +1,4 @@
-//! The outbox as the deliverer's store: settling and claiming in one transaction, whose statements are sent together.
+//! The outbox as the job runner's store: settles and claims in one transaction, whose statements are sent together.
 
 use std::collections::HashSet;
 
@@ -14,25 +14,26 @@ use super::statements::{
 use super::{Parameter, STATEMENT_TIMEOUT, Session, unreadable};
 use crate::database_error::DatabaseError;
 
-/// How often a mail that cannot be read is looked for in a row, and how many such rows in vain the exchange fails after.
+/// How many searches for an unreadable mail follow each other, and after how many such rounds without success the
+/// exchange fails.
 ///
-/// A session looks behind its position in the queue as often as that is cheap. If the claim that fails always did so, the
-/// search, which comes right after it, never would: hence several in a row.
+/// A session scans behind its position in the queue as often as that is cheap. If always the failing claim did so, the
+/// search after it never would; therefore several searches follow each other.
 const SEARCHES: u32 = 4;
 const MISSES: u32 = 8;
 
-/// What is claimed, over all connections: of a transaction in which one was lost it is not known how it ended.
+/// The claims over all connections. If a connection was lost, the outcome of its last transaction is not known.
 #[derive(Default)]
 pub struct Ledger {
     held: HashSet<i64>,
-    /// Claims may have been made that no deliverer knows of.
+    /// Whether the database may have claims that no deliverer knows.
     has_orphans: bool,
-    /// Mails that were tried and settled.
+    /// Number of mails that were attempted and settled.
     tried: u64,
 }
 
 impl Ledger {
-    /// How many mails were tried and settled so far.
+    /// Number of mails that were attempted and settled so far.
     pub fn tried(&self) -> u64 {
         self.tried
     }
@@ -47,7 +48,7 @@ impl Ledger {
     }
 }
 
-/// The outbox of a connection.
+/// The outbox over a connection.
 pub struct Outbox<'a> {
     session: &'a mut Session,
     ledger: &'a mut Ledger,
@@ -59,10 +60,10 @@ impl<'a> Outbox<'a> {
         Self { session, ledger }
     }
 
-    /// Gives back what was claimed in transactions whose end was not heard of.
+    /// Releases the claims of transactions whose outcome is not known.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// If the statement fails.
     pub fn release_orphans(&mut self, claimant: &str) -> Result<(), DatabaseError> {
         if !self.ledger.has_orphans {
             return Ok(());
@@ -76,7 +77,7 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// As [`Self::run`]; a mail that cannot be read is looked for, and ended.
+    /// As [`Self::run`]; ends mail that cannot be read.
     fn run_readable(
         &mut self,
         claimant: &str,
@@ -87,14 +88,14 @@ impl<'a> Outbox<'a> {
         let mut misses = 0;
         loop {
             let done = self.run(claimant, settlements, wanted.as_ref());
-            // The connection may have ended after the commit.
+            // The connection may have been lost after the commit.
             self.ledger.has_orphans |= done.is_err() && wanted.is_some();
             let (failure, wanted) = match (done, &mut wanted) {
                 (Err(failure), Some(wanted)) if unreadable::is_unreadable(&failure) => {
                     (failure, wanted)
                 }
                 (Ok((lost, Some(mut taken))), Some(wanted)) if Some(wanted.limit.mails) != all => {
-                    // There is more behind these.
+                    // The claim was smaller than the limit, so there may be more mail.
                     taken.claimed.surplus += 1;
                     return Ok((lost, Some(taken)));
                 }
@@ -103,7 +104,7 @@ impl<'a> Outbox<'a> {
             if wanted.limit.mails > 1 {
                 wanted.limit.mails /= 2;
             } else if !self.end_unreadable(claimant, wanted.transport)? {
-                // It was another mail's turn, because the server goes on behind one that it looked at, or it has ended.
+                // The search claimed other mail, because the server scans on from its position, or the mail has ended.
                 misses += 1;
                 if misses > MISSES {
                     return Err(failure);
@@ -145,7 +146,7 @@ impl<'a> Outbox<'a> {
             let (mut taken, budget) = (claimed?, budget?);
             if let (Some(taken), Some(wanted)) = (&mut taken, wanted) {
                 let got = taken.claimed.mails.len() + taken.claimed.surplus;
-                // They may be why there was no more.
+                // A budget may be the reason that fewer mails were claimed.
                 if got < wanted.limit.mails as usize {
                     taken.claimed.budget = budget;
                 }
@@ -171,7 +172,7 @@ impl Store for Outbox<'_> {
             return Ok((lost, None));
         };
         self.ledger.note(settlements, Some(&claimed));
-        // The claim is committed; should this fail, the orphans are given back later.
+        // The claim is committed. If this fails, the claims are released later.
         if !rest.is_empty() && self.run(claimant, &rest, None).is_err() {
             self.ledger.has_orphans = true;
         }

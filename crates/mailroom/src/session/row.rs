@@ -1,4 +1,4 @@
-//! A claimed mail, as `claim_mail.sql` returns it.
+//! Reads a claimed mail from a row of `claim_mail.sql`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use tokio_postgres::types::FromSql;
 
 use crate::database_error::DatabaseError;
 
-/// What its claim is known by.
+/// The claim.
 pub fn claim(row: &Row) -> Result<Claim, DatabaseError> {
     Ok(Claim {
         id: row.try_get(0)?,
@@ -19,13 +19,13 @@ pub fn claim(row: &Row) -> Result<Claim, DatabaseError> {
     })
 }
 
-/// Bytes of its contents.
+/// The size of its contents in bytes.
 pub fn size(row: &Row) -> Result<usize, DatabaseError> {
     let size: i64 = row.try_get(2)?;
     Ok(usize::try_from(size).unwrap_or(usize::MAX))
 }
 
-/// The mail, or the column that holds what is no text.
+/// The mail, or the name of the column that is not valid text.
 pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, DatabaseError> {
     let contents = match Contents::read(row) {
         Ok(contents) => contents,
@@ -66,7 +66,7 @@ pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, Databa
     }))
 }
 
-/// What people wrote. In a database without an encoding it may be anything.
+/// The columns that users wrote. In a SQL_ASCII database they may contain any bytes.
 struct Contents {
     kind: String,
     recipients: Vec<String>,

@@ -14,14 +14,14 @@ use tokio_postgres::{Client, Row};
 use super::{Parameter, row};
 use crate::database_error::DatabaseError;
 
-/// What a claim brought.
+/// The result of a claim.
 pub struct Taken {
     pub claimed: Claimed,
-    /// What there was no room for, or cannot be read: to be told after the claim.
+    /// Claims that did not fit, and mails that cannot be read: to be settled after the claim.
     pub rest: Settlements,
 }
 
-/// Those of the mails that are not among these.
+/// The ids that the statement did not return.
 fn lost(ids: &[i64], rows: &[Row]) -> Result<Vec<i64>, DatabaseError> {
     let held: Vec<i64> = match rows.first() {
         Some(row) => row.try_get(0)?,
@@ -57,7 +57,7 @@ pub async fn settle_sent(
     )
 }
 
-/// Tells of failures; returns those of the mails whose claims were lost.
+/// Settles failed attempts; returns the ids of the mails whose claims had been lost.
 pub async fn settle_failed(
     client: &Client,
     claimant: &str,
@@ -91,13 +91,13 @@ pub async fn settle_failed(
     )
 }
 
-/// A reason as any database can hold it.
+/// The reason in characters that the database can store.
 fn fit(reason: &str, is_utf8: bool) -> String {
     let known = |c: char| if is_utf8 || c.is_ascii() { c } else { '?' };
     reason.chars().filter(|&c| c != '\0').map(known).collect()
 }
 
-/// Gives mails back that were not tried.
+/// Releases claims of mails that were not attempted.
 pub async fn release(
     client: &Client,
     claimant: &str,
@@ -116,7 +116,7 @@ pub async fn release(
     Ok(())
 }
 
-/// Moves due mail to this transport from those that have been paused for long enough.
+/// Moves due mail to this transport from transports that have been paused for long enough.
 pub async fn fall_back(
     client: &Client,
     wanted: Option<&ClaimRequest<'_>>,
@@ -159,7 +159,7 @@ pub async fn claim(
     let mut rows = pin!(rows);
     let mut room = wanted.limit.bytes;
     let (mut claimed, mut rest) = (Claimed::default(), Settlements::default());
-    // One after the other: what does not fit is in memory while it is looked at, and no longer.
+    // One row at a time: contents that do not fit are in memory only while the row is read.
     while let Some(row) = rows.try_next().await? {
         let size = row::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
@@ -173,7 +173,7 @@ pub async fn claim(
             Err(column) => rest.failed(row::claim(&row)?, row::unreadable(column)),
         }
     }
-    // There may be more behind those that ended here, too.
+    // There may be more mail behind those that were released or ended here.
     claimed.surplus = rest.len();
     Ok(Some(Taken { claimed, rest }))
 }

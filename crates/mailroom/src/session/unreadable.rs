@@ -1,5 +1,5 @@
-//! Mail that the server cannot turn into UTF-8. A claim fails as a whole because of one such mail, which is looked for
-//! and ended, so that it keeps no other back (I8).
+//! Mail that the server cannot convert to UTF-8. One such mail makes the whole claim fail, so it is searched for and
+//! ended, and does not keep others from being sent (I8).
 
 use mailroom_core::deliver::mail::Claim;
 use mailroom_core::deliver::settlements::Settlements;
@@ -9,22 +9,22 @@ use tokio_postgres::types::Type;
 use super::{Parameter, Session, row, statements};
 use crate::database_error::DatabaseError;
 
-/// What is no character in its encoding, or none in UTF-8.
+/// SQLSTATEs for invalid characters: in the database's encoding, or without equivalent in UTF-8.
 const OF_ENCODING: [&str; 2] = ["22021", "22P05"];
 
-/// Mails that are looked at one by one.
+/// Number of mails that one search reads.
 const MAILS: i32 = 64;
 
-/// Whether a mail that was to be read may be at fault.
+/// Whether an unreadable mail may have caused the error.
 pub fn is_unreadable(failure: &DatabaseError) -> bool {
     OF_ENCODING.contains(&failure.sqlstate())
 }
 
-/// Ends those of the mails that are claimed next which cannot be read, and gives the others back; returns whether there
-/// were any.
+/// Reads the mails that would be claimed next, one by one. Ends those that cannot be read, releases the others, and
+/// returns whether it ended any.
 ///
 /// # Errors
-/// Nothing of it has happened.
+/// As [`Session::call`].
 pub fn end_next(
     session: &mut Session,
     claimant: &str,
@@ -56,7 +56,7 @@ pub fn end_next(
     })
 }
 
-/// The mails that are next, without what they say.
+/// Claims the next mails without their contents.
 async fn claim_some(
     client: &Client,
     claimant: &str,

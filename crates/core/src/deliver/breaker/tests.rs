@@ -141,7 +141,7 @@ fn pauses_before(
 }
 
 #[test]
-fn while_one_message_says_so_nobody_waits_for_long() {
+fn one_refused_message_delays_the_others_briefly() {
     let mut breaker = CircuitBreaker::new(64);
     breaker.record_single(seconds(0), 7, 1, refuses());
     breaker.attribute_refusals(seconds(0));

@@ -95,7 +95,7 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     assert_eq!(
         breaker.permit(seconds(0)),
         SendPermit::WaitUntil(FIRST_THROTTLE),
-        "one message alone holds up nobody for long"
+        "one message alone does not delay the others for long"
     );
     let until = FIRST_THROTTLE;
     assert_eq!(

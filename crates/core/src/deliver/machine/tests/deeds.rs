@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_nothing_is_lost_and_little_is_sent_twice(
+    fn no_sequence_of_events_loses_mail_or_sends_it_too_often(
         shape in shapes(), seed in any::<u64>(), deeds in deeds()
     ) {
         run(shape, seed, deeds);

@@ -64,7 +64,7 @@ fn refused_while_nothing_passes_pauses_and_holds_everything() {
 }
 
 #[test]
-fn addresses_that_the_provider_refuses_stop_nobody() {
+fn refused_addresses_do_not_stop_other_mail() {
     for batch in [1, 50] {
         let mut world = World::new(Shape { batch, ..shape() }, 2);
         for id in 1..=1_050 {
@@ -175,7 +175,7 @@ fn urgent_mail_has_a_paused_transport_tried_at_once() {
 }
 
 #[test]
-fn one_long_wait_holds_nobody_and_two_are_probed_each_minute() {
+fn one_long_wait_stops_no_other_mail_and_two_are_probed_each_minute() {
     let mut world = World::new(shape(), 7);
     world.mood = Mood::Busier;
     world.schedule_many(100);

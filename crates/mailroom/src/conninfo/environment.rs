@@ -1,20 +1,20 @@
-//! What a process's surroundings say of databases.
+//! Connection parameters from the environment.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The process's surroundings, as far as they say where a database is.
-pub struct Surroundings {
+/// The environment of a process, as far as connection parameters depend on it.
+pub struct Environment {
     /// Environment variables.
     pub variables: BTreeMap<String, String>,
-    /// The user's directory.
+    /// The home directory.
     pub home: Option<PathBuf>,
     /// The user's name.
     pub user: String,
 }
 
-impl Surroundings {
-    /// Those of this process.
+impl Environment {
+    /// The environment of this process.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             name.into_string().ok().zip(value.into_string().ok())
