@@ -88,7 +88,7 @@ impl Worker {
         if let Some(deliverer) = self.deliverer.as_ref().filter(|_| urgent)
             && batch.collected > 0
         {
-            deliverer.look(true);
+            deliverer.mail_due(true);
         }
         debug1!(
             "mailroom worker: collected {} tokens, skipped {} (trigger: {})",

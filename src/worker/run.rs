@@ -193,7 +193,7 @@ impl Worker {
         }
         let recorded = self.session.record_failure(failure, self.trigger);
         let verdict = self.failures.record(self.now());
-        if verdict.tell {
+        if verdict.log {
             failure.warn(&format!(
                 "mailroom worker could not take a batch (attempt {}, next in {} s)",
                 self.failures.count(),

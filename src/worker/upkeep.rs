@@ -111,7 +111,7 @@ impl Worker {
     /// The deliverer is to look; others are told if they deliver, too.
     pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Tell {
         if let Some(deliverer) = &self.deliverer {
-            deliverer.look(false);
+            deliverer.mail_due(false);
         }
         if announce::others_deliver() {
             tell

@@ -65,7 +65,7 @@ impl Worker {
             if self.wakeup.take_recheck() {
                 self.purge_at = now;
                 if let Some(deliverer) = &mut self.deliverer {
-                    deliverer.hurry();
+                    deliverer.retry_now();
                 }
                 return Some(Cause::Rechecked);
             }
@@ -94,7 +94,7 @@ impl Worker {
                 // There is always more to come, it thinks.
                 process::report_statistics();
             }
-            process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::bell));
+            process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::jobs_fd));
             if BackgroundWorker::sighup_received() {
                 self.reload();
                 // The rule may have changed, and what made it fail may have been mended.
