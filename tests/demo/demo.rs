@@ -47,7 +47,8 @@ fn guard() -> Child {
 
 /// Lets a person at the terminal use a cluster until psql ends.
 fn psql() {
-    let transports = "[transports.log]\nprovider = \"log\"\nfrom = \"Example <noreply@example.com>\"\n";
+    let transports =
+        "[transports.log]\nprovider = \"log\"\nfrom = \"Example <noreply@example.com>\"\n";
     let settings = [
         "mailroom.transports_file = 'transports.toml'",
         "mailroom.transport = 'log'",
