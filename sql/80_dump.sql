@@ -1,10 +1,34 @@
--- Dump and restore: what pg_dump takes along of our tables, and how the rows come back.
+-- Dump and restore: which rows pg_dump takes from our tables, and how they come back.
 --
--- CREATE EXTENSION in the restored database brings tables and functions, then the rows come as they were: all that
--- people or the worker wrote. Invariants: no link and no signed token is in a dump (I7), so mail that carries one and
--- is still to be sent is dumped as its token that waits to be handed out, and is signed anew; nothing is handed out
--- before all rows are there, and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the
--- key file, which is no part of the database, and what deliverers publish of themselves (transports).
+-- CREATE EXTENSION in the restored database creates tables and functions; then the rows are loaded as they were: all
+-- that people or the worker wrote. Invariants: no link and no signed token is in a dump (I7), so mail that carries one
+-- and is still to be sent is dumped as its pending token, and is signed again; nothing is handed out before all rows
+-- are there, and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the key file, which
+-- is not in the database, and what deliverers publish of themselves (transports).
+
+CREATE FUNCTION @extschema@._restores() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_restores_wrapper';
+COMMENT ON FUNCTION @extschema@._restores() IS
+    'Internal. Whether this session restores a dump; if so, nothing is handed out until it ends.';
+
+CREATE FUNCTION @extschema@._mind_restore() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_mind_restore_wrapper';
+COMMENT ON FUNCTION @extschema@._mind_restore() IS
+    'Internal. Before rows are inserted into a queue: if they come from a dump, nothing is handed out until this session ends.';
+
+CREATE FUNCTION @extschema@._tokens_before_accounts() RETURNS trigger
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_tokens_before_accounts_wrapper';
+COMMENT ON FUNCTION @extschema@._tokens_before_accounts() IS
+    'Internal. Allows the tokens of a dump to be loaded before its accounts, as a parallel restore may do.';
+
+CREATE FUNCTION @extschema@._pass_gate() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_pass_gate_wrapper';
+COMMENT ON FUNCTION @extschema@._pass_gate() IS
+    'Internal. Makes restores of dumps wait until this transaction ends; raises an error while one runs.';
 
 SELECT pg_extension_config_dump('@extschema@.accounts', '');
 SELECT pg_extension_config_dump('@extschema@.accounts_id_seq', '');
@@ -24,8 +48,8 @@ SELECT pg_extension_config_dump('@extschema@._spent_month', '');
 SELECT pg_extension_config_dump('@extschema@.link_requests', '');
 SELECT pg_extension_config_dump('@extschema@.link_requests_id_seq', '');
 
--- pg_dump puts these words behind SELECT columns FROM table. A table that was dropped has left its number, which may
--- be another table's where the dump is restored.
+-- pg_dump appends this text to SELECT columns FROM table. The OID of a dropped table may be that of another table where
+-- the dump is restored.
 SELECT pg_extension_config_dump('@extschema@.attached', $$
     WHERE EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = attached.relation)
 $$);
@@ -51,7 +75,7 @@ SELECT pg_extension_config_dump('@extschema@.pending', $$
     WHERE o.state IN ('scheduled', 'claimed')
 $$);
 
--- Whoever hands out starts with one of these three; the rows of other tables do nothing by themselves.
+-- All hand-out starts with one of these three tables; rows of other tables do nothing by themselves.
 CREATE TRIGGER pending_mind_restore
     BEFORE INSERT ON @extschema@.pending
     FOR EACH STATEMENT

@@ -1,5 +1,5 @@
 WITH said AS (
-    -- As the server orders them when a session starts: the user's here, the user's, the database's, everybody's.
+    -- As the server orders them when a session starts: the user's here, the user's, the database's, all users'.
     SELECT DISTINCT ON (e.name) e.name, e.setting
     FROM pg_db_role_setting d
     CROSS JOIN LATERAL unnest(d.setconfig) c (entry)

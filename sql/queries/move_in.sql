@@ -1,1 +1,1 @@
-SELECT _move_in($1, $2::xid)
+SELECT _pause_if_copied($1, $2::xid)

@@ -1,1 +1,1 @@
-SELECT _take_over($1)
+SELECT _expire_previous_claims($1)

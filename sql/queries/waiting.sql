@@ -1,1 +1,1 @@
-SELECT waiting, urgent, paused FROM _waiting($1)
+SELECT waiting, urgent, paused FROM _pending_summary($1)

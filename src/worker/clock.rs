@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::server;
+use crate::pg::process;
 
 /// It is adjusted all the time; more than this is a jump, at once or by and by.
 const JUMP: Duration = Duration::from_secs(1);
@@ -19,14 +19,14 @@ impl Clock {
     pub fn start() -> Self {
         Self {
             origin: Instant::now(),
-            ahead: server::now(),
+            ahead: process::now(),
         }
     }
 
     /// By how many microseconds the wall clock has jumped since this was last asked.
     pub fn take_jump(&mut self) -> Option<i64> {
         let before = micros(self.origin.elapsed());
-        let wall = server::now();
+        let wall = process::now();
         let after = micros(self.origin.elapsed());
         let jump = jump(
             wall.saturating_sub(after).saturating_sub(self.ahead),

@@ -10,8 +10,12 @@ use mailroom_core::deliver::store::{Host, Line};
 use mailroom_core::transport::config::{Configured, Error};
 
 use super::clock::Clock;
-use super::session::{Failure, Session, stop_requested};
-use crate::{log, server, settings, transports, wake};
+use super::session::{Failure, Session};
+use super::transports;
+use crate::pg::signals::stop_requested;
+use crate::pg::{log, process};
+use crate::settings;
+use crate::shared_memory::announce;
 
 /// Time since the worker started.
 type Time = Duration;
@@ -56,7 +60,7 @@ impl Host for Process {
     }
 
     fn wait(&self, limit: Duration, bell: RawFd) {
-        server::wait_for(limit, Some(bell));
+        process::wait_for(limit, Some(bell));
     }
 }
 
@@ -69,9 +73,9 @@ impl Deliverer {
         let host = Process {
             database: session.database().to_owned(),
         };
-        let timeline = server::timeline();
-        let claimant = format!("mailroom worker/{timeline}/{}", server::session_id());
-        let spawn = |body| server::spawn_without_signals("mailroom sender", body);
+        let timeline = process::timeline();
+        let claimant = format!("mailroom worker/{timeline}/{}", process::session_id());
+        let spawn = |body| process::spawn_without_signals("mailroom sender", body);
         let Some(mut owner) = Owner::start(host, "mailroom worker", claimant, spawn, now)? else {
             return Ok(None);
         };
@@ -79,7 +83,7 @@ impl Deliverer {
         if let Err(failure) = session.take_over(&timeline) {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
-        wake::set_delivers(true);
+        announce::set_delivers(true);
         Ok(Some(Self {
             owner,
             clock: Clock::start(),
@@ -147,7 +151,7 @@ impl Deliverer {
 
     /// Gives back what was not sent, waits a little for what was, and settles it.
     pub fn finish(self, session: &mut Session, now: impl Fn() -> Time) {
-        wake::set_delivers(false);
+        announce::set_delivers(false);
         self.owner.finish(session, now);
     }
 }

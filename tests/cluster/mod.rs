@@ -108,20 +108,52 @@ impl Cluster {
 
     /// As [`Self::start`], with a file of the server's own, mode 0600, in the data directory.
     pub fn start_with_file(settings: &[&str], name: &str, content: &str) -> Self {
-        let cluster = Self {
-            root: fresh_directory(),
-            bin: bin_directory("MAILROOM_PG_CONFIG"),
-        };
+        let cluster = Self::new();
         cluster.create(settings);
-        cluster.append(name, content);
-        let path = cluster.data().join(name);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        cluster.add_file(name, content);
         cluster.start_server();
         cluster
     }
 
+    /// As [`Self::start`], with a database `app` in which CREATE EXTENSION mailroom has been run, and a connection to it.
+    pub fn start_with_app(settings: &[&str]) -> (Self, Client) {
+        let cluster = Self::new();
+        cluster.create_from(template_with_app(), settings);
+        cluster.start_server();
+        let client = cluster.connect("app");
+        (cluster, client)
+    }
+
+    /// As [`Self::start_with_app`], with a file as [`Self::start_with_file`] has it.
+    pub fn start_with_app_and_file(settings: &[&str], name: &str, content: &str) -> (Self, Client) {
+        let cluster = Self::new();
+        cluster.create_from(template_with_app(), settings);
+        cluster.add_file(name, content);
+        cluster.start_server();
+        let client = cluster.connect("app");
+        (cluster, client)
+    }
+
+    /// A place for one.
+    fn new() -> Self {
+        Self {
+            root: fresh_directory(),
+            bin: bin_directory("MAILROOM_PG_CONFIG"),
+        }
+    }
+
+    fn add_file(&self, name: &str, content: &str) {
+        self.append(name, content);
+        let path = self.data().join(name);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
     fn create(&self, settings: &[&str]) {
-        copy_tree(template(&self.bin), &self.data());
+        self.create_from(template(&self.bin), settings);
+    }
+
+    fn create_from(&self, template: &Path, settings: &[&str]) {
+        copy_tree(template, &self.data());
         let mut conf = format!(
             "unix_socket_directories = '{}'\n\
              listen_addresses = ''\n\
@@ -442,17 +474,14 @@ pub fn has_contrib(bin: &Path, extension: &str) -> bool {
     has
 }
 
-/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's name.
+/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's path.
 ///
 /// What a passing test prints is kept from the terminal; this goes around that.
 pub fn skip(why: &str) {
     use std::io::Write;
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    let program = std::env::current_exe().unwrap();
-    let program = program.file_stem().unwrap().to_string_lossy();
-    let program = program.split('-').next().unwrap();
-    let _ = writeln!(std::io::stderr(), "skipped: {program}: {test}: {why}");
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
 /// Sends a signal, by its name, to a process of the server.
@@ -578,6 +607,28 @@ fn template(bin: &Path) -> &'static Path {
         .data
 }
 
+/// As [`template`], of the server under test, with what [`Cluster::start_with_app`] promises.
+fn template_with_app() -> &'static Path {
+    static TEMPLATE: OnceLock<Template> = OnceLock::new();
+    &TEMPLATE
+        .get_or_init(|| {
+            let maker = Cluster::new();
+            copy_tree(template(&maker.bin), &maker.data());
+            // No worker, and nothing that a file would keep.
+            maker.start_server_with(&format!(
+                "-c listen_addresses= -c unix_socket_directories='{}' -c fsync=off",
+                maker.root.display()
+            ));
+            drop(maker.create_database("app"));
+            maker.stop_server(Stop::Fast);
+            let data = maker.data();
+            // It has stopped; what is left goes with the process.
+            std::mem::forget(maker);
+            Template { data }
+        })
+        .data
+}
+
 /// A static is never dropped, so the directory goes with the process: see [`remove_at_exit`].
 struct Template {
     data: PathBuf,
@@ -600,7 +651,7 @@ extern "C" fn remove_template() {
 fn copy_tree(from: &Path, to: &Path) {
     remove_at_exit();
     let status = Command::new("cp")
-        .arg("-a")
+        .args(["-a", "--reflink=auto"])
         .arg(from)
         .arg(to)
         .status()

@@ -7,7 +7,7 @@ use postgres::Client;
 use serde_json::Value;
 
 use super::audit::Audit;
-use crate::cluster::transports::Transports;
+use crate::cluster::transports::{self, Transports};
 use crate::cluster::{Cluster, PATIENCE, Stop, eventually, find_worker, number, signal};
 
 /// A secret for webhooks.
@@ -15,7 +15,7 @@ pub const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 /// Another one.
 pub const NEW_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
 
-/// A cluster whose databases deliver over HTTP, once they have the extension.
+/// A cluster whose database `app` delivers over HTTP.
 pub struct Scene {
     pub cluster: Cluster,
     pub transports: Transports,
@@ -24,7 +24,7 @@ pub struct Scene {
 
 impl Scene {
     /// A server whose workers deliver in this way, with these credentials, lines of `key = value`, and more settings, of
-    /// the server or `transport.KEY = VALUE`. No database has the extension yet.
+    /// the server or `transport.KEY = VALUE`.
     pub fn start(provider: &str, endpoint: &str, credentials: &str, settings: &[&str]) -> Self {
         let provider = format!("transport.provider = {provider}");
         let mut all = vec![
@@ -52,9 +52,8 @@ impl Scene {
         let (transports, others) = Transports::take(&all);
         transports.put_lines(credentials);
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
-        let cluster = Cluster::start(&others);
-        transports.write(&cluster);
-        cluster.reload();
+        let (cluster, _) =
+            Cluster::start_with_app_and_file(&others, transports::FILE, &transports.render());
         let mut audit = Audit::default();
         audit.remember_credentials(credentials);
         Self {
@@ -64,11 +63,11 @@ impl Scene {
         }
     }
 
-    /// As [`Self::start`], for webhooks, with a database `app`.
+    /// As [`Self::start`], for webhooks, with a connection to the database.
     pub fn webhook(endpoint: &str, settings: &[&str]) -> (Self, Client) {
         let credentials = format!("secret = {SECRET}\n");
         let scene = Self::start("webhook", endpoint, &credentials, settings);
-        let app = scene.cluster.create_database("app");
+        let app = scene.cluster.connect("app");
         (scene, app)
     }
 

@@ -13,6 +13,11 @@
 mod cluster;
 #[path = "mod.rs"]
 mod demo;
+#[path = "../mailbox/mod.rs"]
+mod mailbox;
+#[allow(dead_code, reason = "tests use more of this module")]
+#[path = "../counterparts/process.rs"]
+mod process;
 
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;

@@ -3,9 +3,6 @@
 //! All that is shown is what psql prints and what the received mails say. A step that does not do what it is to show
 //! panics.
 
-#[path = "../mailbox/mod.rs"]
-mod mailbox;
-
 use std::fs;
 use std::io::Write;
 use std::time::Instant;
@@ -13,7 +10,7 @@ use std::time::Instant;
 use postgres::Client;
 
 use crate::cluster::{Cluster, eventually, number};
-use mailbox::Smtp;
+use crate::mailbox::{self, Smtp};
 
 const LINK: &str = "https://example.com/";
 

@@ -136,11 +136,11 @@ SELECT @s@.mailroom_retry_failed(NULL::pg_catalog.text, NULL::pg_catalog.text, '
 
 SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text[]);
 
-SELECT * FROM @s@._tend(true);
+SELECT * FROM @s@._maintain_outbox(true);
 
 SELECT @s@._retry_tokens('{0}'::pg_catalog._int8);
 
-SELECT * FROM @s@._waiting(10::integer);
+SELECT * FROM @s@._pending_summary(10::integer);
 
 SELECT @s@._note_progress(1::bigint);
 
@@ -173,12 +173,12 @@ SELECT * FROM @s@.mailroom_budgets, @s@.outbox_waits, @s@._budget(1::integer);
 
 SELECT @s@.mailroom_release_many(ARRAY[max(id)], 'me'::pg_catalog.text, ARRAY[0]) FROM @s@.outbox WHERE state OPERATOR(pg_catalog.=) 'claimed' AND priority OPERATOR(pg_catalog.=) 0;
 
-SELECT @s@._take_over('1'::pg_catalog.text);
+SELECT @s@._expire_previous_claims('1'::pg_catalog.text);
 
 -- As in a copy of a database.
-DELETE FROM @s@._home;
+DELETE FROM @s@._database_identity;
 
-SELECT @s@._move_in(1::pg_catalog.oid, '3'::pg_catalog.xid);
+SELECT @s@._pause_if_copied(1::pg_catalog.oid, '3'::pg_catalog.xid);
 
 DELETE FROM @s@.budgets;
 

@@ -4,15 +4,12 @@
 
 #![allow(dead_code, reason = "each program uses its own part of this module")]
 
-#[path = "../counterparts/process.rs"]
-mod process;
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use process::Process;
+use crate::process::{self, Process};
 
 /// The Python that `tests/run` prepares.
 pub fn python() -> Command {

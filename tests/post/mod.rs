@@ -50,8 +50,10 @@ impl Post {
         if by_program {
             settings.push("mailroom.transports_file = ''");
         }
-        let (cluster, transports) = start_cluster(endpoint, &settings);
-        let client = cluster.create_database("app");
+        let (transports, others) = to_endpoint(endpoint, &settings);
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let (cluster, client) =
+            Cluster::start_with_app_and_file(&others, transports::FILE, &transports.render());
         cluster.worker("app");
         let program = by_program.then(|| Program::start(&cluster));
         Self {
@@ -67,8 +69,8 @@ impl Post {
         let (transports, mut others) = Transports::take(settings);
         others.retain(|line| line != "mailroom.transport = 'main'");
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
-        let cluster = Cluster::start_with_file(&others, transports::FILE, &tables.concat());
-        let mut client = cluster.create_database("app");
+        let (cluster, mut client) =
+            Cluster::start_with_app_and_file(&others, transports::FILE, &tables.concat());
         cluster.worker("app");
         eventually_or_tell("the transports to be published", || {
             let known = number(&mut client, "SELECT count(*) FROM mailroom_transports");
@@ -325,6 +327,14 @@ impl Post {
 
 /// A cluster whose workers deliver webhooks to this endpoint.
 pub fn start_cluster(endpoint: &str, settings: &[&str]) -> (Cluster, Transports) {
+    let (transports, others) = to_endpoint(endpoint, settings);
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let cluster = Cluster::start_with_file(&others, transports::FILE, &transports.render());
+    (cluster, transports)
+}
+
+/// A transport of webhooks to this endpoint, and the server's settings.
+fn to_endpoint(endpoint: &str, settings: &[&str]) -> (Transports, Vec<String>) {
     let endpoint = format!("transport.endpoint = {endpoint}");
     let secret = format!("transport.{SECRET}");
     let mut all = vec![
@@ -338,8 +348,5 @@ pub fn start_cluster(endpoint: &str, settings: &[&str]) -> (Cluster, Transports)
     if !all.iter().any(|one| one.starts_with("transport.provider")) {
         all.extend(["transport.provider = webhook", &secret]);
     }
-    let (transports, others) = Transports::take(&all);
-    let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    let cluster = Cluster::start_with_file(&others, transports::FILE, &transports.render());
-    (cluster, transports)
+    Transports::take(&all)
 }

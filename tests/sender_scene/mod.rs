@@ -120,8 +120,7 @@ impl Scene {
             "mailroom.transport = 'main'",
         ];
         all.extend(settings);
-        let cluster = Cluster::start(&all);
-        let mut client = cluster.create_database("app");
+        let (cluster, mut client) = Cluster::start_with_app(&all);
         client.batch_execute(ROLES).unwrap();
         let transports = cluster.scratch().join("transports.toml");
         write_transports(&transports, &receiver, "main");

@@ -269,7 +269,11 @@ pub const OPERATIONS: [Operation; 56] = [
         "PERFORM set_config('mailroom.retention', '7d', true);",
         "PERFORM mailroom_purge(1000);",
     ),
-    one("the worker's upkeep", "", "PERFORM _tend(false);"),
+    one(
+        "the worker's upkeep",
+        "",
+        "PERFORM _maintain_outbox(false);",
+    ),
     one(
         "attach, 100 rows",
         PEOPLE,

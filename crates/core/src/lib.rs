@@ -2,9 +2,8 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`token`] | the wire format of links: sign, parse, verify |
+//! | [`token`] | the wire format of links: sign, parse, verify; and the key file |
 //! | [`secret_file`] | reading files with secrets |
-//! | [`keys`] | the key file |
 //! | [`address`] | what a mail address may look like |
 //! | [`template`] | checking and rendering templates, and those that come with us |
 //! | [`message`] | a mail on its way |
@@ -19,7 +18,6 @@ pub mod address;
 pub mod backoff;
 pub mod batching;
 pub mod deliver;
-pub mod keys;
 pub mod message;
 pub mod secret_file;
 pub mod template;

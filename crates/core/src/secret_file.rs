@@ -3,7 +3,7 @@
 //! The rule is PostgreSQL's own for private keys: the file belongs to the server's user and is closed to all
 //! others (mode 0600 or stricter), or it belongs to root, and at most its group reads it (0640 or stricter). Files
 //! that Kubernetes, Docker and systemd mount are root's. Nothing here may show a byte of the file. What its content
-//! means is for `keys.rs` and `transport/config.rs` to say. Pure.
+//! means is for `token/key_file.rs` and `transport/config.rs` to say. Pure.
 
 use std::fmt;
 use std::fs::{Metadata, OpenOptions};

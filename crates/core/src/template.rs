@@ -9,8 +9,10 @@
 //! a part's source, [`FUEL`] on the instructions it runs, [`OUTPUT_MAX`] on what it renders to, and a meter (`meter`)
 //! on all that its instructions make, compare and write on the way.
 
+mod depth;
 mod dialect;
 mod meter;
+mod refusal;
 mod shipped;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,10 +23,11 @@ use minijinja::machinery::{CodeGenerator, Instructions, eval, make_string_output
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
-use dialect::{Dialect, Refusal};
+use dialect::Dialect;
 use meter::{Meter, Words};
 /// Variables of a mail, and what makes them of anything that can be serialised.
 pub use minijinja::{Value, value::Serde};
+use refusal::Refusal;
 pub use shipped::{BUILTIN, BUILTIN_LOCALE};
 
 /// Octets of one part's source.
@@ -171,7 +174,7 @@ fn compile<'s>(part: Part, source: &'s str, words: &Words) -> Result<Instruction
         return Err(Problem::whole(part, what));
     }
     let refused = |refusal| Problem::refused(part, &refusal);
-    dialect::check_depth(source).map_err(refused)?;
+    depth::check_depth(source).map_err(refused)?;
     let tree = parse(source, "template", SyntaxConfig::default())
         .map_err(|error| Problem::at(part, source, &error, explain_syntax))?;
     let tree = Dialect { words }.template(&tree).map_err(refused)?;

@@ -8,6 +8,8 @@
 //! This module is pure: bytes in, bytes out. It never reads a file, a setting or a table, and nothing
 //! in it formats a key or a secret.
 
+pub mod key_file;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};

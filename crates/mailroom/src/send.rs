@@ -6,12 +6,14 @@
 //! | `collector` | what the worker does besides delivering |
 //! | `watch` | when to ask for due mail |
 //! | `outage` | a database that cannot be used |
+//! | `once` | when a sender with `--once` ends |
 //! | `plan` | what a thread is to do |
 //! | `host` | the process, as a deliverer sees it |
 
 mod collector;
 mod database;
 mod host;
+mod once;
 mod outage;
 mod plan;
 mod watch;

@@ -1,21 +1,24 @@
 //! Settling and claiming mail: one transaction for both, so that a round costs one commit.
 
 use std::collections::HashSet;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use pgrx::datum::DatumWithOid;
 use pgrx::prelude::*;
-use pgrx::spi::{SpiClient, SpiHeapTupleData, SpiTupleTable};
-use serde_json::value::RawValue;
+use pgrx::spi::{SpiClient, SpiTupleTable};
 
-use super::{Failure, Session, integer, prepared, required, stop_requested, transaction};
-use crate::encoding::{Text, Texts};
-use crate::server;
+use super::mail::{not_in_encoding, read};
+use super::statement::{integer, needed, prepared, required};
+use super::transaction::transaction;
+use super::{Failure, Session};
+use crate::pg::encoding::Text;
+use crate::pg::signals::stop_requested;
+use crate::pg::transaction as pg_transaction;
+use crate::pg::{options, process};
 use mailroom_core::deliver::intake::{Budget, Claimed};
-use mailroom_core::deliver::mail::{Claim, Mail};
-use mailroom_core::deliver::settlements::{Arrival, Fault, Settlements};
+use mailroom_core::deliver::mail::Claim;
+use mailroom_core::deliver::settlements::Settlements;
 use mailroom_core::deliver::store::{self, Claim as Wanted, Kind, Store};
-use mailroom_core::message::Message;
 
 impl Store for Session {
     type Failure = Failure;
@@ -32,12 +35,12 @@ impl Store for Session {
             // out twice, and out of a budget that is spent.
             // Nothing more is sent once it is told to stop, and a stop does not wait for a standby.
             if !stop_requested() {
-                commit_as_configured();
+                // As others of the server do, and not as the worker's batches.
+                options::reset_until_commit(c"synchronous_commit");
             }
             if settlements.tell_of_attempts() {
                 // What was sent must not be forgotten in a crash: it would go out twice.
-                // SAFETY: in a transaction; sets a flag that lasts as long as it.
-                unsafe { pg_sys::ForceSyncCommit() };
+                pg_transaction::force_sync_commit();
             }
             Spi::connect_mut(|client| {
                 let lost = settle(client, claimant, settlements)?;
@@ -113,23 +116,6 @@ impl store::Failure for Failure {
 
     fn warn(&self, what: &str) {
         Failure::warn(self, what);
-    }
-}
-
-/// Lets this transaction wait at its commit as others of the server do, and not as the worker's batches.
-fn commit_as_configured() {
-    // SAFETY: in a transaction, with which the setting ends; both strings are the server's or static, and copied.
-    unsafe {
-        pg_sys::set_config_option(
-            c"synchronous_commit".as_ptr(),
-            pg_sys::GetConfigOptionResetString(c"synchronous_commit".as_ptr()),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_LOCAL,
-            true,
-            0,
-            false,
-        );
     }
 }
 
@@ -307,7 +293,7 @@ fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
     Ok(match (room, frees_at) {
         (None, _) => Budget::None,
         (Some(0), Some(end)) => {
-            let micros = i64::from(end).saturating_sub(server::now()).max(0);
+            let micros = i64::from(end).saturating_sub(process::now()).max(0);
             Budget::SpentFor(Duration::from_micros(micros.unsigned_abs()))
         }
         (Some(_), _) => Budget::Left,
@@ -319,125 +305,4 @@ fn texts(texts: impl Iterator<Item = Option<String>>) -> Vec<Option<Text>> {
     texts
         .map(|text| text.map(|text| Text(Some(text))))
         .collect()
-}
-
-/// Such a mail ends: what it says cannot be put into a request, now or ever.
-fn not_in_encoding(column: &str) -> Fault {
-    Fault {
-        reason: format!("{column} holds bytes that are no characters in the database's encoding"),
-        after: None,
-        permanent: true,
-        status: None,
-        arrival: Arrival::No,
-        batch: None,
-    }
-}
-
-/// The mail, or the column that holds what is no text.
-fn read(row: &SpiHeapTupleData<'_>, size: usize) -> Result<Result<Mail, &'static str>, Failure> {
-    let contents = match Contents::read(row)? {
-        Ok(contents) => contents,
-        Err(column) => return Ok(Err(column)),
-    };
-    let expires_at: Option<f64> = row.get(14)?;
-    let mut message = Message {
-        id: needed(row, 1)?,
-        attempts: needed(row, 2)?,
-        message_id: needed(row, 4)?,
-        kind: contents.kind,
-        recipients: contents.recipients,
-        cc: contents.cc,
-        bcc: contents.bcc,
-        original_recipients: Vec::new(),
-        subject: contents.subject,
-        body_text: contents.body_text,
-        body_html: contents.body_html,
-        data: variables(contents.data)?,
-        created_at: needed(row, 13)?,
-    };
-    if let Some(address) = contents.redirect_to {
-        message.redirect(address);
-    }
-    Ok(Ok(Mail {
-        message,
-        expires_at: expires_at
-            .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
-        size,
-        ambiguous_alone: needed(row, 15)?,
-        ambiguous_attempts: needed(row, 16)?,
-        priority: needed(row, 17)?,
-        send_at: needed(row, 18)?,
-        group_key: contents.group_key,
-        batch: row.get(20)?,
-        alone: false,
-    }))
-}
-
-/// What people wrote, in whatever encoding they keep.
-struct Contents {
-    kind: String,
-    recipients: Vec<String>,
-    cc: Vec<String>,
-    bcc: Vec<String>,
-    subject: String,
-    body_text: Option<String>,
-    body_html: Option<String>,
-    data: String,
-    group_key: Option<String>,
-    redirect_to: Option<String>,
-}
-
-impl Contents {
-    fn read(row: &SpiHeapTupleData<'_>) -> Result<Result<Self, &'static str>, Failure> {
-        let kind: Text = needed(row, 5)?;
-        let recipients: Texts = needed(row, 6)?;
-        let cc: Texts = needed(row, 7)?;
-        let bcc: Texts = needed(row, 8)?;
-        let subject: Text = needed(row, 9)?;
-        let body_text: Option<Text> = row.get(10)?;
-        let body_html: Option<Text> = row.get(11)?;
-        let data: Text = needed(row, 12)?;
-        let group_key: Option<Text> = row.get(19)?;
-        let redirect_to: Option<Text> = row.get(21)?;
-        let body = |body: Option<Text>, name| body.map(|text| text.0.ok_or(name)).transpose();
-        let read = || {
-            Ok(Self {
-                kind: kind.0.ok_or("kind")?,
-                recipients: recipients.0.ok_or("recipients")?,
-                cc: cc.0.ok_or("cc")?,
-                bcc: bcc.0.ok_or("bcc")?,
-                subject: subject.0.ok_or("subject")?,
-                body_text: body(body_text, "body_text")?,
-                body_html: body(body_html, "body_html")?,
-                data: data.0.ok_or("data")?,
-                group_key: body(group_key, "group_key")?,
-                redirect_to: body(redirect_to, "mailroom.redirect_to")?,
-            })
-        };
-        Ok(read())
-    }
-}
-
-/// Text of jsonb, as it goes on to the provider.
-fn variables(text: String) -> Result<Box<RawValue>, Failure> {
-    RawValue::from_string(text).map_err(|_| {
-        Failure::refused(
-            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-            "the data of a claimed mail is no JSON",
-            None,
-        )
-    })
-}
-
-fn needed<T: FromDatum + IntoDatum>(
-    row: &SpiHeapTupleData<'_>,
-    column: usize,
-) -> Result<T, Failure> {
-    row.get(column)?.ok_or_else(|| {
-        Failure::refused(
-            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-            &format!("column {column} of a claimed mail is null"),
-            None,
-        )
-    })
 }

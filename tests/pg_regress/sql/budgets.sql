@@ -127,11 +127,11 @@ SELECT spent FROM mailroom_budgets WHERE period = 'month';
 
 -- A new period begins with nothing; one that a clock put back is the same still.
 DELETE FROM budgets WHERE period = 'day';
-SELECT spent FROM _budget_use(clock_timestamp());
-SELECT spent FROM _budget_use(clock_timestamp() + interval '32 days');
+SELECT spent FROM _budget_usage(clock_timestamp());
+SELECT spent FROM _budget_usage(clock_timestamp() + interval '32 days');
 SELECT u.spent, u.number = _period_number('month', clock_timestamp()) AS kept
-FROM _budget_use(date_trunc('month', clock_timestamp(), 'UTC') - interval '1 s') u;
-SELECT spent FROM _budget_use(date_trunc('month', clock_timestamp(), 'UTC') - interval '32 days');
+FROM _budget_usage(date_trunc('month', clock_timestamp(), 'UTC') - interval '1 s') u;
+SELECT spent FROM _budget_usage(date_trunc('month', clock_timestamp(), 'UTC') - interval '32 days');
 
 -- A smaller amount than what was spent is no debt.
 UPDATE budgets SET amount = 1;
@@ -179,7 +179,7 @@ SELECT count(*) FROM mailroom_budgets;
 SELECT count(*) > 0 FROM outbox_waits;
 SELECT budget IS NOT NULL AS spent FROM mailroom_status();
 DELETE FROM budgets;
-SELECT _take_shares(array_fill(1, ARRAY[1]), false);
+SELECT _consume_budget(array_fill(1, ARRAY[1]), false);
 SET ROLE mailroom_app;
 TABLE budgets;
 TABLE mailroom_budgets;

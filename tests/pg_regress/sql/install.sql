@@ -33,6 +33,16 @@ WHERE d.refclassid = 'pg_extension'::regclass
   AND obj_description(d.objid, d.classid::regclass::name) IS NULL
 ORDER BY 1, 2;
 
+-- A comment is two sentences at most; the reference says the rest. Those of internal members say so before.
+SELECT pg_describe_object(c.classoid, c.objoid, c.objsubid) AS object, c.description
+FROM pg_description c
+JOIN pg_depend d ON d.classid = c.classoid AND d.objid = c.objoid
+WHERE d.refclassid = 'pg_extension'::regclass
+  AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'mailroom')
+  AND d.deptype = 'e'
+  AND regexp_replace(c.description, '^Internal\. ', '') ~ '[.!?]\s.*[.!?]\s'
+ORDER BY 1;
+
 -- Columns in their order, which INSERT without a list and COPY depend on.
 SELECT
     a.attrelid::regclass AS relation,

@@ -177,7 +177,7 @@ SELECT * FROM templates;
 SELECT * FROM _own_mail;
 -- Not read: an older minor release names a function of the view that it may not call, instead.
 SELECT has_table_privilege('_new_mail', 'SELECT');
-SELECT * FROM _live('{a}');
+SELECT * FROM _live_item_keys('{a}');
 SELECT mailroom_attach('tokens', 'code');
 SELECT mailroom_detach('tokens');
 SELECT * FROM mailroom_attached;
@@ -316,7 +316,7 @@ SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
 INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('message', '{anybody@example.com}', 'S', 'T');
 SELECT * FROM mailroom_purge();
 SELECT mailroom_pause();
-SELECT _move_in(0::oid, (txid_current() + 1000)::text::xid);
+SELECT _pause_if_copied(0::oid, (txid_current() + 1000)::text::xid);
 -- The collector takes what waits, and writes nothing but the outbox, the diary and the figure.
 SET ROLE mailroom_collector;
 SELECT login FROM mailroom_dequeue(1);
@@ -326,7 +326,7 @@ SELECT state, recipients, enqueued_by FROM outbox;
 SELECT * FROM jobs;
 SELECT mailroom_verify('', 'activation');
 SELECT collected FROM _run_batch(1, 'poll');
-SELECT waiting FROM _waiting(1);
+SELECT waiting FROM _pending_summary(1);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT * FROM accounts;
 SELECT * FROM tokens;

@@ -369,9 +369,9 @@ SELECT state, count(*) FROM outbox GROUP BY state ORDER BY state;
 
 -- Whatever a worker of this database and timeline left is taken over, also under the name of the one that asks.
 UPDATE outbox SET claimed_by = 'mailroom worker/1/1.1' WHERE state = 'claimed';
-SELECT _take_over('2');
-SELECT _take_over('1');
-SELECT _take_over('1');
+SELECT _expire_previous_claims('2');
+SELECT _expire_previous_claims('1');
+SELECT _expire_previous_claims('1');
 SELECT count(*) FROM mailroom_claim(10, claimant => 'me');
 
 DROP EXTENSION mailroom CASCADE;

@@ -225,7 +225,7 @@ SELECT link(max(id)) AS link FROM tokens WHERE account = 201 \gset
 SET ROLE mailroom_app;
 SELECT * FROM mailroom_peek(:'link');
 SELECT * FROM mailroom_redeem(:'link');
-SELECT * FROM _judge_link(:'link');
+SELECT * FROM _find_token_by_link(:'link');
 SELECT _is_code('12345', '12345');
 RESET ROLE;
 -- A sender and a monitor may not.

@@ -152,7 +152,7 @@ SELECT mailroom_answer_requests(0);
 -- The diary's batches answer too, and what waits is seen.
 SELECT pass(3600);
 SELECT mailroom_request_recovery('active@example.com');
-SELECT waiting, urgent FROM _waiting(10);
+SELECT waiting, urgent FROM _pending_summary(10);
 SELECT count(*) AS stale FROM pending;
 SELECT mailroom_answer_requests();
 SELECT collected > 0 AS collected FROM _run_batch(100, 'urgent');

@@ -105,7 +105,7 @@ SELECT "Mail Room".mailroom_collect();
 SELECT id, account_id, state, last_error FROM "Mail Room".outbox ORDER BY id;
 -- What the worker calls.
 INSERT INTO "Mail Room".accounts (email, login) VALUES ('worker@example.com', 'worker');
-SELECT waiting, urgent FROM "Mail Room"._waiting(10);
+SELECT waiting, urgent FROM "Mail Room"._pending_summary(10);
 SELECT collected, skipped FROM "Mail Room"._run_batch(10, 'poll');
 SELECT collected, trigger FROM "Mail Room".job_runs;
 -- The outbox as a queue.

@@ -4,6 +4,9 @@ use super::*;
 use minijinja::value::Serde;
 use proptest::prelude::*;
 
+mod limits;
+mod shipped;
+
 fn render(part: Part, source: &str, variables: serde_json::Value) -> Result<String, String> {
     Engine::new()
         .render(part, source, &Value::from(Serde(variables)))
@@ -202,93 +205,6 @@ fn null_is_refused_and_can_be_given_a_default() {
 }
 
 #[test]
-fn what_never_ends_is_ended() {
-    let endless =
-        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
-    assert!(
-        text(endless, some("a"))
-            .unwrap_err()
-            .contains("takes too much time or memory")
-    );
-    let deep = "{% for a in [[[1]]] recursive %}{{ loop([a]) }}{% endfor %}";
-    assert!(text(deep, some("a")).unwrap_err().starts_with("body_text"));
-    let long = "{% for a in range(2000) %}{{ login }}{% endfor %}";
-    assert_eq!(
-        text(long, some(&"a".repeat(1000))).unwrap_err(),
-        "body_text: renders to more than 1048576 octets"
-    );
-}
-
-/// The parser's and the compiler's recursion follow the tree: a deep one would overflow the stack, and end the server.
-#[test]
-fn a_tree_that_is_too_deep_is_refused() {
-    for (source, why) in [
-        (
-            format!("{{{{ 1{} }}}}", "+1".repeat(100_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ a{} }}}}", ".a".repeat(100_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ a{} }}}}", "[0]".repeat(50_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ a{} }}}}", "|abs".repeat(50_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ a{} }}}}", "()".repeat(50_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ {}a }}}}", "not ".repeat(50_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ {}a }}}}", "-".repeat(50_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ {}a }}}}", "(".repeat(50_000)),
-            "words and signs",
-        ),
-        (
-            format!("{{{{ {}a }}}}", "[".repeat(50_000)),
-            "words and signs",
-        ),
-        ("{% if a %}".repeat(20_000), "recursion"),
-        (
-            format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)),
-            "elif",
-        ),
-    ] {
-        let problem = refused(Part::Text, &source);
-        assert!(problem.contains(why), "{problem}");
-    }
-    // What is just not too deep is no trouble, on a stack as small as a thread's.
-    for (source, expected) in [
-        (format!("{{{{ 1{} }}}}", "+1".repeat(120)), "121"),
-        (format!("{{{{ {}false }}}}", "not ".repeat(240)), "False"),
-        (format!("{{{{ {}1 }}}}", "-".repeat(240)), "1"),
-        (format!("{{{{ 'a'{} }}}}", "|upper".repeat(120)), "A"),
-        (
-            format!("{{{{ [{}][-1] }}}}", "'a', ".repeat(5_000) + "'b'"),
-            "b",
-        ),
-    ] {
-        assert_eq!(text(&source, some("a")).unwrap(), expected, "{source}");
-    }
-    let elifs = format!(
-        "{{% if false %}}{}{{% else %}}x{{% endif %}}",
-        "{% elif false %}".repeat(100)
-    );
-    assert_eq!(text(&elifs, some("a")).unwrap(), "x");
-}
-
-#[test]
 fn what_mail_needs_is_left() {
     let order = serde_json::json!({
         "customer": {"name": "Ada", "tags": ["new", "vip"]},
@@ -422,84 +338,6 @@ fn a_compiled_part_is_found_by_its_source_and_its_kind() {
     }
     assert!(engine.kept <= KEPT_MAX);
     assert_eq!(engine.compiled.len(), 1 + KEPT_MAX / SOURCE_MAX);
-}
-
-#[test]
-fn the_news_of_a_changed_password_needs_nothing_and_opens_nothing() {
-    let mut engine = Engine::new();
-    let news = BUILTIN
-        .into_iter()
-        .find(|builtin| builtin.kind == "password_changed")
-        .unwrap();
-    assert_eq!(engine.check(Part::Subject, news.subject), Ok(()));
-    for (part, source) in [(Part::Text, news.body_text), (Part::Html, news.body_html)] {
-        for (variables, greeting) in [
-            (serde_json::json!({ "login": "alice" }), "Hello alice,"),
-            (serde_json::json!({}), "Hello,"),
-        ] {
-            let rendered = engine
-                .render(part, source, &Value::from(Serde(&variables)))
-                .unwrap();
-            assert!(rendered.contains(greeting), "{rendered}");
-            // Whoever gets it may not be who should: it leads nowhere.
-            assert!(!rendered.contains("href"), "{rendered}");
-        }
-    }
-}
-
-#[test]
-fn the_shipped_templates_hold_what_a_reader_needs() {
-    let mut engine = Engine::new();
-    for builtin in BUILTIN {
-        if builtin.kind == "password_changed" {
-            continue;
-        }
-        let parts = [
-            (Part::Subject, builtin.subject),
-            (Part::Text, builtin.body_text),
-            (Part::Html, builtin.body_html),
-        ];
-        let mut variables =
-            serde_json::json!({ "login": "<alice>", "token": "T0KEN", "code": "01234" });
-        for (part, source) in parts {
-            assert_eq!(engine.check(part, source), Ok(()), "{}", builtin.kind);
-            if part == Part::Subject {
-                continue;
-            }
-            let without_link = engine
-                .render(part, source, &Value::from(Serde(&variables)))
-                .unwrap();
-            assert!(without_link.contains("T0KEN"), "{without_link}");
-            assert!(!without_link.contains("href"), "{without_link}");
-            assert!(!without_link.contains("until"), "{without_link}");
-            variables["link"] = "https://example.com/recover?token=T0KEN&a=b".into();
-            variables["expires_at"] = "2030-01-01 12:15 UTC".into();
-            let with_link = engine
-                .render(part, source, &Value::from(Serde(&variables)))
-                .unwrap();
-            let (name, link) = match part {
-                Part::Html => (
-                    "&lt;alice&gt;",
-                    "href=\"https://example.com/recover?token=T0KEN&amp;a=b\"",
-                ),
-                _ => ("<alice>", "\nhttps://example.com/recover?token=T0KEN&a=b\n"),
-            };
-            for needed in [name, link, "until 2030-01-01 12:15 UTC", "ignore this mail"] {
-                assert!(with_link.contains(needed), "{needed} in {with_link}");
-            }
-            let has_code = builtin.kind == "password_recovery";
-            assert_eq!(with_link.contains("01234"), has_code);
-            assert_eq!(without_link.contains("01234"), has_code);
-            // Nothing is fetched, nothing runs.
-            for unwanted in ["<img", "<script", "url(", "src=", "<link", "@import"] {
-                assert!(!with_link.contains(unwanted), "{unwanted}");
-            }
-            variables
-                .as_object_mut()
-                .unwrap()
-                .retain(|name, _| name != "link" && name != "expires_at");
-        }
-    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::collector::Collector;
 use super::host::Process;
+use super::once::{Once, State};
 use super::outage::{Outage, jitter};
 use super::plan::{Ending, Plan};
 use super::watch::Watch;
@@ -21,8 +22,6 @@ use crate::session::outbox::{Ledger, Outbox};
 
 /// How often it is asked whether mail is left with `--once`.
 const ONCE_POLL: Duration = Duration::from_millis(200);
-/// How long mail may stay due with `--once` while none is sent.
-const ONCE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection has to last for the next one to be made at once.
 const STABLE: Duration = Duration::from_secs(10);
 /// Begins each line of the log.
@@ -242,29 +241,21 @@ impl Database {
 
     /// With `--once`: how it ends, if it does.
     fn is_over(&self, once: &mut Once, is_left: bool, collected: bool) -> Option<Ending> {
-        let tried = self.ledger.tried();
-        if tried != once.tried || once.since.is_none() {
-            // Of the first time the deliverer has not looked yet.
-            once.tried = tried;
-            once.since = Some(self.now());
-            return None;
-        }
-        if self.owner.as_ref().is_some_and(|owner| owner.held() > 0) {
-            return None;
-        }
-        if !is_left && collected {
-            return Some(Ending::Done);
-        }
-        let waited = self.now().saturating_sub(once.since.unwrap_or_default());
-        let is_hopeless = self.paused || waited >= ONCE_PATIENCE;
-        is_hopeless.then(|| {
+        let state = State {
+            tried: self.ledger.tried(),
+            holds: self.owner.as_ref().is_some_and(|owner| owner.held() > 0),
+            is_left: is_left || !collected,
+            is_paused: self.paused,
+        };
+        let ending = once.end(self.now(), &state)?;
+        if ending == Ending::Left {
             self.plan.log.warn(
                 "mail is due that cannot be sent now",
                 "It is left for later.",
                 "Look at mailroom_transports, mailroom_budgets and pauses.",
             );
-            Ending::Left
-        })
+        }
+        Some(ending)
     }
 
     fn look(&self, urgent: bool) {
@@ -393,11 +384,4 @@ impl Database {
             self.plan.log.warn(&what, "There is no connection.", "");
         }
     }
-}
-
-/// What `--once` has seen.
-#[derive(Default)]
-struct Once {
-    tried: u64,
-    since: Option<Time>,
 }

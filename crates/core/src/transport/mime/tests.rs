@@ -62,7 +62,8 @@ fn a_mail_with_everything() {
     ] {
         assert!(text.contains(&format!("{line}\r\n")), "{line}: {text}");
     }
-    assert!(!text.to_ascii_lowercase().contains("bcc"), "{text}");
+    // As a header: a boundary of hexadecimal digits may have these three letters.
+    assert!(!text.to_ascii_lowercase().contains("\nbcc"), "{text}");
     assert!(!text.contains("alan"), "{text}");
     let read = MessageParser::default().parse(&bytes).unwrap();
     let sender = read.from().unwrap().first().unwrap();

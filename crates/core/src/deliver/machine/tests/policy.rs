@@ -1,6 +1,5 @@
 //! The policy, row by row, on a virtual clock.
 
-use super::deeds::{Deed, run};
 use super::*;
 
 fn shape() -> Shape {
@@ -341,47 +340,6 @@ fn after_a_stop_and_a_start_mail_is_sent_again() {
     world.say(Event::Start);
     world.settle_down();
     assert_eq!(world.count("sent"), world.rows.len());
-}
-
-#[test]
-fn millions_of_steps() {
-    let mut steps = 0;
-    let mut seed = 1_u64;
-    while steps < 1_000_000 {
-        let batch = [1, 3, 50][seed as usize % 3];
-        let idempotent = seed.is_multiple_of(2);
-        let shape = Shape {
-            batch,
-            idempotent,
-            ..shape()
-        };
-        let deeds = MOODS.iter().enumerate().flat_map(|(mood, _)| {
-            let run = Deed::Run {
-                steps: 400,
-                database_fails: mood == 3,
-            };
-            [
-                Deed::Mood(mood),
-                many(20),
-                run,
-                Deed::Mood(0),
-                many(20),
-                Deed::Pass(60),
-            ]
-        });
-        steps += run(shape, seed, deeds.collect());
-        seed += 1;
-    }
-}
-
-fn many(count: u8) -> Deed {
-    Deed::Schedule {
-        count,
-        priority: 0,
-        group: None,
-        expires: false,
-        bad: false,
-    }
 }
 
 /// The database cannot be reached for longer than a lease: another deliverer may have what is held.

@@ -1,0 +1,161 @@
+-- Accounts and their lifecycle: provisioned -> active <-> suspended.
+--
+-- Applications write this table. Its trigger normalises email and login (the rules are in src/rules.rs) and stamps the
+-- times; the triggers that give an account its tokens are in 20_tokens/. Invariants: an email and a login belong to one
+-- account regardless of case, because both are stored in lower case; every status change leaves its time. Times are
+-- epoch seconds.
+
+CREATE TYPE @extschema@.account_status AS ENUM ('provisioned', 'active', 'suspended');
+COMMENT ON TYPE @extschema@.account_status IS
+    'provisioned: not yet activated; active: activated; suspended: cannot activate, recover or get token mail.';
+
+CREATE TABLE @extschema@.accounts (
+    id bigserial,
+    email text NOT NULL,
+    status @extschema@.account_status NOT NULL DEFAULT 'provisioned',
+    login text NOT NULL,
+    created_at bigint NOT NULL DEFAULT floor(extract(epoch FROM now())),
+    status_changed_at bigint,
+    activated_at bigint,
+    suspended_at bigint,
+    unsuspended_at bigint,
+    CONSTRAINT accounts_pkey PRIMARY KEY (id),
+    -- Both keys are over text in lower case, so ON CONFLICT (email) finds any spelling.
+    CONSTRAINT accounts_email_key UNIQUE (email),
+    CONSTRAINT accounts_login_key UNIQUE (login)
+    -- Free space for the activated version of a row: it stays on its page, and no index entry is added.
+) WITH (fillfactor = 80);
+COMMENT ON TABLE @extschema@.accounts IS
+    'One row for each person. An INSERT of email and login sends an activation mail at COMMIT.';
+COMMENT ON COLUMN @extschema@.accounts.email IS
+    'Address with one @, without spaces and control characters, at most 254 characters, stored in lower case; unique.';
+COMMENT ON COLUMN @extschema@.accounts.status IS 'Change it by UPDATE; triggers set the columns with the times.';
+COMMENT ON COLUMN @extschema@.accounts.login IS
+    'Name to sign in with: not empty, without control characters, at most 254 characters, stored in lower case; unique.';
+COMMENT ON COLUMN @extschema@.accounts.created_at IS 'Epoch seconds.';
+COMMENT ON COLUMN @extschema@.accounts.status_changed_at IS 'Epoch seconds of the latest status change.';
+COMMENT ON COLUMN @extschema@.accounts.activated_at IS
+    'Epoch seconds of the latest activation; NULL while the account was never activated.';
+COMMENT ON COLUMN @extschema@.accounts.suspended_at IS 'Epoch seconds; NULL unless suspended.';
+COMMENT ON COLUMN @extschema@.accounts.unsuspended_at IS
+    'Epoch seconds of the latest unsuspension; NULL while suspended.';
+
+CREATE FUNCTION @extschema@._account_is_plain(email text, login text) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_account_is_plain_wrapper';
+COMMENT ON FUNCTION @extschema@._account_is_plain(text, text) IS
+    'Internal. Whether email and login are ASCII in lower case and can be stored as they are.';
+
+CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS text[]
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_account_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
+    'Internal. The first rule that an email or a login in lower case violates, as an array of column, constraint name and hint; NULL if both are valid, or one is NULL.';
+
+CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    problem text[];
+    shown text;
+BEGIN
+    account.email := @extschema@._fold(account.email);
+    account.login := @extschema@._fold(account.login);
+    problem := @extschema@._account_problem(account.email, account.login);
+    IF problem IS NOT NULL THEN
+        -- A CHECK constraint with this name would do the same, but every statement would compile it again.
+        shown := regexp_replace(
+            CASE problem[1] WHEN 'email' THEN account.email ELSE account.login END, E'[\\u0001-\\u001F\\u007F]', '?', 'g'
+        );
+        RAISE check_violation USING
+            MESSAGE = format('new row for relation "accounts" violates check constraint "%s"', problem[2]),
+            DETAIL = format('The %s is "%s".', problem[1], CASE WHEN length(shown) > 64 THEN left(shown, 64) || '...' ELSE shown END),
+            HINT = problem[3],
+            SCHEMA = (parse_ident('@extschema@'))[1],
+            TABLE = 'accounts',
+            CONSTRAINT = problem[2];
+    END IF;
+    RETURN account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._normalised(@extschema@.accounts) IS
+    'Internal. The row with email and login in lower case; raises a check violation with the name of the rule if one is invalid.';
+
+CREATE FUNCTION @extschema@._new_account(account @extschema@.accounts) RETURNS @extschema@.accounts
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+BEGIN
+    account := @extschema@._normalised(account);
+    -- An account that is inserted with a status, for example from another system, keeps the times it brings; one that
+    -- comes from a dump is stored as it was.
+    IF account.status = 'active' AND account.activated_at IS NULL AND NOT @extschema@._restores() THEN
+        account.activated_at := stamp;
+    ELSIF account.status = 'suspended' AND NOT @extschema@._restores() THEN
+        account.suspended_at := coalesce(account.suspended_at, stamp);
+        account.unsuspended_at := NULL;
+    END IF;
+    RETURN account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._new_account(@extschema@.accounts) IS
+    'Internal. A new account as it is stored: normalised, with the time of its status.';
+
+CREATE FUNCTION @extschema@._changed_account(account @extschema@.accounts, before @extschema@.accounts)
+RETURNS @extschema@.accounts
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+BEGIN
+    account := @extschema@._normalised(account);
+    IF account.status <> before.status THEN
+        account.status_changed_at := stamp;
+        IF before.status = 'suspended' THEN
+            account.suspended_at := NULL;
+            account.unsuspended_at := stamp;
+            -- Applications lift a suspension by setting 'active'; an account whose mailbox was never verified becomes
+            -- provisioned.
+            IF account.activated_at IS NULL THEN
+                account.status := 'provisioned';
+            END IF;
+        ELSIF account.status = 'active' THEN
+            account.activated_at := stamp;
+        ELSIF account.status = 'suspended' THEN
+            account.suspended_at := stamp;
+            account.unsuspended_at := NULL;
+        END IF;
+    END IF;
+    RETURN account;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts) IS
+    'Internal. A changed account as it is stored: normalised, with the times of its status.';
+
+CREATE FUNCTION @extschema@._accounts_normalise() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Almost every new row can be stored as it is, and one expression decides that: each expression is prepared again
+    -- in each transaction.
+    IF TG_OP = 'INSERT' AND @extschema@._account_is_plain(NEW.email, NEW.login) AND NEW.status = 'provisioned' THEN
+        RETURN NEW;
+    ELSIF TG_OP = 'INSERT' THEN
+        RETURN @extschema@._new_account(NEW);
+    END IF;
+    RETURN @extschema@._changed_account(NEW, OLD);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._accounts_normalise() IS
+    'Internal. Normalises email and login, rejects invalid ones, and sets and clears the times of a status change.';
+
+-- BEFORE, because unique keys and ON CONFLICT compare what is stored.
+CREATE TRIGGER accounts_normalise
+    BEFORE INSERT OR UPDATE ON @extschema@.accounts
+    FOR EACH ROW
+    EXECUTE FUNCTION @extschema@._accounts_normalise();

@@ -1,0 +1,187 @@
+-- Attach and detach: an application's own table gets accounts for its rows.
+--
+-- mailroom_attach creates the triggers of 20_attached.sql on the table and gives the rows that exist their accounts;
+-- mailroom_detach drops the triggers and keeps the accounts. Both run with the caller's rights. Invariants: only the
+-- owner of a table may attach it; after COMMIT every row with an address has an account, also rows of concurrent
+-- writers.
+
+CREATE FUNCTION @extschema@._refuse_attachment(relation regclass, code text, reason text, remedy text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = code,
+        MESSAGE = format('table %s cannot be attached', relation),
+        DETAIL = reason,
+        HINT = remedy;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) IS
+    'Internal. Raises the error for a table that mailroom_attach does not accept.';
+
+CREATE FUNCTION @extschema@.mailroom_attach(
+    relation regclass,
+    email name,
+    login name DEFAULT NULL,
+    existing @extschema@.account_status DEFAULT 'active'
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    -- Rows that a policy hides have addresses too: an error is better than accounts for half of the rows.
+    SET row_security = off
+AS $$
+DECLARE
+    login_column CONSTANT name := coalesce(login, email);
+    facts record;
+    objection text;
+    wanted name;
+    address text;
+    accounts bigint;
+BEGIN
+    -- Rows that were committed after the snapshot would get neither an account nor a call of the trigger.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '0A000'::text,
+            format('This transaction is %s and cannot see rows that were committed after it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
+            'Use BEGIN ISOLATION LEVEL READ COMMITTED.'::text
+        );
+    END IF;
+    SELECT c.relkind, c.relpersistence, c.relispartition, pg_has_role(c.relowner, 'USAGE') AS is_owner
+    INTO facts
+    FROM pg_class c
+    WHERE c.oid = relation;
+    objection := CASE
+        WHEN relation IS NULL OR facts.relkind IS NULL THEN 'There is no such table.'
+        WHEN facts.relkind = 'p' OR facts.relispartition THEN 'It is partitioned, or a partition.'
+        WHEN facts.relkind = 'f' THEN 'It is a foreign table.'
+        WHEN facts.relkind <> 'r' THEN 'It is not a table.'
+        WHEN facts.relpersistence = 't' THEN 'It is temporary.'
+        WHEN facts.relpersistence = 'u' THEN 'It is unlogged: a crash would empty it and leave the accounts.'
+        WHEN EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = relation OR i.inhparent = relation)
+            THEN 'It inherits, or is inherited from.'
+        WHEN EXISTS (
+            SELECT
+            FROM pg_depend d
+            WHERE d.classid = 'pg_class'::regclass
+              AND d.objid = relation
+              AND d.refclassid = 'pg_extension'::regclass
+              AND d.deptype = 'e'
+        ) THEN 'It belongs to an extension.'
+    END;
+    IF objection IS NOT NULL THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42809'::text, objection, 'Attach an ordinary table that is written to directly.'::text
+        );
+    END IF;
+    IF NOT facts.is_owner THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42501'::text, 'Another role owns it.'::text, 'Call it as the owner of the table and a member of mailroom_admin.'::text
+        );
+    END IF;
+    FOREACH wanted IN ARRAY ARRAY[email, login_column] LOOP
+        SELECT NOT @extschema@._is_text(a.atttypid) AS is_other, a.attgenerated = 'v' AS is_virtual
+        INTO facts
+        FROM pg_attribute a
+        WHERE a.attrelid = relation
+          AND a.attname = wanted
+          AND a.attnum > 0
+          AND NOT a.attisdropped;
+        IF NOT FOUND THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '42703'::text, format('It has no column "%s".', wanted), 'Name the columns with address and login.'::text
+            );
+        ELSIF facts.is_other THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '42804'::text, format('Column "%s" is not text.', wanted),
+                'Use a column of type text, varchar or citext, or of a domain over one of these.'::text
+            );
+        ELSIF facts.is_virtual THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '0A000'::text, format('Column "%s" is computed when it is read, and no trigger sees it.', wanted),
+                'Use a column that is stored.'::text
+            );
+        END IF;
+    END LOOP;
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', relation);
+    IF EXISTS (SELECT FROM @extschema@.mailroom_attached m WHERE m.relation = mailroom_attach.relation) THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42710'::text, 'It is attached already.'::text, 'Use mailroom_detach first to name other columns.'::text
+        );
+    END IF;
+    -- The table may have been dropped, and its OID may have been reused since.
+    DELETE FROM @extschema@.attached t
+    WHERE t.relation = mailroom_attach.relation
+       OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = t.relation);
+
+    EXECUTE format('CREATE TRIGGER mailroom_insert AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT', relation)
+        || ' EXECUTE FUNCTION @extschema@._attached_insert()';
+    EXECUTE format('CREATE TRIGGER mailroom_email AFTER UPDATE ON %s FOR EACH ROW', relation)
+        || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', email)
+        || ' EXECUTE FUNCTION @extschema@._attached_update()';
+    EXECUTE format('CREATE TRIGGER mailroom_login AFTER UPDATE ON %s FOR EACH ROW', relation)
+        || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', login_column)
+        || ' EXECUTE FUNCTION @extschema@._attached_update()';
+    EXECUTE format('CREATE TRIGGER mailroom_delete AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT', relation)
+        || ' EXECUTE FUNCTION @extschema@._attached_delete()';
+    EXECUTE format('CREATE TRIGGER mailroom_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT', relation)
+        || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
+
+    EXECUTE 'SELECT a.email FROM @extschema@.accounts a JOIN ' || relation
+        || ' r ON a.email = @extschema@._fold(' || format('r.%I::text COLLATE "default")', email)
+        || ' JOIN @extschema@.attached t ON t.account_id = a.id LIMIT 1'
+    INTO address;
+    IF address IS NOT NULL THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '23505'::text, format('The account of "%s" belongs to another table.', address),
+            'Each address belongs to one account.'::text
+        );
+    END IF;
+    EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status) SELECT '
+        || format('r.%1$I::text, coalesce(r.%2$I::text, r.%1$I::text), $1 FROM %3$s r WHERE r.%1$I IS NOT NULL', email, login_column, relation)
+        || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
+        || '@extschema@._fold(' || format('r.%I::text COLLATE "default"))', email)
+    USING coalesce(existing, 'active'::@extschema@.account_status);
+    EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a WHERE a.email IN '
+        || '(SELECT @extschema@._fold(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
+    USING relation;
+    GET DIAGNOSTICS accounts = ROW_COUNT;
+    RETURN accounts;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status) IS
+    'Gives each row of an existing table an account, now and from then on: new rows, changed addresses and logins, and deleted rows are followed by triggers. Returns the number of accounts that the table has.';
+
+CREATE FUNCTION @extschema@.mailroom_detach(relation regclass) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    attachment text;
+    accounts bigint;
+BEGIN
+    FOR attachment IN
+        SELECT t.tgname
+        FROM pg_trigger t
+        WHERE t.tgrelid = mailroom_detach.relation
+          AND t.tgfoid IN (
+              '@extschema@._attached_insert()'::regprocedure,
+              '@extschema@._attached_update()'::regprocedure,
+              '@extschema@._attached_delete()'::regprocedure,
+              '@extschema@._attached_truncate()'::regprocedure
+          )
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', attachment, relation);
+    END LOOP;
+    IF attachment IS NULL THEN
+        RAISE undefined_object USING
+            MESSAGE = format('table %s is not attached', relation),
+            HINT = 'Attached tables are listed in mailroom_attached.';
+    END IF;
+    DELETE FROM @extschema@.attached t WHERE t.relation = mailroom_detach.relation;
+    GET DIAGNOSTICS accounts = ROW_COUNT;
+    RETURN accounts;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_detach(regclass) IS
+    'Ends the attachment of a table and keeps its accounts. Returns the number of accounts that it had.';

@@ -1,0 +1,148 @@
+-- Revoking: tokens end unused, and the mail that carries them with them.
+--
+-- mailroom_revoke, the triggers of 20_lifecycle.sql and the deletion of tokens come here. Invariants: locks are taken
+-- on the account and then on its tokens; pending and outbox are read with SKIP LOCKED, so that nothing waits for a
+-- sender's open transaction: what a sender holds at this moment is judged again by the next claim.
+
+CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    -- A row that a sender is claiming or has claimed is skipped, so that nothing waits for the sender's open
+    -- transaction. It may be sent, with a link that no longer works; if it returns to scheduled instead, the next claim
+    -- ends it.
+    UPDATE @extschema@.outbox
+    SET state = 'cancelled',
+        last_error = reason,
+        secrets = NULL,
+        updated_at = now(),
+        ended_at = now()
+    WHERE id IN (
+        SELECT o.id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.token_id = ANY (ended)
+        FOR UPDATE SKIP LOCKED
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
+    'Internal. Cancels the scheduled mail of these tokens and removes its secrets, except rows that a sender has locked.';
+
+CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+    ended bigint[];
+BEGIN
+    WITH revoked AS (
+        UPDATE @extschema@.tokens t
+        SET revoked_at = stamp
+        WHERE t.account = ANY (holders)
+          AND t.action = ANY (actions)
+          AND t.consumed_at IS NULL
+          AND t.revoked_at IS NULL
+          AND t.expires_at > stamp
+        RETURNING t.id
+    )
+    SELECT array_agg(r.id) INTO ended FROM revoked r;
+    IF ended IS NOT NULL THEN
+        PERFORM @extschema@._withdraw_mail(ended, 'token was revoked'::text);
+    END IF;
+    RETURN coalesce(cardinality(ended), 0);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]) IS
+    'Internal. Revokes the open tokens of these accounts, cancels their mail and returns how many there were. The caller must hold locks on the accounts.';
+
+CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM FROM @extschema@.accounts a WHERE a.id = mailroom_revoke.account FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    RETURN @extschema@._revoke_tokens(ARRAY[account], '{activation,password_recovery}'::@extschema@.token_action[]);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_revoke(bigint) IS
+    'Ends all open links of an account, for example after its password was changed, and cancels their scheduled mail. Returns the number of links.';
+
+CREATE FUNCTION @extschema@._tokens_withdraw() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    -- SKIP LOCKED: a consumer that holds a row, or the next one, checks the token itself, and deleting an account must
+    -- not wait for either.
+    DELETE FROM @extschema@.pending
+    WHERE (lane, token_id) IN (
+        SELECT p.lane, p.token_id
+        FROM @extschema@.pending p
+        WHERE p.lane IN (0, 1)
+          AND p.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
+        FOR UPDATE SKIP LOCKED
+    );
+    IF FOUND THEN
+        PERFORM @extschema@._took();
+    END IF;
+    UPDATE @extschema@.outbox
+    SET state = 'cancelled',
+        last_error = 'token was deleted',
+        secrets = NULL,
+        updated_at = now(),
+        ended_at = now()
+    WHERE id IN (
+        SELECT o.id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
+        FOR UPDATE SKIP LOCKED
+    );
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tokens_withdraw() IS
+    'Internal. Removes deleted tokens from pending and cancels their scheduled mail.';
+
+CREATE TRIGGER tokens_withdraw
+    AFTER DELETE ON @extschema@.tokens
+    REFERENCING OLD TABLE AS old_tokens
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._tokens_withdraw();
+
+CREATE FUNCTION @extschema@._tokens_withdraw_all() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM @extschema@.pending;
+    PERFORM @extschema@._took();
+    -- After RESTART IDENTITY new ids are lower than this session's position in pending.
+    PERFORM @extschema@._scan_end(true, 0::bigint, 0::bigint);
+    UPDATE @extschema@.outbox
+    SET state = 'cancelled',
+        last_error = 'token was deleted',
+        secrets = NULL,
+        claimed_until = NULL,
+        updated_at = now(),
+        ended_at = now()
+    WHERE state IN ('scheduled', 'claimed')
+      AND token_id IS NOT NULL;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._tokens_withdraw_all() IS
+    'Internal. Empties pending and cancels all token mail on TRUNCATE: RESTART IDENTITY would give the ids to other tokens.';
+
+CREATE TRIGGER tokens_withdraw_all
+    AFTER TRUNCATE ON @extschema@.tokens
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._tokens_withdraw_all();

@@ -1,0 +1,208 @@
+-- Dequeue: tokens leave pending, signed, into the caller's hands.
+--
+-- A consumer deletes the rows that it takes in its own transaction and skips those that others have locked: ROLLBACK
+-- returns them (I1), two consumers never hold the same one (I2) or wait for each other (I3). Everything runs with the
+-- caller's rights; 90_privileges/ names the callers. Sequential scans are disabled because statistics of a queue mean
+-- nothing: it may be empty or hold a million rows a moment later. Plans are generic for the same reason, and because
+-- planning a batch again costs half as much as taking it.
+
+CREATE TYPE @extschema@.job_type AS ENUM ('mailroom');
+COMMENT ON TYPE @extschema@.job_type IS 'The only job.';
+
+-- A sequence, so that no consumer waits for another or leaves a dead row behind; ROLLBACK does not undo it.
+CREATE SEQUENCE @extschema@._last_seq MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._last_seq IS 'Internal. The value of jobs.last_seq.';
+
+CREATE VIEW @extschema@.jobs AS
+SELECT 'mailroom'::@extschema@.job_type AS job_type, s.last_value AS last_seq
+FROM @extschema@._last_seq s;
+COMMENT ON VIEW @extschema@.jobs IS 'How far each job has progressed, for people.';
+COMMENT ON COLUMN @extschema@.jobs.last_seq IS
+    'The highest token id that was taken, also by a transaction that was rolled back. Informational only: what is left is what pending contains.';
+
+CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM setval('@extschema@._last_seq'::regclass, highest)
+    FROM @extschema@._last_seq s
+    WHERE s.last_value < highest;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._note_progress(bigint) IS 'Internal. Advances jobs.last_seq.';
+
+CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_begin() IS
+    'Internal. Begins a scan of pending; true if it must start at the very beginning.';
+
+CREATE FUNCTION @extschema@._scan_position(lane smallint) RETURNS bigint
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_scan_position_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_position(smallint) IS
+    'Internal. The token id after which this session''s scan of a lane starts; only a hint.';
+
+CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_high bigint) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_scan_end_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
+    'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
+
+CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    sweep boolean := @extschema@._scan_begin();
+    part bigint[];
+    picked bigint[] := ARRAY[]::bigint[];
+    urgent_high bigint;
+    normal_high bigint;
+BEGIN
+    LOOP
+        WITH urgent AS MATERIALIZED (
+            SELECT p.ctid AS place
+            FROM @extschema@.pending p
+            WHERE p.lane = 0
+              AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+            ORDER BY p.lane, p.token_id
+            LIMIT wanted - cardinality(picked)
+            FOR UPDATE SKIP LOCKED
+        ), normal AS MATERIALIZED (
+            SELECT p.ctid AS place
+            FROM @extschema@.pending p
+            WHERE p.lane = 1
+              AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+            ORDER BY p.lane, p.token_id
+            LIMIT wanted - cardinality(picked) - (SELECT count(*) FROM urgent)
+            FOR UPDATE SKIP LOCKED
+        ), taken AS (
+            DELETE FROM @extschema@.pending p
+            WHERE p.ctid = ANY (ARRAY(SELECT place FROM urgent UNION ALL SELECT place FROM normal))
+            RETURNING p.lane, p.token_id
+        )
+        SELECT
+            coalesce(array_agg(token_id ORDER BY lane, token_id), '{}'),
+            max(token_id) FILTER (WHERE lane = 0),
+            max(token_id) FILTER (WHERE lane = 1)
+        INTO part, urgent_high, normal_high
+        FROM taken;
+
+        PERFORM @extschema@._scan_end(sweep, urgent_high, normal_high);
+        picked := picked || part;
+        -- Too few rows after this session's position say nothing about those before it; look there before reporting an
+        -- empty queue.
+        EXIT WHEN sweep OR cardinality(picked) >= wanted;
+        sweep := true;
+    END LOOP;
+    RETURN picked;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._delete_pending(integer) IS
+    'Internal. Deletes up to the given number of rows of pending, urgent ones first, then by token id, and returns their token ids. Fewer than wanted means that only rows held by other transactions are left.';
+
+CREATE FUNCTION @extschema@._mask_control_characters(address text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
+COMMENT ON FUNCTION @extschema@._mask_control_characters(text) IS
+    'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
+
+CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
+RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
+    asked integer;
+    got integer := 0;
+    part integer;
+    picked bigint[];
+    highest bigint;
+BEGIN
+    IF wanted < 1 THEN
+        PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
+    END IF;
+    -- Before rows of the queue are locked: TRUNCATE locks in this order.
+    PERFORM @extschema@._lock_accounts_and_tokens(true);
+    LOOP
+        asked := wanted - got;
+        picked := @extschema@._delete_pending(asked);
+        EXIT WHEN cardinality(picked) = 0;
+        highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
+        -- One statement checks, records and returns the tokens, so that one that expires in between cannot get lost.
+        RETURN QUERY
+        WITH judged AS MATERIALIZED (
+            SELECT
+                v.*,
+                forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
+            FROM @extschema@._token_verdicts v
+            WHERE v.token_id = ANY (picked)
+        ), routed AS MATERIALIZED (
+            SELECT d.action, @extschema@._route(d.action::text) AS transport
+            FROM (SELECT DISTINCT j.action FROM judged j WHERE NOT j.eligible OR j.unspeakable) d
+        ), recorded AS (
+            INSERT INTO @extschema@.outbox
+                (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
+            SELECT
+                j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._mask_control_characters(j.email::text)],
+                jsonb_build_object('login', j.login),
+                coalesce(j.final, 'error'), j.expires_at,
+                coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
+                now()
+            FROM judged j
+            WHERE NOT j.eligible OR j.unspeakable
+        )
+        SELECT
+            j.token_id, j.action, j.email, j.login,
+            @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
+        FROM judged j
+        WHERE j.eligible AND NOT j.unspeakable
+        ORDER BY j.action DESC, j.token_id;
+        GET DIAGNOSTICS part = ROW_COUNT;
+        got := got + part;
+        EXIT WHEN got >= wanted OR cardinality(picked) < asked;
+    END LOOP;
+    IF highest IS NOT NULL THEN
+        PERFORM @extschema@._note_progress(highest);
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._dequeue(integer, text) IS
+    'Internal. As mailroom_dequeue, but a row whose email or login contains the forbidden character ends as error.';
+
+CREATE FUNCTION @extschema@.mailroom_dequeue(batch_limit integer DEFAULT NULL)
+RETURNS TABLE (action @extschema@.token_action, email text, login text, secret text, code text)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.action, d.email, d.login, d.secret, d.code
+    FROM @extschema@._dequeue(batch_limit, NULL::text) d
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_dequeue(integer) IS
+    'Hands out up to batch_limit signed tokens (default mailroom.batch_limit), password recoveries first, then by id; ROLLBACK returns them. Fewer rows than asked for means that the queue is empty.';
+
+CREATE FUNCTION @extschema@.mailroom_dequeue_line(batch_limit integer DEFAULT NULL) RETURNS text
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT string_agg(
+        concat_ws(',', CASE d.action WHEN 'activation' THEN 1 ELSE 2 END, d.email, d.login, d.secret, d.code),
+        ',' ORDER BY d.action DESC, d.token_id
+    )
+    FROM @extschema@._dequeue(batch_limit, ','::text) d
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS
+    'Returns the batch of mailroom_dequeue as one line: action,email,login,secret,code,..., with action 1 for activation and 2 for password_recovery. NULL means that the queue is empty.';

@@ -1,0 +1,65 @@
+-- History: one row an attempt that did not succeed, or may not have, and a view that tells the whole story of a mail.
+--
+-- Settles and claims (50_queue/) insert attempts, a purge deletes them with their mail; people read outbox_history.
+-- Invariant: what became of each attempt is told by the row of outbox itself or by a row of outbox_attempts.
+
+CREATE TYPE @extschema@.attempt_outcome AS ENUM ('failed', 'ambiguous', 'partial', 'lease_expired', 'late');
+COMMENT ON TYPE @extschema@.attempt_outcome IS
+    'failed: the mail was not sent; ambiguous: not known; partial: it was sent, but not to the refused recipients; lease_expired: the sender did not settle in time; late: it settled after that, and the mail may have been sent twice.';
+
+CREATE TABLE @extschema@.outbox_attempts (
+    id bigserial,
+    outbox_id bigint NOT NULL,
+    attempt integer,
+    outcome @extschema@.attempt_outcome NOT NULL,
+    started_at timestamptz,
+    ended_at timestamptz NOT NULL,
+    claimant text,
+    transport @extschema@._transport NOT NULL DEFAULT '',
+    response_code integer,
+    error text,
+    refused_recipients jsonb,
+    CONSTRAINT outbox_attempts_pkey PRIMARY KEY (id),
+    CONSTRAINT outbox_attempts_refused_recipients_must_be_an_array CHECK (jsonb_typeof(refused_recipients) = 'array')
+);
+COMMENT ON TABLE @extschema@.outbox_attempts IS
+    'One row for each attempt that failed, is ambiguous, or did not reach all recipients. Purged with its mail; see outbox_history.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.outbox_id IS 'outbox.id';
+COMMENT ON COLUMN @extschema@.outbox_attempts.attempt IS
+    'Number of the attempt, from 1; NULL if a late sender did not tell it.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.outcome IS 'What is known about the attempt.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.started_at IS
+    'When the mail was claimed; NULL if that is no longer known.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.ended_at IS 'When the attempt was settled, or its claim taken back.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.claimant IS 'The sender.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.transport IS 'The transport that was used; empty for a client.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.response_code IS
+    'The provider''s status, if it answered; for a partial attempt, that of the first refused recipient.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.error IS 'What went wrong, for people; NULL for a late success.';
+COMMENT ON COLUMN @extschema@.outbox_attempts.refused_recipients IS
+    'For a partial attempt, the refused recipients: [{"recipient": "a@example.com", "response_code": 550, "error": "smtp 550 5.1.1"}].';
+
+CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
+
+CREATE VIEW @extschema@.outbox_history AS
+SELECT
+    a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
+    a.claimant, a.transport, a.response_code, a.error, NULL::text AS provider_id
+FROM @extschema@.outbox_attempts a
+WHERE a.outcome <> 'partial'
+UNION ALL
+SELECT
+    o.id AS outbox_id, o.failed_attempts + 1,
+    CASE o.state WHEN 'sent' THEN coalesce(p.outcome::text, 'sent') ELSE 'sending' END,
+    o.claimed_at, o.ended_at, o.ended_at - o.claimed_at, o.claimed_by, o.transport, p.response_code, p.error, o.provider_id
+FROM @extschema@.outbox o
+LEFT JOIN @extschema@.outbox_attempts p ON p.outbox_id = o.id AND p.attempt = o.failed_attempts + 1 AND p.outcome = 'partial'
+WHERE o.state IN ('claimed', 'sent')
+UNION ALL
+-- The end of a mail that was not sent, unless its last attempt already shows it.
+SELECT o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL, o.last_error, NULL
+FROM @extschema@.outbox o
+WHERE o.state IN ('cancelled', 'expired')
+   OR (o.state = 'error' AND o.claimed_at IS NULL);
+COMMENT ON VIEW @extschema@.outbox_history IS
+    'The history of each mail, without addresses and contents: one row for each attempt, and one for its end if it was not sent. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';

@@ -1,0 +1,167 @@
+-- Mail of one's own: what an application may do to the outbox, and cancel and reschedule.
+--
+-- Everything runs with the caller's rights, who is outbox.enqueued_by, and reaches the outbox through two views:
+-- _new_mail takes new mail, _own_mail shows mail of the caller's that is not claimed. Columns are limited by grants,
+-- rows by the views. One view is for INSERT and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights
+-- on one relation, and would reach and lock rows that the condition hides. Invariant: a row cannot come back from
+-- cancelled, because ended_at is not among the columns.
+
+CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    -- The same rule as for ownership anywhere in PostgreSQL. If the role was dropped, no other role owns its mail.
+    SELECT coalesce(pg_has_role(to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
+        OR pg_has_role('mailroom_support', 'USAGE')
+        OR pg_has_role('mailroom_admin', 'USAGE')
+$$;
+COMMENT ON FUNCTION @extschema@._is_callers_role(name) IS
+    'Internal. Whether the current user has the rights of the role that enqueued a mail, or of mailroom_support or mailroom_admin.';
+
+CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS
+SELECT
+    o.id, o.message_id, o.kind, o.recipients, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.data, o.priority,
+    o.send_at, o.expires_at, o.max_attempts, o.item_key, o.group_key, o.transport
+FROM @extschema@.outbox o
+WHERE o.state = 'scheduled'
+  AND o.token_id IS NULL
+  AND @extschema@._is_callers_role(o.enqueued_by)
+  AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
+  AND @extschema@._recipients_problem(o.recipients::text[], o.cc::text[], o.bcc::text[]) IS NULL
+  AND @extschema@._message_problem(
+      o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb, o.send_at, o.expires_at,
+      o.priority::integer, o.item_key, o.group_key, o.max_attempts
+  ) IS NULL
+  AND @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
+WITH CASCADED CHECK OPTION;
+COMMENT ON VIEW @extschema@._new_mail IS 'Internal. Takes new mail of the current user into the outbox.';
+
+CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
+SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at
+FROM @extschema@.outbox o
+WHERE o.state IN ('scheduled', 'cancelled')
+  AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+  AND @extschema@._is_callers_role(o.enqueued_by)
+  AND isfinite(o.send_at)
+  AND (o.expires_at > o.send_at) IS NOT FALSE
+WITH CASCADED CHECK OPTION;
+COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled or cancelled.';
+
+CREATE FUNCTION @extschema@._live_item_keys(keys text[])
+RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+    SELECT o.item_key, o.id, o.state, o.enqueued_by
+    FROM @extschema@.outbox o
+    WHERE o.item_key = ANY (keys)
+      AND o.state IN ('scheduled', 'claimed')
+$$;
+COMMENT ON FUNCTION @extschema@._live_item_keys(text[]) IS 'Internal. The live mails with these item_keys, of any role.';
+
+CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
+RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+    SELECT o.message_id, o.id, o.enqueued_by
+    FROM @extschema@.outbox o
+    WHERE o.message_id = ANY (message_ids)
+$$;
+COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS 'Internal. The mails with these message_ids, of any role.';
+
+CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    -- A row that a sender is claiming at this moment is left to the sender.
+    UPDATE @extschema@._own_mail o
+    SET state = 'cancelled',
+        last_error = 'cancelled by ' || current_user
+    WHERE o.id = (
+        SELECT s.id
+        FROM @extschema@._own_mail s
+        WHERE s.id = mailroom_cancel.id
+          AND s.state = 'scheduled'
+        FOR UPDATE SKIP LOCKED
+    );
+    RETURN FOUND;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
+    'Cancels a mail of the caller''s that is not claimed, without waiting. Returns false, and changes nothing, if it is claimed, has ended, is locked by another transaction or does not exist.';
+
+CREATE FUNCTION @extschema@.mailroom_cancel_item(item_key text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live_item_keys(ARRAY[mailroom_cancel_item.item_key]) l),
+        false
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_cancel_item(text) IS
+    'As mailroom_cancel, for the mail with this item_key that is still to be sent.';
+
+CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    expiry timestamptz;
+BEGIN
+    IF mailroom_reschedule.send_at IS NULL OR NOT isfinite(mailroom_reschedule.send_at) THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'send_at must be a finite time',
+            DETAIL = format('It is %s.', coalesce(mailroom_reschedule.send_at::text, 'null')),
+            HINT = 'Use mailroom_cancel for a mail that is not to be sent at all.';
+    END IF;
+    SELECT s.expires_at
+    INTO expiry
+    FROM @extschema@._own_mail s
+    WHERE s.id = mailroom_reschedule.id
+      AND s.state = 'scheduled'
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF expiry <= mailroom_reschedule.send_at THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'mail cannot be rescheduled',
+            DETAIL = format('It expires at %s, which is not after %s.', expiry, mailroom_reschedule.send_at),
+            HINT = 'Pass an earlier time, or cancel the mail and schedule another.';
+    END IF;
+    UPDATE @extschema@._own_mail o
+    SET send_at = mailroom_reschedule.send_at,
+        updated_at = now()
+    WHERE o.id = mailroom_reschedule.id;
+    PERFORM @extschema@._mail_due(mailroom_reschedule.send_at);
+    RETURN true;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
+    'Changes send_at of a mail of the caller''s that is not claimed, without waiting. Returns false in the cases of mailroom_cancel.';
+
+CREATE FUNCTION @extschema@.mailroom_reschedule_item(item_key text, send_at timestamptz) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN coalesce(
+        (
+            SELECT @extschema@.mailroom_reschedule(l.id, mailroom_reschedule_item.send_at)
+            FROM @extschema@._live_item_keys(ARRAY[mailroom_reschedule_item.item_key]) l
+        ),
+        false
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_reschedule_item(text, timestamptz) IS
+    'As mailroom_reschedule, for the mail with this item_key that is still to be sent.';

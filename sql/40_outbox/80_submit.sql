@@ -1,0 +1,260 @@
+-- Submitting: messages become rows of the outbox, in the caller's transaction.
+--
+-- mailroom_send and mailroom_send_many (90_send.sql) call _submit, which inserts through _new_mail and replaces through
+-- _own_mail (70_own_mail.sql). Invariants: an item_key is in one live row at most, also when sessions race for it;
+-- every reason against a message is found before anything is written.
+
+CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = code,
+        MESSAGE = CASE WHEN ordinal < 0 THEN 'message' ELSE format('messages[%s]', ordinal) END || ' cannot be scheduled'
+            || coalesce(': ' || what, ''),
+        DETAIL = reason || '.',
+        HINT = coalesce(remedy, 'The reference describes the arguments of mailroom_send.');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
+    'Internal. Raises the error for a message that cannot be scheduled.';
+
+CREATE FUNCTION @extschema@._insert_mail(messages @extschema@._message[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    WITH routed AS MATERIALIZED (
+        SELECT d.kind, @extschema@._route(d.kind) AS transport
+        FROM (SELECT DISTINCT m.kind FROM unnest(messages) m WHERE m.transport IS NULL) d
+    ), put AS (
+        INSERT INTO @extschema@._new_mail (
+            message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data,
+            priority, send_at, expires_at, max_attempts, item_key, group_key, transport
+        )
+        SELECT
+            m.message_id, m.kind, m.recipients, m.cc, m.bcc, m.subject, m.body_text, m.body_html, m.data,
+            m.priority, m.send_at, m.expires_at, m.max_attempts, m.item_key, m.group_key, coalesce(m.transport, r.transport)
+        FROM unnest(messages) m
+        LEFT JOIN routed r ON r.kind = m.kind
+        ORDER BY m.ordinal
+        RETURNING id, message_id
+    )
+    SELECT array_agg(p.id ORDER BY m.ordinal)
+    INTO ids
+    FROM put p
+    JOIN unnest(messages) m USING (message_id);
+    RETURN ids;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
+    'Internal. Inserts these messages into the outbox and returns their ids by ordinal; raises unique_violation if an item_key or a message_id is taken.';
+
+CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    todo @extschema@._message[] := messages;
+    bad record;
+    repeatable uuid[];
+    keys text[];
+    holders jsonb;
+    replaced bigint[];
+    chosen @extschema@._message[];
+    violated text;
+    done integer[] := ARRAY[]::integer[];
+    ids bigint[] := ARRAY[]::bigint[];
+    rounds integer := 0;
+BEGIN
+    SELECT m.ordinal, r.reason, r.remedy
+    INTO bad
+    FROM unnest(messages) m
+    CROSS JOIN LATERAL (
+        SELECT
+            1,
+            @extschema@._recipients_problem(m.recipients, m.cc, m.bcc),
+            CASE
+                WHEN cardinality(m.recipients) > 0 AND cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) <= 50
+                    THEN 'An address is local@domain, without a name; several are separated by commas.'
+            END
+        UNION ALL
+        SELECT
+            2,
+            coalesce(
+                @extschema@._message_problem(
+                    m.subject, m.body_text, m.body_html, m.kind, m.data, m.send_at, m.expires_at, m.priority, m.item_key,
+                    m.group_key, m.max_attempts
+                ),
+                CASE
+                    WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
+                        THEN format('on_conflict is "%s", not error, ignore or replace', m.on_conflict)
+                END
+            ),
+            NULL
+        UNION ALL
+        SELECT
+            3,
+            CASE WHEN NOT @extschema@._knows_transport(m.transport) THEN format('There is no transport "%s"', m.transport) END,
+            'Transports are listed in mailroom_transports and in routes; leave it out for that of the kind.'
+        WHERE m.transport IS NOT NULL
+        UNION ALL
+        SELECT
+            4,
+            @extschema@._contents_problem(m.subject, m.body_text, m.body_html, m.kind, m.data),
+            'Pass subject and body_text or body_html, or insert a row into templates.'
+    ) r (place, reason, remedy)
+    WHERE r.reason IS NOT NULL
+    ORDER BY m.ordinal, r.place
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM @extschema@._refuse(bad.ordinal, '22023'::text, NULL::text, bad.reason, bad.remedy);
+    END IF;
+
+    LOOP
+        repeatable := ARRAY(SELECT m.message_id FROM unnest(todo) m WHERE m.is_repeatable);
+        IF cardinality(repeatable) > 0 THEN
+            SELECT m.ordinal, m.message_id, s.id
+            INTO bad
+            FROM unnest(todo) m
+            JOIN @extschema@._scheduled(repeatable) s USING (message_id)
+            WHERE NOT @extschema@._is_callers_role(s.enqueued_by)
+            ORDER BY m.ordinal
+            LIMIT 1;
+            IF FOUND THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
+                    format('It is that of mail %s', bad.id),
+                    'Use another message_id.'::text
+                );
+            END IF;
+            SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(s.id), '{}')
+            INTO done, ids
+            FROM unnest(todo) m
+            JOIN @extschema@._scheduled(repeatable) s USING (message_id);
+            todo := ARRAY(SELECT m FROM unnest(todo) m WHERE m.ordinal <> ALL (done));
+        END IF;
+        keys := ARRAY(SELECT DISTINCT m.item_key FROM unnest(todo) m WHERE m.item_key IS NOT NULL);
+        IF cardinality(keys) > 0 THEN
+            holders := (SELECT jsonb_agg(l) FROM @extschema@._live_item_keys(keys) l);
+        END IF;
+        IF holders IS NOT NULL THEN
+            SELECT m.ordinal, m.item_key, m.on_conflict, l.id, @extschema@._is_callers_role(l.enqueued_by) AS own
+            INTO bad
+            FROM unnest(todo) m
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name) USING (item_key)
+            WHERE m.on_conflict = 'error'
+               OR (m.on_conflict = 'replace' AND (l.state = 'claimed' OR NOT @extschema@._is_callers_role(l.enqueued_by)))
+            ORDER BY m.ordinal
+            LIMIT 1;
+            IF FOUND AND bad.on_conflict = 'error' THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
+                    format('Mail %s has it and is still to be sent', bad.id),
+                    'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
+                );
+            ELSIF FOUND AND NOT bad.own THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '42501'::text, format('item_key "%s" is taken by another role', bad.item_key),
+                    format('Mail %s has it and is still to be sent', bad.id),
+                    'Use another item_key, or the role that scheduled the mail.'::text
+                );
+            ELSIF FOUND THEN
+                PERFORM @extschema@._refuse(
+                    bad.ordinal, '55006'::text, format('item_key "%s" is being sent', bad.item_key),
+                    format('Mail %s has it and is claimed', bad.id),
+                    'Try again when that mail has been sent, or use another item_key.'::text
+                );
+            END IF;
+
+            SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(l.id), '{}')
+            INTO done, ids
+            FROM unnest(todo) m
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
+            WHERE m.on_conflict = 'ignore'
+              -- Unless the mail with the key is about to be replaced.
+              AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE r.item_key = m.item_key AND r.on_conflict = 'replace');
+
+            replaced := ARRAY(
+                SELECT DISTINCT l.id
+                FROM unnest(todo) m
+                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
+                WHERE m.on_conflict = 'replace'
+            );
+            IF cardinality(replaced) > 0 THEN
+                -- In the order of ids, so that two sessions that replace the same mails cannot deadlock.
+                PERFORM
+                FROM @extschema@._own_mail o
+                WHERE o.id = ANY (replaced)
+                ORDER BY o.id
+                FOR UPDATE;
+                UPDATE @extschema@._own_mail o
+                SET state = 'cancelled',
+                    last_error = 'replaced by ' || current_user
+                WHERE o.id = ANY (replaced)
+                  AND o.state = 'scheduled';
+            END IF;
+        END IF;
+
+        IF cardinality(keys) = 0 AND cardinality(repeatable) = 0 THEN
+            done := done || ARRAY(SELECT m.ordinal FROM unnest(todo) m ORDER BY m.ordinal);
+            ids := ids || @extschema@._insert_mail(todo);
+        ELSE
+            -- The first of several messages with one item_key or message_id; the next round finds it.
+            chosen := ARRAY(
+                SELECT c.message
+                FROM (
+                    SELECT
+                        m AS message, m.ordinal,
+                        m.item_key IS NULL OR row_number() OVER (PARTITION BY m.item_key ORDER BY m.ordinal) = 1 AS has_key,
+                        row_number() OVER (PARTITION BY m.message_id ORDER BY m.ordinal) = 1 AS has_message_id
+                    FROM unnest(todo) m
+                    WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
+                ) c
+                WHERE c.has_key
+                  AND c.has_message_id
+                ORDER BY c.ordinal
+            );
+            BEGIN
+                -- INSERT waits here for a session that is taking the same key, as for any unique key. Not ON CONFLICT:
+                -- through a view, it finds no partial index before the minor releases of August 2024.
+                ids := ids || @extschema@._insert_mail(chosen);
+                done := done || ARRAY(SELECT m.ordinal FROM unnest(chosen) m ORDER BY m.ordinal);
+            EXCEPTION
+                WHEN unique_violation THEN
+                    GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+                    IF violated NOT IN ('outbox_live_item_key', 'outbox_message_id_key') THEN
+                        RAISE;
+                    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+                        -- Keys whose holders this transaction can see were handled above.
+                        RAISE serialization_failure USING
+                            MESSAGE = 'could not serialize access due to concurrent update',
+                            DETAIL = 'An item_key or a message_id was taken after this transaction began.',
+                            HINT = 'Try the transaction again.';
+                    END IF;
+            END;
+        END IF;
+
+        EXIT WHEN cardinality(done) = cardinality(messages);
+        rounds := rounds + 1;
+        IF rounds >= 100 THEN
+            RAISE object_in_use USING
+                MESSAGE = 'messages cannot be scheduled',
+                DETAIL = 'An item_key is held by mail that cannot be replaced.',
+                HINT = 'Use another item_key, or cancel that mail first.';
+        END IF;
+        -- The rest found their keys taken: look for the holders again.
+        todo := ARRAY(
+            SELECT m
+            FROM unnest(todo) m
+            WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
+        );
+    END LOOP;
+    RETURN ARRAY(SELECT i.id FROM unnest(done, ids) i (ordinal, id) ORDER BY i.ordinal);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._submit(@extschema@._message[]) IS
+    'Internal. Schedules these messages and returns their ids in the same order.';

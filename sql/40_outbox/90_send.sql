@@ -1,0 +1,125 @@
+-- Sending: the functions with which an application schedules mail.
+--
+-- They turn arguments or JSON into messages (60_message.sql) and submit them (80_submit.sql). Invariant: the two take
+-- the same arguments by the same names, with the same defaults.
+
+CREATE FUNCTION @extschema@.mailroom_send(
+    recipients text,
+    subject text DEFAULT NULL,
+    body_text text DEFAULT NULL,
+    body_html text DEFAULT NULL,
+    cc text DEFAULT NULL,
+    bcc text DEFAULT NULL,
+    kind text DEFAULT NULL,
+    data jsonb DEFAULT NULL,
+    send_at timestamptz DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    priority integer DEFAULT NULL,
+    item_key text DEFAULT NULL,
+    group_key text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    on_conflict text DEFAULT NULL,
+    message_id uuid DEFAULT NULL,
+    transport text DEFAULT NULL
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (@extschema@._submit(ARRAY[ROW(
+        -1, coalesce(message_id, @extschema@._message_id()), message_id IS NOT NULL,
+        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc),
+        subject, body_text, body_html,
+        coalesce(kind, 'message'), coalesce(data, '{}'), coalesce(send_at, now()), expires_at, coalesce(priority, 0),
+        item_key, group_key, coalesce(max_attempts, @extschema@._max_attempts()), coalesce(on_conflict, 'error'), transport
+    )::@extschema@._message]))[1];
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text) IS
+    'Schedules a mail in the caller''s transaction and returns its outbox.id. Pass the subject and body, or a kind whose template renders them from data.';
+
+CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT array_agg(ROW(
+        r.ordinality - 1, coalesce(r.message_id, @extschema@._message_id()), r.message_id IS NOT NULL,
+        @extschema@._json_address_list(r.recipients), @extschema@._json_address_list(r.cc), @extschema@._json_address_list(r.bcc),
+        r.subject, r.body_text, r.body_html,
+        coalesce(r.kind, 'message'), coalesce(r.data, '{}'), coalesce(r.send_at, now()), r.expires_at,
+        coalesce(r.priority, 0), r.item_key, r.group_key, coalesce(r.max_attempts, @extschema@._max_attempts()),
+        coalesce(r.on_conflict, 'error'), r.transport
+    )::@extschema@._message ORDER BY r.ordinality)
+    FROM ROWS FROM (jsonb_to_recordset(messages) AS (
+        recipients jsonb, subject text, body_text text, body_html text, cc jsonb, bcc jsonb,
+        kind text, data jsonb, send_at timestamptz, expires_at timestamptz, priority integer, item_key text,
+        group_key text, max_attempts integer, on_conflict text, message_id uuid, transport text
+    )) WITH ORDINALITY r
+$$;
+COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
+    'Internal. The elements of a JSON array of objects as messages; raises an error of class 22 if a value has the wrong type.';
+
+CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+    names CONSTANT text[] := '{recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict,message_id,transport}'::text[];
+    bad record;
+    parsed @extschema@._message[];
+    reason text;
+BEGIN
+    IF jsonb_typeof(messages) IS DISTINCT FROM 'array' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'messages must be a JSON array',
+            DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(messages), 'NULL')),
+            HINT = 'Pass an array of objects with the names of the arguments of mailroom_send.';
+    END IF;
+    IF messages = '[]' THEN
+        RETURN;
+    END IF;
+    SELECT (e.ordinality - 1)::integer AS ordinal, p.reason
+    INTO bad
+    FROM jsonb_array_elements(messages) WITH ORDINALITY e
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN jsonb_typeof(e.value) <> 'object' THEN format('It is a JSON %s, not an object', jsonb_typeof(e.value))
+            WHEN e.value - names <> '{}'
+                THEN format('There is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
+            ELSE (
+                SELECT min(format('%s is a JSON %s, not a string or an array of strings', f.name, jsonb_typeof(e.value -> f.name)))
+                FROM unnest('{recipients,cc,bcc}'::text[]) f (name)
+                WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'array', 'null')
+                   OR jsonb_path_exists(e.value -> f.name, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
+            )
+        END
+    ) p (reason)
+    WHERE p.reason IS NOT NULL
+    ORDER BY e.ordinality
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM @extschema@._refuse(bad.ordinal, '22023'::text, NULL::text, bad.reason, 'The names are ' || array_to_string(names, ', ') || '.');
+    END IF;
+    BEGIN
+        parsed := @extschema@._parse_messages(messages);
+    EXCEPTION
+        WHEN data_exception THEN
+            -- One message is known to be invalid now, so they are tried one by one.
+            FOR i IN 0 .. jsonb_array_length(messages) - 1 LOOP
+                BEGIN
+                    PERFORM @extschema@._parse_messages(jsonb_build_array(messages -> i));
+                EXCEPTION
+                    WHEN data_exception THEN
+                        GET STACKED DIAGNOSTICS reason = MESSAGE_TEXT;
+                        reason := upper(left(reason, 1)) || substr(reason, 2);
+                        PERFORM @extschema@._refuse(i, '22023'::text, NULL::text, reason, NULL::text);
+                END;
+            END LOOP;
+            RAISE;
+    END;
+    RETURN QUERY SELECT u FROM unnest(@extschema@._submit(parsed)) u;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_send_many(jsonb) IS
+    'Schedules many mails, all or none, and returns their ids in the order of the array. Each element is an object with the arguments of mailroom_send by name.';

@@ -1,0 +1,220 @@
+-- Due mail: when messages become due, and who is told.
+--
+-- Every function that schedules, returns or claims mail calls _mail_due with the time at which it needs attention. With
+-- a worker that takes no lock: the worker is told at COMMIT, sleeps until the earliest time, and notifies outside
+-- senders on the writers' behalf. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due
+-- how long to wait.
+
+CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_mail_due_wrapper';
+COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
+    'Internal. At COMMIT, tells the worker of this database, or the sessions that listen on mailroom.outbox_channel, that a message becomes due or a claim expires at this time.';
+
+CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_announce_due_wrapper';
+COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS 'Internal. As _mail_due, but tells only the worker.';
+
+-- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
+-- so a search from now on skips no dead entries.
+CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
+
+CREATE FUNCTION @extschema@._outbox_announce() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM @extschema@._mail_due(m.earliest)
+    FROM (SELECT min(n.send_at) AS earliest FROM new_mail n WHERE n.state = 'scheduled') m
+    WHERE m.earliest IS NOT NULL
+      AND NOT @extschema@._restores();
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._outbox_announce() IS 'Internal. Announces new mail of all writers.';
+
+CREATE TRIGGER outbox_announce
+    AFTER INSERT ON @extschema@.outbox
+    REFERENCING NEW TABLE AS new_mail
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._outbox_announce();
+-- Mail that a trigger inserts in an apply worker is announced too.
+ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_announce;
+
+CREATE FUNCTION @extschema@._next_lapse(moment timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT o.claimed_until
+        FROM @extschema@.outbox o
+        WHERE o.state = 'claimed'
+          AND o.claimed_until > moment
+        ORDER BY o.claimed_until
+        LIMIT 1
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._next_lapse(timestamptz) IS
+    'Internal. When the next claim expires after this time; NULL if there is none.';
+
+CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    -- A variable, because an index is not used for a comparison with a volatile function.
+    moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    RETURN nullif(
+        least(
+            (
+                SELECT o.send_at
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.send_at > o.created_at
+                  AND o.send_at > moment
+                ORDER BY o.send_at
+                LIMIT 1
+            ),
+            @extschema@._next_lapse(moment)
+        ),
+        'infinity'
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._next_wake() IS
+    'Internal. When, from now on, the next message of any transport becomes due or the next claim expires; NULL for never.';
+
+CREATE FUNCTION @extschema@._first_due(
+    of_transport text,
+    of_priority smallint,
+    after_send_at timestamptz,
+    after_id bigint,
+    moment timestamptz
+) RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    looked record;
+    held text[];
+BEGIN
+    SELECT array_agg(w.send_at) AS send_ats, array_agg(w.group_key) AS keys, bool_and(w.group_key IS NULL) AS single
+    INTO looked
+    FROM (
+        SELECT o.send_at, o.group_key
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.transport = of_transport COLLATE "C"
+          AND o.priority = of_priority
+          AND (o.send_at, o.id) > (after_send_at, after_id)
+          AND o.send_at <= moment
+        ORDER BY o.priority, o.send_at, o.id
+        LIMIT 100
+    ) w;
+    IF looked.single IS NOT FALSE THEN
+        RETURN looked.send_ats[1];
+    END IF;
+    held := @extschema@._held_groups(looked.keys, moment);
+    RETURN coalesce(
+        (
+            SELECT min(u.send_at)
+            FROM unnest(looked.send_ats, looked.keys) u (send_at, group_key)
+            WHERE u.group_key IS NULL OR u.group_key <> ALL (held)
+        ),
+        -- There are more rows after these.
+        CASE WHEN cardinality(looked.keys) = 100 THEN moment END
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz) IS
+    'Internal. Since when the first mail after this position is due, of this transport and priority and not in a held group; NULL if there is none.';
+
+CREATE FUNCTION @extschema@._transports(named text[]) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN CASE
+        WHEN named IS NULL THEN ARRAY['']
+        ELSE ARRAY(
+            SELECT u.name
+            FROM unnest(named) WITH ORDINALITY u (name, place)
+            WHERE u.name IS NOT NULL
+            GROUP BY u.name
+            ORDER BY min(u.place)
+        )
+    END;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._transports(text[]) IS
+    'Internal. The transports to claim from, each once, in the order given; for NULL the empty name, whose mail clients deliver.';
+
+CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RETURNS timestamptz
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    of_transport text;
+    sweep boolean;
+    span record;
+    due timestamptz;
+    later timestamptz;
+    wake timestamptz;
+BEGIN
+    -- Expired claims, from this session's position.
+    SELECT o.claimed_until
+    INTO due
+    FROM @extschema@.outbox o
+    WHERE o.state = 'claimed'
+      AND o.claimed_until > @extschema@._leases_from()
+      AND o.claimed_until <= moment
+    ORDER BY o.claimed_until
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN due;
+    END IF;
+    FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
+        sweep := @extschema@._due_may_sweep(of_transport, false);
+        FOR span IN
+            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, false) l WHERE sweep
+            UNION ALL
+            SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
+        LOOP
+            due := @extschema@._first_due(of_transport, span.priority, span.send_at, span.id, moment);
+            IF due IS NOT NULL THEN
+                -- Another mail may have been due for longer, but one is enough.
+                RETURN due;
+            END IF;
+            SELECT o.send_at
+            INTO later
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
+              AND o.priority = span.priority
+              AND o.send_at > moment
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+            wake := least(wake, later);
+        END LOOP;
+        IF NOT sweep THEN
+            -- Claims find what is before the positions, piece by piece.
+            wake := least(wake, moment + interval '1 s');
+        END IF;
+    END LOOP;
+    RETURN nullif(least(wake, @extschema@._next_lapse(moment)), 'infinity');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS
+    'Returns when to call mailroom_claim next with these transports (default: mail that clients deliver): a past time if mail is due, NULL if there is nothing to wait for. Senders that wait also LISTEN on mailroom.outbox_channel.';

@@ -1,0 +1,143 @@
+-- Cursors: where a session's next scan for due mail starts.
+--
+-- The library keeps them for each session, transport and priority (src/due.rs); _select_due (40_select_due.sql) reads and
+-- writes them. Invariant: a cursor is a hint. What lies behind it is looked at in pieces, or by a sweep, within bounds
+-- that keep the cost of a call flat (I4).
+
+CREATE FUNCTION @extschema@._due_begin(transport text, groups boolean) RETURNS text
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._due_begin(text, boolean) IS
+    'Internal. Begins a scan for due mail of a transport, or for its groups: sweep if it must look at everything, positions if it may start at the cursors, piece if it must also look at a piece of what is before them.';
+
+CREATE FUNCTION @extschema@._due_may_sweep(transport text, groups boolean) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
+COMMENT ON FUNCTION @extschema@._due_may_sweep(text, boolean) IS
+    'Internal. Whether a scan that found too little may look at everything.';
+
+CREATE FUNCTION @extschema@._due_positions(
+    transport text,
+    groups boolean,
+    OUT priority smallint,
+    OUT send_at timestamptz,
+    OUT id bigint,
+    OUT paused_send_at timestamptz,
+    OUT paused_id bigint
+)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_positions_wrapper';
+COMMENT ON FUNCTION @extschema@._due_positions(text, boolean) IS
+    'Internal. Where this session''s scan of each priority starts, urgent ones first, and where its last sweep stopped; only a hint.';
+
+CREATE FUNCTION @extschema@._due_pieces(
+    transport text,
+    groups boolean,
+    OUT priority smallint,
+    OUT send_at timestamptz,
+    OUT id bigint,
+    OUT until_send_at timestamptz,
+    OUT until_id bigint
+)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
+COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean) IS
+    'Internal. The next piece of each priority that this scan should look at before its positions, from where the last one ended; only a hint.';
+
+CREATE FUNCTION @extschema@._due_note_piece(
+    transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
+) RETURNS boolean
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_note_piece_wrapper';
+COMMENT ON FUNCTION @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean) IS
+    'Internal. Records how far a piece was scanned and whether that was its end; returns whether to scan the next one.';
+
+CREATE FUNCTION @extschema@._due_note(
+    transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
+) RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_due_note_wrapper';
+COMMENT ON FUNCTION @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean) IS
+    'Internal. Records how far a priority was scanned, whether the next scan continues there even if an earlier one got further, and whether the next sweep does.';
+
+CREATE FUNCTION @extschema@._due_put_back(transport text, groups boolean, priority smallint, send_at timestamptz, id bigint)
+    RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_put_back_wrapper';
+COMMENT ON FUNCTION @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint) IS
+    'Internal. Makes this session''s next scan of a priority start after this row at the latest, because rows after it were found but not claimed.';
+
+CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_due_end_wrapper';
+COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
+    'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions.';
+
+CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, unknown boolean)
+RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    after integer := -32769;
+    -- The next priority with a known position.
+    before integer := 32768;
+    known smallint[];
+    seen integer;
+BEGIN
+    IF unknown THEN
+        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_transport, of_groups) p ORDER BY 1);
+    END IF;
+    LOOP
+        IF unknown THEN
+            before := coalesce((SELECT min(k) FROM unnest(known) k WHERE k > after), 32768);
+            IF before = after + 1 THEN
+                after := before;
+                CONTINUE;
+            END IF;
+        END IF;
+        IF of_groups THEN
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO priority, send_at, id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
+              AND o.group_key IS NOT NULL
+              AND o.priority > after
+              AND o.priority < before
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        ELSE
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO priority, send_at, id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
+              AND o.priority > after
+              AND o.priority < before
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        END IF;
+        seen := CASE WHEN FOUND THEN priority ELSE before END;
+        IF FOUND THEN
+            RETURN NEXT;
+        END IF;
+        IF unknown THEN
+            -- Dead entries that were skipped there are skipped once only.
+            RETURN QUERY
+            SELECT n::smallint, clock_timestamp(), 9223372036854775807
+            FROM generate_series(greatest(after, -101) + 1, least(seen, 101) - 1) n;
+        END IF;
+        EXIT WHEN seen = 32768;
+        after := seen;
+    END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._due_priorities(text, boolean, boolean) IS
+    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows, with the current time as position.';

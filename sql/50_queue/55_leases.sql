@@ -1,0 +1,246 @@
+-- Leases: claims expire, are extended and are released.
+--
+-- Claims take expired leases back first, the worker does so in between and, when it starts, at once for what an earlier
+-- worker of the same database and timeline held; what another timeline holds may still be in the hands of the old
+-- leader, so its leases are waited for. Senders extend and release. Invariants: an expired lease counts as a failed
+-- attempt, a release does not; neither waits for another session (I3).
+
+CREATE FUNCTION @extschema@._leases_begin(moment timestamptz, OUT after timestamptz, OUT until timestamptz)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_leases_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_begin(timestamptz) IS
+    'Internal. Begins a search for leases that ended by this time: the range of lease ends to look at first.';
+
+CREATE FUNCTION @extschema@._leases_next(came_to timestamptz, OUT after timestamptz, OUT until timestamptz)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_leases_next_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_next(timestamptz) IS
+    'Internal. Ends the search of a range, having reached this lease end: the range to look at next, or no row.';
+
+CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
+    LANGUAGE c STABLE
+    AS 'MODULE_PATHNAME', '_leases_from_wrapper';
+COMMENT ON FUNCTION @extschema@._leases_from() IS
+    'Internal. The lease end from which this session''s next search starts.';
+
+CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    ctids tid[];
+    part record;
+    looked record;
+BEGIN
+    -- From where the last search ended and, as often as this session's budget allows, before that: a session that was
+    -- settling an expired claim may have been rolled back.
+    SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
+    LOOP
+        SELECT array_agg(s.place) AS ctids, count(*)::integer AS found, max(s.claimed_until) AS last
+        INTO looked
+        FROM (
+            SELECT o.ctid AS place, o.claimed_until
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.claimed_until > part.after
+              AND o.claimed_until <= part.until
+            ORDER BY o.claimed_until
+            LIMIT row_limit - coalesce(cardinality(ctids), 0)
+            FOR UPDATE SKIP LOCKED
+        ) s;
+        ctids := ctids || looked.ctids;
+        -- There may be more with the same lease end as the last.
+        SELECT p.after, p.until
+        INTO part
+        FROM @extschema@._leases_next(CASE
+            WHEN cardinality(ctids) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
+            WHEN cardinality(ctids) = row_limit THEN part.after
+            ELSE part.until
+        END) p;
+        EXIT WHEN NOT FOUND OR cardinality(ctids) = row_limit;
+    END LOOP;
+    IF ctids IS NULL THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
+    SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, o.transport, 'claim lapsed'
+    FROM @extschema@.outbox o
+    WHERE o.ctid = ANY (ctids);
+    UPDATE @extschema@.outbox o
+    SET state = v.next,
+        failed_attempts = o.failed_attempts + 1,
+        last_error = 'claim lapsed',
+        claimed_by = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
+        claimed_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+        claimed_until = NULL,
+        updated_at = moment,
+        ended_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE moment END
+    FROM @extschema@.outbox b
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN b.failed_attempts + 1 >= b.max_attempts THEN 'error'
+            WHEN b.expires_at <= moment THEN 'expired'
+            ELSE 'scheduled'
+        END::@extschema@.outbox_state AS next
+    ) v
+    WHERE b.ctid = ANY (ctids)
+      AND o.ctid = b.ctid;
+    PERFORM @extschema@._mail_due(moment);
+    RETURN cardinality(ctids);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._expire_leases(timestamptz, integer) IS
+    'Internal. Takes back up to row_limit claims whose lease has ended by this time; each counts as a failed attempt. Returns how many.';
+
+CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    mine CONSTANT text := 'mailroom worker/' || timeline || '/';
+    orphans integer;
+BEGIN
+    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, mine);
+    DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, mine);
+    UPDATE @extschema@.outbox o
+    SET claimed_until = clock_timestamp()
+    WHERE o.ctid = ANY (ARRAY(
+        SELECT c.ctid
+        FROM @extschema@.outbox c
+        WHERE c.state = 'claimed'
+          AND c.claimed_until > clock_timestamp()
+          AND starts_with(c.claimed_by, mine)
+        FOR UPDATE SKIP LOCKED
+    ));
+    GET DIAGNOSTICS orphans = ROW_COUNT;
+    RETURN orphans;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._expire_previous_claims(text) IS
+    'Internal. Ends the leases of earlier workers of this database and timeline (hexadecimal) at once, and removes their transports; returns the number of claims.';
+
+CREATE FUNCTION @extschema@._set_lease_end(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    held bigint[];
+    earlier boolean;
+BEGIN
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[cardinality(tries)]);
+    -- A group is free once its claims have expired, so an expired claim of a group cannot be extended. Other sessions
+    -- see the longer lease only after this transaction ends, which is why the group is locked, as in _free_groups; the
+    -- clock is read after that.
+    WITH held AS MATERIALIZED (
+        SELECT
+            h.place, h.claimed_until,
+            CASE
+                WHEN until IS NULL OR o.group_key IS NULL THEN true
+                WHEN o.claimed_until > moment
+                THEN @extschema@._try_lock_group(hashtextextended(o.group_key, 0))
+                ELSE false
+            END AS is_ours
+        FROM (
+            SELECT u.place, min(u.claimed_until) AS claimed_until
+            FROM @extschema@._lock_claimed(ids, who, tries) u
+            GROUP BY u.place
+        ) h
+        JOIN @extschema@.outbox o ON o.ctid = h.place
+    ), changed AS (
+        UPDATE @extschema@.outbox o
+        SET state = CASE WHEN until IS NULL THEN 'scheduled' ELSE 'claimed' END::@extschema@.outbox_state,
+            claimed_by = CASE WHEN until IS NULL THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN until IS NULL THEN NULL ELSE o.claimed_at END,
+            claimed_until = until,
+            updated_at = moment
+        FROM held h
+        WHERE o.ctid = h.place
+          AND h.is_ours
+          AND (until IS NULL OR o.group_key IS NULL OR o.claimed_until > clock_timestamp())
+        RETURNING o.id, h.claimed_until > until AS earlier
+    )
+    SELECT
+        ARRAY(
+            SELECT u.id
+            FROM unnest(ids) WITH ORDINALITY u (id, item)
+            WHERE EXISTS (SELECT FROM changed c WHERE c.id = u.id)
+            ORDER BY u.item
+        ),
+        (SELECT bool_or(c.earlier) FROM changed c)
+    INTO held, earlier;
+    PERFORM @extschema@._mail_due(CASE WHEN until IS NULL THEN moment WHEN earlier THEN until END);
+    RETURN held;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._set_lease_end(bigint[], text, integer[], timestamptz) IS
+    'Internal. Sets the lease end of claims, or releases them without counting an attempt if until is NULL; returns the ids of those that the claimant held.';
+
+CREATE FUNCTION @extschema@.mailroom_release_many(
+    ids bigint[],
+    claimant text DEFAULT NULL,
+    failed_attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @extschema@.budgets) THEN
+        PERFORM @extschema@._refund_budget(
+            array_agg(o.claimed_at), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
+        )
+        FROM (
+            SELECT DISTINCT h.place
+            FROM @extschema@._lock_claimed(ids, @extschema@._claimant(claimant), failed_attempts) h
+        ) u
+        JOIN @extschema@.outbox o ON o.ctid = u.place
+        HAVING count(*) > 0;
+    END IF;
+    RETURN @extschema@._set_lease_end(ids, claimant, failed_attempts, NULL::timestamptz);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_release_many(bigint[], text, integer[]) IS
+    'Returns claimed mails that were not tried to the queue, without counting an attempt. Returns the ids that were released; the claims of the others were lost.';
+
+CREATE FUNCTION @extschema@.mailroom_release(id bigint, claimant text DEFAULT NULL, failed_attempts integer DEFAULT NULL) RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.mailroom_release_many(ARRAY[id], claimant, ARRAY[failed_attempts]) <> '{}' $$;
+COMMENT ON FUNCTION @extschema@.mailroom_release(bigint, text, integer) IS
+    'Releases one claimed mail, as mailroom_release_many. Returns false if the claim was lost.';
+
+CREATE FUNCTION @extschema@.mailroom_extend_many(
+    ids bigint[],
+    lease interval DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    failed_attempts integer[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@._set_lease_end(ids, claimant, failed_attempts, clock_timestamp() + @extschema@._lease_or_default(lease)) $$;
+COMMENT ON FUNCTION @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]) IS
+    'Sets the end of claims to lease (default mailroom.lease) from now. Returns the ids that were extended; the claims of the others were lost.';
+
+CREATE FUNCTION @extschema@.mailroom_extend(
+    id bigint,
+    lease interval DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    failed_attempts integer DEFAULT NULL
+)
+    RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.mailroom_extend_many(ARRAY[id], lease, claimant, ARRAY[failed_attempts]) <> '{}' $$;
+COMMENT ON FUNCTION @extschema@.mailroom_extend(bigint, interval, text, integer) IS
+    'Extends one claim, as mailroom_extend_many. Returns false if the claim was lost.';

@@ -1,0 +1,254 @@
+-- Settling: the claimant of a mail says that it was sent.
+--
+-- claimed -> sent here; failures are in 72_settle_error.sql, releases in 55_leases.sql. Invariants: only the holder of
+-- a claim settles it; a settle that comes after its lease was taken back changes nothing and is recorded, because the
+-- mail may go out twice (I2); no settle waits for another session (I3). failed_attempts, as the claim returned it,
+-- tells two claims of one claimant apart.
+
+CREATE FUNCTION @extschema@._lock_claimed(
+    ids bigint[],
+    claimant text,
+    tries integer[]
+)
+    RETURNS TABLE (place tid, item integer, claimed_until timestamptz)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    -- SKIP LOCKED: a claim that another session is taking back is lost.
+    RETURN QUERY
+    SELECT o.ctid, u.item::integer, o.claimed_until
+    FROM unnest(ids) WITH ORDINALITY u (id, item)
+    JOIN @extschema@.outbox o ON o.id = u.id
+    WHERE o.claimed_until IS NOT NULL
+      AND o.claimed_by = claimant
+      AND o.failed_attempts = coalesce(tries[u.item], o.failed_attempts)
+    FOR UPDATE OF o SKIP LOCKED;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._lock_claimed(bigint[], text, integer[]) IS
+    'Internal. Locks those of the rows that the claimant holds, even if the lease has ended; returns each with its subscript in ids and the end of its lease.';
+
+CREATE FUNCTION @extschema@._check_parallel(ids bigint[], VARIADIC cardinalities integer[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF cardinality(ids) <> ANY (cardinalities) THEN
+        RAISE array_subscript_error USING
+            MESSAGE = 'arrays must have as many elements as ids',
+            DETAIL = format('There are %s ids, and arrays of %s.', cardinality(ids), array_to_string(cardinalities, ', ')),
+            HINT = 'Leave an array out, or put NULLs into it.';
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._check_parallel(bigint[], integer[]) IS
+    'Internal. Raises an error for arrays that differ in length from ids; NULL arrays pass.';
+
+CREATE FUNCTION @extschema@._redact(error text, addresses text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    address text;
+    rest text := error;
+    clean text;
+    place integer;
+BEGIN
+    FOREACH address IN ARRAY addresses LOOP
+        clean := '';
+        LOOP
+            -- A quoted address may differ in case: in ASCII letters, independent of the locale.
+            place := position(lower(address COLLATE "C") IN lower(rest COLLATE "C"));
+            EXIT WHEN (place > 0 AND address <> '') IS NOT TRUE;
+            clean := clean || left(rest, place - 1) || '[address]';
+            rest := substr(rest, place + char_length(address));
+        END LOOP;
+        rest := clean || rest;
+    END LOOP;
+    RETURN left(rest, 1000);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._redact(text, text[]) IS
+    'Internal. An error text as other roles may read it: without these addresses, at most 1000 characters.';
+
+CREATE FUNCTION @extschema@._record_late(
+    ids bigint[],
+    items integer[],
+    claimant text,
+    tries integer[],
+    errors text[],
+    response_codes integer[],
+    verb text
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    IF items = '{}' THEN
+        RETURN coalesce(ids, '{}');
+    END IF;
+    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, ended_at, claimant, transport, response_code, error)
+    SELECT
+        o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant, o.transport,
+        response_codes[u.item],
+        @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[])
+    FROM unnest(items) u (item)
+    JOIN @extschema@.outbox o ON o.id = ids[u.item];
+    RAISE LOG USING
+        MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(items), verb),
+        DETAIL = format('The first has id %s. They may go out twice.', ids[items[1]]);
+    RETURN ARRAY(
+        SELECT u.id
+        FROM unnest(ids) WITH ORDINALITY u (id, item)
+        WHERE u.item <> ALL (items)
+        ORDER BY u.item
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
+    'Internal. Records and logs settles that came too late, given by their subscripts in ids; returns the other ids.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
+    ids bigint[],
+    provider_ids text[] DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    failed_attempts integer[] DEFAULT NULL,
+    refused_recipients jsonb[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    settled bigint;
+    grouped boolean;
+    late integer[];
+BEGIN
+    PERFORM @extschema@._check_parallel(ids, VARIADIC ARRAY[
+        cardinality(provider_ids), cardinality(failed_attempts), cardinality(refused_recipients)
+    ]);
+    -- Only its holder touches a claim before its lease has ended, so this waits for no other session. A row with a
+    -- lease is claimed; the query does not name state, so that no partial index is preferred to the primary key. Most
+    -- batches have no provider ids and the same number of attempts, which is much cheaper.
+    IF coalesce(num_nonnulls(VARIADIC provider_ids), 0) = 0 AND (failed_attempts IS NULL OR failed_attempts[1] = ALL (failed_attempts)) THEN
+        WITH done AS (
+            UPDATE @extschema@.outbox o
+            SET state = 'sent',
+                secrets = NULL,
+                claimed_until = NULL,
+                updated_at = moment,
+                ended_at = moment
+            WHERE o.id = ANY (ids)
+              AND o.claimed_by = who
+              AND o.claimed_until > moment
+              AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[1], o.failed_attempts)
+            RETURNING o.group_key
+        )
+        SELECT count(*), count(d.group_key) > 0 INTO settled, grouped FROM done d;
+    ELSE
+        WITH done AS (
+            UPDATE @extschema@.outbox o
+            SET state = 'sent',
+                secrets = NULL,
+                provider_id = u.provider_id,
+                claimed_until = NULL,
+                updated_at = moment,
+                ended_at = moment
+            -- FROM unnest, because a subscript into an array of texts reads all elements before it.
+            FROM unnest(ids, provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
+            WHERE o.id = u.id
+              AND o.claimed_by = who
+              AND o.claimed_until > moment
+              AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
+            RETURNING o.group_key
+        )
+        SELECT count(*), count(d.group_key) > 0 INTO settled, grouped FROM done d;
+    END IF;
+    IF grouped THEN
+        -- The rest of the group can be claimed now.
+        PERFORM @extschema@._mail_due(moment);
+    END IF;
+    IF settled < cardinality(ids) THEN
+        -- The lease has ended, but the claim was not taken back: no other sender has the mail.
+        WITH held AS MATERIALIZED (
+            SELECT h.place, h.item FROM @extschema@._lock_claimed(ids, who, failed_attempts) h
+        )
+        UPDATE @extschema@.outbox o
+        SET state = 'sent',
+            secrets = NULL,
+            provider_id = provider_ids[h.item],
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = moment
+        FROM held h
+        WHERE o.ctid = h.place;
+    END IF;
+    IF coalesce(num_nonnulls(VARIADIC refused_recipients), 0) > 0 THEN
+        INSERT INTO @extschema@.outbox_attempts (
+            outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients
+        )
+        SELECT DISTINCT ON (o.id)
+            o.id, o.failed_attempts + 1, 'partial'::@extschema@.attempt_outcome, o.claimed_at, moment, who, o.transport,
+            (u.refused -> 0 ->> 'response_code')::integer, format('recipients refused: %s', jsonb_array_length(u.refused)), u.refused
+        FROM unnest(ids, mailroom_mark_sent_many.refused_recipients, mailroom_mark_sent_many.failed_attempts) u (id, refused, tries)
+        JOIN @extschema@.outbox o ON o.id = u.id
+        WHERE u.refused IS NOT NULL
+          AND o.state = 'sent'
+          AND o.claimed_by = who
+          AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
+          -- A repeated call records nothing.
+          AND NOT EXISTS (
+              SELECT
+              FROM @extschema@.outbox_attempts a
+              WHERE a.outbox_id = o.id
+                AND a.attempt = o.failed_attempts + 1
+                AND a.outcome = 'partial'
+          );
+    END IF;
+    IF settled = cardinality(ids) THEN
+        RETURN ids;
+    END IF;
+    -- A repeated call is not late: the answer to the first one may have been lost.
+    late := ARRAY(
+        SELECT u.item
+        FROM unnest(ids) WITH ORDINALITY u (id, item)
+        WHERE NOT EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.id = u.id
+              AND o.state = 'sent'
+              AND o.claimed_by = who
+              AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[u.item], o.failed_attempts)
+        )
+    );
+    RETURN @extschema@._record_late(ids, late, who, failed_attempts, NULL::text[], NULL::integer[], 'sent'::text);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]) IS
+    'Ends claimed mails as sent; repeating it does no harm. Returns the ids that are settled; the claims of the others were lost, which is recorded in outbox_attempts because they may be sent twice.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_sent(
+    id bigint,
+    provider_id text DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    failed_attempts integer DEFAULT NULL,
+    refused_recipients jsonb DEFAULT NULL
+)
+    RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT @extschema@.mailroom_mark_sent_many(
+        ARRAY[id], ARRAY[provider_id], claimant, ARRAY[failed_attempts], ARRAY[refused_recipients]
+    ) <> '{}'
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_sent(bigint, text, text, integer, jsonb) IS
+    'Ends one claimed mail as sent, as mailroom_mark_sent_many. Returns false if the claim was lost.';

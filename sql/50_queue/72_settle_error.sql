@@ -1,0 +1,157 @@
+-- Settling failures: the claimant of a mail says that an attempt failed.
+--
+-- claimed -> error or expired, or back to scheduled for another attempt after a back-off. The rules of 70_settle.sql
+-- hold. Invariants: every failed attempt is a row of outbox_attempts; a permanent failure, or the last of max_attempts,
+-- ends the mail; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
+
+-- Exponential back-off with full jitter: uniform from 0 rather than around a mean, because mails that failed together,
+-- as in an outage of a provider, would otherwise return together.
+CREATE FUNCTION @extschema@._backoff(attempts integer, time_left interval) RETURNS double precision
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN random() * least(
+    CASE WHEN time_left <= interval '1 hour' THEN 60 ELSE 3600 END,
+    2 ^ least(greatest(attempts, 1), 20)
+);
+COMMENT ON FUNCTION @extschema@._backoff(integer, interval) IS
+    'Internal. Seconds to wait after this many failed attempts of a mail with this time left (NULL: unlimited): uniform between 0 and 1 s doubled with each attempt, at most a minute in its last hour and otherwise an hour.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_error_many(
+    ids bigint[],
+    errors text[],
+    retry_after interval[] DEFAULT NULL,
+    permanent boolean[] DEFAULT NULL,
+    response_codes integer[] DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    failed_attempts integer[] DEFAULT NULL,
+    ambiguous boolean[] DEFAULT NULL,
+    alone boolean[] DEFAULT NULL,
+    batches uuid[] DEFAULT NULL
+)
+    RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    who CONSTANT text := @extschema@._claimant(claimant);
+    moment CONSTANT timestamptz := clock_timestamp();
+    late integer[];
+    earliest timestamptz;
+BEGIN
+    -- A sender may quote the mail. What could be a token or a code is removed before any statement has it as a
+    -- parameter (I7), and the text is cut to a length that bounds the work.
+    FOR item IN coalesce(array_lower(errors, 1), 1) .. coalesce(array_upper(errors, 1), 0) LOOP
+        errors[item] := regexp_replace(
+            regexp_replace(left(errors[item], 4000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g'
+        );
+    END LOOP;
+    PERFORM @extschema@._check_parallel(
+        ids, VARIADIC ARRAY[
+            cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(response_codes),
+            cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone), cardinality(batches)
+        ]
+    );
+    WITH held AS MATERIALIZED (
+        SELECT h.place, min(h.item) AS item
+        FROM @extschema@._lock_claimed(ids, who, failed_attempts) h
+        GROUP BY h.place
+    ), judged AS MATERIALIZED (
+        SELECT
+            h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at, o.transport,
+            -- Mails that are sent together again are due together.
+            CASE
+                WHEN batches[h.item] IS NULL THEN w.again
+                ELSE min(w.again) OVER (PARTITION BY batches[h.item])
+            END AS again,
+            coalesce(ambiguous[h.item], false) AS is_ambiguous,
+            coalesce(alone[h.item], true) AS was_alone,
+            coalesce(@extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[]), 'no reason given') AS error,
+            CASE
+                WHEN permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts THEN 'error'
+                WHEN o.expires_at <= moment THEN 'expired'
+                ELSE 'scheduled'
+            END::@extschema@.outbox_state AS next
+        FROM held h
+        JOIN @extschema@.outbox o ON o.ctid = h.place
+        CROSS JOIN LATERAL (
+            SELECT moment + greatest(
+                make_interval(secs => @extschema@._backoff(o.failed_attempts + 1, o.expires_at - moment)),
+                CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
+            ) AS at
+            OFFSET 0
+        ) b
+        CROSS JOIN LATERAL (
+            -- The last attempt comes shortly before the mail expires.
+            SELECT CASE
+                WHEN o.expires_at - interval '5 s' > moment THEN least(b.at, o.expires_at - interval '5 s')
+                ELSE least(b.at, o.expires_at)
+            END AS again
+        ) w
+    ), noted AS (
+        INSERT INTO @extschema@.outbox_attempts (
+            outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error
+        )
+        SELECT
+            j.id, j.attempt,
+            CASE WHEN j.is_ambiguous THEN 'ambiguous' ELSE 'failed' END::@extschema@.attempt_outcome,
+            j.claimed_at, moment, who, j.transport, response_codes[j.item], j.error
+        FROM judged j
+    ), settled AS (
+        UPDATE @extschema@.outbox o
+        SET state = j.next,
+            send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
+            failed_attempts = j.attempt,
+            ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
+            ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),
+            batch = CASE WHEN j.next = 'scheduled' THEN batches[j.item] END,
+            last_error = j.error,
+            claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
+        FROM judged j
+        WHERE o.ctid = j.place
+        RETURNING o.id, o.state, o.send_at, o.group_key
+    )
+    SELECT
+        ARRAY(
+            SELECT u.item
+            FROM unnest(ids) WITH ORDINALITY u (id, item)
+            WHERE NOT EXISTS (SELECT FROM settled s WHERE s.id = u.id)
+        ),
+        (SELECT min(CASE WHEN s.group_key IS NULL THEN s.send_at ELSE moment END) FROM settled s
+            WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
+    INTO late, earliest;
+    PERFORM @extschema@._mail_due(earliest);
+    RETURN @extschema@._record_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]) IS
+    'Records for claimed mails that an attempt failed; each is scheduled again after a back-off, or ends as error or expired. Returns the ids that are settled, as mailroom_mark_sent_many.';
+
+CREATE FUNCTION @extschema@.mailroom_mark_error(
+    id bigint,
+    error text,
+    retry_after interval DEFAULT NULL,
+    permanent boolean DEFAULT false,
+    response_code integer DEFAULT NULL,
+    claimant text DEFAULT NULL,
+    failed_attempts integer DEFAULT NULL,
+    ambiguous boolean DEFAULT false,
+    alone boolean DEFAULT true
+)
+    RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Not an SQL function, which would have the error as a parameter of a statement (I7).
+    RETURN @extschema@.mailroom_mark_error_many(
+        ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[response_code], claimant, ARRAY[failed_attempts],
+        ARRAY[ambiguous], ARRAY[alone], NULL::uuid[]
+    ) <> '{}';
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean) IS
+    'Records for one claimed mail that an attempt failed, as mailroom_mark_error_many. Returns false if the claim was lost.';

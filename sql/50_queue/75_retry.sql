@@ -1,0 +1,220 @@
+-- Retrying: mail that ended as error is scheduled again.
+--
+-- People and programs of mailroom_support, mailroom_sender's callers do not. Invariants: failed_attempts never
+-- decreases; token mail is signed again inside the UPDATE that stores it, and only while its token is open (I7).
+
+CREATE FUNCTION @extschema@._retry(ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    retried integer;
+BEGIN
+    -- failed_attempts never decreases, because it tells one claim from another; max_attempts is raised instead.
+    UPDATE @extschema@.outbox o
+    SET state = 'scheduled',
+        send_at = clock_timestamp(),
+        max_attempts = CASE
+            WHEN o.failed_attempts < o.max_attempts THEN o.max_attempts
+            ELSE o.failed_attempts + least(o.max_attempts, 1000)
+        END,
+        claimed_by = NULL,
+        claimed_at = NULL,
+        updated_at = clock_timestamp(),
+        ended_at = NULL
+    WHERE o.id = ANY (ARRAY(SELECT e.id FROM @extschema@.outbox e WHERE e.id = ANY (ids) AND e.state = 'error' FOR UPDATE SKIP LOCKED))
+      AND o.token_id IS NULL
+      AND (o.expires_at > clock_timestamp()) IS NOT FALSE;
+    GET DIAGNOSTICS retried = ROW_COUNT;
+    IF retried > 0 THEN
+        PERFORM @extschema@._mail_due(now());
+    END IF;
+    RETURN retried;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._retry(bigint[]) IS
+    'Internal. Returns these rows from error to scheduled, due now, except token mail; returns how many there were.';
+
+CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    retried integer;
+BEGIN
+    -- Signed in the statement that stores it (I7). A token that is pending or in another live mail is skipped.
+    UPDATE @extschema@.outbox o
+    SET state = 'scheduled',
+        secrets = @extschema@._secrets(v.action::text, v.secret, v.code),
+        send_at = clock_timestamp(),
+        max_attempts = CASE
+            WHEN o.failed_attempts < o.max_attempts THEN o.max_attempts
+            ELSE o.failed_attempts + least(o.max_attempts, 1000)
+        END,
+        claimed_by = NULL,
+        claimed_at = NULL,
+        updated_at = clock_timestamp(),
+        ended_at = NULL
+    FROM @extschema@._token_verdicts v
+    WHERE o.id = ANY (ids)
+      AND o.state = 'error'
+      AND v.token_id = o.token_id
+      AND v.eligible
+      AND NOT EXISTS (
+          SELECT
+          FROM @extschema@.outbox l
+          WHERE l.token_id = o.token_id
+            AND l.state IN ('scheduled', 'claimed')
+      )
+      AND NOT EXISTS (
+          SELECT
+          FROM @extschema@.outbox l
+          WHERE l.token_id = o.token_id
+            AND l.id <> o.id
+            AND l.id = ANY (ids)
+            AND l.id > o.id
+      );
+    GET DIAGNOSTICS retried = ROW_COUNT;
+    IF retried > 0 THEN
+        PERFORM @extschema@._mail_due(now());
+    END IF;
+    RETURN retried;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._retry_tokens(bigint[]) IS
+    'Internal. Signs the token mail among these again if its token is open, and returns it from error to scheduled; returns how many there were.';
+
+CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (
+        SELECT
+        FROM @extschema@.outbox o
+        WHERE o.id = mailroom_retry.id
+          AND o.state = 'error'
+          AND o.token_id IS NOT NULL
+    ) THEN
+        IF NOT has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE') THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = 'permission denied to sign token mail',
+                DETAIL = 'The link was removed when the mail ended, and only a new signature can replace it.',
+                HINT = 'Ask a member of mailroom_admin, or send a new link by mailroom_request_activation or mailroom_request_recovery.';
+        END IF;
+        IF @extschema@._retry_tokens(ARRAY[id]) = 0 THEN
+            RAISE object_not_in_prerequisite_state USING
+                MESSAGE = 'token mail cannot be retried',
+                DETAIL = 'The token has ended, or is in another mail.',
+                HINT = 'Send a new link by mailroom_request_activation or mailroom_request_recovery.';
+        END IF;
+        RETURN true;
+    END IF;
+    RETURN @extschema@._retry(ARRAY[id]) = 1;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
+    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error or has expired.';
+
+CREATE FUNCTION @extschema@.mailroom_retry_failed(
+    kind text DEFAULT NULL,
+    transport text DEFAULT NULL,
+    outcome @extschema@.attempt_outcome DEFAULT NULL,
+    response_code integer DEFAULT NULL,
+    since timestamptz DEFAULT NULL,
+    batch_limit integer DEFAULT 1000
+)
+    RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    ids bigint[];
+BEGIN
+    IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'mailroom_retry_failed needs a condition',
+            DETAIL = 'Without a condition it would retry all mail that has ever failed.',
+            HINT = 'Pass kind, transport, outcome, response_code or since.';
+    END IF;
+    IF (batch_limit < 1) IS NOT FALSE THEN
+        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
+    END IF;
+    ids := ARRAY(
+        SELECT o.id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'error'
+          AND (o.expires_at > clock_timestamp()) IS NOT FALSE
+          AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
+          AND o.ended_at >= coalesce(since, '-infinity')
+          -- It may have been sent.
+          AND (o.ambiguous_attempts = 0 OR coalesce(mailroom_retry_failed.outcome = 'ambiguous', false))
+          AND (
+              num_nonnulls(mailroom_retry_failed.transport, mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
+              OR EXISTS (
+                  SELECT
+                  FROM @extschema@.outbox_attempts a
+                  WHERE a.outbox_id = o.id
+                    AND a.attempt = o.failed_attempts
+                    AND (mailroom_retry_failed.transport IS NULL OR a.transport = mailroom_retry_failed.transport)
+                    AND (mailroom_retry_failed.outcome IS NULL OR a.outcome = mailroom_retry_failed.outcome)
+                    AND (mailroom_retry_failed.response_code IS NULL OR a.response_code = mailroom_retry_failed.response_code)
+              )
+          )
+          AND (
+              o.item_key IS NULL
+              OR NOT (
+                  EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.item_key = o.item_key
+                        AND l.state IN ('scheduled', 'claimed')
+                  )
+                  OR EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.item_key = o.item_key
+                        -- Token mail has no item_key.
+                        AND l.token_id IS NULL
+                        AND l.state = 'error'
+                        AND l.id > o.id
+                  )
+              )
+          )
+          AND (
+              o.token_id IS NULL
+              OR (
+                  has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE')
+                  AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible)
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.token_id = o.token_id
+                        AND l.state IN ('scheduled', 'claimed')
+                  )
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox l
+                      WHERE l.token_id = o.token_id
+                        AND l.state = 'error'
+                        AND l.id > o.id
+                  )
+              )
+          )
+        ORDER BY o.ended_at
+        LIMIT batch_limit
+    );
+    RETURN @extschema@._retry(ids)
+        + CASE
+            WHEN EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL)
+            THEN @extschema@._retry_tokens(ids)
+            ELSE 0
+        END;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
+    'Schedules up to batch_limit mails that ended as error again, those that ended first; at least one condition is required. Mail that may have been sent is left out unless outcome is ambiguous.';

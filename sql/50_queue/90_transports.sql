@@ -1,0 +1,102 @@
+-- Transports: what each deliverer can deliver through, and in which state it is.
+--
+-- A deliverer (the worker, or each mailroom send) publishes its transports; scheduling checks names against them,
+-- people read mailroom_transports. Invariant: the rows of a deliverer are what it published last.
+
+CREATE TYPE @extschema@.transport_state AS ENUM ('healthy', 'slowed', 'throttled', 'paused');
+COMMENT ON TYPE @extschema@.transport_state IS
+    'healthy: it takes mail at full rate; slowed: at a lower rate, which increases; throttled: it waits as the provider asked; paused: it sends only probes.';
+
+CREATE TABLE @extschema@.transports (
+    deliverer text,
+    name @extschema@._transport,
+    provider text NOT NULL,
+    allow_from text[] NOT NULL DEFAULT '{}',
+    state @extschema@.transport_state NOT NULL DEFAULT 'healthy',
+    reason text,
+    since timestamptz NOT NULL DEFAULT now(),
+    next_probe_at timestamptz,
+    ambiguous bigint NOT NULL DEFAULT 0,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT transports_pkey PRIMARY KEY (name, deliverer),
+    CONSTRAINT transports_deliverer_must_not_be_empty CHECK (deliverer <> ''),
+    CONSTRAINT transports_name_must_not_be_empty CHECK (name <> ''),
+    CONSTRAINT transports_ambiguous_must_not_be_negative CHECK (ambiguous >= 0)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE @extschema@.transports IS
+    'The transports of each deliverer, as it published them last. See mailroom_transports.';
+COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that delivers through it.';
+COMMENT ON COLUMN @extschema@.transports.provider IS 'The provider, as in the transports file.';
+COMMENT ON COLUMN @extschema@.transports.allow_from IS
+    'The sender addresses, or patterns of them, that it allows; empty for its own address only.';
+COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
+COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
+COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next probe is sent, if it waits.';
+COMMENT ON COLUMN @extschema@.transports.ambiguous IS
+    'Messages that may have been sent without a confirmation by the provider, since the deliverer started.';
+COMMENT ON COLUMN @extschema@.transports.updated_at IS 'When its deliverer published it last.';
+
+CREATE TABLE @extschema@.deliverers (
+    name text,
+    transports_error text,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT deliverers_pkey PRIMARY KEY (name),
+    CONSTRAINT deliverers_name_must_not_be_empty CHECK (name <> '')
+) WITH (fillfactor = 50);
+COMMENT ON TABLE @extschema@.deliverers IS 'The deliverers: the worker of this database, and each mailroom send.';
+COMMENT ON COLUMN @extschema@.deliverers.name IS 'The claimant.';
+COMMENT ON COLUMN @extschema@.deliverers.transports_error IS
+    'The error in its transports file, which keeps the earlier transports in force; NULL if there is none.';
+COMMENT ON COLUMN @extschema@.deliverers.updated_at IS 'When it published this last.';
+
+CREATE VIEW @extschema@.mailroom_transports AS
+SELECT
+    t.name::text AS name, t.provider, t.deliverer, t.state, t.reason, t.since, t.next_probe_at, t.ambiguous, t.allow_from
+FROM @extschema@.transports t;
+COMMENT ON VIEW @extschema@.mailroom_transports IS
+    'The transports of each deliverer, with state, reason and next probe, as the deliverer published them last.';
+
+CREATE FUNCTION @extschema@._publish_transports(deliverer text, transports jsonb, problem text DEFAULT NULL) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF jsonb_typeof(transports) IS DISTINCT FROM 'array' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'transports must be a JSON array',
+            DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(transports), 'NULL')),
+            HINT = 'Pass an array of objects with name, provider, allow_from, state, reason, next_probe_at and ambiguous.';
+    END IF;
+    IF transports = '[]' AND problem IS NULL THEN
+        DELETE FROM @extschema@.deliverers d WHERE d.name = deliverer;
+    ELSE
+        INSERT INTO @extschema@.deliverers (name, transports_error)
+        VALUES (deliverer, problem)
+        ON CONFLICT ON CONSTRAINT deliverers_pkey DO UPDATE
+            SET transports_error = EXCLUDED.transports_error,
+                updated_at = clock_timestamp();
+    END IF;
+    DELETE FROM @extschema@.transports t
+    WHERE t.deliverer = _publish_transports.deliverer
+      AND t.name <> ALL (ARRAY(SELECT e.name FROM jsonb_to_recordset(_publish_transports.transports) e (name text) WHERE e.name IS NOT NULL));
+    INSERT INTO @extschema@.transports AS t (deliverer, name, provider, allow_from, state, reason, since, next_probe_at, ambiguous, updated_at)
+    SELECT
+        _publish_transports.deliverer, e.name, e.provider, coalesce(e.allow_from, '{}'), coalesce(e.state, 'healthy'), e.reason,
+        clock_timestamp(), to_timestamp(e.next_probe_at), coalesce(e.ambiguous, 0), clock_timestamp()
+    FROM jsonb_to_recordset(_publish_transports.transports) e (
+        name text, provider text, allow_from text[], state @extschema@.transport_state, reason text,
+        next_probe_at double precision, ambiguous bigint
+    )
+    ON CONFLICT ON CONSTRAINT transports_pkey DO UPDATE
+        SET provider = EXCLUDED.provider,
+            allow_from = EXCLUDED.allow_from,
+            state = EXCLUDED.state,
+            reason = EXCLUDED.reason,
+            since = CASE t.state WHEN EXCLUDED.state THEN t.since ELSE EXCLUDED.since END,
+            next_probe_at = EXCLUDED.next_probe_at,
+            ambiguous = EXCLUDED.ambiguous,
+            updated_at = EXCLUDED.updated_at;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._publish_transports(text, jsonb, text) IS
+    'Internal. Replaces the transports of a deliverer by an array of objects with name, provider, allow_from, state, reason, next_probe_at (epoch seconds) and ambiguous. An empty array removes the deliverer, unless its transports file has a problem.';

@@ -1,0 +1,37 @@
+-- The worker of a database: how it is started, woken and looked at.
+--
+-- Shared memory holds what these functions tell and change (src/registry.rs, src/wake.rs); no table does. Invariant: no
+-- step of the worker is reserved for it: any member of mailroom_collector may call the same functions.
+
+CREATE FUNCTION @extschema@._request_worker() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_request_worker_wrapper';
+COMMENT ON FUNCTION @extschema@._request_worker() IS
+    'Internal. Asks the launcher, when this transaction commits, for a worker in this database.';
+
+CREATE FUNCTION @extschema@._recheck_at_commit() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_recheck_at_commit_wrapper';
+COMMENT ON FUNCTION @extschema@._recheck_at_commit() IS
+    'Internal. Makes the worker look at everything when this transaction commits.';
+
+CREATE FUNCTION @extschema@._worker_report(
+    OUT pid integer,
+    OUT since timestamptz,
+    OUT last_batch_at timestamptz,
+    OUT failures integer,
+    OUT next_wake_at timestamptz,
+    OUT next_wake_for text
+) RETURNS SETOF record
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_worker_report_wrapper';
+COMMENT ON FUNCTION @extschema@._worker_report() IS
+    'Internal. The state of the worker of this database; no row if there is none.';
+
+CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', 'mailroom_wake_worker_wrapper';
+COMMENT ON FUNCTION @extschema@.mailroom_wake_worker() IS
+    'Makes the worker of this database, and senders that listen on mailroom.outbox_channel, look at everything and probe paused transports now. Returns whether there is a worker; never needed, except by tests and people.';
+
+SELECT @extschema@._request_worker();

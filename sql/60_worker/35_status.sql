@@ -1,0 +1,150 @@
+-- Status: one row about the worker, the queues and the transports of a database.
+--
+-- Read by people and by monitoring (mailroom_monitor), which may not read addresses, contents or tokens. Invariant: the
+-- cost does not grow with a backlog: each count stops at 10000.
+
+-- For roles that may not read tokens.
+CREATE VIEW @extschema@._token_ages AS
+SELECT t.id, t.created_at
+FROM @extschema@.tokens t;
+COMMENT ON VIEW @extschema@._token_ages IS 'Internal. The age of each token, without its secret.';
+
+CREATE FUNCTION @extschema@._scheduled_transports() RETURNS SETOF @extschema@._transport
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+    SET jit = off
+AS $$
+    -- One index search for each transport.
+    WITH RECURSIVE found AS (
+        (
+            SELECT o.transport
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+            ORDER BY o.transport
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT n.transport
+        FROM found f
+        CROSS JOIN LATERAL (
+            SELECT o.transport
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport > f.transport
+            ORDER BY o.transport
+            LIMIT 1
+        ) n
+    )
+    SELECT f.transport FROM found f
+$$;
+COMMENT ON FUNCTION @extschema@._scheduled_transports() IS 'Internal. The transports that have scheduled mail.';
+
+CREATE FUNCTION @extschema@.mailroom_status(
+    OUT worker_pid integer,
+    OUT since timestamptz,
+    OUT paused boolean,
+    OUT last_batch_at timestamptz,
+    OUT waiting integer,
+    OUT oldest_waiting interval,
+    OUT scheduled integer,
+    OUT oldest_due interval,
+    OUT claimed integer,
+    OUT failed_in_24_h integer,
+    OUT more boolean,
+    OUT errors_in_a_row integer,
+    OUT next_wake_at timestamptz,
+    OUT next_wake_for text,
+    OUT transport_state text,
+    OUT transport_reason text,
+    OUT next_probe_at timestamptz,
+    OUT ambiguous bigint,
+    OUT transports_error text,
+    OUT budget text,
+    OUT redirect_to text
+)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+    SELECT
+        w.pid,
+        w.since,
+        EXISTS (SELECT FROM @extschema@.pauses),
+        w.last_batch_at,
+        least(c.waiting, 10000),
+        (
+            SELECT now() - to_timestamp(min(t.created_at))
+            FROM generate_series(0, 1) l (lane)
+            CROSS JOIN LATERAL (
+                SELECT p.token_id AS id
+                FROM @extschema@.pending p
+                WHERE p.lane = l.lane
+                ORDER BY p.lane, p.token_id
+                LIMIT 1
+            ) lowest
+            JOIN @extschema@._token_ages t USING (id)
+        ),
+        least(c.scheduled, 10000),
+        (
+            SELECT now() - min(first.send_at)
+            FROM @extschema@._scheduled_transports() t (transport)
+            -- Every possible priority.
+            CROSS JOIN generate_series(-100, 100) p (priority)
+            CROSS JOIN LATERAL (
+                SELECT o.send_at
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.transport = t.transport
+                  AND o.priority = p.priority
+                  AND o.send_at <= now()
+                ORDER BY o.priority, o.send_at, o.id
+                LIMIT 1
+            ) first
+        ),
+        least(c.claimed, 10000),
+        least(c.failed, 10000),
+        greatest(c.waiting, c.scheduled, c.claimed, c.failed) > 10000,
+        w.failures,
+        w.next_wake_at,
+        w.next_wake_for,
+        t.state,
+        t.reason,
+        t.next_probe_at,
+        t.ambiguous,
+        (SELECT min(e.transports_error) FROM @extschema@.deliverers e),
+        (SELECT b.reason FROM @extschema@._budget(1) b),
+        @extschema@._redirect_setting()
+    FROM (
+        -- Each count is bounded, however long the backlog is.
+        SELECT
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l) AS scheduled,
+            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' LIMIT 10001) l) AS claimed,
+            (
+                SELECT count(*)::integer
+                FROM (
+                    SELECT
+                    FROM @extschema@.outbox o
+                    WHERE o.state = 'error'
+                      AND o.ended_at > now() - interval '24 hours'
+                    LIMIT 10001
+                ) l
+            ) AS failed
+    ) c
+    LEFT JOIN @extschema@._worker_report() w ON true
+    CROSS JOIN (
+        -- The worst state of all transports, and the ambiguous messages of all.
+        SELECT
+            max(p.state)::text AS state,
+            (array_agg(format('%s: %s', p.name, p.reason) ORDER BY p.state DESC, p.since) FILTER (WHERE p.state <> 'healthy'))[1] AS reason,
+            min(p.next_probe_at) AS next_probe_at,
+            sum(p.ambiguous)::bigint AS ambiguous
+        FROM @extschema@.mailroom_transports p
+    ) t
+$$;
+COMMENT ON FUNCTION @extschema@.mailroom_status() IS
+    'Returns one row about this database: its worker, waiting tokens, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';

@@ -1,0 +1,34 @@
+-- mailroom_admin: all data and all functions.
+--
+-- Neither TRIGGER nor REFERENCES: a role that may put a trigger or a foreign key on a table acts with the rights of all
+-- who write the table, a superuser's among them. EXECUTE on all functions but those of triggers comes from
+-- 10_roles.sql.
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.outbox, @extschema@.pauses,
+    @extschema@.templates, @extschema@.budgets, @extschema@.routes TO mailroom_admin;
+
+-- Tables that only functions write, as far as these need it.
+GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
+GRANT SELECT ON @extschema@.jobs TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._database_identity TO mailroom_admin;
+GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
+    @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
+    @extschema@.mailroom_budgets, @extschema@.mailroom_transports, @extschema@.outbox_waits TO mailroom_admin;
+
+-- It attaches its own tables by creating triggers with these; on a table that is not attached they only raise an error.
+GRANT EXECUTE ON FUNCTION
+    @extschema@._attached_insert(),
+    @extschema@._attached_update(),
+    @extschema@._attached_delete(),
+    @extschema@._attached_truncate()
+TO mailroom_admin;
+GRANT SELECT, INSERT ON @extschema@._new_mail TO mailroom_admin;
+GRANT SELECT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
+GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
+    @extschema@.outbox_attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minute, @extschema@._spent_hour,
+    @extschema@._spent_day, @extschema@._spent_month TO mailroom_admin;

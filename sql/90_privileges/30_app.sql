@@ -1,0 +1,67 @@
+-- mailroom_app: an application. It registers people, redeems the links of mails, and schedules mail.
+--
+-- It sees no token and no mail but its own, and that only in the columns below. Not mailroom_verify: with a link in
+-- hand it tells of any code whether it is the right one, and counts nothing.
+
+GRANT INSERT (email, login), SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_app;
+GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq TO mailroom_app;
+
+-- Redeeming, requesting and revoking links: SECURITY DEFINER functions.
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_peek(text),
+    @extschema@.mailroom_redeem(text, text),
+    @extschema@.mailroom_revoke(bigint),
+    @extschema@.mailroom_request_activation(text),
+    @extschema@.mailroom_request_recovery(text)
+TO mailroom_app;
+
+-- It schedules, cancels and reschedules its own mail through _new_mail and _own_mail, column by column, so that direct
+-- writes can produce only mail that the functions could have written. Never INSERT and UPDATE on the same view:
+-- together they allow ON CONFLICT DO UPDATE, which reaches rows that a view hides. The extension owns the views, since
+-- the owner of a view may create triggers on it.
+GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
+GRANT INSERT (
+    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
+    max_attempts, item_key, group_key, transport
+) ON @extschema@._new_mail TO mailroom_app;
+GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
+GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text),
+    @extschema@.mailroom_send_many(jsonb),
+    @extschema@.mailroom_cancel(bigint),
+    @extschema@.mailroom_cancel_item(text),
+    @extschema@.mailroom_reschedule(bigint, timestamptz),
+    @extschema@.mailroom_reschedule_item(text, timestamptz),
+    @extschema@._submit(@extschema@._message[]),
+    @extschema@._insert_mail(@extschema@._message[]),
+    @extschema@._parse_messages(jsonb),
+    @extschema@._address_list(text),
+    @extschema@._json_address_list(jsonb),
+    @extschema@._message_id(),
+    @extschema@._refuse(integer, text, text, text, text),
+    @extschema@._live_item_keys(text[]),
+    @extschema@._scheduled(uuid[]),
+    @extschema@._is_callers_role(name),
+    @extschema@._addresses_problem(text[]),
+    @extschema@._recipients_problem(text[], text[], text[]),
+    @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer),
+    @extschema@._contents_problem(text, text, text, text, jsonb),
+    @extschema@._default_transport(),
+    @extschema@._route(text),
+    @extschema@._knows_transport(text),
+    @extschema@._max_message_size(),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._max_attempts()
+TO mailroom_app;
+
+-- It reads the templates, which are no secret, and previews them; only roles that may write templates decide about the
+-- contents of mail.
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_app;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_preview(text, jsonb, text),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._builtin_templates()
+TO mailroom_app;

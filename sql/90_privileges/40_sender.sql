@@ -1,0 +1,130 @@
+-- mailroom_sender: claims mail and settles it.
+--
+-- These functions run with the caller's rights, therefore the grants on the tables: a function that ran with its
+-- owner's rights would lend them to any trigger on these tables. It sees of a token whether it is still good, and of
+-- its mail, once it has claimed it, the link.
+
+GRANT SELECT ON @extschema@._token_ends TO mailroom_sender;
+GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
+
+-- All columns but the secrets: for a column that a role may not read, the server's error messages do not quote the
+-- value. A claim reads the secrets through the view.
+GRANT SELECT (
+    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
+    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
+) ON @extschema@.outbox TO mailroom_sender;
+GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
+
+-- What a claim and a settle write: the state, its times and reasons, and the secrets, which are removed. Not the
+-- contents of a mail nor its recipients.
+GRANT UPDATE (
+    secrets, state, transport, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
+    claimed_until, provider_id, batch, updated_at, ended_at
+) ON @extschema@.outbox TO mailroom_sender;
+GRANT SELECT, INSERT ON @extschema@.outbox_attempts TO mailroom_sender;
+GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._batch_limit(),
+    @extschema@._max_attempts(),
+    @extschema@._urgent_priority(),
+    @extschema@._status_for(@extschema@.token_action),
+    @extschema@._pass_gate(),
+    @extschema@._is_row_at_fault(text),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._announce_due(timestamptz),
+    @extschema@._next_wake(),
+    @extschema@._next_lapse(timestamptz),
+    @extschema@._transports(text[]),
+    @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz),
+    @extschema@.mailroom_next_due(text[]),
+    @extschema@._claimed(timestamptz),
+    @extschema@.mailroom_claim(integer, interval, text, text[]),
+    @extschema@.mailroom_claim_group(integer, interval, text, text, text[]),
+    @extschema@.mailroom_mark_sent(bigint, text, text, integer, jsonb),
+    @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]),
+    @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
+    @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]),
+    @extschema@.mailroom_release(bigint, text, integer),
+    @extschema@.mailroom_release_many(bigint[], text, integer[]),
+    @extschema@.mailroom_extend(bigint, interval, text, integer),
+    @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]),
+    @extschema@._lease(),
+    @extschema@._backoff(integer, interval),
+    @extschema@._redirect_setting(),
+    @extschema@._redirect_to(),
+    @extschema@._addresses_problem(text[]),
+    @extschema@._lock_accounts_and_tokens(boolean),
+    @extschema@._due_begin(text, boolean),
+    @extschema@._due_may_sweep(text, boolean),
+    @extschema@._due_positions(text, boolean),
+    @extschema@._due_pieces(text, boolean),
+    @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean),
+    @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean),
+    @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint),
+    @extschema@._due_end(text, boolean, boolean, integer, integer),
+    @extschema@._leases_begin(timestamptz),
+    @extschema@._leases_next(timestamptz),
+    @extschema@._leases_from(),
+    @extschema@._session_id(),
+    @extschema@._try_lock_group(bigint),
+    @extschema@._claimant(text),
+    @extschema@._lease_or_default(interval),
+    @extschema@._expire_leases(timestamptz, integer),
+    @extschema@._held_groups(text[], timestamptz),
+    @extschema@._free_groups(text[], integer),
+    @extschema@._filter_claimable(tid[], timestamptz, integer),
+    @extschema@._due_priorities(text, boolean, boolean),
+    @extschema@._lock_due_skipping_groups(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
+    @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean),
+    @extschema@._claim_rows(tid[], text, timestamptz, interval),
+    @extschema@._lock_group_due(text, text[], timestamptz, integer),
+    @extschema@._lock_claimed(bigint[], text, integer[]),
+    @extschema@._set_lease_end(bigint[], text, integer[], timestamptz),
+    @extschema@._refuse_batch_limit(integer, text),
+    @extschema@._redact(text, text[]),
+    @extschema@._check_parallel(bigint[], integer[]),
+    @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text)
+TO mailroom_sender;
+
+-- Claims keep to the budgets and count what they take.
+GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets TO mailroom_sender;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+    @extschema@._spent_month TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._period_number(@extschema@.budget_period, timestamptz),
+    @extschema@._period_start(@extschema@.budget_period, bigint),
+    @extschema@._budget_usage(timestamptz),
+    @extschema@._lock_budgets(),
+    @extschema@._unlock_budgets(),
+    @extschema@._budget_limits(timestamptz),
+    @extschema@._consume_budget(integer[], boolean),
+    @extschema@._refund_budget(timestamptz[], integer[]),
+    @extschema@._refund_unclaimed(bigint[], timestamptz),
+    @extschema@._within_budgets(tid[]),
+    @extschema@._wait_for_budgets(tid[], boolean),
+    @extschema@._budget(integer)
+TO mailroom_sender;
+
+-- It publishes its transports, and moves mail to a fallback when one is paused.
+GRANT SELECT ON @extschema@.routes TO mailroom_sender;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._publish_transports(text, jsonb, text),
+    @extschema@._fall_back(text, text[], interval[], integer),
+    @extschema@._fall_back_from(text, text, interval, integer, timestamptz),
+    @extschema@._fallback_cursor(text),
+    @extschema@._fallback_note(text, smallint, timestamptz, bigint)
+TO mailroom_sender;
+
+-- It renders what it sends.
+GRANT SELECT ON @extschema@.templates, @extschema@.mailroom_templates TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_preview(text, jsonb, text),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]),
+    @extschema@._builtin_templates()
+TO mailroom_sender;

@@ -1,0 +1,98 @@
+-- mailroom_definer: what the functions need that it owns.
+--
+-- Triggers on accounts, tokens and outbox work for people who may not write the tables behind them; an application
+-- redeems and requests links without seeing a token, asks who holds an item_key, and previews what a template makes of
+-- its data; a purge deletes what a sender may not; the rows of an attached table create, change and delete their
+-- accounts; the worker pauses itself in a copy. It signs nothing: a trigger that an application puts on one of the
+-- tables runs with its rights.
+
+GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (email, is_displaced), DELETE ON @extschema@.attached TO mailroom_definer;
+GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
+
+-- Secrets and codes only through _token_verdicts, so that no error message of the server quotes them.
+GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at),
+    INSERT (account, action, secret, code, expires_at, created_at), UPDATE (consumed_at, revoked_at, wrong_codes, sent_again_at),
+    DELETE
+    ON @extschema@.tokens TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_definer;
+GRANT SELECT (
+    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
+    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
+    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
+), INSERT (
+    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
+    max_attempts, item_key, group_key, transport
+), UPDATE (
+    secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
+), DELETE ON @extschema@.outbox TO mailroom_definer;
+GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
+GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
+GRANT SELECT ON @extschema@.routes, @extschema@.transports TO mailroom_definer;
+GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@.templates,
+    @extschema@.mailroom_templates TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
+    TO mailroom_definer;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._fold(text),
+    @extschema@._restores(),
+    @extschema@._default_transport(),
+    @extschema@._route(text),
+    @extschema@._knows_transport(text),
+    @extschema@._account_is_plain(text, text),
+    @extschema@._account_problem(text, text),
+    @extschema@._normalised(@extschema@.accounts),
+    @extschema@._new_account(@extschema@.accounts),
+    @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
+    @extschema@._refuse_batch_limit(integer, text),
+    @extschema@._pass_gate(),
+    @extschema@._lock_accounts_and_tokens(boolean),
+    @extschema@._random_secret(),
+    @extschema@._random_code(),
+    @extschema@._epoch(),
+    @extschema@._activation_ttl(),
+    @extschema@._recovery_ttl(),
+    @extschema@._ttl(@extschema@.token_action),
+    @extschema@._log_abuse(text, bigint),
+    @extschema@._mail_due(timestamptz),
+    @extschema@._announce(smallint),
+    @extschema@._lane(@extschema@.token_action),
+    @extschema@._took(),
+    @extschema@._scan_end(boolean, bigint, bigint),
+    @extschema@._withdraw_mail(bigint[], text),
+    @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]),
+    @extschema@._find_token_by_link(text),
+    @extschema@._link_secret(text),
+    @extschema@._verify(text, text, text),
+    @extschema@._is_code(text, text),
+    @extschema@._status_for(@extschema@.token_action),
+    @extschema@._request(text, @extschema@.token_action),
+    @extschema@._answer_request(bigint, @extschema@.token_action),
+    @extschema@._lock_requests(bigint, integer),
+    @extschema@._requested(bigint[]),
+    @extschema@._request_interval(),
+    @extschema@._requests_per_hour(),
+    @extschema@._batch_limit(),
+    @extschema@._is_row_at_fault(text),
+    @extschema@._sample_secrets(text),
+    @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]),
+    @extschema@._template(text, text),
+    @extschema@._locales(text),
+    @extschema@._render(text, text, text, text),
+    @extschema@._builtin_templates(),
+    @extschema@._retention(),
+    @extschema@._announce_due(timestamptz),
+    @extschema@._walk_begin(text),
+    @extschema@._walk_from(text),
+    @extschema@._walk_end(text, bigint),
+    @extschema@._walk_back(text, bigint),
+    @extschema@._purge_mails(timestamptz, integer),
+    @extschema@._purge_tokens(bigint, integer),
+    @extschema@._attachment(oid),
+    @extschema@._displace(oid, bigint, text, text),
+    @extschema@._is_text(oid)
+TO mailroom_definer;

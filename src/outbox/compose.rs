@@ -1,0 +1,176 @@
+//! Addresses and templates as SQL sees them.
+//!
+//! The engine lives in the session's memory and holds sources only: values come with each call and go with it.
+//!
+//! Text comes in and goes out as bytes, because it is UTF-8 only where the database is; [`encoding`] knows how to
+//! read and write it. What has no form on the other side is a problem of the message or the template.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+use crate::pg::encoding;
+use crate::settings;
+use mailroom_core::address;
+use mailroom_core::template::{self, Engine, Part, Serde, Value};
+
+thread_local! {
+    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+}
+
+/// Characters of an address that an error quotes.
+const QUOTE_MAX: usize = 80;
+
+/// What is said of text that has no form in UTF-8.
+const NOT_READ: &str = "holds bytes that are no characters in the database's encoding";
+
+/// What is said of characters that this database cannot hold.
+const NOT_WRITTEN: &str = "holds a character that the database's encoding does not have";
+
+/// Text of the database, if we can read it.
+fn readable(text: &[u8]) -> Option<Cow<'_, str>> {
+    encoding::to_utf8(text)
+}
+
+/// What is told, in the database's encoding as far as it goes.
+fn told(text: &str) -> Vec<u8> {
+    encoding::from_utf8_lossy(text).into_owned()
+}
+
+/// What is wrong with the first of these addresses that is none, as in `[2] "a@": …`, counting from 1.
+#[pg_extern(sql = false)]
+fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<Vec<u8>> {
+    let problem = addresses?.iter().enumerate().find_map(|(index, found)| {
+        let place = index + 1;
+        let Some(found) = found else {
+            return Some(format!("[{place}] is null"));
+        };
+        let Some(found) = readable(found) else {
+            return Some(format!("[{place}] {NOT_READ}"));
+        };
+        let problem = address::check(&found).err()?;
+        let quote: String = found.chars().take(QUOTE_MAX).collect();
+        Some(format!("[{place}] {quote:?} {problem}"))
+    });
+    problem.map(|problem| told(&problem))
+}
+
+/// Where to look for a template, best first.
+#[pg_extern(sql = false)]
+fn _locales(wanted: Option<&[u8]>) -> Vec<String> {
+    // A tag is ASCII; there is no template for another, nor a way to tell of it in every database.
+    let wanted = wanted.and_then(readable);
+    template::locales(
+        wanted.as_deref().filter(|tag| tag.is_ascii()),
+        &settings::locale(),
+    )
+}
+
+/// What is wrong with one part of a template; `None` when nothing is.
+#[pg_extern(sql = false)]
+fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<Vec<u8>>, ErrorReport> {
+    let part = readable(part)
+        .and_then(|part| Part::named(&part))
+        .ok_or_else(|| {
+            ErrorReport::new(
+                PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                "unknown part of a template",
+                function_name!(),
+            )
+            .set_hint("The parts are subject, body_text and body_html.")
+        })?;
+    let Some(source) = readable(source) else {
+        return Ok(Some(told(&format!("{}: {NOT_READ}", part.column()))));
+    };
+    let checked = with_engine(|engine| engine.check(part, &source));
+    Ok(checked.err().map(|problem| told(&problem.to_string())))
+}
+
+/// The rendered parts, or what is wrong. A part without a source stays null, as do all without variables. These are the text of a
+/// JSON object: a value of type jsonb that goes deeper than the parser would raise an error before we are called.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn _render(
+    subject: Option<&[u8]>,
+    body_text: Option<&[u8]>,
+    body_html: Option<&[u8]>,
+    variables: Option<&[u8]>,
+) -> TableIterator<
+    'static,
+    (
+        name!(subject, Option<Vec<u8>>),
+        name!(body_text, Option<Vec<u8>>),
+        name!(body_html, Option<Vec<u8>>),
+        name!(error, Option<Vec<u8>>),
+    ),
+> {
+    let row = match render([subject, body_text, body_html], variables) {
+        Ok([subject, body_text, body_html]) => (subject, body_text, body_html, None),
+        Err(error) => (None, None, None, Some(told(&error))),
+    };
+    TableIterator::once(row)
+}
+
+fn render(
+    sources: [Option<&[u8]>; 3],
+    variables: Option<&[u8]>,
+) -> Result<[Option<Vec<u8>>; 3], String> {
+    let Some(variables) = variables else {
+        return Ok([None, None, None]);
+    };
+    let variables = readable(variables).ok_or_else(|| format!("data {NOT_READ}"))?;
+    if variables.len() > template::VARIABLES_MAX {
+        let most = template::VARIABLES_MAX;
+        return Err(format!(
+            "data has {} octets as JSON, at most {most} can be rendered",
+            variables.len()
+        ));
+    }
+    let variables: serde_json::Value = serde_json::from_str(&variables)
+        .map_err(|_| "data is nested too deeply or holds a number too large".to_owned())?;
+    let variables = Value::from(Serde(variables));
+    let mut rendered = [None, None, None];
+    let parts = [Part::Subject, Part::Text, Part::Html];
+    for ((part, source), into) in parts.into_iter().zip(sources).zip(&mut rendered) {
+        let Some(source) = source else {
+            continue;
+        };
+        let source = readable(source).ok_or_else(|| format!("{}: {NOT_READ}", part.column()))?;
+        let made = with_engine(|engine| engine.render(part, &source, &variables))
+            .map_err(|problem| problem.to_string())?;
+        let made = encoding::from_utf8(&made)
+            .ok_or_else(|| format!("{}: {NOT_WRITTEN}", part.column()))?;
+        *into = Some(made.into_owned());
+    }
+    Ok(rendered)
+}
+
+/// The templates that come with the library.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn _builtin_templates() -> TableIterator<
+    'static,
+    (
+        name!(kind, &'static str),
+        name!(locale, &'static str),
+        name!(subject, &'static str),
+        name!(body_text, &'static str),
+        name!(body_html, &'static str),
+    ),
+> {
+    TableIterator::new(template::BUILTIN.iter().map(|builtin| {
+        (
+            builtin.kind,
+            template::BUILTIN_LOCALE,
+            builtin.subject,
+            builtin.body_text,
+            builtin.body_html,
+        )
+    }))
+}
+
+fn with_engine<T>(work: impl FnOnce(&mut Engine) -> T) -> T {
+    ENGINE.with_borrow_mut(|engine| work(engine.get_or_insert_with(Engine::new)))
+}

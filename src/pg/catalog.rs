@@ -1,0 +1,143 @@
+//! What the catalogs say, without a query.
+
+use std::ffi::{CStr, c_char};
+
+use pgrx::prelude::*;
+
+use super::version;
+
+/// The extension's name.
+const EXTENSION: &CStr = c"mailroom";
+
+/// The extension's oid in this database.
+pub fn extension() -> Option<pg_sys::Oid> {
+    // SAFETY: in a transaction; the name is NUL-terminated; `true` makes a missing extension InvalidOid.
+    let extension = unsafe { pg_sys::get_extension_oid(EXTENSION.as_ptr(), true) };
+    (extension != pg_sys::InvalidOid).then_some(extension)
+}
+
+/// Keeps this extension from being dropped until the transaction ends. Waits for a transaction that drops it.
+pub fn keep_extension(extension: pg_sys::Oid) {
+    // SAFETY: in a transaction; the lock is released at its end.
+    unsafe {
+        pg_sys::LockDatabaseObject(
+            pg_sys::ExtensionRelationId,
+            extension,
+            0,
+            pg_sys::AccessShareLock as pg_sys::LOCKMODE,
+        );
+    }
+}
+
+/// Whether this role owns the extension, as a superuser does with all of them.
+pub fn owns_extension(role: pg_sys::Oid) -> bool {
+    extension().is_some_and(|extension| version::owns(pg_sys::ExtensionRelationId, extension, role))
+}
+
+/// Whether the current user is a superuser.
+pub fn is_superuser() -> bool {
+    // SAFETY: in a transaction; looks in the catalog.
+    unsafe { pg_sys::superuser() }
+}
+
+/// The roles that this session may act as: the one that logged in, and the one that SET ROLE made of it
+/// (`pg_restore --role`). Not the current user, who within most triggers is the functions' owner.
+pub fn session_roles() -> [pg_sys::Oid; 2] {
+    // SAFETY: reads variables of this process.
+    unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId()] }
+}
+
+/// Whether the current user owns this database, as a superuser does with all of them.
+pub fn owns_database(database: pg_sys::Oid) -> bool {
+    // SAFETY: reads a variable of this process.
+    let user = unsafe { pg_sys::GetUserId() };
+    version::owns(pg_sys::DatabaseRelationId, database, user)
+}
+
+/// Whether the current user may copy this database without owning it: a template, by a role with CREATEDB.
+pub fn may_copy(database: pg_sys::Oid) -> bool {
+    // SAFETY: in a transaction. Each row is read while the cache holds it, by its fixed part.
+    unsafe {
+        let is_template = with_row(pg_sys::SysCacheIdentifier::DATABASEOID, database, |row| {
+            (*row.cast::<pg_sys::FormData_pg_database>()).datistemplate
+        });
+        is_template
+            && with_row(
+                pg_sys::SysCacheIdentifier::AUTHOID,
+                pg_sys::GetUserId(),
+                |row| (*row.cast::<pg_sys::FormData_pg_authid>()).rolcreatedb,
+            )
+    }
+}
+
+/// What `read` says of the row with this oid; false when there is none.
+///
+/// # Safety
+/// In a transaction; `cache` is one by oid; `read` reads the fixed part of its rows only.
+unsafe fn with_row(
+    cache: pg_sys::SysCacheIdentifier::Type,
+    oid: pg_sys::Oid,
+    read: impl FnOnce(*mut c_char) -> bool,
+) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(cache as i32, pg_sys::Datum::from(oid));
+        if tuple.is_null() {
+            return false;
+        }
+        let answer = read(pg_sys::GETSTRUCT(tuple).cast());
+        pg_sys::ReleaseSysCache(tuple);
+        answer
+    }
+}
+
+/// A database of this server that takes connections.
+#[derive(Clone, Copy)]
+pub struct Database {
+    /// `pg_database.oid`.
+    pub oid: pg_sys::Oid,
+    /// Whether it is a template, to be copied.
+    pub is_template: bool,
+}
+
+/// The databases that take connections, but for those whose DROP was interrupted. Outside a transaction.
+pub fn open_databases() -> Vec<Database> {
+    let mut found = Vec::new();
+    // SAFETY: main thread of a worker that may read shared catalogs. One transaction around a plain scan of
+    // pg_database; the tuples are read while the scan holds them, by their fixed fields.
+    unsafe {
+        pg_sys::StartTransactionCommand();
+        let relation =
+            pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+            // -1 for any number of connections, -2 when a DROP of it broke off (DATCONNLIMIT_INVALID_DB).
+            if row.datallowconn && row.datconnlimit >= -1 {
+                found.push(Database {
+                    oid: row.oid,
+                    is_template: row.datistemplate,
+                });
+            }
+        }
+        // table_endscan is an inline function in C; this is its body.
+        if let Some(end) = (*(*(*scan).rs_rd).rd_tableam).scan_end {
+            end(scan);
+        }
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+        pg_sys::CommitTransactionCommand();
+    }
+    found
+}
+
+/// The five characters of an error code.
+pub fn sqlstate(code: pgrx::PgSqlErrorCode) -> String {
+    // SAFETY: returns a static, NUL-terminated buffer of this process, which is copied before the next call.
+    unsafe { CStr::from_ptr(pg_sys::unpack_sql_state(code as i32)) }
+        .to_string_lossy()
+        .into_owned()
+}

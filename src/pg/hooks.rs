@@ -1,0 +1,273 @@
+//! Hooks: statements that need a database to themselves or open one, the end of prepared transactions, and DROP and
+//! ALTER EXTENSION.
+//!
+//! What follows from them is decided in [`crate::worker::utility`]; here is what reads the server's parse trees.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use pgrx::prelude::*;
+
+use super::catalog;
+
+/// What is called when something happens that concerns the workers.
+pub struct Handlers {
+    /// Before a statement that fails while another process is connected to this database, by a user who may run it.
+    pub before_exclusive: fn(pg_sys::Oid),
+    /// After a statement by which this database came into being or takes connections again.
+    pub after_opened: fn(pg_sys::Oid),
+    /// After COMMIT PREPARED and ROLLBACK PREPARED, in their transaction.
+    pub after_prepared: fn(),
+    /// When this extension of this database is dropped or altered, while its row is still there.
+    pub on_extension_changed: fn(),
+}
+
+static HANDLERS: OnceLock<Handlers> = OnceLock::new();
+
+thread_local! {
+    static NEXT_UTILITY: Cell<pg_sys::ProcessUtility_hook_type> = const { Cell::new(None) };
+    static NEXT_ACCESS: Cell<pg_sys::object_access_hook_type> = const { Cell::new(None) };
+}
+
+/// Installs the hooks. Called from `_PG_init` while libraries are being preloaded, so that every session has them.
+pub fn install(handlers: Handlers) {
+    let _ = HANDLERS.set(handlers);
+    // SAFETY: plain variables of the postmaster, inherited by every process; what was there is called on.
+    unsafe {
+        NEXT_UTILITY.set(pg_sys::ProcessUtility_hook);
+        pg_sys::ProcessUtility_hook = Some(process_utility);
+        NEXT_ACCESS.set(pg_sys::object_access_hook);
+        pg_sys::object_access_hook = Some(object_access);
+    }
+}
+
+/// The part of a statement that concerns the workers.
+struct Concern {
+    /// The database that must be free of connections.
+    exclusive: Option<pg_sys::Oid>,
+    /// The name of a database that comes into being, or takes connections again.
+    opened: Option<*const c_char>,
+}
+
+/// What this statement has to do with the workers.
+///
+/// # Safety
+/// `statement` is a parse tree of the server's, or null.
+unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
+    let mut concern = Concern {
+        exclusive: None,
+        opened: None,
+    };
+    // SAFETY: the tag says what the node is; names in it are NUL-terminated or null.
+    unsafe {
+        let Some(node) = statement.as_ref() else {
+            return concern;
+        };
+        let exclusive = match node.type_ {
+            pg_sys::NodeTag::T_DropdbStmt => (*statement.cast::<pg_sys::DropdbStmt>()).dbname,
+            pg_sys::NodeTag::T_RenameStmt => {
+                let rename = &*statement.cast::<pg_sys::RenameStmt>();
+                if rename.renameType != pg_sys::ObjectType::OBJECT_DATABASE {
+                    return concern;
+                }
+                rename.subname
+            }
+            pg_sys::NodeTag::T_AlterDatabaseStmt => {
+                let alter = &*statement.cast::<pg_sys::AlterDatabaseStmt>();
+                let opens = [c"allow_connections", c"is_template"];
+                if opens
+                    .iter()
+                    .any(|name| option(alter.options, name).is_some())
+                {
+                    concern.opened = Some(alter.dbname);
+                }
+                if string_option(alter.options, c"tablespace").is_none() {
+                    return concern;
+                }
+                alter.dbname
+            }
+            pg_sys::NodeTag::T_CreatedbStmt => {
+                let create = &*statement.cast::<pg_sys::CreatedbStmt>();
+                concern.opened = Some(create.dbname);
+                // Not given, or DEFAULT.
+                string_option(create.options, c"template")
+                    .unwrap_or(c"template1".as_ptr().cast_mut())
+            }
+            _ => return concern,
+        };
+        if !exclusive.is_null() {
+            let database = pg_sys::get_database_oid(exclusive, true);
+            let may = catalog::owns_database(database)
+                || (concern.opened.is_some() && catalog::may_copy(database));
+            concern.exclusive = (database != pg_sys::InvalidOid && may).then_some(database);
+        }
+    }
+    concern
+}
+
+/// An option of a statement, if it is there.
+///
+/// # Safety
+/// `options` is a list of `DefElem`, or null.
+unsafe fn option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
+    // SAFETY: as the caller promises; a name is NUL-terminated.
+    unsafe {
+        let length = options.as_ref()?.length;
+        (0..length)
+            .map(|at| {
+                (*(*options).elements.add(at as usize))
+                    .ptr_value
+                    .cast::<pg_sys::DefElem>()
+            })
+            .find(|option| CStr::from_ptr((**option).defname) == name)
+    }
+}
+
+/// The text of an option of a statement, if it is given, and not as DEFAULT.
+///
+/// # Safety
+/// As of [`option`].
+unsafe fn string_option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut c_char> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        option(options, name)
+            .filter(|option| !(**option).arg.is_null())
+            .map(|option| pg_sys::defGetString(option))
+    }
+}
+
+// The server's own, without the guard that pgrx wraps it in: see below.
+unsafe extern "C-unwind" {
+    fn standard_ProcessUtility(
+        statement: *mut pg_sys::PlannedStmt,
+        text: *const c_char,
+        read_only_tree: bool,
+        context: pg_sys::ProcessUtilityContext::Type,
+        parameters: pg_sys::ParamListInfo,
+        environment: *mut pg_sys::QueryEnvironment,
+        destination: *mut pg_sys::DestReceiver,
+        completion: *mut pg_sys::QueryCompletion,
+    );
+}
+
+/// Every utility statement of the server passes through here, and few of them concern the workers. An
+/// error in one must go on to its session exactly as it is. So nothing is caught here: the frame owns nothing
+/// that would have to be dropped, the server may jump over it, and our own parts are guarded by themselves.
+#[allow(clippy::too_many_arguments, reason = "the server's signature")]
+unsafe extern "C-unwind" fn process_utility(
+    statement: *mut pg_sys::PlannedStmt,
+    text: *const c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    parameters: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    destination: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    // SAFETY: the server passes a planned statement around a parse tree, never null; what it handed us is
+    // handed on.
+    unsafe {
+        // Asked now: a ROLLBACK frees its own parse tree. One that makes a database is still there afterwards.
+        let opens = matches!(
+            (*(*statement).utilityStmt).type_,
+            pg_sys::NodeTag::T_CreatedbStmt | pg_sys::NodeTag::T_AlterDatabaseStmt
+        );
+        let finishes = finishes_prepared((*statement).utilityStmt);
+        before((*statement).utilityStmt);
+        let next = NEXT_UTILITY.get().unwrap_or(standard_ProcessUtility);
+        next(
+            statement,
+            text,
+            read_only_tree,
+            context,
+            parameters,
+            environment,
+            destination,
+            completion,
+        );
+        if opens {
+            after((*statement).utilityStmt);
+        }
+        if finishes {
+            after_prepared();
+        }
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn before(statement: *mut pg_sys::Node) {
+    // SAFETY: as the caller promises.
+    let exclusive = unsafe { concern(statement) }.exclusive;
+    if let (Some(database), Some(handlers)) = (exclusive, HANDLERS.get()) {
+        (handlers.before_exclusive)(database);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node) {
+    // SAFETY: as the caller promises; the name is part of the statement's parse tree.
+    let database = unsafe {
+        concern(statement)
+            .opened
+            .map(|name| pg_sys::get_database_oid(name, true))
+    };
+    if let (Some(database), Some(handlers)) = (database, HANDLERS.get()) {
+        (handlers.after_opened)(database);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn after_prepared() {
+    if let Some(handlers) = HANDLERS.get() {
+        (handlers.after_prepared)();
+    }
+}
+
+/// Whether this is COMMIT PREPARED or ROLLBACK PREPARED.
+///
+/// # Safety
+/// `statement` is a parse tree of the server's.
+unsafe fn finishes_prepared(statement: *const pg_sys::Node) -> bool {
+    use pg_sys::TransactionStmtKind::{TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED};
+    // SAFETY: the tag says what the node is.
+    unsafe {
+        (*statement).type_ == pg_sys::NodeTag::T_TransactionStmt
+            && matches!(
+                (*statement.cast::<pg_sys::TransactionStmt>()).kind,
+                TRANS_STMT_COMMIT_PREPARED | TRANS_STMT_ROLLBACK_PREPARED
+            )
+    }
+}
+
+/// Called for every object that is made, changed, dropped or used: as above, nothing is caught here.
+unsafe extern "C-unwind" fn object_access(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub_object: c_int,
+    argument: *mut c_void,
+) {
+    // SAFETY: what the server handed us, handed on.
+    unsafe {
+        if let Some(next) = NEXT_ACCESS.get() {
+            next(access, class, object, sub_object, argument);
+        }
+        let changes = matches!(
+            access,
+            pg_sys::ObjectAccessType::OAT_DROP | pg_sys::ObjectAccessType::OAT_POST_ALTER
+        );
+        if changes && class == pg_sys::ExtensionRelationId {
+            extension_changed(object);
+        }
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn extension_changed(extension: pg_sys::Oid) {
+    if let Some(handlers) = HANDLERS.get()
+        && catalog::extension() == Some(extension)
+    {
+        (handlers.on_extension_changed)();
+    }
+}

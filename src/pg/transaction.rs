@@ -1,0 +1,234 @@
+//! Transactions: facts about the one that runs, what happens at its end, and running one in a worker.
+
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::prelude::*;
+
+use super::signals;
+
+/// When the transaction began, in microseconds since 2000-01-01.
+pub fn start() -> i64 {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
+}
+
+/// Nesting level of the (sub)transaction, 1 for the transaction itself.
+pub fn level() -> i32 {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::GetCurrentTransactionNestLevel() }
+}
+
+/// Whether the statement is in a transaction block, and not a transaction of its own.
+pub fn is_block() -> bool {
+    // SAFETY: reads the state of this process's transaction.
+    unsafe { pg_sys::IsTransactionBlock() }
+}
+
+/// Has the commit of this transaction wait until it is on disk, with any setting of synchronous_commit.
+pub fn force_sync_commit() {
+    // SAFETY: in a transaction; sets a flag that lasts as long as it.
+    unsafe { pg_sys::ForceSyncCommit() };
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Nothing may fail any more: no allocation, no error, and no lock that may be held for long.
+    Commit,
+    /// It was rolled back.
+    Abort,
+    /// It was prepared; another session commits it or rolls it back.
+    Prepare,
+}
+
+/// How a subtransaction ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SubEnd {
+    /// It became part of the one around it.
+    Commit,
+    /// It was rolled back.
+    Abort,
+}
+
+type AtSubEnd = fn(SubEnd, i32);
+
+thread_local! {
+    static AT_END: Cell<Option<fn(End)>> = const { Cell::new(None) };
+    static AT_SUB_END: Cell<Option<AtSubEnd>> = const { Cell::new(None) };
+}
+
+/// Calls these at the end of every transaction and subtransaction of this process from now on; the latter with the
+/// [`level`] of the one that ends. Only the functions given first count: the server keeps callbacks for good.
+pub fn at_end(transaction: fn(End), subtransaction: AtSubEnd) {
+    if AT_END.get().is_some() {
+        return;
+    }
+    AT_END.set(Some(transaction));
+    AT_SUB_END.set(Some(subtransaction));
+    // SAFETY: guarded functions of the expected shapes, which need no argument.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_transaction_event(
+    event: pg_sys::XactEvent::Type,
+    _argument: *mut std::ffi::c_void,
+) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    let end = match event {
+        XACT_EVENT_COMMIT => End::Commit,
+        XACT_EVENT_ABORT => End::Abort,
+        XACT_EVENT_PREPARE => End::Prepare,
+        _ => return,
+    };
+    if let Some(at_end) = AT_END.get() {
+        at_end(end);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_subtransaction_event(
+    event: pg_sys::SubXactEvent::Type,
+    _own: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _argument: *mut std::ffi::c_void,
+) {
+    use pg_sys::SubXactEvent::{SUBXACT_EVENT_ABORT_SUB, SUBXACT_EVENT_COMMIT_SUB};
+    let end = match event {
+        SUBXACT_EVENT_COMMIT_SUB => SubEnd::Commit,
+        SUBXACT_EVENT_ABORT_SUB => SubEnd::Abort,
+        _ => return,
+    };
+    if let Some(at_end) = AT_SUB_END.get() {
+        at_end(end, level());
+    }
+}
+
+thread_local! {
+    /// Memory for what the server allocates between transactions; null until the first use.
+    static SCRATCH: Cell<pg_sys::MemoryContext> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// Empties the scratch memory and makes it the current one. Not within a transaction.
+///
+/// The server's own main loop does the same in every round: what its functions leave behind out there would
+/// otherwise stay for as long as the process does.
+fn renew_scratch() {
+    if SCRATCH.get().is_null() {
+        // SAFETY: main thread; the name is static; the context lives as long as the process.
+        SCRATCH.set(unsafe {
+            pg_sys::AllocSetContextCreateInternal(
+                pg_sys::TopMemoryContext,
+                c"mailroom worker".as_ptr(),
+                pg_sys::ALLOCSET_SMALL_MINSIZE as usize,
+                pg_sys::ALLOCSET_SMALL_INITSIZE as usize,
+                pg_sys::ALLOCSET_SMALL_MAXSIZE as usize,
+            )
+        });
+    }
+    // SAFETY: nothing in it is kept from one transaction to the next.
+    unsafe {
+        pg_sys::MemoryContextReset(SCRATCH.get());
+        pg_sys::CurrentMemoryContext = SCRATCH.get();
+    }
+}
+
+/// Runs `body` in a transaction of a worker, committed on `Ok` and rolled back on `Err` and on any PostgreSQL error. A
+/// statement that runs for longer than `timeout` is cancelled.
+///
+/// With `role`, current_user is that role and the operation is security-restricted until after the commit,
+/// so deferred triggers are held in as well.
+///
+/// # Errors
+/// That of `body`, or what PostgreSQL raised.
+pub fn run<R, E: From<CaughtError>>(
+    timeout: Duration,
+    role: Option<pg_sys::Oid>,
+    body: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
+    signals::set_in_transaction(true);
+    let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
+        begin(timeout, role);
+        let value = body()?;
+        // SAFETY: the transaction and the snapshot that `begin` opened.
+        unsafe {
+            // What is left to triggers has its bounds as the statements have; the wait for standbys, as with any
+            // session, has none but a stop.
+            pg_sys::AfterTriggerFireDeferred();
+            disarm_statement_timeout();
+            pg_sys::PopActiveSnapshot();
+            pg_sys::CommitTransactionCommand();
+        }
+        Ok(value)
+    }))
+    .catch_others(|error| Err(error.into()))
+    .execute();
+    if outcome.is_err() {
+        // SAFETY: the server's own main loop leaves a transaction like this, in each state that it may be in.
+        unsafe { pg_sys::AbortCurrentTransaction() };
+    }
+    signals::set_in_transaction(false);
+    end();
+    outcome
+}
+
+fn begin(timeout: Duration, role: Option<pg_sys::Oid>) {
+    // SAFETY: main thread of a connected worker, no transaction open. The user is changed inside the
+    // transaction, so an abort restores it; `end` restores it after a commit.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::pgstat_report_activity(
+            pg_sys::BackendState::STATE_RUNNING,
+            c"mailroom worker: batch".as_ptr(),
+        );
+        pg_sys::StartTransactionCommand();
+        if let Some(role) = role {
+            let context =
+                pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION;
+            pg_sys::SetUserIdAndSecContext(role, context as i32);
+        }
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+    }
+    arm_statement_timeout(timeout);
+}
+
+fn end() {
+    renew_scratch();
+    disarm_statement_timeout();
+    // A cancel that came too late for its statement must not hit the wait that follows.
+    signals::forget_cancel();
+    // SAFETY: main thread, no transaction open.
+    unsafe {
+        pg_sys::SetUserIdAndSecContext(pg_sys::GetSessionUserId(), 0);
+        pg_sys::pgstat_report_stat(false);
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
+    }
+}
+
+// Declared in src/include/utils/timeout.h, which pgrx does not bind; the same in PostgreSQL 15 to 18.
+unsafe extern "C-unwind" {
+    fn enable_timeout_after(id: std::ffi::c_int, delay_ms: std::ffi::c_int);
+    fn disable_timeout(id: std::ffi::c_int, keep_indicator: bool);
+}
+
+/// `STATEMENT_TIMEOUT` of `enum TimeoutId`.
+const STATEMENT_TIMEOUT: std::ffi::c_int = 3;
+
+/// Has the running statement cancelled after `limit`. The server arms this for clients only.
+fn arm_statement_timeout(limit: Duration) {
+    let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: registered for every process that is connected to a database; main thread.
+    unsafe { enable_timeout_after(STATEMENT_TIMEOUT, millis) };
+}
+
+/// Takes back [`arm_statement_timeout`].
+fn disarm_statement_timeout() {
+    // SAFETY: as above; harmless when it is not armed.
+    unsafe { disable_timeout(STATEMENT_TIMEOUT, false) };
+}

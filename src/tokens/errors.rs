@@ -1,0 +1,134 @@
+//! Why nothing was signed or verified, as clients see it: never with the content of the key file.
+
+use std::path::Path;
+
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+use mailroom_core::secret_file::Problem as FileProblem;
+use mailroom_core::token::key_file::{KeyFileError, Problem};
+
+/// Why nothing was signed or verified.
+pub enum Error {
+    /// An argument that must be there is null.
+    Null(&'static str),
+    /// The secret has this many bytes.
+    SecretLength(usize),
+    /// The code is not five digits but has this many characters.
+    Code(usize),
+    /// The action is none of ours.
+    Action,
+    /// There are no keys.
+    KeyFile(KeyFileError),
+    /// A role other than a superuser asks for a key.
+    NotSuperuser,
+}
+
+impl From<KeyFileError> for Error {
+    fn from(error: KeyFileError) -> Self {
+        Self::KeyFile(error)
+    }
+}
+
+impl From<Error> for ErrorReport {
+    fn from(error: Error) -> Self {
+        use PgSqlErrorCode::{ERRCODE_INVALID_PARAMETER_VALUE, ERRCODE_NULL_VALUE_NOT_ALLOWED};
+        let invalid = |message: &'static str| {
+            Self::new(ERRCODE_INVALID_PARAMETER_VALUE, message, function_name!())
+        };
+        match error {
+            Error::Null(what) => Self::new(
+                ERRCODE_NULL_VALUE_NOT_ALLOWED,
+                format!("{what} must not be null"),
+                function_name!(),
+            )
+            .set_hint("Pass action, tokens.secret and, for password_recovery, tokens.code."),
+            Error::SecretLength(bytes) => invalid("a token's secret has 32 bytes")
+                .set_detail(format!("This one has {bytes}."))
+                .set_hint("Use tokens.secret as it is."),
+            Error::Code(characters) => invalid("a code is five decimal digits")
+                .set_detail(format!("This one has {characters} characters."))
+                .set_hint("Use tokens.code as it is."),
+            Error::Action => invalid("unknown token action")
+                .set_hint("The actions are activation and password_recovery."),
+            Error::NotSuperuser => Self::new(
+                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                "only a superuser may make a signing key",
+                function_name!(),
+            )
+            .set_hint("The key is the whole cluster's. Ask its administrator."),
+            Error::KeyFile(KeyFileError { path, problem }) => {
+                let (code, message, hint) = explain(&path, &problem);
+                Self::new(code, message, function_name!())
+                    .set_detail(
+                        "Tokens are signed and verified with the keys in mailroom.key_file.",
+                    )
+                    .set_hint(hint)
+            }
+        }
+    }
+}
+
+/// What a broken key file looks like to a client: code, message and remedy, never its content.
+pub fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
+    use PgSqlErrorCode::{
+        ERRCODE_CONFIG_FILE_ERROR, ERRCODE_INSUFFICIENT_PRIVILEGE, ERRCODE_IO_ERROR,
+        ERRCODE_UNDEFINED_FILE,
+    };
+    let file = format!("key file \"{}\"", path.display());
+    let shape = "Write one key a line, 64 hexadecimal digits each, as \"openssl rand -hex 32\" prints them.";
+    let shape = shape.to_owned();
+    let problem = match problem {
+        Problem::MalformedLine { line } => {
+            let message = format!("{file} is malformed in line {line}");
+            return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
+        }
+        Problem::NoKey => {
+            return (
+                ERRCODE_CONFIG_FILE_ERROR,
+                format!("{file} holds no key"),
+                shape,
+            );
+        }
+        Problem::OfRoot | Problem::Irreplaceable(_) => {
+            let message = match problem {
+                Problem::Irreplaceable(kind) => format!("{file} cannot be replaced: {kind}"),
+                _ => format!("{file} belongs to root and cannot be replaced by the server"),
+            };
+            let hint = "Put the new key into the first line where the file comes from, such as the Kubernetes secret; keep the lines below it.";
+            return (ERRCODE_INSUFFICIENT_PRIVILEGE, message, hint.to_owned());
+        }
+        Problem::File(FileProblem::TooLarge) => {
+            let message = format!("{file} is too large for a key file");
+            return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
+        }
+        Problem::File(problem) => problem,
+    };
+    let (code, hint) = match problem {
+        FileProblem::Missing => (
+            ERRCODE_UNDEFINED_FILE,
+            "Put the file back, or set mailroom.key_file. To start with a new key: (umask 077; openssl rand -hex 32 > FILE) as the server's user; links sent before are then void.",
+        ),
+        FileProblem::Unreadable => (
+            ERRCODE_INSUFFICIENT_PRIVILEGE,
+            "Let the server's user read the file, as its owner or, if root is, as a member of its group, and pass the directories above.",
+        ),
+        FileProblem::NotAFile => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Set mailroom.key_file to a file.",
+        ),
+        FileProblem::ForeignOwner => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Make the server's user, or root, the file's owner.",
+        ),
+        FileProblem::TooOpen { .. } => (
+            ERRCODE_CONFIG_FILE_ERROR,
+            "Set mode 0600 or stricter if the server's user owns it, 0640 or stricter if root does. If others may have read it, put a new key in the first line.",
+        ),
+        FileProblem::TooLarge | FileProblem::Io(_) => (
+            ERRCODE_IO_ERROR,
+            "Look at the disk and at the directory of the file.",
+        ),
+    };
+    (code, format!("{file} {problem}"), hint.to_owned())
+}

@@ -1,0 +1,162 @@
+//! Taking batches of tokens, answering requests, and telling clients of tokens that are left to them.
+
+use std::time::Duration;
+
+use pgrx::prelude::*;
+
+use super::session::{Failure, Outside, Tell};
+use super::state::{Wait, Worker};
+use crate::pg::signals::stop_requested;
+use crate::settings::{self, Notify};
+use crate::shared_memory::wakeup::Next;
+use mailroom_core::batching::{Backlog, Batcher, Rule, Time, Trigger};
+
+/// How long listeners are left alone between two notifications of tokens that are left to them: as above.
+const TELL_SPACING: Duration = Duration::from_millis(10);
+/// How long tokens are collected without answering requests, after that has failed.
+const ANSWER_RETRY: Duration = Duration::from_secs(30);
+
+impl Worker {
+    /// Answers requests, which become tokens, and tells clients of those that are left to them.
+    pub(super) fn serve_clients(&mut self) -> Result<Wait, Failure> {
+        self.batcher = Batcher::default();
+        self.asked |= self.wakeup.acknowledge_urgent();
+        let answered = if self.asked && !self.paused {
+            self.trigger = Trigger::Urgent;
+            self.session.answer_requests()
+        } else {
+            Ok(())
+        };
+        // Before outside listeners are told: who announces later finds that nothing waits, and wakes us again.
+        let announced = self.wakeup.announced();
+        self.wakeup.account_for(announced.count);
+        if self.outside() == Outside::Owed {
+            self.tell_outside()?;
+            self.told_at = self.now();
+        }
+        if self.standing_by {
+            return Ok(self.stand_by());
+        }
+        if self.paused {
+            return Ok(self.idle(Next::Resume));
+        }
+        answered?;
+        self.asked = false;
+        Ok(self.idle(Next::Left))
+    }
+
+    /// When clients are to be told of tokens that commits announced, or requests to be answered.
+    pub(super) fn serve_clients_at(&self, now: Time) -> Option<Time> {
+        let announced = self.wakeup.announced();
+        if announced.urgent && !self.paused {
+            return Some(now);
+        }
+        let is_owed = announced.count > 0 && settings::notify() == Notify::Auto;
+        is_owed.then(|| self.told_at.saturating_add(TELL_SPACING))
+    }
+
+    pub(super) fn tell_outside(&mut self) -> Result<(), Failure> {
+        self.session.tell_outside()?;
+        self.owes_outside = false;
+        self.echo = true;
+        Ok(())
+    }
+
+    /// Takes one batch, and returns what is known to wait after it.
+    pub(super) fn take_batch(
+        &mut self,
+        rule: Rule,
+        trigger: Trigger,
+        backlog: Backlog,
+        outside: Outside,
+    ) -> Result<Backlog, Failure> {
+        self.trigger = trigger;
+        // Asking for just as many as are known to wait spares the search for more, which has to step over
+        // all that was taken while an old snapshot is held.
+        let size = backlog.count.clamp(1, rule.limit);
+        let urgent = self.wakeup.acknowledge_urgent();
+        if (urgent || self.asked) && self.now() >= self.answer_at {
+            self.answer_requests();
+        }
+        // Read before the queue is: what is announced later may or may not be in the batch, and stays.
+        let announced = self.announced();
+        let batch = self.session.run_batch(size, trigger, outside)?;
+        self.owes_outside &= outside == Outside::Told;
+        let told = batch.collected > 0 && settings::notify() != Notify::Off;
+        self.echo |= told || outside == Outside::Owed;
+        let moved = batch.moved();
+        if let Some(deliverer) = self.deliverer.as_ref().filter(|_| urgent)
+            && batch.collected > 0
+        {
+            deliverer.look(true);
+        }
+        debug1!(
+            "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
+            batch.collected,
+            batch.skipped,
+            trigger.as_str()
+        );
+        self.batcher.taken(moved);
+        self.wakeup.publish_batch();
+        self.recovered();
+        if moved < size {
+            // Nothing is left of all that was announced by then.
+            self.wakeup.account_for(announced.count);
+            self.beyond = false;
+            return Ok(self.announced());
+        }
+        self.wakeup.account_for(moved);
+        let announced = self.announced();
+        self.hear_of_due();
+        let now = self.now();
+        if self.tend_at(now).is_some_and(|at| at <= now) {
+            self.tend(Tell::Senders)?;
+        } else if self.tell_at().is_some_and(|at| at <= now) {
+            self.tell_of_due()?;
+        }
+        if self.is_poll_due() {
+            self.poll(rule, Tell::None)
+        } else if urgent || (announced.count < rule.limit && self.beyond) {
+            // Of two urgent ones the batch may have had room for one.
+            self.look(rule)
+        } else {
+            Ok(announced)
+        }
+    }
+
+    /// Answers requests, which become tokens. Those that are there already do not wait for it: it may fail.
+    pub(super) fn answer_requests(&mut self) {
+        match self.session.answer_requests() {
+            Ok(()) => self.asked = false,
+            // What comes next meets the same.
+            Err(Failure::Restoring | Failure::ExtensionGone) => {}
+            Err(_) if stop_requested() => {}
+            Err(failure) => {
+                self.asked = true;
+                self.answer_at = self.now().saturating_add(ANSWER_RETRY);
+                failure.warn(
+                    "mailroom worker could not answer requests, and tries again in half a minute",
+                );
+            }
+        }
+    }
+
+    /// Whether outside listeners have to hear of what was announced, which the writers left to us.
+    pub(super) fn outside(&mut self) -> Outside {
+        self.owes_outside |= self.wakeup.take_notify_owed();
+        if self.owes_outside && settings::notify() == Notify::Auto {
+            Outside::Owed
+        } else {
+            Outside::Told
+        }
+    }
+
+    /// What commits announced.
+    pub(super) fn announced(&self) -> Backlog {
+        let announced = self.wakeup.announced();
+        Backlog {
+            count: announced.count,
+            urgent: announced.urgent,
+        }
+    }
+}

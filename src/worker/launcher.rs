@@ -1,0 +1,301 @@
+//! The launcher: keeps one worker in each database that has the extension.
+//!
+//! It is connected to no database, so it never stands in the way of DROP DATABASE. Only a database itself
+//! knows whether it has the extension, so at start the launcher sends a worker into each, one after the
+//! other; a worker that finds nothing says so and leaves. Afterwards CREATE EXTENSION asks for one.
+//!
+//! It must never run a query of its own. One start is in flight at a time, so that a server with many databases does
+//! not run out of worker processes at boot; a few that take long in their databases do not hold up the others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use pgrx::bgworkers::{
+    BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime,
+    DynamicBackgroundWorker, SignalWakeFlags,
+};
+use pgrx::prelude::*;
+
+use crate::pg::catalog::open_databases;
+use crate::pg::shared_memory::{Slot, Stage};
+use crate::pg::{options, process, signals};
+use crate::settings;
+use crate::shared_memory::registry::{self, SlotIndex};
+use mailroom_core::backoff::Failures;
+
+/// How long after its unexpected end the launcher starts again.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// How long a start has the others wait: a worker may come upon locked catalogs in its database.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How many starts may take longer than that at the same time before the others wait all the same.
+const LONG_STARTS: usize = 2;
+/// How long after there was no free worker process the launcher tries again.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
+/// How often the launcher looks around although nothing woke it.
+const LOOK_AROUND: Duration = Duration::from_secs(60);
+
+/// Registers the launcher with the postmaster. Called from `_PG_init` while libraries are being preloaded.
+pub fn register() {
+    BackgroundWorkerBuilder::new("mailroom launcher")
+        .set_library("mailroom")
+        .set_function("mailroom_launcher_main")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(RESTART_DELAY))
+        .load();
+}
+
+struct Launcher {
+    /// Databases that no worker has looked into since this launcher started.
+    unknown: VecDeque<pg_sys::Oid>,
+    /// Databases that are to get a worker.
+    queue: VecDeque<SlotIndex>,
+    /// The one start that is under way.
+    starting: Option<Start>,
+    /// Databases whose worker ended unexpectedly, with the time to try again.
+    delayed: Vec<(SlotIndex, Instant)>,
+    /// By database, ends of workers since one last got as far as to serve.
+    failures: BTreeMap<u32, Failures>,
+    /// Whether the lack of a free worker process was reported already.
+    complained: bool,
+}
+
+struct Start {
+    index: SlotIndex,
+    handle: DynamicBackgroundWorker,
+    /// When the others go on without it.
+    until: Instant,
+}
+
+/// What the launcher does, as long as the server runs.
+pub fn main() {
+    // It runs no statement that a user could want to cancel.
+    signals::ignore_cancel();
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    // No database: access to the shared catalogs only.
+    BackgroundWorker::connect_worker_to_spi(None, None);
+    registry::register_launcher();
+    log!("mailroom launcher started");
+    let mut launcher = Launcher {
+        unknown: databases().into(),
+        queue: VecDeque::new(),
+        starting: None,
+        delayed: Vec::new(),
+        failures: BTreeMap::new(),
+        complained: false,
+    };
+    loop {
+        launcher.step();
+        if !BackgroundWorker::wait_latch(Some(launcher.next_look())) {
+            break;
+        }
+        if BackgroundWorker::sighup_received() {
+            options::reload();
+        }
+    }
+    // Status 1 tells the postmaster to start the launcher again, unless the server is going down.
+    process::exit(1);
+}
+
+impl Launcher {
+    /// Moves the next unknown database into the queue, if there is one.
+    fn look_into_next(&mut self) {
+        let Some(database) = self.unknown.pop_front() else {
+            return;
+        };
+        match registry::slot_for(database) {
+            // A worker that outlived the previous launcher goes on.
+            Some(index) if registry::slot(index).worker != 0 => {}
+            Some(index) => self.enqueue(index),
+            None => {
+                self.unknown.clear();
+                ereport!(
+                    PgLogLevel::WARNING,
+                    PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                    format!(
+                        "mailroom looks after {} databases at most; some have no worker",
+                        settings::max_databases()
+                    ),
+                    "Raise mailroom.max_databases, or call mailroom_collect() in the others."
+                );
+            }
+        }
+    }
+
+    fn enqueue(&mut self, index: SlotIndex) {
+        if !self.queue.contains(&index) {
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Looks at what happened, and starts the next worker if none is being started.
+    fn step(&mut self) {
+        self.settle_start();
+        let now = Instant::now();
+        self.delayed.retain(|(index, _)| {
+            let slot = registry::slot(*index);
+            slot.database != 0 && slot.worker == 0
+        });
+        let slots = registry::slots();
+        self.failures
+            .retain(|&database, _| slots.iter().any(|(_, slot)| slot.database == database));
+        for (index, slot) in slots {
+            let known = self.queue.contains(&index)
+                || self
+                    .starting
+                    .as_ref()
+                    .is_some_and(|start| start.index == index);
+            // A blocked database is checked again when it is unblocked, or when the session that blocked it is gone.
+            if known || slot.worker != 0 || registry::is_blocked(&slot) {
+                continue;
+            }
+            if slot.requested {
+                self.delayed.retain(|(delayed, _)| *delayed != index);
+                self.enqueue(index);
+            } else if slot.absent {
+                registry::free_if_absent(index);
+            } else if let Some(at) = self
+                .delayed
+                .iter()
+                .position(|(delayed, _)| *delayed == index)
+            {
+                if self.delayed[at].1 <= now {
+                    self.delayed.swap_remove(at);
+                    self.enqueue(index);
+                }
+            } else {
+                let delay = self.note_end(&slot);
+                self.delay(index, delay);
+            }
+        }
+        while self.starting.is_none() {
+            if self.queue.is_empty() && self.unknown.is_empty() {
+                if !registry::take_slot_available() {
+                    break;
+                }
+                self.unknown = databases().into();
+            }
+            if self.queue.is_empty() {
+                self.look_into_next();
+            }
+            self.start_next();
+        }
+    }
+
+    /// Ends the wait for the worker being started once it serves or is gone, or takes too long.
+    fn settle_start(&mut self) {
+        let Some(start) = &self.starting else {
+            return;
+        };
+        let stopped = matches!(
+            start.handle.pid(),
+            Err(BackgroundWorkerStatus::Stopped | BackgroundWorkerStatus::PostmasterDied)
+        );
+        let slot = registry::slot(start.index);
+        let serves = slot.worker != 0 && slot.stage == Stage::Serving;
+        if serves {
+            self.failures.remove(&slot.database);
+        }
+        // One that has not arrived could still come when another is on its way.
+        let is_long = slot.worker != 0 && Instant::now() >= start.until && {
+            let slots = registry::slots();
+            let on_the_way = |slot: &Slot| slot.worker != 0 && slot.stage != Stage::Serving;
+            slots.iter().filter(|(_, slot)| on_the_way(slot)).count() <= LONG_STARTS
+        };
+        if stopped || serves || is_long {
+            self.starting = None;
+        }
+    }
+
+    /// A worker ended unexpectedly: returns when to start the next one, the later the more of them came to nothing.
+    fn note_end(&mut self, slot: &Slot) -> Duration {
+        let failures = self.failures.entry(slot.database).or_default();
+        if slot.stage == Stage::Serving {
+            failures.end();
+        }
+        failures.record(Duration::ZERO).delay
+    }
+
+    fn start_next(&mut self) {
+        let Some(index) = self.queue.pop_front() else {
+            return;
+        };
+        let slot = registry::slot(index);
+        if registry::is_blocked(&slot) {
+            return;
+        }
+        // ALTER DATABASE asks again for one that is closed for a while.
+        if !accepts_connections(pg_sys::Oid::from(slot.database)) {
+            registry::forget(index);
+            return;
+        }
+        let Some(token) = registry::starting(index) else {
+            return;
+        };
+        let started = BackgroundWorkerBuilder::new("mailroom worker")
+            .set_library("mailroom")
+            .set_function("mailroom_worker_main")
+            .set_argument(Some(token.to_datum()))
+            .enable_spi_access()
+            .set_notify_pid(process::pid())
+            .load_dynamic();
+        match started {
+            Ok(handle) => {
+                self.complained = false;
+                self.starting = Some(Start {
+                    index,
+                    handle,
+                    until: Instant::now() + START_PATIENCE,
+                });
+            }
+            Err(_) => {
+                if !self.complained {
+                    self.complained = true;
+                    ereport!(
+                        PgLogLevel::WARNING,
+                        PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
+                        "mailroom cannot start a worker: no free worker process",
+                        "Raise max_worker_processes. The launcher keeps trying."
+                    );
+                }
+                self.delay(index, RETRY_DELAY);
+            }
+        }
+    }
+
+    /// Has a database wait for its worker.
+    fn delay(&mut self, index: SlotIndex, by: Duration) {
+        self.delayed.retain(|(delayed, _)| *delayed != index);
+        self.delayed.push((index, Instant::now() + by));
+    }
+
+    fn next_look(&self) -> Duration {
+        let now = Instant::now();
+        // If that did not help, the end of another process will.
+        let start = self.starting.as_ref().map(|start| start.until);
+        let start = start.filter(|&until| until > now);
+        // The session that blocks a database wakes the launcher when it unblocks it.
+        self.delayed
+            .iter()
+            .filter(|(index, _)| !registry::is_blocked(&registry::slot(*index)))
+            .map(|&(_, at)| at)
+            .chain(start)
+            .map(|at| at.saturating_duration_since(now))
+            .min()
+            .unwrap_or(LOOK_AROUND)
+            .clamp(Duration::from_millis(10), LOOK_AROUND)
+    }
+}
+
+/// Whether a database is there and takes connections.
+fn accepts_connections(database: pg_sys::Oid) -> bool {
+    open_databases().iter().any(|one| one.oid == database)
+}
+
+/// All databases that take connections, but for templates: no worker may be connected to one when it is copied.
+fn databases() -> Vec<pg_sys::Oid> {
+    let open = open_databases().into_iter();
+    open.filter(|one| !one.is_template)
+        .map(|one| one.oid)
+        .collect()
+}

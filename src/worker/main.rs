@@ -1,0 +1,90 @@
+//! A worker's start and end.
+
+use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
+use pgrx::prelude::*;
+
+use super::session::Session;
+use super::state::Worker;
+use crate::pg::process;
+use crate::pg::signals::{self, stop_requested};
+use crate::settings;
+use crate::shared_memory::announce;
+use crate::shared_memory::registry::{self, SlotIndex, StartToken};
+use crate::shared_memory::wakeup::{self, WorkerEnd};
+use mailroom_core::backoff::Failures;
+use mailroom_core::batching::Time;
+
+/// What a worker does from its start, at the launcher's request, to its end.
+pub fn main(argument: pg_sys::Datum) {
+    announce::become_worker();
+    // While it connects it has nothing to lose, and it may wait for locks.
+    signals::die_on_sigterm();
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
+    let token = StartToken::from_datum(argument);
+    let index = token.index();
+    let Some(database) = registry::register(token) else {
+        return;
+    };
+    process::before_exit(move || leave(index));
+    BackgroundWorker::connect_worker_to_spi_by_oid(Some(database), None);
+    signals::install_handlers_of_worker();
+    if !registry::check_blocked(index) {
+        return;
+    }
+    match attach(index) {
+        Attached::Yes(session) => {
+            registry::mark_serving(index);
+            // Shared memory is there: without it there is no launcher to start us.
+            let Some(wakeup) = WorkerEnd::open(index, settings::batch_rule().limit) else {
+                return;
+            };
+            log!(
+                "mailroom worker started in database \"{}\"",
+                session.database()
+            );
+            Worker::new(session, index, wakeup).run();
+            log!("mailroom worker stopped");
+        }
+        Attached::Absent => registry::report_absent(index),
+        Attached::Stopped => {}
+    }
+}
+
+enum Attached {
+    Yes(Session),
+    /// The database does not have the extension.
+    Absent,
+    /// The process was told to stop meanwhile.
+    Stopped,
+}
+
+/// Attaches to the database, for as long as it takes: what is in the way is said once.
+fn attach(index: SlotIndex) -> Attached {
+    let mut failures = Failures::default();
+    while !stop_requested() {
+        match Session::attach() {
+            // A cancelled statement is how the stop made itself heard.
+            _ if stop_requested() => break,
+            Ok(Some(session)) => return Attached::Yes(session),
+            Ok(None) => return Attached::Absent,
+            Err(failure) => {
+                let first = failures.count() == 0;
+                let delay = failures.record(Time::ZERO).delay;
+                // The obstacle stays until an administrator acts: once is enough.
+                if first {
+                    registry::mark_serving(index);
+                    failure.warn("mailroom worker cannot start its work");
+                }
+                process::wait(delay);
+            }
+        }
+    }
+    Attached::Stopped
+}
+
+fn leave(index: SlotIndex) {
+    if registry::slot(index).worker == process::pid() {
+        wakeup::close(index);
+        registry::unregister(index);
+    }
+}

@@ -1,0 +1,236 @@
+//! The worker's loop: what it does for which reason, and after a failure.
+
+use std::time::Instant;
+
+use pgrx::prelude::*;
+
+use super::deliverer::Deliverer;
+use super::session::{Failure, Outside, Session, Tell};
+use super::state::{Cause, POLL_PAUSE, STAND_BY, Wait, Worker};
+use crate::pg::options;
+use crate::pg::signals::stop_requested;
+use crate::settings;
+use crate::shared_memory::registry::{self, SlotIndex};
+use crate::shared_memory::wakeup::{self, Next, WorkerEnd};
+use mailroom_core::backoff::Failures;
+use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
+
+impl Worker {
+    pub(super) fn new(session: Session, index: SlotIndex, wakeup: WorkerEnd) -> Self {
+        Self {
+            deliverer: start_deliverer(&session, Time::ZERO),
+            session,
+            index,
+            wakeup,
+            paused: false,
+            standing_by: false,
+            asked: false,
+            beyond: true,
+            polled_at: Time::ZERO,
+            poll_pause: POLL_PAUSE,
+            next_due: None,
+            due_now: false,
+            tended_at: Time::ZERO,
+            purge_at: Time::ZERO,
+            purge_failed_at: None,
+            answer_at: Time::ZERO,
+            owes_outside: false,
+            told_at: Time::ZERO,
+            echo: false,
+            heard_at: None,
+            look_by: None,
+            batcher: Batcher::default(),
+            trigger: Trigger::Poll,
+            origin: Instant::now(),
+            failures: Failures::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    pub(super) fn run(&mut self) {
+        let mut cause = Cause::Started;
+        loop {
+            let wait = match self.work(cause) {
+                Ok(wait) => wait,
+                // A cancelled statement is how the stop made itself heard.
+                Err(_) if stop_requested() => break,
+                Err(Failure::Restoring) => self.stand_by(),
+                Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
+                    registry::report_absent(self.index);
+                    return;
+                }
+                Err(failure) => {
+                    self.session.follow_schema();
+                    self.back_off(&failure)
+                }
+            };
+            match self.wait(&wait) {
+                Some(next) => cause = next,
+                None => break,
+            }
+        }
+        self.dismiss_deliverer();
+        // From here on commits notify by themselves; this is for those that left it to us.
+        wakeup::close(self.index);
+        if self.outside() == Outside::Owed {
+            // The next worker tells of what waits.
+            let _ = self.tell_outside();
+        }
+    }
+
+    /// While a session restores a dump: leaves everything alone, as in a pause. That session wakes the worker when it ends.
+    pub(super) fn stand_by(&mut self) -> Wait {
+        if !std::mem::replace(&mut self.standing_by, true) {
+            log!(
+                "mailroom worker stands by in database \"{}\" while a dump is being restored",
+                self.session.database()
+            );
+        }
+        self.paused = true;
+        self.next_due = None;
+        Wait {
+            until: self.now().saturating_add(STAND_BY),
+            then: Cause::Started,
+            idle: true,
+            next: Next::Restored,
+        }
+    }
+
+    /// Looks, and takes batches for as long as the rule says so.
+    pub(super) fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
+        let rule = settings::batch_rule();
+        let (mut look, mut backlog) = match cause {
+            Cause::Rung | Cause::Deadline => (Look::Woken, self.announced()),
+            Cause::Notified => (Look::Woken, self.look(rule)?),
+            Cause::Rechecked => {
+                self.session.tell_of_recheck()?;
+                (Look::Woken, self.poll(rule, Tell::None)?)
+            }
+            Cause::Polled => (Look::Polled, self.poll(rule, Tell::None)?),
+            Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
+            Cause::DueNow => {
+                self.tell_of_due()?;
+                (Look::Woken, self.announced())
+            }
+            Cause::Due => {
+                self.tend(Tell::Senders)?;
+                (Look::Woken, self.announced())
+            }
+        };
+        // Rows of which listeners were not told: committed without a worker, by a prepared transaction, or
+        // there before a pause.
+        self.owes_outside |= matches!(cause, Cause::Started | Cause::Rechecked)
+            && backlog.count > 0
+            && self.leaves_tokens();
+        loop {
+            if self.leaves_tokens() {
+                return self.serve_clients();
+            }
+            let outside = self.outside();
+            match self.batcher.decide(rule, self.now(), backlog, look) {
+                Decision::Go(trigger) => {
+                    backlog = self.take_batch(rule, trigger, backlog, outside)?;
+                    look = Look::AfterBatch;
+                }
+                Decision::LingerUntil(until) => {
+                    if outside == Outside::Owed {
+                        self.tell_outside()?;
+                    }
+                    return Ok(Wait {
+                        until,
+                        then: Cause::Deadline,
+                        idle: false,
+                        next: Next::Timeout,
+                    });
+                }
+                Decision::Idle => return Ok(self.idle(Next::Poll)),
+            }
+            // The mail of one batch is on its way while the next one is taken.
+            self.deliver();
+            if stop_requested() {
+                return Ok(Wait {
+                    until: self.now(),
+                    then: cause,
+                    idle: true,
+                    next: Next::Poll,
+                });
+            }
+        }
+    }
+
+    /// Nothing is left to do until the poll floor.
+    pub(super) fn idle(&mut self, next: Next) -> Wait {
+        self.recovered();
+        Wait {
+            until: self.poll_at(),
+            then: Cause::Polled,
+            idle: true,
+            next,
+        }
+    }
+
+    /// Whether tokens are left to clients.
+    pub(super) fn leaves_tokens(&self) -> bool {
+        self.paused || !settings::collect()
+    }
+
+    pub(super) fn recovered(&mut self) {
+        let failures = self.failures.end();
+        if failures > 0 {
+            log!("mailroom worker works again after {failures} failures");
+        }
+    }
+
+    /// Plans the next try after a failure. The log is told of the first of a row, and once a minute from
+    /// then on; job_runs has them all.
+    pub(super) fn back_off(&mut self, failure: &Failure) -> Wait {
+        if self.outside() == Outside::Owed {
+            // They may take what the worker cannot. It tries again if this fails, too.
+            let _ = self.tell_outside();
+        }
+        let recorded = self.session.record_failure(failure, self.trigger);
+        let verdict = self.failures.record(self.now());
+        if verdict.tell {
+            failure.warn(&format!(
+                "mailroom worker could not take a batch (attempt {}, next in {} s)",
+                self.failures.count(),
+                verdict.delay.as_secs()
+            ));
+            if let Err(second) = recorded {
+                second.warn("mailroom worker could not record a failure");
+            }
+        }
+        Wait {
+            until: self.failures.retry_at(),
+            then: Cause::Polled,
+            idle: true,
+            next: Next::Retry,
+        }
+    }
+
+    pub(super) fn reload(&mut self) {
+        options::reload();
+        if let Err(failure) = self.session.follow_settings() {
+            failure.warn("mailroom worker could not take up the settings of its database");
+        }
+        if let Err(failure) = self.session.listen() {
+            failure.warn("mailroom worker could not change its channel");
+        }
+        match self.deliverer.as_mut().map(Deliverer::reload) {
+            Some(true) => {}
+            Some(false) => self.dismiss_deliverer(),
+            None => self.deliverer = start_deliverer(&self.session, self.now()),
+        }
+    }
+}
+
+/// The deliverer that the settings want, if any.
+fn start_deliverer(session: &Session, now: Time) -> Option<Deliverer> {
+    Deliverer::start(session, now).unwrap_or_else(|error| {
+        warning!("mailroom worker: the sending thread could not be started: {error}");
+        None
+    })
+}

@@ -1,0 +1,92 @@
+//! Why a transaction of the worker failed.
+
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::prelude::*;
+use pgrx::spi::SpiError;
+
+use crate::pg::catalog;
+use crate::worker::sqlstate;
+
+/// Why a transaction of the worker failed.
+pub enum Failure {
+    /// The extension this session attached to is no longer there.
+    ExtensionGone,
+    /// A session restores a dump, and nothing is to be touched before all of it is there.
+    Restoring,
+    /// PostgreSQL or the library refused. Neither DETAIL nor CONTEXT is kept: they may quote rows.
+    Refused {
+        /// Five characters.
+        sqlstate: String,
+        /// The primary message.
+        message: String,
+        /// The remedy, if the error named one.
+        hint: Option<String>,
+        /// When the transaction began, in microseconds since 2000-01-01.
+        began: Option<i64>,
+    },
+}
+
+impl Failure {
+    pub fn refused(code: PgSqlErrorCode, message: &str, hint: Option<&str>) -> Self {
+        Self::Refused {
+            sqlstate: catalog::sqlstate(code),
+            message: message.to_owned(),
+            hint: hint.map(str::to_owned),
+            began: None,
+        }
+    }
+
+    /// Whether this is [`Failure::ExtensionGone`].
+    pub fn is_extension_gone(&self) -> bool {
+        matches!(self, Self::ExtensionGone)
+    }
+
+    /// Whether the row that was written may be at fault.
+    pub fn is_row_at_fault(&self) -> bool {
+        match self {
+            Self::ExtensionGone | Self::Restoring => false,
+            Self::Refused { sqlstate, .. } => sqlstate::is_row_at_fault(sqlstate),
+        }
+    }
+
+    /// Writes one WARNING to the server's log.
+    pub fn warn(&self, what: &str) {
+        match self {
+            Self::ExtensionGone => warning!("{what}: the extension is gone"),
+            Self::Restoring => warning!("{what}: a dump is being restored"),
+            Self::Refused {
+                sqlstate,
+                message,
+                hint,
+                ..
+            } => {
+                let hint = hint
+                    .as_deref()
+                    .map(|hint| format!(" ({hint})"))
+                    .unwrap_or_default();
+                warning!("{what}: {message} [{sqlstate}]{hint}");
+            }
+        }
+    }
+}
+
+impl From<CaughtError> for Failure {
+    fn from(error: CaughtError) -> Self {
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic {
+            ereport: report, ..
+        }) = &error;
+        Self::refused(report.sql_error_code(), report.message(), report.hint())
+    }
+}
+
+impl From<SpiError> for Failure {
+    fn from(error: SpiError) -> Self {
+        Self::refused(
+            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+            &error.to_string(),
+            None,
+        )
+    }
+}

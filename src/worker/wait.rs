@@ -1,0 +1,162 @@
+//! Waiting until there is a reason to act, and delivering meanwhile.
+
+use std::time::Duration;
+
+use pgrx::bgworkers::BackgroundWorker;
+
+use super::deliverer::Deliverer;
+use super::session::Failure;
+use super::state::{Cause, Delivery, STAND_BY, Wait, Worker};
+use crate::pg::signals::stop_requested;
+use crate::pg::{notify, process};
+use crate::settings;
+use crate::shared_memory::wakeup::Next;
+use mailroom_core::batching::Time;
+
+/// How soon to look after a notification that is no news, as far as one can tell.
+const ECHO: Duration = Duration::from_secs(1);
+/// How long the server holds statistics back that are not asked for.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// One round of delivery; returns when the next one is due.
+    pub(super) fn deliver(&mut self) -> Delivery {
+        let now = self.now();
+        let Some(deliverer) = &mut self.deliverer else {
+            return Delivery::Next(None);
+        };
+        match deliverer.round(&mut self.session, now, !self.paused) {
+            Ok(next) => Delivery::Next(next),
+            // A stop cancels statements, too.
+            Err(_) if stop_requested() => Delivery::Next(None),
+            Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(STAND_BY))),
+            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
+            Err(failure) => {
+                failure.warn("mailroom worker could not extend its claims");
+                Delivery::Next(None)
+            }
+        }
+    }
+
+    pub(super) fn dismiss_deliverer(&mut self) {
+        if let Some(deliverer) = self.deliverer.take() {
+            let origin = self.origin;
+            deliverer.finish(&mut self.session, move || origin.elapsed());
+        }
+    }
+
+    /// Waits until it is time, or until something else is a reason to look; `None` for a stop.
+    pub(super) fn wait(&mut self, wait: &Wait) -> Option<Cause> {
+        loop {
+            if stop_requested() {
+                return None;
+            }
+            let Delivery::Next(deliver_at) = self.deliver() else {
+                // The next statement says so.
+                return Some(Cause::Polled);
+            };
+            let now = self.now();
+            let notified = self.take_notified(now);
+            if now >= wait.until {
+                return Some(wait.then);
+            }
+            self.hear_of_due();
+            if self.wakeup.take_recheck() {
+                self.purge_at = now;
+                if let Some(deliverer) = &mut self.deliverer {
+                    deliverer.hurry();
+                }
+                return Some(Cause::Rechecked);
+            }
+            // While failing, a wake-up is no reason to hurry: the next try sees all there is.
+            let mut next = wait.until;
+            let mut reason = wait.next;
+            if now >= self.failures.retry_at() {
+                if notified || self.wakeup.take_given_back() {
+                    return Some(Cause::Notified);
+                }
+                let tend_at = self.tend_at(now);
+                if tend_at.is_some_and(|at| at <= now) {
+                    return Some(Cause::Due);
+                }
+                let tell_at = self.tell_at();
+                if tell_at.is_some_and(|at| at <= now) {
+                    return Some(Cause::DueNow);
+                }
+                let tend_at = [tend_at, tell_at].into_iter().flatten().min();
+                let rung_at = self.rung_at(now, wait.idle);
+                if rung_at.is_some_and(|at| at <= now) {
+                    return Some(Cause::Rung);
+                }
+                if self.is_poll_due() {
+                    return Some(Cause::Polled);
+                }
+                self.purge();
+                next = next.min(self.poll_at()).min(self.purge_at);
+                next = rung_at.map_or(next, |at| next.min(at));
+                if let Some(at) = tend_at.filter(|&at| at < next) {
+                    reason = Next::Due;
+                    next = at;
+                }
+            }
+            self.wakeup
+                .publish_wait(reason, next.saturating_sub(now), self.failures.count());
+            let look_by = self.look_by.filter(|_| now >= self.failures.retry_at());
+            let next = [look_by, deliver_at]
+                .into_iter()
+                .flatten()
+                .fold(next, Time::min);
+            // Waking a little late is no harm, waking a little early would spin.
+            let pause = match next.saturating_sub(now) {
+                Duration::ZERO => Duration::ZERO,
+                pause => pause.saturating_add(Duration::from_micros(999)),
+            };
+            if pause >= STATISTICS_INTERVAL {
+                // There is always more to come, it thinks.
+                process::report_statistics();
+            }
+            process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::bell));
+            if BackgroundWorker::sighup_received() {
+                self.reload();
+                // The rule may have changed, and what made it fail may have been mended.
+                return Some(Cause::Notified);
+            }
+        }
+    }
+
+    /// When what commits announced is a reason to act.
+    pub(super) fn rung_at(&self, now: Time, idle: bool) -> Option<Time> {
+        if self.leaves_tokens() {
+            return self.serve_clients_at(now);
+        }
+        let announced = self.announced();
+        let full = announced.count >= settings::batch_rule().limit;
+        (announced.urgent || full || (idle && announced.count > 0)).then_some(now)
+    }
+
+    /// Takes delivery of notifications; whether one is a reason to look now.
+    ///
+    /// The server tells neither who sent one nor on which channel. Right after the worker's own it is most
+    /// likely that one; and a session that NOTIFYs others all the time must not have the worker look each time. Such
+    /// a notification is looked for a little later, once for all that came.
+    pub(super) fn take_notified(&mut self, now: Time) -> bool {
+        let came = notify::drain();
+        if self.leaves_tokens() {
+            // What they tell of is not for the worker.
+            self.look_by = None;
+            return false;
+        }
+        if came {
+            let echo = std::mem::take(&mut self.echo);
+            let spaced = self
+                .heard_at
+                .is_none_or(|heard| now >= heard.saturating_add(ECHO));
+            if !echo && spaced {
+                self.heard_at = Some(now);
+                return true;
+            }
+            self.look_by.get_or_insert(now.saturating_add(ECHO));
+        }
+        self.look_by.is_some_and(|by| now >= by)
+    }
+}

@@ -1,0 +1,238 @@
+//! Several transports at once: what happens to one is none of the other's business, unless a route says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cluster::transports::{FILE, write_secret};
+use crate::cluster::{eventually, number, signal};
+use crate::post::Post;
+use crate::receiver::{Reaction, Receiver, status};
+
+/// One transport, a webhook to this receiver, as the file has it.
+fn webhook(name: &str, receiver: &Receiver, more: &str) -> String {
+    format!(
+        "[transports.{name}]\nprovider = \"webhook\"\nendpoint = \"{}\"\nallowed_networks = [\"127.0.0.1\"]\n\
+         secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ntimeout = \"60 s\"\nconnect_timeout = \"30 s\"\n{more}\n",
+        receiver.endpoint()
+    )
+}
+
+/// A worker with the transport `main`, and after that the others.
+fn with(main: &Receiver, others: &[String], settings: &[&str]) -> Post {
+    let mut post = Post::start(main, settings);
+    let file = post.transports.render() + "\n" + &others.join("\n");
+    reread(&mut post, &file, 1 + others.len() as i64);
+    post
+}
+
+/// Puts another file in the place of the old one, which has so many transports.
+fn reread(post: &mut Post, file: &str, transports: i64) {
+    write_secret(&post.cluster, FILE, file);
+    post.reload();
+    eventually("the transports to be published", || {
+        let known = number(&mut post.client, "SELECT count(*) FROM mailroom_transports");
+        (known == transports).then_some(())
+    });
+}
+
+/// Puts so many messages for a transport into the outbox.
+fn load(post: &mut Post, transport: &str, count: i64) {
+    post.client
+        .execute(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, transport) \
+             SELECT 'own', '{a@example.com}', $1::text || ' ' || i, 'Text', $1::text FROM generate_series(1, $2::bigint) i",
+            &[&transport, &count],
+        )
+        .unwrap();
+    post.client
+        .batch_execute("SELECT _mail_due(now())")
+        .unwrap();
+}
+
+fn state_of(post: &mut Post, transport: &str) -> String {
+    let row = post.client.query_opt(
+        "SELECT state::text FROM mailroom_transports WHERE name = $1",
+        &[&transport],
+    );
+    row.unwrap().map_or(String::new(), |row| row.get(0))
+}
+
+#[test]
+fn a_transport_that_is_down_holds_up_no_other() {
+    let good = Receiver::start(|_| status(200));
+    let down = Receiver::start(|_| status(503));
+    let mut post = with(&good, &[webhook("down", &down, "")], &[]);
+    load(&mut post, "down", 5_000);
+    eventually("a pause", || {
+        (state_of(&mut post, "down") == "paused").then_some(())
+    });
+    load(&mut post, "main", 2_000);
+    post.wait_for("transport = 'main' AND state = 'sent'", 2_000);
+    assert_eq!(state_of(&mut post, "main"), "healthy");
+    assert_eq!(post.count("transport = 'down' AND state = 'sent'"), 0);
+    assert!(down.requests() < 300, "{} requests", down.requests());
+    // What waits for it is not claimed, but for a probe.
+    assert!(post.count("transport = 'down' AND state = 'claimed'") < 20);
+    down.react(|_| status(200));
+    post.client
+        .batch_execute("SELECT mailroom_wake_worker()")
+        .unwrap();
+    post.hurry_until_ended(7_000);
+    assert_eq!(post.count("state = 'sent'"), 7_000);
+    assert_eq!(good.count(), 2_000);
+    assert_eq!(down.count(), 5_000);
+}
+
+#[test]
+fn mail_falls_back_from_a_paused_transport_but_not_what_may_have_been_sent() {
+    let backup = Receiver::start(|_| status(200));
+    let first = Receiver::start(|request| {
+        if request.says("doubtful") {
+            Reaction::Close
+        } else {
+            status(503)
+        }
+    });
+    let mut post = with(&backup, &[webhook("first", &first, "")], &[]);
+    post.client
+        .batch_execute(
+            "INSERT INTO routes (position, kind_pattern, transport, fallback, fallback_after) \
+             VALUES (1, 'login%', 'first', 'main', '1 s'), (2, 'news', 'first', NULL, '1 s')",
+        )
+        .unwrap();
+    post.client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'doubtful', 'Text', kind => 'login_code'); \
+             SELECT mailroom_send('a@example.com', 'news ' || i, 'Text', kind => 'news') FROM generate_series(1, 30) i",
+        )
+        .unwrap();
+    post.wait_for("subject = 'doubtful' AND ambiguous_attempts > 0", 1);
+    eventually("a pause", || {
+        (state_of(&mut post, "first") == "paused").then_some(())
+    });
+    post.client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'code ' || i, 'Text', kind => 'login_code') FROM generate_series(1, 40) i",
+        )
+        .unwrap();
+    post.wait_for("subject LIKE 'code %' AND state = 'sent'", 40);
+    assert_eq!(backup.count(), 40);
+    assert_eq!(
+        post.count("subject LIKE 'code %' AND transport = 'main'"),
+        40
+    );
+    // What has no fallback stays, and so does what may have been sent.
+    assert_eq!(
+        post.count("subject LIKE 'news %' AND transport = 'first' AND state <> 'sent'"),
+        30
+    );
+    assert_eq!(
+        post.count("subject = 'doubtful' AND transport = 'first'"),
+        1
+    );
+    // An operator moves mail as she likes.
+    post.client
+        .batch_execute("SELECT mailroom_reroute('first', 'main')")
+        .unwrap();
+    post.wait_for("subject LIKE 'news %' AND state = 'sent'", 29);
+}
+
+#[test]
+fn a_transport_that_is_gone_from_the_file_gives_back_what_it_holds() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let open = Arc::clone(&gate);
+    let main = Receiver::start(|_| status(200));
+    let leaving = Receiver::start(move |_| {
+        while !open.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status(200)
+    });
+    let other = webhook("leaving", &leaving, "concurrency = 2");
+    let mut post = with(&main, &[other], &[]);
+    load(&mut post, "leaving", 100);
+    eventually("mail in flight", || (leaving.open() == 2).then_some(()));
+    let file = post.transports.render();
+    write_secret(&post.cluster, FILE, &file);
+    post.reload();
+    // All but what is in flight, without an attempt.
+    post.wait_for("state = 'scheduled' AND failed_attempts = 0", 98);
+    gate.store(true, Ordering::Release);
+    post.wait_for("state = 'sent'", 2);
+    load(&mut post, "main", 10);
+    post.wait_for("state = 'sent'", 12);
+    assert_eq!(leaving.count(), 2);
+    let moved = "SELECT mailroom_reroute('leaving', 'main')";
+    assert_eq!(number(&mut post.client, moved), 98);
+    post.wait_for("state = 'sent'", 110);
+}
+
+#[test]
+fn urgent_mail_goes_first_however_much_waits_for_the_rate() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["transport.rate = 14 messages/s"]);
+    post.load(5_000);
+    post.wait_for("state = 'sent'", 20);
+    let began = Instant::now();
+    post.client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'Urgent', 'Text', priority => -10)")
+        .unwrap();
+    post.wait_for("subject = 'Urgent' AND state = 'sent'", 1);
+    let sent = post.count("state = 'sent'");
+    // At most what goes in two seconds went before it.
+    let before = 14 * (began.elapsed().as_secs() as i64 + 1);
+    assert!(sent < 20 + before + 60, "{sent} were sent");
+    let held = post.count("state = 'claimed'");
+    assert!(held < 200, "{held} are held");
+}
+
+/// A worker that does not run for longer than its leases, and then goes on: nothing that it had not handed over goes twice.
+#[test]
+fn a_worker_that_was_frozen_beyond_its_lease_sends_nothing_twice_that_is_not_ambiguous() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let open = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_| {
+        while !open.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status(200)
+    });
+    let settings = ["transport.concurrency = 4", "mailroom.lease = '2s'"];
+    let mut post = Post::start(&receiver, &settings);
+    post.load(200);
+    eventually("mail in flight", || (receiver.open() == 4).then_some(()));
+    let held = post.count("state = 'claimed'");
+    let worker = post.worker();
+    signal("STOP", worker);
+    // Where the program is frozen, the worker takes back what has lapsed.
+    let lapsed = "state = 'claimed' AND claimed_until < now() OR failed_attempts > 0";
+    post.wait_for(lapsed, held);
+    // A client claims what lapsed, and holds it.
+    let mut client = post.cluster.connect("app");
+    eventually("all of it to be taken by a client", || {
+        let query = "SELECT count(*) FROM mailroom_claim(1000, '1 h', 'client', '{main}')";
+        number(&mut client, query);
+        let taken = "SELECT count(*) FROM outbox WHERE claimed_by = 'client' AND state = 'claimed'";
+        (number(&mut client, taken) == 200).then_some(())
+    });
+    gate.store(true, Ordering::Release);
+    signal("CONT", worker);
+    // What was in flight arrived, and its settle comes late: that is told, and the client's claims stand.
+    let late = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'late'";
+    eventually("the late settles to be told", || {
+        (number(&mut post.client, late) == 4).then_some(())
+    });
+    assert_eq!(receiver.count(), 4);
+    assert_eq!(
+        post.count("claimed_by = 'client' AND state = 'claimed'"),
+        200
+    );
+    post.client
+        .batch_execute(
+            "SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE claimed_by = 'client'), claimant => 'client')",
+        )
+        .unwrap();
+    assert_eq!(post.count("state = 'sent'"), 200);
+    assert_eq!(receiver.count(), 4, "the worker sent what it had lost");
+}

@@ -1,0 +1,583 @@
+//! Where secrets go and where they do not: the server told to log and to collect all it can, under traffic through
+//! every function that has to do with one, and then searched for each secret that was used.
+//!
+//! Keys, signed tokens and links are searched for byte by byte. Five digits turn up by chance in a log, so codes are
+//! made that begin with 9, which no SQLSTATE does, and are searched for where a value would stand: between quotes,
+//! brackets or commas.
+
+// needs: pg_stat_statements test_decoding
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cluster::{Cluster, eventually, number};
+use postgres::Client;
+
+/// All that a server can be told to log, but for the values of parameters: those are the applications' secrets as
+/// much as ours, and whoever logs statements leaves them out.
+const TALKATIVE: &[&str] = &[
+    "shared_preload_libraries = 'mailroom, pg_stat_statements'",
+    "pg_stat_statements.track = 'all'",
+    "pg_stat_statements.track_utility = on",
+    "track_activity_query_size = 100kB",
+    "log_statement = 'all'",
+    "log_min_duration_statement = 0",
+    "log_min_messages = debug2",
+    "log_min_error_statement = debug5",
+    "log_error_verbosity = verbose",
+    "log_parameter_max_length = 0",
+    "log_lock_waits = on",
+    "log_temp_files = 0",
+    "wal_level = logical",
+    "mailroom.batch_timeout = 0",
+    "mailroom.link_base_url = 'https://example.com'",
+    "mailroom.key_file = '../keys/mailroom.key'",
+];
+
+/// What was used, as it would be found.
+#[derive(Default)]
+struct Secrets {
+    /// In hexadecimal, as in their file.
+    keys: Vec<String>,
+    /// 86 characters; a link holds one of them.
+    tokens: Vec<String>,
+    /// Five digits.
+    codes: Vec<String>,
+}
+
+impl Secrets {
+    /// What to look for, and which secret it gives away.
+    fn traces(&self) -> Vec<(Vec<u8>, &str)> {
+        let mut traces = Vec::new();
+        for token in &self.tokens {
+            // A third of it would be too much, at either end.
+            for part in [&token[..28], &token[58..]] {
+                traces.push((part.into(), token.as_str()));
+            }
+        }
+        for key in &self.keys {
+            for form in [key.to_lowercase(), key.to_uppercase()] {
+                traces.push((form[..32].into(), key.as_str()));
+                traces.push((form[32..].into(), key.as_str()));
+            }
+            traces.push((bytes(key), key.as_str()));
+        }
+        for code in &self.codes {
+            let places = ["'%'", "\"%\"", "(%)", ",%,", "(%,", ",%)", "=%,", "\t%\t"];
+            for place in places {
+                traces.push((place.replace('%', code).into(), code.as_str()));
+            }
+        }
+        traces
+    }
+
+    /// Those that a text shows.
+    fn shown(&self, text: &[u8]) -> BTreeSet<&str> {
+        self.search().shown(text)
+    }
+
+    fn search(&self) -> Search<'_> {
+        let mut by_start = vec![Vec::new(); 1 << 16];
+        for trace in self.traces() {
+            by_start[pair(&trace.0)].push(trace);
+        }
+        Search { by_start }
+    }
+
+    /// Fails if a text shows any.
+    fn assert_not_in(&self, what: &str, text: &[u8]) {
+        assert!(!text.is_empty(), "{what} is empty");
+        let shown = self.shown(text);
+        if let Some(secret) = shown.first() {
+            let text = String::from_utf8_lossy(text);
+            let line = text
+                .lines()
+                .find(|line| line.contains(&secret[..secret.len().min(28)]));
+            panic!(
+                "{what} shows {} secrets, {secret} here: {line:?}",
+                shown.len()
+            );
+        }
+    }
+}
+
+/// All traces by their first two bytes, to read a text once.
+struct Search<'a> {
+    by_start: Vec<Vec<(Vec<u8>, &'a str)>>,
+}
+
+impl<'a> Search<'a> {
+    fn shown(&self, text: &[u8]) -> BTreeSet<&'a str> {
+        let mut shown = BTreeSet::new();
+        for place in 1..text.len() {
+            let text = &text[place - 1..];
+            for (trace, secret) in &self.by_start[pair(text)] {
+                if text.starts_with(trace) {
+                    shown.insert(*secret);
+                }
+            }
+        }
+        shown
+    }
+}
+
+fn pair(text: &[u8]) -> usize {
+    usize::from(text[0]) << 8 | usize::from(text[1])
+}
+
+/// Whether one is in the other: the standard library has this for text only.
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    let Some((first, rest)) = part.split_first() else {
+        return true;
+    };
+    let mut text = text;
+    while let Some(place) = text.iter().position(|byte| byte == first) {
+        text = &text[place + 1..];
+        if text.starts_with(rest) {
+            return true;
+        }
+    }
+    false
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+/// A cluster with its key outside the data directory, and a database with one role of each kind.
+fn prepare() -> (Cluster, Client) {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut command = cluster.as_server_user(Command::new("sh"));
+    let output = command
+        .current_dir(cluster.data())
+        .args(["-euc", "umask 077; mkdir ../keys"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    cluster.append("postgresql.auto.conf", &(TALKATIVE.join("\n") + "\n"));
+    cluster.stop_server(crate::cluster::Stop::Fast);
+    cluster.start_server();
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute(
+            "CREATE EXTENSION pg_stat_statements; \
+             CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_collector; \
+             CREATE ROLE watcher LOGIN IN ROLE mailroom_monitor, pg_read_all_stats; \
+             CREATE ROLE chief LOGIN IN ROLE mailroom_admin; \
+             CREATE PUBLICATION outbox_cdc FOR TABLE outbox (id, message_id, kind, recipients, subject, data, item_key, created_at) \
+                 WHERE (token_id IS NULL) WITH (publish = 'insert'); \
+             CREATE PUBLICATION everything FOR ALL TABLES",
+        )
+        .unwrap();
+    client
+        .batch_execute(
+            "SELECT pg_create_logical_replication_slot('cdc', 'pgoutput'); \
+             SELECT pg_create_logical_replication_slot('all_of_it', 'test_decoding')",
+        )
+        .unwrap();
+    (cluster, client)
+}
+
+/// Mails for ten accounts of each kind, claimed, settled in every way, redeemed well and badly, with every secret in a
+/// parameter. The sessions stay open, so that their last statements can be seen.
+fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
+    let mut secrets = Secrets::default();
+    let mut web = cluster.connect_as("app", "web");
+    let mut mailer = cluster.connect_as("app", "mailer");
+    let mut chief = cluster.connect_as("app", "chief");
+    let mut watcher = cluster.connect_as("app", "watcher");
+
+    for number in 0..10 {
+        let login = format!("new{number}");
+        web.execute(
+            "INSERT INTO accounts (email, login) VALUES ($1 || '@example.com', $1)",
+            &[&login],
+        )
+        .unwrap();
+        let login = format!("old{number}");
+        let code = format!("9{:04}", 7 * number + 1234);
+        chief
+            .execute(
+                "WITH a AS (INSERT INTO accounts (email, login, status) VALUES ($1 || '@example.com', $1, 'active') RETURNING id) \
+                 INSERT INTO tokens (account, action, code) SELECT id, 'password_recovery', $2 FROM a",
+                &[&login, &code],
+            )
+            .unwrap();
+        secrets.codes.push(code);
+    }
+    eventually("the worker's mails", || {
+        (number(client, "SELECT count(*) FROM outbox") == 20).then_some(())
+    });
+    let mails = mailer
+        .query(
+            "SELECT id, kind::text, data ->> 'token', coalesce(data ->> 'code', '00000'), data ->> 'link', failed_attempts \
+             FROM mailroom_claim(100, '5 min', 'mailer') ORDER BY id",
+            &[],
+        )
+        .unwrap();
+    assert_eq!(mails.len(), 20);
+    for (index, mail) in mails.iter().enumerate() {
+        let (id, kind, token, code): (i64, &str, &str, &str) =
+            (mail.get(0), mail.get(1), mail.get(2), mail.get(3));
+        assert!(mail.get::<_, &str>(4).ends_with(token));
+        secrets.tokens.push(token.to_owned());
+        // A sender that quotes the mail in its error is corrected.
+        let error = format!("550 <https://example.com/recover?token={token}> \"{code}\" refused");
+        match index % 4 {
+            0 => drop(mailer.execute("SELECT mailroom_mark_sent($1::bigint, $2::text, 'mailer')", &[&id, &"p"]).unwrap()),
+            1 => drop(
+                mailer
+                    .execute("SELECT mailroom_mark_error($1::bigint, $2::text, permanent => true, claimant => 'mailer')", &[&id, &error])
+                    .unwrap(),
+            ),
+            2 => drop(
+                mailer
+                    .execute("SELECT mailroom_mark_error($1::bigint, $2::text, claimant => 'mailer')", &[&id, &error])
+                    .unwrap(),
+            ),
+            _ => drop(mailer.execute("SELECT mailroom_release($1::bigint, 'mailer')", &[&id]).unwrap()),
+        }
+        // Late, which is logged.
+        mailer
+            .execute(
+                "SELECT mailroom_mark_error($1::bigint, $2::text, claimant => 'stranger')",
+                &[&id, &error],
+            )
+            .unwrap();
+        let wrong = "90000";
+        let action = if kind == "activation" {
+            "activation"
+        } else {
+            "password_recovery"
+        };
+        mailer
+            .query(
+                "SELECT mailroom_verify($1, $2::text::token_action, $3)",
+                &[&token, &action, &code],
+            )
+            .unwrap();
+        web.query("SELECT * FROM mailroom_peek($1)", &[&token])
+            .unwrap();
+        web.query("SELECT * FROM mailroom_redeem($1, $2)", &[&token, &wrong])
+            .unwrap();
+        if index % 2 == 0 {
+            web.query("SELECT * FROM mailroom_redeem($1, $2)", &[&token, &code])
+                .unwrap();
+        }
+        // Errors on the way: a session that asks for what it may not, with the secret in its hands.
+        assert!(
+            web.query("SELECT mailroom_redeem($1, $2), 1 / 0", &[&token, &code])
+                .is_err()
+        );
+        assert!(
+            web.query("SELECT 1 FROM tokens WHERE code = $1", &[&code])
+                .is_err()
+        );
+        assert!(
+            web.query(
+                "SELECT _sign($2, $1::text::bytea, $3)",
+                &[&token, &action, &code]
+            )
+            .is_err()
+        );
+    }
+    for row in client
+        .query("SELECT action::text, secret, code FROM tokens", &[])
+        .unwrap()
+    {
+        let (action, secret, code): (&str, &[u8], &str) = (row.get(0), row.get(1), row.get(2));
+        chief
+            .query(
+                "SELECT mailroom_sign($1::text::token_action, $2, $3)",
+                &[&action, &secret, &code],
+            )
+            .unwrap();
+        // The wrong shape is told without what it was.
+        assert!(
+            chief
+                .query(
+                    "SELECT mailroom_sign($1::text::token_action, $2 || $2, $3)",
+                    &[&action, &secret, &code]
+                )
+                .is_err()
+        );
+    }
+    chief
+        .query("SELECT login, secret, code FROM mailroom_dequeue(5)", &[])
+        .unwrap();
+    web.query(
+        "SELECT mailroom_request_recovery($1)",
+        &[&"old1@example.com"],
+    )
+    .unwrap();
+    web.query("SELECT mailroom_preview('activation')", &[])
+        .unwrap();
+    watcher
+        .query("SELECT * FROM mailroom_status()", &[])
+        .unwrap();
+    client
+        .batch_execute("SELECT mailroom_rotate_key()")
+        .unwrap();
+    let file = fs::read_to_string(cluster.data().join("../keys/mailroom.key")).unwrap();
+    secrets.keys = file.split_whitespace().map(str::to_owned).collect();
+    assert_eq!(secrets.keys.len(), 2);
+    (secrets, vec![web, mailer, chief, watcher])
+}
+
+#[test]
+fn logs_statistics_and_activity_show_no_secret() {
+    let (cluster, mut client) = prepare();
+    let (secrets, sessions) = traffic(&cluster, &mut client);
+    let mut watcher = cluster.connect_as("app", "watcher");
+
+    let statements: String = watcher
+        .query_one(
+            "SELECT string_agg(s::text, chr(10)) FROM pg_stat_statements s",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert!(statements.contains("mailroom_redeem") && statements.contains("_sign("));
+    secrets.assert_not_in("pg_stat_statements", statements.as_bytes());
+    let activity: String = watcher
+        .query_one(
+            "SELECT string_agg(a::text, chr(10)) FROM pg_stat_activity a",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert!(activity.contains("mailroom_dequeue(5)") && activity.contains("mailroom worker"));
+    secrets.assert_not_in("pg_stat_activity", activity.as_bytes());
+    let settings: String = client
+        .query_one(
+            "SELECT string_agg(s::text, chr(10)) FROM pg_settings s",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert!(settings.contains("mailroom.key_file"));
+    secrets.assert_not_in("pg_settings", settings.as_bytes());
+    // What the monitor sees of the mails, and the public record of the failures.
+    for (query, told) in [
+        (
+            "SELECT string_agg(h::text, chr(10)) FROM outbox_history h",
+            "[token]",
+        ),
+        (
+            "SELECT string_agg(concat_ws(' ', o.id, o.kind, o.last_error, o.claimed_by), chr(10)) FROM outbox o",
+            "[code]",
+        ),
+        (
+            "SELECT string_agg(j::text, chr(10)) FROM job_runs j",
+            "urgent",
+        ),
+    ] {
+        let text: String = watcher.query_one(query, &[]).unwrap().get(0);
+        assert!(text.contains(told), "{query}");
+        secrets.assert_not_in(query, text.as_bytes());
+    }
+    drop(sessions);
+
+    let log = cluster.log();
+    for told in [
+        "mailroom_redeem($1, $2)",
+        "duration: ",
+        "DEBUG",
+        "division by zero",
+        "that it does not hold",
+    ] {
+        assert!(log.contains(told), "the log has no {told}");
+    }
+    secrets.assert_not_in("the log", log.as_bytes());
+
+    // What a caller writes into the text of a statement is the caller's: it is logged. This shows, too, that the search
+    // finds what is there.
+    let mut web = cluster.connect_as("app", "web");
+    let (token, code) = (&secrets.tokens[0], &secrets.codes[0]);
+    web.batch_execute(&format!("SELECT mailroom_redeem('{token}', '{code}')"))
+        .unwrap();
+    let log = cluster.log();
+    assert_eq!(
+        secrets.shown(log.as_bytes()),
+        BTreeSet::from([token.as_str(), code.as_str()])
+    );
+}
+
+#[test]
+fn a_dump_holds_neither_keys_nor_links() {
+    let (cluster, mut client) = prepare();
+    let (mut secrets, sessions) = traffic(&cluster, &mut client);
+    drop(sessions);
+    // Some of them are still to be sent, and in the outbox with all they need.
+    assert!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE secrets IS NOT NULL"
+        ) > 0
+    );
+    // Codes are in tokens, where an administrator reads them: of no use without the link.
+    secrets.codes.clear();
+    for arguments in [
+        vec!["app"],
+        vec!["--inserts", "app"],
+        vec!["-Fc", "-Z0", "app"],
+    ] {
+        let dump = cluster
+            .program("pg_dump")
+            .args(&arguments)
+            .output()
+            .unwrap();
+        assert!(
+            dump.status.success(),
+            "{}",
+            String::from_utf8_lossy(&dump.stderr)
+        );
+        assert!(contains(&dump.stdout, b"CREATE EXTENSION"));
+        secrets.assert_not_in("the dump", &dump.stdout);
+    }
+    let globals = cluster
+        .program("pg_dumpall")
+        .arg("--globals-only")
+        .output()
+        .unwrap();
+    assert!(globals.status.success());
+    secrets.assert_not_in("the dump of globals", &globals.stdout);
+}
+
+#[test]
+fn the_documented_publication_carries_no_secret_and_one_of_all_tables_does() {
+    let (cluster, mut client) = prepare();
+    let (secrets, sessions) = traffic(&cluster, &mut client);
+    drop(sessions);
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'The subject', 'T')")
+        .unwrap();
+    let mut decoded = |query: &str| -> Vec<u8> {
+        client
+            .query(query, &[])
+            .unwrap()
+            .iter()
+            .flat_map(|row| row.get::<_, Vec<u8>>(0))
+            .collect()
+    };
+    let published = decoded(
+        "SELECT data FROM pg_logical_slot_peek_binary_changes('cdc', NULL, NULL, \
+             'proto_version', '1', 'publication_names', 'outbox_cdc')",
+    );
+    assert!(contains(&published, b"The subject"));
+    secrets.assert_not_in("the publication", &published);
+    // Whoever may decode all of the WAL, as a subscriber to all tables may, reads the mails that were to be sent. The
+    // key is in no table.
+    for query in [
+        "SELECT convert_to(data, 'UTF8') FROM pg_logical_slot_peek_changes('all_of_it', NULL, NULL)",
+        "SELECT data FROM pg_logical_slot_peek_binary_changes('cdc', NULL, NULL, \
+             'proto_version', '1', 'publication_names', 'everything')",
+    ] {
+        let all = decoded(query);
+        let shown = secrets.shown(&all);
+        assert!(
+            secrets
+                .tokens
+                .iter()
+                .all(|token| shown.contains(token.as_str()))
+        );
+        assert!(!secrets.keys.iter().any(|key| shown.contains(key.as_str())));
+    }
+}
+
+#[test]
+fn a_base_backup_holds_links_in_the_outbox_and_the_wal_only() {
+    let (cluster, mut client) = prepare();
+    let (mut secrets, sessions) = traffic(&cluster, &mut client);
+    drop(sessions);
+    secrets.codes.clear();
+    // Mails that have ended lose their links at once; what the row was before goes with a vacuum, and with the WAL.
+    let ended: Vec<i64> = client
+        .query(
+            "SELECT id FROM outbox WHERE state NOT IN ('scheduled', 'claimed')",
+            &[],
+        )
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    assert!(!ended.is_empty());
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state NOT IN ('scheduled', 'claimed') AND secrets IS NOT NULL"
+        ),
+        0
+    );
+    let outbox: String = client
+        .query_one("SELECT pg_relation_filepath('outbox')", &[])
+        .unwrap()
+        .get(0);
+    let toast: String = client
+        .query_one("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'outbox'::regclass", &[])
+        .unwrap()
+        .get(0);
+    let backup = cluster.scratch().join("backup");
+    let output = cluster
+        .program("pg_basebackup")
+        .args(["--checkpoint=fast", "--no-sync", "-X", "stream", "-D"])
+        .arg(&backup)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let search = secrets.search();
+    let mut holding = BTreeSet::new();
+    let mut files = 0;
+    for path in files_below(&backup) {
+        let content = fs::read(&path).unwrap();
+        files += 1;
+        let shown = search.shown(&content);
+        let name = path
+            .strip_prefix(&backup)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        // The key lies outside the data directory, where mailroom.key_file says.
+        assert!(
+            !secrets.keys.iter().any(|key| shown.contains(key.as_str())),
+            "{name} holds a key"
+        );
+        if !shown.is_empty() {
+            holding.insert(name);
+        }
+    }
+    assert!(files > 900, "only {files} files");
+    for name in &holding {
+        assert!(
+            name == &outbox || name == &toast || name.starts_with("pg_wal/"),
+            "{name} holds a link; the outbox is {outbox}"
+        );
+    }
+    assert!(holding.contains(&outbox), "{holding:?}");
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut todo = vec![directory.to_owned()];
+    while let Some(directory) = todo.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                todo.push(entry.path());
+            } else {
+                files.push(entry.path());
+            }
+        }
+    }
+    files
+}

@@ -1,0 +1,311 @@
+//! `mailroom send` (in MAILROOM_SEND) and its connections: databases that go and come, poolers, TLS, encodings.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::cluster::{Cluster, Stop, eventually, eventually_or_tell, number};
+use crate::receiver::status;
+use crate::sender_scene::{Scene, Sender, load, program};
+use postgres::Client;
+
+const POOLER_PORT: u16 = 6432;
+
+#[test]
+fn a_restart_of_the_server_is_survived() {
+    let mut scene = Scene::start(&[]);
+    let sender = scene.sender("sender", &["--poll", "1"]);
+    scene.load(10);
+    scene.wait_for("state = 'sent'", 10);
+    for (round, how) in [(1, Stop::Fast), (2, Stop::Immediate)] {
+        scene.cluster.stop_server(how);
+        sender.wait_for("cannot use the database", round);
+        // Some tries fail, of which the log does not hear.
+        std::thread::sleep(Duration::from_secs(4));
+        scene.cluster.start_server();
+        scene.client = scene.cluster.connect("app");
+        let before = scene.count("state = 'sent'");
+        scene.load(10);
+        scene.wait_for("state = 'sent'", before + 10);
+        sender.wait_for("the database can be used again", round);
+        assert_eq!(
+            sender.log().matches("cannot use the database").count(),
+            round
+        );
+    }
+    assert_eq!(scene.copies(), Vec::<usize>::new());
+    assert_eq!(sender.stop().0.code(), Some(0));
+}
+
+#[test]
+fn a_database_that_is_not_there_keeps_no_other_waiting() {
+    let mut scene = Scene::start(&[]);
+    let mut other = scene.cluster.create_database("other");
+    let urls = ["app", "other", "absent"].map(|name| scene.url("sender", name));
+    // There is no answer there.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!(
+        "postgresql://127.0.0.1:{}/silent",
+        silent.local_addr().unwrap().port()
+    );
+    let mut arguments = Vec::new();
+    for url in urls.iter().chain([&silent]) {
+        arguments.extend(["--database", url]);
+    }
+    let sender = Sender::start("many", &scene, &arguments);
+    scene.load(50);
+    load(&mut other, 50);
+    scene.wait_for("state = 'sent'", 50);
+    eventually("the other database's mail", || {
+        let sent = "SELECT count(*) FROM outbox WHERE state = 'sent'";
+        (number(&mut other, sent) == 50).then_some(())
+    });
+    // Nor one whose tables are locked.
+    other
+        .batch_execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+        .unwrap();
+    scene.load(50);
+    scene.wait_for("state = 'sent'", 100);
+    other.batch_execute("ROLLBACK").unwrap();
+    sender.wait_for("database=absent cannot use the database", 1);
+    let (status, took) = sender.stop();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn mail_that_is_no_text_keeps_no_other_back() {
+    let mut scene = Scene::start(&[]);
+    for (encoding, bad) in [
+        ("WIN1252", "chr(129)"),
+        ("SQL_ASCII", "convert_from('\\xff', 'SQL_ASCII')"),
+    ] {
+        let database = encoding.to_lowercase();
+        scene
+            .client
+            .batch_execute(&format!(
+                "CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            ))
+            .unwrap();
+        let mut client = scene.cluster.connect(&database);
+        client.batch_execute("CREATE EXTENSION mailroom").unwrap();
+        let before = scene.receiver.count();
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, subject, body_text) \
+                 SELECT 'own', '{{a@example.com}}', 'Hello', CASE WHEN i % 40 = 7 THEN {bad} ELSE 'Text' END \
+                 FROM generate_series(1, 200) i"
+            ))
+            .unwrap();
+        let url = scene.url("sender", &database);
+        let sender = Sender::start(&database, &scene, &["--database", &url]);
+        eventually_or_tell("all to end", || {
+            let ended = "SELECT count(*) FROM outbox WHERE ended_at IS NOT NULL";
+            let ended = number(&mut client, ended);
+            if ended == 200 { Ok(()) } else { Err(ended) }
+        });
+        let errors = "SELECT count(*) FROM outbox WHERE state = 'error' AND failed_attempts = 1";
+        assert_eq!(number(&mut client, errors), 5, "{encoding}");
+        assert_eq!(scene.receiver.count() - before, 195, "{encoding}");
+        assert!(
+            !sender.log().contains("could not claim"),
+            "{}",
+            sender.log()
+        );
+    }
+}
+
+/// Debian's pgbouncer in front of the cluster, in transaction mode.
+fn start_pooler(cluster: &Cluster) -> Child {
+    let directory = cluster.scratch();
+    let file = directory.join("pgbouncer.ini");
+    let text = format!(
+        "[databases]\n* = host={socket}\n[pgbouncer]\nlisten_addr =\nlisten_port = {POOLER_PORT}\nunix_socket_dir = {here}\n\
+         auth_type = any\nauth_user = postgres\npool_mode = transaction\ndefault_pool_size = 4\nserver_round_robin = 1\nlogfile = {here}/pgbouncer.log\n",
+        socket = cluster.socket().display(),
+        here = directory.display(),
+    );
+    let text = text.replace("\n[pgbouncer]", " user=collector\n[pgbouncer]");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new("/usr/sbin/pgbouncer");
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        // It refuses to run as root.
+        command.args(["--user", "postgres"]);
+    }
+    command.arg(&file).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn behind_pgbouncer_in_transaction_mode_it_polls() {
+    let mut scene = Scene::start(&["log_statement = 'all'"]);
+    let mut pooler = start_pooler(&scene.cluster);
+    let here = scene.cluster.scratch();
+    let url = format!(
+        "host={} port={POOLER_PORT} user=postgres dbname=app",
+        here.display()
+    );
+    eventually("the pooler", || {
+        let socket = here.join(format!(".s.PGSQL.{POOLER_PORT}"));
+        socket.exists().then_some(())
+    });
+    // All of the pooler's sessions are there, and each transaction comes to another one.
+    let mut held: Vec<Client> = (0..4)
+        .map(|_| postgres::Client::connect(&url, postgres::NoTls).unwrap())
+        .collect();
+    for statement in ["BEGIN; SELECT 1", "COMMIT"] {
+        for client in &mut held {
+            client.batch_execute(statement).unwrap();
+        }
+    }
+    drop(held);
+    let sender = Sender::start("pooled", &scene, &["--database", &url, "--poll", "1"]);
+    scene.load(500);
+    scene
+        .client
+        .batch_execute("INSERT INTO accounts (email, login) SELECT i || '@example.com', 'p' || i FROM generate_series(1, 50) i")
+        .unwrap();
+    scene.wait_for("state = 'sent'", 550);
+    sender.wait_for("notifications do not reach", 1);
+    // Mail that comes while it waits.
+    scene.load(5);
+    scene.wait_for("state = 'sent'", 555);
+    assert_eq!(scene.receiver.count(), 555);
+    assert_eq!(scene.copies(), Vec::<usize>::new());
+    let log = scene.cluster.log();
+    assert!(log.contains("execute <unnamed>: SELECT"));
+    let ours = number(&mut scene.client, "SELECT pg_backend_pid()::bigint");
+    let named = log.lines().find(|line| {
+        line.contains("execute ")
+            && !line.contains("execute <unnamed>")
+            && !line.contains(&format!("[{ours}]"))
+    });
+    assert_eq!(named, None);
+    assert_eq!(sender.stop().0.code(), Some(0));
+    pooler.kill().unwrap();
+    pooler.wait().unwrap();
+}
+
+#[test]
+fn a_check_says_what_is_wrong() {
+    let mut scene = Scene::start(&[]);
+    let check = |scene: &Scene, arguments: &[&str]| {
+        let output = program()
+            .args(["check", "--transports"])
+            .arg(&scene.transports)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.contains("hunter2"), "{text}");
+        (output.status.code(), text)
+    };
+    let urls = ["sender", "collector"].map(|user| scene.url(user, "app"));
+    let all = [
+        "--database",
+        &urls[0],
+        "--database",
+        &urls[1],
+        "--to",
+        "a@example.com",
+    ];
+    let (code, text) = check(&scene, &all);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert_eq!(scene.receiver.count(), 1, "the test message");
+    assert_eq!(scene.count("true"), 0);
+    // Nothing works.
+    scene
+        .client
+        .batch_execute("CREATE ROLE stranger LOGIN")
+        .unwrap();
+    let urls = [
+        scene.url("stranger", "app"),
+        scene.url("sender", "postgres"),
+        scene.url("sender", "absent"),
+    ];
+    let mut all = vec!["--to", "a@example.com"];
+    for url in &urls {
+        all.extend(["--database", url]);
+    }
+    scene.receiver.react(|_| status(401));
+    let (code, text) = check(&scene, &all);
+    assert_eq!(code, Some(1), "{text}");
+    for wrong in [
+        "may not claim",
+        "does not have the extension",
+        "absent",
+        "401",
+    ] {
+        assert!(text.contains(wrong), "{wrong}: {text}");
+    }
+    std::fs::set_permissions(&scene.transports, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, text) = check(&scene, &[]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("0600"), "{text}");
+}
+
+/// A port of this machine that is free now, and most likely still so in a moment.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+// needs: openssl
+#[test]
+fn certificates_are_verified_as_sslmode_says() {
+    let port = free_port();
+    let scene = Scene::start(&["password_encryption = 'scram-sha-256'"]);
+    let authority = scene.cluster.scratch().join("ca.pem");
+    let made = scene.cluster.as_server_user(Command::new("sh")).current_dir(scene.cluster.data()).args(["-euc", &format!(
+        "ec='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
+         openssl req -x509 $ec -keyout ca.key -out {authority} -days 2 -subj '/CN=Test authority'
+         printf 'subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n' >extensions
+         openssl req $ec -keyout server.key -out server.csr -subj '/CN=localhost'
+         openssl x509 -req -in server.csr -CA {authority} -CAkey ca.key -CAcreateserial -days 2 -extfile extensions -out server.crt
+         chmod 600 server.key
+         printf \"ssl = on\\nport = {port}\\nlisten_addresses = '127.0.0.1'\\n\" >>postgresql.auto.conf
+         echo 'local all all trust' >pg_hba.conf
+         echo 'hostssl all all 127.0.0.1/32 scram-sha-256' >>pg_hba.conf",
+        authority = authority.display()
+    )]).output().unwrap();
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    scene.cluster.stop_server(Stop::Fast);
+    scene.cluster.start_server();
+    let passfile = scene.cluster.scratch().join("pgpass");
+    std::fs::write(&passfile, "*:*:app:sender:hunter2\n").unwrap();
+    std::fs::set_permissions(&passfile, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let connects = |host: &str, options: &str| {
+        let url = format!("postgresql://sender@{host}:{port}/app?{options}");
+        let output = program()
+            .args(["check", "--transports"])
+            .arg(&scene.transports)
+            .args(["--database", &url])
+            .env("PGPASSFILE", &passfile)
+            .output()
+            .unwrap();
+        output.status.success()
+    };
+    let root = format!("sslrootcert={}", authority.display());
+    eventually("the server to speak TLS", || {
+        connects("localhost", "sslmode=require").then_some(())
+    });
+    for (host, mode, expected) in [
+        ("localhost", "sslmode=disable".to_owned(), false),
+        ("localhost", "sslmode=prefer".to_owned(), true),
+        ("127.0.0.1", format!("sslmode=verify-ca&{root}"), true),
+        ("127.0.0.1", format!("sslmode=verify-full&{root}"), false),
+        ("localhost", format!("sslmode=verify-full&{root}"), true),
+        (
+            "localhost",
+            format!("channel_binding=require&sslmode=verify-full&{root}"),
+            true,
+        ),
+        ("localhost", "sslrootcert=system".to_owned(), false),
+    ] {
+        assert_eq!(connects(host, &mode), expected, "{host} {mode}");
+    }
+}
