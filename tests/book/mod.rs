@@ -121,7 +121,7 @@ pub fn block(page: &str, info: &str) -> String {
 }
 
 /// Runs a block in psql, and compares what is printed with the block's comments: `-- => x` is a line that is printed,
-/// `-- => 2 rows` are two lines of any sort, and `-- => rows` is at least one.
+/// `-- => 2 rows` are two lines of any sort, `-- => 0 rows` are none, and `-- => rows` is at least one.
 pub fn run_sql(cluster: &Cluster, database: &str, text: &str) {
     let script = cluster.scratch().join("block.sql");
     fs::write(&script, text).unwrap();
@@ -188,6 +188,8 @@ pub fn check_promises() {
         (vec!["2 rows", "a"], vec!["x", "a"], false),
         (vec!["rows", "a"], vec!["x", "a", "a"], true),
         (vec!["rows"], vec![], false),
+        (vec!["0 rows"], vec![], true),
+        (vec!["0 rows"], vec!["a"], false),
     ] {
         assert_eq!(
             is_kept(&promised, &printed),

@@ -246,15 +246,18 @@ fn relations(client: &mut Client, page: &str, title: &str, kind: &str) -> String
                  SELECT i.indexrelid::regclass::text, regexp_replace(pg_get_indexdef(i.indexrelid), '^.* USING btree', 'UNIQUE') \
                  FROM pg_index i WHERE i.indrelid = {oid} AND i.indisunique \
                    AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conindid = i.indexrelid) \
-                 ORDER BY 1, 2"
+"
             ),
         );
+        let constraints: BTreeMap<String, String> = constraints
+            .iter()
+            .map(|row| (text(row, "name"), text(row, "definition")))
+            .collect();
         if !constraints.is_empty() {
             part.push_str("\n| constraint | |\n|---|---|\n");
-            for constraint in &constraints {
-                let (name, definition) = (text(constraint, "name"), text(constraint, "definition"));
-                let _ = writeln!(part, "| `{name}` | {} |", code(&definition));
-            }
+        }
+        for (name, definition) in &constraints {
+            let _ = writeln!(part, "| `{name}` | {} |", code(definition));
         }
         let _ = write!(part, "\n{}", grants(client, oid));
         said.insert(text(row, "name"), part);
@@ -315,7 +318,7 @@ fn types(client: &mut Client) -> String {
         "SELECT t.typname::text AS name, obj_description(t.oid, 'pg_type') AS comment, \
              (SELECT string_agg(format('`%s`', e.enumlabel), ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid) \
                  AS labels \
-         FROM pg_type t WHERE t.$ours AND t.typtype = 'e' ORDER BY 1",
+         FROM pg_type t WHERE t.$ours AND t.typtype = 'e' ORDER BY t.typname",
     );
     let mut said = String::from("\n## Types\n\n| enumeration | values | |\n|---|---|---|\n");
     for row in &rows {
@@ -422,7 +425,7 @@ fn roles(client: &mut Client) -> String {
     page.push_str(&header("may execute"));
     let rows = query(
         client,
-        "SELECT p.proname::text AS name, p.oid FROM pg_proc p WHERE p.$ours AND p.proname LIKE 'mailroom\\_%' ORDER BY 1",
+        "SELECT p.proname::text AS name, p.oid FROM pg_proc p WHERE p.$ours AND p.proname LIKE 'mailroom\\_%' ORDER BY p.proname",
     );
     for row in &rows {
         let _ = write!(page, "| `{}` |", text(row, "name"));
@@ -443,7 +446,7 @@ fn roles(client: &mut Client) -> String {
     let rows = query(
         client,
         "SELECT c.relname::text AS name, c.oid FROM pg_class c \
-         WHERE c.$ours AND c.relkind IN ('r', 'v') AND c.relname NOT LIKE '\\_%' ORDER BY 1",
+         WHERE c.$ours AND c.relkind IN ('r', 'v') AND c.relname NOT LIKE '\\_%' ORDER BY c.relname",
     );
     for row in &rows {
         let _ = write!(page, "| `{}` |", text(row, "name"));
