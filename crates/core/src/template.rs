@@ -214,7 +214,7 @@ impl Engine {
         // Needed for the place of an error.
         environment.set_debug(true);
         let meter = Meter::default();
-        let words = meter::furnish(&mut environment, &meter);
+        let words = meter::register(&mut environment, &meter);
         Self {
             environment,
             meter,

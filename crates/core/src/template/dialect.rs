@@ -33,6 +33,7 @@ impl Dialect<'_> {
         all.iter().map(|one| self.statement(one)).collect()
     }
 
+    /// Copies a statement. The function is long because it has one arm for each kind of statement.
     fn statement<'s>(&self, statement: &Stmt<'s>) -> Built<Stmt<'s>> {
         Ok(match statement {
             Stmt::Template(all) => {
@@ -154,7 +155,7 @@ impl Dialect<'_> {
         Ok(around(WEIGHED, self.plain(expression)?))
     }
 
-    /// Copies and meters an expression.
+    /// Copies and meters an expression. The function is long because it has one arm for each kind of expression.
     fn plain<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
         Ok(match expression {
             Expr::Var(name) => Expr::Var(Spanned::new(Var { id: name.id }, name.span())),

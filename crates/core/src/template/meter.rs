@@ -178,8 +178,9 @@ pub struct Words {
 }
 
 /// Registers everything that a template may name. Left out are operations that create large values from small ones
-/// (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), and those that show everything (`pprint`, `debug`).
-pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
+/// (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), and those that show everything (`pprint`, `debug`). The function is
+/// long because it has one line for each name.
+pub fn register(environment: &mut Environment<'static>, meter: &Meter) -> Words {
     let mut words = Words {
         filters: Vec::new(),
         tests: Vec::new(),
