@@ -94,7 +94,7 @@ impl Deliverer {
         match outcome {
             RequestOutcome::Abandoned => {
                 for mail in mails {
-                    let reason = "given up before there was an answer";
+                    let reason = "given up before there was a response";
                     self.note_ambiguous(now, &mail, request, reason);
                 }
             }
