@@ -6,16 +6,16 @@
 -- are there, and triggers do not take restored rows for new ones (src/restore.rs). Not in a dump: the key file, which
 -- is not in the database, and what deliverers publish of themselves (transports).
 
-CREATE FUNCTION @extschema@._restores() RETURNS boolean
+CREATE FUNCTION @extschema@._is_restoring() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_restores_wrapper';
-COMMENT ON FUNCTION @extschema@._restores() IS
+COMMENT ON FUNCTION @extschema@._is_restoring() IS
     'Internal. Whether this session restores a dump; if so, nothing is handed out until it ends.';
 
-CREATE FUNCTION @extschema@._mind_restore() RETURNS trigger
+CREATE FUNCTION @extschema@._note_restore() RETURNS trigger
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_mind_restore_wrapper';
-COMMENT ON FUNCTION @extschema@._mind_restore() IS
+    AS 'MODULE_PATHNAME', '_note_restore_wrapper';
+COMMENT ON FUNCTION @extschema@._note_restore() IS
     'Internal. Before rows are inserted into a queue: if they come from a dump, nothing is handed out until this session ends.';
 
 CREATE FUNCTION @extschema@._tokens_before_accounts() RETURNS trigger
@@ -24,10 +24,10 @@ CREATE FUNCTION @extschema@._tokens_before_accounts() RETURNS trigger
 COMMENT ON FUNCTION @extschema@._tokens_before_accounts() IS
     'Internal. Allows the tokens of a dump to be loaded before its accounts, as a parallel restore may do.';
 
-CREATE FUNCTION @extschema@._pass_gate() RETURNS void
+CREATE FUNCTION @extschema@._refuse_while_restoring() RETURNS void
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_pass_gate_wrapper';
-COMMENT ON FUNCTION @extschema@._pass_gate() IS
+    AS 'MODULE_PATHNAME', '_refuse_while_restoring_wrapper';
+COMMENT ON FUNCTION @extschema@._refuse_while_restoring() IS
     'Internal. Makes restores of dumps wait until this transaction ends; raises an error while one runs.';
 
 SELECT pg_extension_config_dump('@extschema@.accounts', '');
@@ -76,20 +76,20 @@ SELECT pg_extension_config_dump('@extschema@.pending', $$
 $$);
 
 -- All hand-out starts with one of these three tables; rows of other tables do nothing by themselves.
-CREATE TRIGGER pending_mind_restore
+CREATE TRIGGER pending_note_restore
     BEFORE INSERT ON @extschema@.pending
     FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._mind_restore();
+    EXECUTE FUNCTION @extschema@._note_restore();
 
-CREATE TRIGGER outbox_mind_restore
+CREATE TRIGGER outbox_note_restore
     BEFORE INSERT ON @extschema@.outbox
     FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._mind_restore();
+    EXECUTE FUNCTION @extschema@._note_restore();
 
-CREATE TRIGGER link_requests_mind_restore
+CREATE TRIGGER link_requests_note_restore
     BEFORE INSERT ON @extschema@.link_requests
     FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._mind_restore();
+    EXECUTE FUNCTION @extschema@._note_restore();
 
 CREATE TRIGGER tokens_before_accounts
     BEFORE INSERT ON @extschema@.tokens

@@ -1,4 +1,4 @@
-//! What a restored dump asks of us: triggers that step aside, and a gate that keeps mail in until it is all there.
+//! What a restored dump asks of us: triggers that step aside, and a lock that keeps mail back until all rows are there.
 //!
 //! A dump has the rows as they were: loading them must not give the accounts new tokens, queue the tokens again
 //! or stamp anything. So our triggers ask [`in_progress`], and do nothing in a session that restores. It is known by
@@ -7,9 +7,10 @@
 //!
 //! The rows come table by table, each in a transaction of its own, and perhaps in several sessions at once. A token
 //! in `pending` whose row in `tokens` is not there yet would be taken for one that was deleted. So from its first row
-//! of ours to its end a restoring session holds a lock, the *gate*, which a transaction that hands out, claims, answers or purges
-//! takes in a mode that conflicts with it, for the length of a transaction. They never wait for it: they are refused,
-//! and the worker stands by. The restoring session waits for those who are at it. Neither mode conflicts with itself.
+//! of ours to its end a restoring session holds the *restore lock*, which a transaction that hands out, claims, answers or
+//! purges takes in a mode that conflicts with it. Such a transaction never waits for the lock: it is refused, and the
+//! worker waits. The restoring session waits for the transactions that have the lock. Neither mode conflicts with
+//! itself.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +26,8 @@ use crate::shared_memory::announce;
 thread_local! {
     /// Whose session was last found to restore, and the start of the transaction.
     static BEGUN: Cell<Option<([pg_sys::Oid; 2], i64)>> = const { Cell::new(None) };
-    /// Whether this process tells the worker when it ends.
-    static TELLS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this process wakes the worker when it ends.
+    static WAKES_AT_EXIT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether this session restores a dump. For triggers: until it ends, nothing is handed out from now on.
@@ -34,11 +35,11 @@ thread_local! {
 /// Costs next to nothing where it does not. Functions may pin their search_path, which a dump sets too, so that one
 /// is not among what is asked for.
 pub fn in_progress() -> bool {
-    options::has_settings_of_a_dump() && options::is_row_security_off() && begun()
+    options::has_settings_of_a_dump() && options::is_row_security_off() && may_restore()
 }
 
-/// Whether this transaction's role may restore; if so, the gate is closed by now.
-fn begun() -> bool {
+/// Whether this transaction's role may restore; if so, this session has the restore lock.
+fn may_restore() -> bool {
     let (roles, transaction) = (catalog::session_roles(), transaction::start());
     // Triggers for each row ask for each row.
     if BEGUN.get() == Some((roles, transaction)) {
@@ -47,7 +48,7 @@ fn begun() -> bool {
     if !roles.iter().any(|role| catalog::owns_extension(*role)) {
         return false;
     }
-    close();
+    lock();
     BEGUN.set(Some((roles, transaction)));
     true
 }
@@ -59,9 +60,9 @@ pub fn is_installing() -> bool {
 }
 
 /// Takes the restore lock until this session ends; waits for the transactions that hand out.
-fn close() {
+fn lock() {
     lock_for_session(Lock::RESTORE, Mode::Share);
-    if !TELLS.replace(true) {
+    if !WAKES_AT_EXIT.replace(true) {
         log!(
             "mailroom: a dump is being restored, nothing is handed out in this database until this session ends"
         );
@@ -71,16 +72,16 @@ fn close() {
 }
 
 /// Keeps a restore from beginning until this transaction ends; false while a session restores a dump.
-pub fn pass() -> bool {
+pub fn may_hand_out() -> bool {
     try_lock(Lock::RESTORE, Mode::RowExclusive)
 }
 
-/// As [`pass`], for those who cannot do without.
+/// As [`may_hand_out`], for a function that cannot go on without.
 ///
 /// # Errors
 /// 55000 while a session restores a dump.
-pub fn pass_or_refuse() -> Result<(), ErrorReport> {
-    if pass() {
+pub fn refuse_while_restoring() -> Result<(), ErrorReport> {
+    if may_hand_out() {
         return Ok(());
     }
     Err(ErrorReport::new(
@@ -93,13 +94,13 @@ pub fn pass_or_refuse() -> Result<(), ErrorReport> {
 }
 
 #[pg_extern(sql = false)]
-fn _restores() -> bool {
+fn _is_restoring() -> bool {
     in_progress()
 }
 
 #[pg_extern(sql = false)]
-fn _pass_gate() -> Result<(), ErrorReport> {
-    pass_or_refuse()
+fn _refuse_while_restoring() -> Result<(), ErrorReport> {
+    refuse_while_restoring()
 }
 
 /// What a trigger function gives back: BEFORE … FOR EACH STATEMENT, nothing.
@@ -107,8 +108,8 @@ type Nothing<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, PgTrigge
 
 /// Before rows come into a table that is handed out from.
 #[pg_trigger(sql = false)]
-fn _mind_restore<'a>(_trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
-    // Which closes the gate.
+fn _note_restore<'a>(_trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
+    // Which takes the restore lock.
     in_progress();
     Ok(None)
 }

@@ -25,8 +25,6 @@ use mailroom_core::batching::Rule;
 
 /// The channel's boot value, the name that listeners of the original system know.
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
-/// Where senders outside the server hear that there is mail for them.
-const DEFAULT_OUTBOX_CHANNEL: &CStr = c"outbox_due";
 /// The locale's boot value, that of the templates in the library.
 const DEFAULT_LOCALE: &CStr = c"en";
 /// The key file's name beside the data directory's own files.
@@ -37,8 +35,6 @@ static BATCH_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 static CHANNEL: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_CHANNEL));
-static OUTBOX_CHANNEL: GucSetting<Option<CString>> =
-    GucSetting::<Option<CString>>::new(Some(DEFAULT_OUTBOX_CHANNEL));
 static NOTIFY: GucSetting<Notify> = GucSetting::<Notify>::new(Notify::Auto);
 static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
 static ACTIVATION_TTL: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
@@ -117,13 +113,6 @@ pub fn collect() -> bool {
 /// `mailroom.channel`, never empty.
 pub fn channel() -> CString {
     CHANNEL.get().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned())
-}
-
-/// `mailroom.outbox_channel`, never empty.
-pub fn outbox_channel() -> CString {
-    OUTBOX_CHANNEL
-        .get()
-        .unwrap_or_else(|| DEFAULT_OUTBOX_CHANNEL.to_owned())
 }
 
 /// `mailroom.max_attempts`.

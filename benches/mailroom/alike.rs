@@ -1,7 +1,7 @@
 //! Whether calls can be told apart by the time they take.
 //!
 //! By the method of dudect (Reparaz, Balasch, Verbauwhede: "Dude, is my code constant time?", DATE 2017): the calls of
-//! several kinds are made one at a time over one connection, in random order, so that whatever else the machine does hits
+//! several kinds are made one at a time over one connection, in random order, so that other load of the machine affects
 //! all alike. Each kind is compared with the first by Welch's t-test, of all calls and of the faster ones alone, which
 //! have less noise in them. There are as many calls as it takes to tell a difference of [`TELLING`] from none.
 
@@ -28,7 +28,7 @@ pub struct Kind<'a> {
     pub call: Box<dyn FnMut(usize) + 'a>,
 }
 
-/// Rows for all kinds against the first. With a `limit` from so many calls of each, whatever they tell.
+/// Rows that compare all kinds with the first. With a `limit`, that number of calls of each is made.
 pub fn compare(subject: &str, limit: Option<usize>, kinds: &mut [Kind<'_>]) -> Vec<Row> {
     let mut times = vec![Vec::new(); kinds.len()];
     let tests = loop {

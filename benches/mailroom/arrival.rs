@@ -136,7 +136,7 @@ fn write(
     cluster: &Cluster,
     provider: &Provider,
     numbers: &mut impl Iterator<Item = i64>,
-    way: (&str, &str),
+    (database, insert): (&str, &str),
     load: &Load,
     count: u32,
 ) -> Vec<Mail> {
@@ -156,8 +156,8 @@ fn write(
             .map(|writer| {
                 let mails = mails.iter().skip(writer).step_by(load.writers);
                 scope.spawn(move || {
-                    let mut client = cluster.connect(way.0);
-                    let statement = client.prepare(way.1).unwrap();
+                    let mut client = cluster.connect(database);
+                    let statement = client.prepare(insert).unwrap();
                     let write = |(number, due): &(i64, i64)| {
                         let early = u64::try_from(due - monotonic()).unwrap_or(0);
                         std::thread::sleep(Duration::from_nanos(early));

@@ -1,5 +1,5 @@
 -- What an application has without mailroom: two tables of the same columns and types, and a trigger that gives each
--- account its token. Nobody is told of it and nobody takes it anywhere.
+-- account its token. No process is notified, and none consumes the tokens.
 CREATE TYPE account_status AS ENUM ('provisioned', 'active', 'suspended');
 CREATE TYPE token_action AS ENUM ('activation', 'password_recovery');
 

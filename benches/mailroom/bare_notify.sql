@@ -1,4 +1,4 @@
--- bare.sql whose trigger tells of each token, as LISTEN and NOTIFY are meant to be used. Nobody listens.
+-- bare.sql with a trigger that notifies of each token. No session listens.
 CREATE OR REPLACE FUNCTION issue_token() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO tokens (action, account) VALUES ('activation', NEW.id);

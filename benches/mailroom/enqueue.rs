@@ -1,8 +1,8 @@
 //! What a writer pays: single-row INSERT INTO accounts, a commit each.
 //!
 //! A is the extension as it is installed, with its worker at work: it takes the tokens meanwhile, on the same cores. B
-//! is what an application writes without it, two bare tables and a trigger in PL/pgSQL; where nobody is told of a token
-//! and nobody takes it anywhere, and where the trigger notifies, though nobody listens.
+//! is what an application writes without it, two bare tables and a trigger in PL/pgSQL; where no process
+//! is notified of a token and none consumes it, and where the trigger notifies, though no session listens.
 
 use crate::cluster::{Cluster, number};
 use crate::ground;

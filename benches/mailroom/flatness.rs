@@ -1,7 +1,7 @@
 //! Whether history costs: a batch of 100 in databases that differ in what they have already handed out.
 //!
 //! A batch is timed without its commit, which would cover up a difference. The databases take turns every
-//! few batches, so that whatever else the machine does hits all of them.
+//! few batches, so that other load of the machine affects all of them.
 
 use std::time::{Duration, Instant};
 

@@ -57,7 +57,7 @@ fn idle(effort: Effort) -> Vec<Row> {
     vec![statements, processor]
 }
 
-/// Transactions in database app, where nobody is but the worker. One statement each.
+/// Number of transactions in database app, where only the worker is active. Each has one statement.
 fn transactions(client: &mut Client) -> i64 {
     number(
         client,

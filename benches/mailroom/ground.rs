@@ -33,8 +33,8 @@ pub fn with_workers() -> Cluster {
     Cluster::start(&SETTINGS)
 }
 
-/// A cluster without the library preloaded, hence without workers, and without autovacuum: what it would do
-/// is done between the measurements.
+/// A cluster without the library preloaded, so without workers, and without autovacuum; VACUUM runs between the
+/// measurements.
 pub fn without_workers() -> Cluster {
     let mut settings = SETTINGS.to_vec();
     settings.extend(["shared_preload_libraries = ''", "autovacuum = off"]);

@@ -66,9 +66,9 @@ pub fn measure(effort: Effort) -> Vec<Row> {
 }
 
 fn compare(client: &mut Client, effort: Effort, case: &Case, note: &str) -> Row {
-    let ways = [
-        Way::collect(client, case.size),
-        Way::plain(client, case.size),
+    let variants = [
+        Variant::collect(client, case.size),
+        Variant::plain(client, case.size),
     ];
     let name = format!(
         "hand-out, batch {}{note}: mailroom_collect / plain SQL",
@@ -80,20 +80,20 @@ fn compare(client: &mut Client, effort: Effort, case: &Case, note: &str) -> Row 
         let tokens = 2 * (WARM_UP + TURNS * batches) * case.size.unsigned_abs();
         ground::add_accounts(client, tokens.into());
         ground::vacuum(client);
-        let [a, b] = take_turns(client, &ways, batches);
+        let [a, b] = take_turns(client, &variants, batches);
         row.add(a, b);
     }
     row
 }
 
-/// A way to hand out a batch: a statement, and where it says how many there were.
-struct Way {
+/// A statement that hands out a batch, and the column with the number of tokens.
+struct Variant {
     statement: Statement,
     size: i32,
     run: fn(&mut Client, &Statement) -> i32,
 }
 
-impl Way {
+impl Variant {
     fn collect(client: &mut Client, size: i32) -> Self {
         let text = format!("SELECT mailroom_collect({size})");
         let run = |client: &mut Client, statement: &Statement| {
@@ -128,10 +128,10 @@ impl Way {
     }
 }
 
-/// Tokens per second each way, over so many batches a turn.
-fn take_turns(client: &mut Client, ways: &[Way; 2], batches: u32) -> [f64; 2] {
-    for way in ways.iter() {
-        way.take(client, WARM_UP);
+/// Tokens per second of each variant; `batches` is the number of batches in a turn.
+fn take_turns(client: &mut Client, variants: &[Variant; 2], batches: u32) -> [f64; 2] {
+    for variant in variants.iter() {
+        variant.take(client, WARM_UP);
     }
     let mut total = [Duration::ZERO; 2];
     for turn in 0..TURNS {
@@ -139,12 +139,12 @@ fn take_turns(client: &mut Client, ways: &[Way; 2], batches: u32) -> [f64; 2] {
             client
                 .batch_execute("VACUUM (INDEX_CLEANUP ON) pending")
                 .unwrap();
-            ways[which].take(client, batches)
+            variants[which].take(client, batches)
         });
         for (total, took) in total.iter_mut().zip(took) {
             *total += took;
         }
     }
-    let tokens = f64::from(TURNS * batches) * f64::from(ways[0].size);
+    let tokens = f64::from(TURNS * batches) * f64::from(variants[0].size);
     total.map(|total| tokens / total.as_secs_f64())
 }

@@ -86,7 +86,7 @@ fn take_turns(paths: &mut [Path; 2], count: u32) -> [Vec<f64>; 2] {
     samples
 }
 
-/// A way from a commit to a row.
+/// The path from a commit to a row.
 struct Path {
     writer: Client,
     /// Returns a number.
@@ -99,7 +99,7 @@ struct Path {
 impl Path {
     fn new(cluster: &Cluster, database: &str, insert: &str, look: &str) -> Self {
         let (mut writer, mut reader) = (cluster.connect(database), cluster.connect(database));
-        // Whatever the statistics of a small table say: the look is to be the same all the time.
+        // Keeps the plan the same, independent of the statistics of a small table.
         reader
             .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
             .unwrap();

@@ -1,6 +1,6 @@
 //! Whether the time of an answer tells why a link is no good, or how much of a forged one was right.
 //!
-//! Nobody else is at work: no worker, no autovacuum.
+//! No other process is active: no worker, no autovacuum.
 
 use std::cell::RefCell;
 

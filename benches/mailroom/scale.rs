@@ -60,7 +60,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     rows
 }
 
-/// Workers deliver to the receiver once they are told to. Whatever takes them long is in the log.
+/// Workers deliver to the receiver once they are told to. Slow statements are logged.
 fn start(receiver: &Receiver) -> Cluster {
     let mut settings = ground::SETTINGS.to_vec();
     settings.extend([

@@ -1,7 +1,7 @@
 //! What it costs to schedule a mail: a call of `mailroom_send` a commit, or of `mailroom_send_many` with a hundred.
 //!
-//! Partners are the calls of others that put a message into a queue in the same database: pgmq's, which tells nobody,
-//! and graphile-worker's, which notifies. Nobody takes the messages; mailroom's worker is at work as installed, and
+//! Partners are the calls of others that put a message into a queue in the same database: pgmq's, which does not notify,
+//! and graphile-worker's, which notifies. The messages are not consumed; mailroom's worker is at work as installed, and
 //! tells senders that mail is due.
 
 use crate::cluster::Cluster;

@@ -1,6 +1,6 @@
 //! Whether a long transaction elsewhere costs: a steady stream of accounts while a session holds a snapshot.
 //!
-//! Rows that were handed out cannot be vacuumed while the snapshot lives, so whoever scans the queue meets
+//! Rows that were handed out cannot be vacuumed while the snapshot lives, so each scan of the queue reads
 //! more of them with every second. Each run has a cluster of its own, a warm-up, and the same stream; the
 //! worker runs as installed.
 

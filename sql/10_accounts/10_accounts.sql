@@ -92,9 +92,9 @@ BEGIN
     account := @extschema@._normalised(account);
     -- An account that is inserted with a status, for example from another system, keeps the times it brings; one that
     -- comes from a dump is stored as it was.
-    IF account.status = 'active' AND account.activated_at IS NULL AND NOT @extschema@._restores() THEN
+    IF account.status = 'active' AND account.activated_at IS NULL AND NOT @extschema@._is_restoring() THEN
         account.activated_at := stamp;
-    ELSIF account.status = 'suspended' AND NOT @extschema@._restores() THEN
+    ELSIF account.status = 'suspended' AND NOT @extschema@._is_restoring() THEN
         account.suspended_at := coalesce(account.suspended_at, stamp);
         account.unsuspended_at := NULL;
     END IF;

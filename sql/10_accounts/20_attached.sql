@@ -248,7 +248,7 @@ DECLARE
     names record;
 BEGIN
     -- The accounts come with the dump.
-    IF @extschema@._restores() THEN
+    IF @extschema@._is_restoring() THEN
         RETURN NULL;
     END IF;
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;

@@ -14,7 +14,7 @@ BEGIN
     SELECT n.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
     FROM new_accounts n
     WHERE n.status = 'provisioned'
-      AND NOT @extschema@._restores();
+      AND NOT @extschema@._is_restoring();
     RETURN NULL;
 END;
 $$;
@@ -77,7 +77,7 @@ BEGIN
         PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
     END IF;
     -- A person who corrects an address before it was verified does not have to request another link.
-    IF moved IS NOT NULL AND NOT @extschema@._restores() THEN
+    IF moved IS NOT NULL AND NOT @extschema@._is_restoring() THEN
         INSERT INTO @extschema@.tokens (account, action, expires_at)
         SELECT m.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
         FROM unnest(moved) m (id)

@@ -200,7 +200,7 @@ BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
-    PERFORM @extschema@._pass_gate();
+    PERFORM @extschema@._refuse_while_restoring();
     after := @extschema@._walk_begin('answers'::text);
     picked := @extschema@._lock_requests(coalesce(after, 0), looked);
     PERFORM @extschema@._walk_end('answers'::text, picked[cardinality(picked)]);

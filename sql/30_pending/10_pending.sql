@@ -55,7 +55,7 @@ BEGIN
     SELECT @extschema@._announce(@extschema@._lane(n.action)), n.id
     FROM new_tokens n
     WHERE n.consumed_at IS NULL
-      AND NOT @extschema@._restores();
+      AND NOT @extschema@._is_restoring();
     RETURN NULL;
 END;
 $$;

@@ -58,7 +58,7 @@ CREATE FUNCTION @extschema@._templates_check() RETURNS trigger
 AS $$
 DECLARE
     -- A template that was valid when it was dumped is restored, even if the engine has become stricter since.
-    problem text := CASE WHEN NOT @extschema@._restores() THEN coalesce(
+    problem text := CASE WHEN NOT @extschema@._is_restoring() THEN coalesce(
         @extschema@._template_problem('subject'::text, NEW.subject),
         @extschema@._template_problem('body_text'::text, NEW.body_text),
         @extschema@._template_problem('body_html'::text, NEW.body_html)

@@ -9,7 +9,7 @@ CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_mail_due_wrapper';
 COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
-    'Internal. At COMMIT, tells the worker of this database, or the sessions that listen on mailroom.outbox_channel, that a message becomes due or a claim expires at this time.';
+    'Internal. At COMMIT, tells the worker of this database, or the sessions that listen on outbox_due, that a message becomes due or a claim expires at this time.';
 
 CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
@@ -28,7 +28,7 @@ BEGIN
     PERFORM @extschema@._mail_due(m.earliest)
     FROM (SELECT min(n.send_at) AS earliest FROM new_mail n WHERE n.state = 'scheduled') m
     WHERE m.earliest IS NOT NULL
-      AND NOT @extschema@._restores();
+      AND NOT @extschema@._is_restoring();
     RETURN NULL;
 END;
 $$;
@@ -217,4 +217,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS
-    'Returns when to call mailroom_claim next with these transports (default: mail that clients deliver): a past time if mail is due, NULL if there is nothing to wait for. Senders that wait also LISTEN on mailroom.outbox_channel.';
+    'Returns when to call mailroom_claim next with these transports (default: mail that clients deliver): a past time if mail is due, NULL if there is nothing to wait for. Senders that wait also LISTEN on outbox_due.';

@@ -183,7 +183,7 @@ BEGIN
         wanted := least(wanted, room);
     END IF;
     IF wanted > 0 THEN
-        PERFORM @extschema@._pass_gate();
+        PERFORM @extschema@._refuse_while_restoring();
         took_back := @extschema@._expire_leases(moment, 1000) > 0;
     END IF;
     FOR round IN 1 .. 100 + cardinality(names) LOOP

@@ -133,7 +133,7 @@ BEGIN
             HINT = 'Use BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     IF wanted IS NULL THEN
-        PERFORM @extschema@._pass_gate();
+        PERFORM @extschema@._refuse_while_restoring();
         took_back := @extschema@._expire_leases(moment, 1000) > 0;
         FOREACH of_transport IN ARRAY names LOOP
             SELECT g.ctids INTO first FROM @extschema@._select_due(of_transport, true, 32767, 1, moment, took_back) g;
@@ -144,7 +144,7 @@ BEGIN
             RETURN;
         END IF;
     ELSE
-        PERFORM @extschema@._pass_gate();
+        PERFORM @extschema@._refuse_while_restoring();
         PERFORM @extschema@._expire_leases(moment, 1000);
         -- Before its rows are locked: there may be many, and another session may be about to claim them.
         IF (SELECT f.free = '{}' FROM @extschema@._free_groups(ARRAY[wanted], 1) f) THEN

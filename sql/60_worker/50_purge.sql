@@ -145,7 +145,7 @@ DECLARE
     after bigint;
     ids bigint[];
 BEGIN
-    PERFORM @extschema@._pass_gate();
+    PERFORM @extschema@._refuse_while_restoring();
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
     PERFORM @extschema@._lock_accounts_and_tokens(true);
     -- Requests that were never answered, because the worker is paused or does not run.

@@ -30,7 +30,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._max_attempts(),
     @extschema@._urgent_priority(),
     @extschema@._status_for(@extschema@.token_action),
-    @extschema@._pass_gate(),
+    @extschema@._refuse_while_restoring(),
     @extschema@._is_row_at_fault(text),
     @extschema@._mail_due(timestamptz),
     @extschema@._announce_due(timestamptz),

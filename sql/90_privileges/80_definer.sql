@@ -39,7 +39,7 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
-    @extschema@._restores(),
+    @extschema@._is_restoring(),
     @extschema@._default_transport(),
     @extschema@._route(text),
     @extschema@._knows_transport(text),
@@ -49,7 +49,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._new_account(@extschema@.accounts),
     @extschema@._changed_account(@extschema@.accounts, @extschema@.accounts),
     @extschema@._refuse_batch_limit(integer, text),
-    @extschema@._pass_gate(),
+    @extschema@._refuse_while_restoring(),
     @extschema@._lock_accounts_and_tokens(boolean),
     @extschema@._random_secret(),
     @extschema@._random_code(),

@@ -113,7 +113,7 @@ fn _urgent_priority() -> i16 {
 /// piece of what lies behind the positions and then from these on, `positions` when only at that.
 #[pg_extern(sql = false)]
 fn _due_begin(transport: &[u8], groups: bool) -> Result<&'static str, ErrorReport> {
-    restore::pass_or_refuse()?;
+    restore::refuse_while_restoring()?;
     let start = with_due(transport, groups, |due| due.begin(Instant::now(), pages()));
     Ok(match start {
         Start::Sweep => "sweep",

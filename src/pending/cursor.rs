@@ -59,7 +59,7 @@ thread_local! {
 /// 55000 while a session restores a dump.
 #[pg_extern(sql = false)]
 fn _scan_begin() -> Result<bool, ErrorReport> {
-    restore::pass_or_refuse()?;
+    restore::refuse_while_restoring()?;
     Ok(SCAN.with_borrow_mut(|scan| scan.begin(Instant::now())))
 }
 

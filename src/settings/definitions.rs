@@ -10,9 +10,9 @@ use crate::pg::shared_memory::SLOTS;
 use super::checks::{Channel, LinkBaseUrl, TransportName};
 use super::{
     ACTIVATION_TTL, BATCH_LIMIT, BATCH_TIMEOUT, CHANNEL, COLLECT, KEY_FILE, LEASE, LINK_BASE_URL,
-    LOCALE, MAX_ATTEMPTS, MAX_DATABASES, MAX_MESSAGE_SIZE, NOTIFY, OUTBOX_CHANNEL, POLL_INTERVAL,
-    RECOVERY_TTL, REDIRECT_TO, REQUEST_INTERVAL, REQUESTS_PER_HOUR, RETENTION, STOP_GRACE,
-    TRANSPORT, TRANSPORTS_FILE,
+    LOCALE, MAX_ATTEMPTS, MAX_DATABASES, MAX_MESSAGE_SIZE, NOTIFY, POLL_INTERVAL, RECOVERY_TTL,
+    REDIRECT_TO, REQUEST_INTERVAL, REQUESTS_PER_HOUR, RETENTION, STOP_GRACE, TRANSPORT,
+    TRANSPORTS_FILE,
 };
 
 /// Defines what can be defined only while libraries are being preloaded. To be called before [`define`].
@@ -31,43 +31,70 @@ pub fn define_preloaded() {
 
 /// Defines all other settings and reserves their prefix. Called once, when the library is loaded.
 pub fn define() {
+    define_queue();
+    define_tokens();
+    define_outbox();
+    define_transports();
+    options::reserve_prefix(c"mailroom");
+}
+
+/// Batches of tokens, and who hears of them.
+fn define_queue() {
     // Bounded so that one batch stays one short transaction.
     define_int(
         c"mailroom.batch_limit",
-        c"Tokens that fill a batch.",
-        c"The worker takes a batch at once when this many wait; also the default of mailroom_dequeue and mailroom_collect.",
+        c"Sets the number of tokens that fill a batch.",
+        c"The worker takes a batch as soon as this many wait. Also the default limit of mailroom_dequeue and mailroom_collect.",
         &BATCH_LIMIT,
         1..=100_000,
         GucFlags::empty(),
     );
     define_int(
         c"mailroom.batch_timeout",
-        c"How long the oldest waiting token may wait for company.",
-        c"0 sends every token at once. Password recoveries never wait.",
+        c"Sets the maximum time that a token waits for a batch to fill.",
+        c"0 collects each token at once. Password recoveries never wait.",
         &BATCH_TIMEOUT,
         0..=3_600_000,
         GucFlags::UNIT_MS,
     );
     define_int(
         c"mailroom.poll_interval",
-        c"How often an idle worker looks without being woken.",
-        c"The safety net for wake-ups that never came, and how often finished mail is purged.",
+        c"Sets the time between two polls of an idle worker.",
+        c"Finds what was committed without a wake-up, and purges ended rows.",
         &POLL_INTERVAL,
         100..=3_600_000,
         GucFlags::UNIT_MS,
     );
     GucRegistry::define_bool_guc(
         c"mailroom.collect",
-        c"Whether the worker takes the tokens that wait.",
-        c"off leaves them to clients, by mailroom_dequeue; the worker notifies these, and does all of its other work.",
+        c"Has the worker collect waiting tokens.",
+        c"If off, clients take them with mailroom_dequeue; the worker notifies clients and does all its other work.",
         &COLLECT,
         GucContext::Suset,
         GucFlags::empty(),
     );
+    options::define_checked::<Channel>(
+        c"mailroom.channel",
+        c"Sets the channel on which new tokens are announced.",
+        c"Any session may LISTEN on it. A NOTIFY on it from any session wakes the worker.",
+        &CHANNEL,
+    );
+    GucRegistry::define_enum_guc(
+        c"mailroom.notify",
+        c"Selects the process that notifies listeners of new tokens and due messages.",
+        c"auto: the worker, or without one the transaction that wrote them. commit: that transaction, which lets one commit of the cluster through at a time. off: none.",
+        &NOTIFY,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
+}
+
+/// Tokens, their links and the key that signs them.
+fn define_tokens() {
     define_int(
         c"mailroom.activation_ttl",
-        c"How long a new activation link is good for.",
-        c"Of tokens for which expires_at is not given.",
+        c"Sets the lifetime of a new activation link.",
+        c"Applies to tokens that are inserted without expires_at.",
         &ACTIVATION_TTL,
         1..=30 * 24 * 3600,
         GucFlags::UNIT_S,
@@ -75,31 +102,57 @@ pub fn define() {
     // A mailbox is read by others too, and this link is as good as a password.
     define_int(
         c"mailroom.recovery_ttl",
-        c"How long a new password recovery link is good for.",
-        c"Of tokens for which expires_at is not given.",
+        c"Sets the lifetime of a new password recovery link.",
+        c"Applies to tokens that are inserted without expires_at.",
         &RECOVERY_TTL,
         1..=24 * 3600,
         GucFlags::UNIT_S,
     );
     define_int(
         c"mailroom.request_interval",
-        c"How long after a link was sent it is not sent again on request.",
-        c"Keeps strangers from flooding a mailbox. 0 for no such limit.",
+        c"Sets the minimum time between two mails with the same link on request.",
+        c"Limits how much mail a stranger can cause. 0 disables the limit.",
         &REQUEST_INTERVAL,
         0..=24 * 3600,
         GucFlags::UNIT_S,
     );
     define_int(
         c"mailroom.requests_per_hour",
-        c"How often the open links of one account and action are sent within an hour, on request.",
+        c"Sets how often the open links of one account and action are sent on request within an hour.",
         c"A new link is sent regardless of the count if none is open, or if less than a third of its life is left.",
         &REQUESTS_PER_HOUR,
         1..=1_000,
         GucFlags::empty(),
     );
+    GucRegistry::define_string_guc(
+        c"mailroom.key_file",
+        c"Sets the file with the signing keys, one per line in 64 hexadecimal digits.",
+        c"Must belong to the server's user with mode 0600, or to root with mode 0640, or stricter. Empty: mailroom.key in the data directory, created by CREATE EXTENSION.",
+        &KEY_FILE,
+        GucContext::Suset,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    options::define_checked::<LinkBaseUrl>(
+        c"mailroom.link_base_url",
+        c"Sets the base URL of the links in token mail.",
+        c"Scheme, host and path prefix, such as https://example.com/account. http is accepted for localhost only. Empty: mail without links.",
+        &LINK_BASE_URL,
+    );
+    GucRegistry::define_string_guc(
+        c"mailroom.locale",
+        c"Sets the locale of mail that does not name one.",
+        c"A tag such as en or pt-br, as in templates.locale. A message names its own in data, as locale.",
+        &LOCALE,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
+}
+
+/// Messages, from scheduling to purge.
+fn define_outbox() {
     define_int(
         c"mailroom.max_attempts",
-        c"How often a message is tried before it ends as error.",
+        c"Sets the number of failed attempts after which a message ends as error.",
         c"The default of outbox.max_attempts.",
         &MAX_ATTEMPTS,
         1..=1_000,
@@ -108,102 +161,63 @@ pub fn define() {
     // At most what the domains of the outbox take: one row must never be more than a claim can hold.
     define_int(
         c"mailroom.max_message_size",
-        c"How large a message may be.",
-        c"Subject, bodies and data of what is scheduled; what is in the outbox already is sent.",
+        c"Sets the maximum size of a message.",
+        c"Counts subject, bodies and data when a message is scheduled. Messages that are in the outbox are sent regardless of it.",
         &MAX_MESSAGE_SIZE,
         1..=100 * 1024,
         GucFlags::UNIT_KB,
     );
     define_int(
         c"mailroom.lease",
-        c"How long a claimed mail is its claimant's.",
-        c"The default of mailroom_claim; longer than the slowest send, because what is not settled by then is sent again.",
+        c"Sets the default lease of mailroom_claim.",
+        c"Must be longer than the slowest send: a message that is not settled by then is sent again.",
         &LEASE,
         1..=24 * 3600,
         GucFlags::UNIT_S,
     );
     define_int(
         c"mailroom.stop_grace",
-        c"How long the worker waits at its end for answers to what it is sending.",
-        c"A mail that has none by then may have been sent. A stop of the server takes as long.",
+        c"Sets how long a worker that stops waits for the responses to its requests in flight.",
+        c"A message without a response by then is ambiguous. A shutdown of the server takes as long.",
         &STOP_GRACE,
         0..=600_000,
         GucFlags::UNIT_MS,
     );
     define_int(
         c"mailroom.retention",
-        c"How long finished mails and the diary are kept.",
-        c"What mailroom_purge deletes ended longer ago than this.",
+        c"Sets how long ended messages, ended tokens and the history are kept.",
+        c"mailroom_purge deletes rows that ended longer ago.",
         &RETENTION,
         0..=20 * 365 * 24 * 3600,
         GucFlags::UNIT_S,
     );
-    options::define_checked::<Channel>(
-        c"mailroom.channel",
-        c"The channel on which new tokens are announced.",
-        c"Any session may LISTEN to it, and any session's NOTIFY on it wakes the worker.",
-        &CHANNEL,
-    );
-    options::define_checked::<Channel>(
-        c"mailroom.outbox_channel",
-        c"The channel on which it is announced that a message in the outbox is due.",
-        c"For senders outside the server: LISTEN to it, and call mailroom_claim when something arrives.",
-        &OUTBOX_CHANNEL,
-    );
-    GucRegistry::define_enum_guc(
-        c"mailroom.notify",
-        c"Who tells outside listeners of new tokens and of due messages.",
-        c"auto: the worker on the writers' behalf, or without one the transaction itself; commit: always the transaction itself, one at a time in the whole cluster; off: no process.",
-        &NOTIFY,
-        GucContext::Suset,
-        GucFlags::empty(),
-    );
-    GucRegistry::define_string_guc(
-        c"mailroom.key_file",
-        c"The file with the signing keys, one a line in 64 hexadecimal digits.",
-        c"Of the server's user with mode 0600, or of root with mode 0640, or stricter. Empty: mailroom.key in the data directory, made by CREATE EXTENSION.",
-        &KEY_FILE,
-        GucContext::Suset,
-        GucFlags::SUPERUSER_ONLY,
-    );
+}
+
+/// Where messages go.
+fn define_transports() {
     GucRegistry::define_string_guc(
         c"mailroom.transports_file",
-        c"The file that says through which transports the worker delivers, in TOML.",
-        c"Of the server's user with mode 0600, or of root with mode 0640, or stricter; relative to the data directory. Empty: the worker delivers nothing.",
+        c"Sets the file that configures the worker's transports, in TOML.",
+        c"Must belong to the server's user with mode 0600, or to root with mode 0640, or stricter. A relative path starts at the data directory. Empty: the worker delivers nothing.",
         &TRANSPORTS_FILE,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
-    options::define_checked::<LinkBaseUrl>(
-        c"mailroom.link_base_url",
-        c"Where the links in token mail point to.",
-        c"Scheme, host and path prefix, e.g. https://example.com/account; http for localhost alone; empty for mail without links.",
-        &LINK_BASE_URL,
-    );
-    GucRegistry::define_string_guc(
-        c"mailroom.locale",
-        c"The locale of mail that does not name one.",
-        c"A tag such as en or pt-br, as in templates.locale; mail names its own in data, under locale.",
-        &LOCALE,
-        GucContext::Suset,
-        GucFlags::empty(),
-    );
     options::define_checked::<TransportName>(
         c"mailroom.transport",
-        c"The transport of new mail for whose kind there is no route.",
-        c"A name as in [a-z][a-z0-9_-]{0,62}. Empty: clients deliver it, by mailroom_claim.",
+        c"Sets the transport of new mail for whose kind there is no route.",
+        c"A name that matches [a-z][a-z0-9_-]{0,62}. Empty: clients deliver such mail with mailroom_claim.",
         &TRANSPORT,
     );
     // The deliverer checks it: a value that is no address holds all mail, and must not be ignored.
     GucRegistry::define_string_guc(
         c"mailroom.redirect_to",
-        c"The address that all mail goes to, instead of its recipients.",
-        c"For development; a header of the mail names the recipients. Empty: mail goes to these. What is no address holds all mail.",
+        c"Sets an address that all mail goes to instead of its recipients.",
+        c"For development. A header names the original recipients. Empty: mail goes to its recipients. A value that is not an address holds all mail.",
         &REDIRECT_TO,
         GucContext::Suset,
         GucFlags::empty(),
     );
-    options::reserve_prefix(c"mailroom");
 }
 
 fn define_int(

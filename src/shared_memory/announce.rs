@@ -45,10 +45,12 @@ fn _recheck_at_commit() {
 pub fn notify_recheck() {
     // A standby cannot notify.
     if settings::notify() != Notify::Off && !process::is_in_recovery() {
-        notify::notify_with(&settings::outbox_channel(), RECHECK_PAYLOAD);
+        notify::notify_with(OUTBOX_CHANNEL, RECHECK_PAYLOAD);
     }
 }
 
+/// The channel on which senders hear that mail is due.
+const OUTBOX_CHANNEL: &CStr = c"outbox_due";
 /// What a notification on the channel of the outbox says when everything is to be tried at once, a paused transport, too.
 const RECHECK_PAYLOAD: &CStr = c"recheck";
 
@@ -196,7 +198,7 @@ fn _announce(lane: i16) -> i16 {
 #[pg_extern(sql = false)]
 fn _mail_due(due: TimestampWithTimeZone) {
     if announce_due(due.into_inner()) {
-        notify::notify(&settings::outbox_channel());
+        notify::notify(OUTBOX_CHANNEL);
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use mailroom_core::secret_file::Problem as FileProblem;
-use mailroom_core::token::key_file::{KeyFileError, Problem};
+use mailroom_core::secret_file::SecretFileProblem;
+use mailroom_core::token::key_file::{KeyFileError, KeyFileProblem};
 
 /// Why nothing was signed or verified.
 pub enum Error {
@@ -70,7 +70,7 @@ impl From<Error> for ErrorReport {
 }
 
 /// What a broken key file looks like to a client: code, message and remedy, never its content.
-pub fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, String) {
+pub fn explain(path: &Path, problem: &KeyFileProblem) -> (PgSqlErrorCode, String, String) {
     use PgSqlErrorCode::{
         ERRCODE_CONFIG_FILE_ERROR, ERRCODE_INSUFFICIENT_PRIVILEGE, ERRCODE_IO_ERROR,
         ERRCODE_UNDEFINED_FILE,
@@ -79,53 +79,53 @@ pub fn explain(path: &Path, problem: &Problem) -> (PgSqlErrorCode, String, Strin
     let shape = "Write one key a line, 64 hexadecimal digits each, as \"openssl rand -hex 32\" prints them.";
     let shape = shape.to_owned();
     let problem = match problem {
-        Problem::MalformedLine { line } => {
+        KeyFileProblem::MalformedLine { line } => {
             let message = format!("{file} is malformed in line {line}");
             return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
         }
-        Problem::NoKey => {
+        KeyFileProblem::NoKey => {
             return (
                 ERRCODE_CONFIG_FILE_ERROR,
                 format!("{file} holds no key"),
                 shape,
             );
         }
-        Problem::OfRoot | Problem::Irreplaceable(_) => {
+        KeyFileProblem::OfRoot | KeyFileProblem::Irreplaceable(_) => {
             let message = match problem {
-                Problem::Irreplaceable(kind) => format!("{file} cannot be replaced: {kind}"),
+                KeyFileProblem::Irreplaceable(kind) => format!("{file} cannot be replaced: {kind}"),
                 _ => format!("{file} belongs to root and cannot be replaced by the server"),
             };
             let hint = "Put the new key into the first line where the file comes from, such as the Kubernetes secret; keep the lines below it.";
             return (ERRCODE_INSUFFICIENT_PRIVILEGE, message, hint.to_owned());
         }
-        Problem::File(FileProblem::TooLarge) => {
+        KeyFileProblem::File(SecretFileProblem::TooLarge) => {
             let message = format!("{file} is too large for a key file");
             return (ERRCODE_CONFIG_FILE_ERROR, message, shape);
         }
-        Problem::File(problem) => problem,
+        KeyFileProblem::File(problem) => problem,
     };
     let (code, hint) = match problem {
-        FileProblem::Missing => (
+        SecretFileProblem::Missing => (
             ERRCODE_UNDEFINED_FILE,
             "Put the file back, or set mailroom.key_file. To start with a new key: (umask 077; openssl rand -hex 32 > FILE) as the server's user; links sent before are then void.",
         ),
-        FileProblem::Unreadable => (
+        SecretFileProblem::Unreadable => (
             ERRCODE_INSUFFICIENT_PRIVILEGE,
             "Let the server's user read the file, as its owner or, if root is, as a member of its group, and pass the directories above.",
         ),
-        FileProblem::NotAFile => (
+        SecretFileProblem::NotAFile => (
             ERRCODE_CONFIG_FILE_ERROR,
             "Set mailroom.key_file to a file.",
         ),
-        FileProblem::ForeignOwner => (
+        SecretFileProblem::ForeignOwner => (
             ERRCODE_CONFIG_FILE_ERROR,
             "Make the server's user, or root, the file's owner.",
         ),
-        FileProblem::TooOpen { .. } => (
+        SecretFileProblem::TooOpen { .. } => (
             ERRCODE_CONFIG_FILE_ERROR,
             "Set mode 0600 or stricter if the server's user owns it, 0640 or stricter if root does. If others may have read it, put a new key in the first line.",
         ),
-        FileProblem::TooLarge | FileProblem::Io(_) => (
+        SecretFileProblem::TooLarge | SecretFileProblem::Io(_) => (
             ERRCODE_IO_ERROR,
             "Look at the disk and at the directory of the file.",
         ),

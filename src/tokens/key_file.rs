@@ -14,9 +14,11 @@ use zeroize::Zeroizing;
 use crate::pg::{catalog, random, transaction};
 use crate::restore;
 use crate::settings;
-use mailroom_core::secret_file::Problem as FileProblem;
+use mailroom_core::secret_file::SecretFileProblem;
 use mailroom_core::token;
-use mailroom_core::token::key_file::{self as keys, Fingerprint, KeyFileError, KeyRing, Problem};
+use mailroom_core::token::key_file::{
+    self as keys, Fingerprint, KeyFileError, KeyFileProblem, KeyRing,
+};
 
 use super::errors::{Error, explain};
 
@@ -24,7 +26,7 @@ struct Cached {
     path: PathBuf,
     fingerprint: Fingerprint,
     /// What was last found wrong with the file, having been told; the keys are those of before.
-    problem: Option<Problem>,
+    problem: Option<KeyFileProblem>,
     /// Start of the transaction that last compared the fingerprint.
     checked_in: i64,
     ring: Rc<KeyRing>,
@@ -129,7 +131,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     }
     if restore::is_installing() {
         // A new key would make the links that were sent before void without a word.
-        let (code, message, hint) = explain(&path, &FileProblem::Missing.into());
+        let (code, message, hint) = explain(&path, &SecretFileProblem::Missing.into());
         ErrorReport::new(code, message, function_name!())
             .set_detail("The rows of mailroom are being restored from a dump, and the key is no part of it. Nothing is signed without.")
             .set_hint(hint)

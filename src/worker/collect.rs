@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pgrx::prelude::*;
 
-use super::session::{Failure, Outside, Tell};
+use super::session::{Failure, Listeners, Tell};
 use super::state::{Wait, Worker};
 use crate::pg::signals::stop_requested;
 use crate::settings::{self, Notify};
@@ -12,7 +12,7 @@ use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::{Backlog, Batcher, Rule, Time, Trigger};
 
 /// How long listeners are left alone between two notifications of tokens that are left to them: as above.
-const TELL_SPACING: Duration = Duration::from_millis(10);
+const NOTIFY_SPACING: Duration = Duration::from_millis(10);
 /// How long tokens are collected without answering requests, after that has failed.
 const ANSWER_RETRY: Duration = Duration::from_secs(30);
 
@@ -30,12 +30,12 @@ impl Worker {
         // Before outside listeners are told: who announces later finds that nothing waits, and wakes us again.
         let announced = self.wakeup.announced();
         self.wakeup.account_for(announced.count);
-        if self.outside() == Outside::Owed {
-            self.tell_outside()?;
-            self.told_at = self.now();
+        if self.listeners() == Listeners::Owed {
+            self.notify_listeners()?;
+            self.notified_listeners_at = self.now();
         }
-        if self.standing_by {
-            return Ok(self.stand_by());
+        if self.is_restoring {
+            return Ok(self.wait_for_restore());
         }
         if self.paused {
             return Ok(self.idle(Next::Resume));
@@ -52,12 +52,12 @@ impl Worker {
             return Some(now);
         }
         let is_owed = announced.count > 0 && settings::notify() == Notify::Auto;
-        is_owed.then(|| self.told_at.saturating_add(TELL_SPACING))
+        is_owed.then(|| self.notified_listeners_at.saturating_add(NOTIFY_SPACING))
     }
 
-    pub(super) fn tell_outside(&mut self) -> Result<(), Failure> {
-        self.session.tell_outside()?;
-        self.owes_outside = false;
+    pub(super) fn notify_listeners(&mut self) -> Result<(), Failure> {
+        self.session.notify_listeners()?;
+        self.notify_owed = false;
         self.echo = true;
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Worker {
         rule: Rule,
         trigger: Trigger,
         backlog: Backlog,
-        outside: Outside,
+        outside: Listeners,
     ) -> Result<Backlog, Failure> {
         self.trigger = trigger;
         // Asking for just as many as are known to wait spares the search for more, which has to step over
@@ -81,14 +81,14 @@ impl Worker {
         // Read before the queue is: what is announced later may or may not be in the batch, and stays.
         let announced = self.announced();
         let batch = self.session.run_batch(size, trigger, outside)?;
-        self.owes_outside &= outside == Outside::Told;
+        self.notify_owed &= outside == Listeners::Told;
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
-        self.echo |= told || outside == Outside::Owed;
+        self.echo |= told || outside == Listeners::Owed;
         let moved = batch.moved();
         if let Some(deliverer) = self.deliverer.as_ref().filter(|_| urgent)
             && batch.collected > 0
         {
-            deliverer.look(true);
+            deliverer.mail_due(true);
         }
         debug1!(
             "mailroom worker: collected {} tokens, skipped {} (trigger: {})",
@@ -107,12 +107,12 @@ impl Worker {
         }
         self.wakeup.account_for(moved);
         let announced = self.announced();
-        self.hear_of_due();
+        self.take_due_times();
         let now = self.now();
-        if self.tend_at(now).is_some_and(|at| at <= now) {
-            self.tend(Tell::Senders)?;
-        } else if self.tell_at().is_some_and(|at| at <= now) {
-            self.tell_of_due()?;
+        if self.maintain_at(now).is_some_and(|at| at <= now) {
+            self.maintain_outbox(Tell::Senders)?;
+        } else if self.notify_at().is_some_and(|at| at <= now) {
+            self.notify_due()?;
         }
         if self.is_poll_due() {
             self.poll(rule, Tell::None)
@@ -142,12 +142,12 @@ impl Worker {
     }
 
     /// Whether outside listeners have to hear of what was announced, which the writers left to us.
-    pub(super) fn outside(&mut self) -> Outside {
-        self.owes_outside |= self.wakeup.take_notify_owed();
-        if self.owes_outside && settings::notify() == Notify::Auto {
-            Outside::Owed
+    pub(super) fn listeners(&mut self) -> Listeners {
+        self.notify_owed |= self.wakeup.take_notify_owed();
+        if self.notify_owed && settings::notify() == Notify::Auto {
+            Listeners::Owed
         } else {
-            Outside::Told
+            Listeners::Told
         }
     }
 

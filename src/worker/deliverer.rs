@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pgrx::prelude::*;
 
-use mailroom_core::deliver::owner::Owner;
-use mailroom_core::deliver::store::{Host, Line};
-use mailroom_core::transport::config::{Configured, Error};
+use mailroom_core::deliver::runner::JobRunner;
+use mailroom_core::deliver::store::{Host, LogLine};
+use mailroom_core::transport::config::{ConfigError, TransportConfig};
 
 use super::clock::Clock;
 use super::session::{Failure, Session};
@@ -22,7 +22,7 @@ type Time = Duration;
 
 /// The worker's deliverer.
 pub struct Deliverer {
-    owner: Owner<Process>,
+    runner: JobRunner<Process>,
     clock: Clock,
 }
 
@@ -32,14 +32,14 @@ struct Process {
 }
 
 impl Host for Process {
-    fn load(&self) -> Result<Vec<Configured>, Error> {
+    fn load(&self) -> Result<Vec<TransportConfig>, ConfigError> {
         transports::load(&self.database)
     }
 
-    fn log(&self, line: &Line) {
+    fn log(&self, line: &LogLine) {
         match line {
-            Line::Log(message) => log!("{message}"),
-            Line::Warning {
+            LogLine::Log(message) => log!("{message}"),
+            LogLine::Warning {
                 message,
                 detail,
                 hint,
@@ -59,8 +59,8 @@ impl Host for Process {
         settings::stop_grace()
     }
 
-    fn wait(&self, limit: Duration, bell: RawFd) {
-        process::wait_for(limit, Some(bell));
+    fn wait(&self, limit: Duration, jobs_fd: RawFd) {
+        process::wait_for(limit, Some(jobs_fd));
     }
 }
 
@@ -76,43 +76,44 @@ impl Deliverer {
         let timeline = process::timeline();
         let claimant = format!("mailroom worker/{timeline}/{}", process::session_id());
         let spawn = |body| process::spawn_without_signals("mailroom sender", body);
-        let Some(mut owner) = Owner::start(host, "mailroom worker", claimant, spawn, now)? else {
+        let Some(mut runner) = JobRunner::start(host, "mailroom worker", claimant, spawn, now)?
+        else {
             return Ok(None);
         };
-        owner.note_redirect(settings::redirect_to().as_deref());
-        if let Err(failure) = session.take_over(&timeline) {
+        runner.set_redirect(settings::redirect_to().as_deref());
+        if let Err(failure) = session.expire_claims_of_predecessors(&timeline) {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
         announce::set_delivers(true);
         Ok(Some(Self {
-            owner,
+            runner,
             clock: Clock::start(),
         }))
     }
 
     /// There may be mail; `urgent`: a person waits for it.
-    pub fn look(&self, urgent: bool) {
-        self.owner.look(urgent);
+    pub fn mail_due(&self, urgent: bool) {
+        self.runner.mail_due(urgent);
     }
 
     /// Everything is to be tried at once.
-    pub fn hurry(&mut self) {
-        self.owner.hurry();
+    pub fn retry_now(&mut self) {
+        self.runner.retry_now();
     }
 
     /// The file may have changed, or what it names. False when this database has no transport any more.
     #[must_use]
     pub fn reload(&mut self) -> bool {
-        self.owner.note_redirect(settings::redirect_to().as_deref());
-        self.owner.reload()
+        self.runner.set_redirect(settings::redirect_to().as_deref());
+        self.runner.reload()
     }
 
     /// Readable when there is something to do.
-    pub fn bell(&self) -> RawFd {
-        self.owner.bell()
+    pub fn jobs_fd(&self) -> RawFd {
+        self.runner.jobs_fd()
     }
 
-    /// Does what there is to do now; returns when there is more, apart from what the bell will tell.
+    /// Does what there is to do now; returns when there is more, apart from what [`Self::jobs_fd`] will tell.
     ///
     /// # Errors
     /// When the extension is gone.
@@ -122,23 +123,23 @@ impl Deliverer {
         now: Time,
         allowed: bool,
     ) -> Result<Option<Time>, Failure> {
-        if self.owner.has_failed() {
+        if self.runner.has_failed() {
             // What was claimed is taken over by the worker's successor.
             error!("mailroom worker: the deliverer has failed");
         }
-        self.mind_clock(session, now)?;
-        self.owner.round(session, now, allowed)
+        self.check_clock_jump(session, now)?;
+        self.runner.run_jobs(session, now, allowed)
     }
 
     /// Extends all leases if the wall clock has jumped; to be called before anything looks for lapsed ones.
     ///
     /// # Errors
     /// When that cannot be done.
-    pub fn mind_clock(&mut self, session: &mut Session, now: Time) -> Result<(), Failure> {
+    pub fn check_clock_jump(&mut self, session: &mut Session, now: Time) -> Result<(), Failure> {
         let Some(jump) = self.clock.take_jump() else {
             return Ok(());
         };
-        let held = self.owner.held();
+        let held = self.runner.held();
         if held == 0 {
             return Ok(());
         }
@@ -146,12 +147,12 @@ impl Deliverer {
             "mailroom worker: the clock has jumped by {} s; the leases of {held} mails under way are extended",
             jump / 1_000_000
         );
-        self.owner.extend(session, now)
+        self.runner.extend(session, now)
     }
 
     /// Gives back what was not sent, waits a little for what was, and settles it.
     pub fn finish(self, session: &mut Session, now: impl Fn() -> Time) {
         announce::set_delivers(false);
-        self.owner.finish(session, now);
+        self.runner.shut_down(session, now);
     }
 }

@@ -5,8 +5,8 @@ use std::time::Instant;
 use pgrx::prelude::*;
 
 use super::deliverer::Deliverer;
-use super::session::{Failure, Outside, Session, Tell};
-use super::state::{Cause, POLL_PAUSE, STAND_BY, Wait, Worker};
+use super::session::{Failure, Listeners, Session, Tell};
+use super::state::{Cause, POLL_PAUSE, RESTORE_CHECK, Wait, Worker};
 use crate::pg::options;
 use crate::pg::signals::stop_requested;
 use crate::settings;
@@ -23,22 +23,22 @@ impl Worker {
             index,
             wakeup,
             paused: false,
-            standing_by: false,
+            is_restoring: false,
             asked: false,
             beyond: true,
             polled_at: Time::ZERO,
             poll_pause: POLL_PAUSE,
             next_due: None,
             due_now: false,
-            tended_at: Time::ZERO,
+            maintained_at: Time::ZERO,
             purge_at: Time::ZERO,
             purge_failed_at: None,
             answer_at: Time::ZERO,
-            owes_outside: false,
-            told_at: Time::ZERO,
+            notify_owed: false,
+            notified_listeners_at: Time::ZERO,
             echo: false,
-            heard_at: None,
-            look_by: None,
+            notified_at: None,
+            check_by: None,
             batcher: Batcher::default(),
             trigger: Trigger::Poll,
             origin: Instant::now(),
@@ -57,7 +57,7 @@ impl Worker {
                 Ok(wait) => wait,
                 // A cancelled statement is how the stop made itself heard.
                 Err(_) if stop_requested() => break,
-                Err(Failure::Restoring) => self.stand_by(),
+                Err(Failure::Restoring) => self.wait_for_restore(),
                 Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
                     registry::report_absent(self.index);
                     return;
@@ -72,18 +72,18 @@ impl Worker {
                 None => break,
             }
         }
-        self.dismiss_deliverer();
+        self.stop_deliverer();
         // From here on commits notify by themselves; this is for those that left it to us.
         wakeup::close(self.index);
-        if self.outside() == Outside::Owed {
+        if self.listeners() == Listeners::Owed {
             // The next worker tells of what waits.
-            let _ = self.tell_outside();
+            let _ = self.notify_listeners();
         }
     }
 
     /// While a session restores a dump: leaves everything alone, as in a pause. That session wakes the worker when it ends.
-    pub(super) fn stand_by(&mut self) -> Wait {
-        if !std::mem::replace(&mut self.standing_by, true) {
+    pub(super) fn wait_for_restore(&mut self) -> Wait {
+        if !std::mem::replace(&mut self.is_restoring, true) {
             log!(
                 "mailroom worker stands by in database \"{}\" while a dump is being restored",
                 self.session.database()
@@ -92,7 +92,7 @@ impl Worker {
         self.paused = true;
         self.next_due = None;
         Wait {
-            until: self.now().saturating_add(STAND_BY),
+            until: self.now().saturating_add(RESTORE_CHECK),
             then: Cause::Started,
             idle: true,
             next: Next::Restored,
@@ -103,41 +103,41 @@ impl Worker {
     pub(super) fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
         let rule = settings::batch_rule();
         let (mut look, mut backlog) = match cause {
-            Cause::Rung | Cause::Deadline => (Look::Woken, self.announced()),
+            Cause::Announced | Cause::Deadline => (Look::Woken, self.announced()),
             Cause::Notified => (Look::Woken, self.look(rule)?),
             Cause::Rechecked => {
-                self.session.tell_of_recheck()?;
+                self.session.notify_recheck()?;
                 (Look::Woken, self.poll(rule, Tell::None)?)
             }
             Cause::Polled => (Look::Polled, self.poll(rule, Tell::None)?),
             Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
             Cause::DueNow => {
-                self.tell_of_due()?;
+                self.notify_due()?;
                 (Look::Woken, self.announced())
             }
             Cause::Due => {
-                self.tend(Tell::Senders)?;
+                self.maintain_outbox(Tell::Senders)?;
                 (Look::Woken, self.announced())
             }
         };
         // Rows of which listeners were not told: committed without a worker, by a prepared transaction, or
         // there before a pause.
-        self.owes_outside |= matches!(cause, Cause::Started | Cause::Rechecked)
+        self.notify_owed |= matches!(cause, Cause::Started | Cause::Rechecked)
             && backlog.count > 0
-            && self.leaves_tokens();
+            && self.leaves_tokens_to_clients();
         loop {
-            if self.leaves_tokens() {
+            if self.leaves_tokens_to_clients() {
                 return self.serve_clients();
             }
-            let outside = self.outside();
+            let outside = self.listeners();
             match self.batcher.decide(rule, self.now(), backlog, look) {
                 Decision::Go(trigger) => {
                     backlog = self.take_batch(rule, trigger, backlog, outside)?;
                     look = Look::AfterBatch;
                 }
                 Decision::LingerUntil(until) => {
-                    if outside == Outside::Owed {
-                        self.tell_outside()?;
+                    if outside == Listeners::Owed {
+                        self.notify_listeners()?;
                     }
                     return Ok(Wait {
                         until,
@@ -173,7 +173,7 @@ impl Worker {
     }
 
     /// Whether tokens are left to clients.
-    pub(super) fn leaves_tokens(&self) -> bool {
+    pub(super) fn leaves_tokens_to_clients(&self) -> bool {
         self.paused || !settings::collect()
     }
 
@@ -187,13 +187,13 @@ impl Worker {
     /// Plans the next try after a failure. The log is told of the first of a row, and once a minute from
     /// then on; job_runs has them all.
     pub(super) fn back_off(&mut self, failure: &Failure) -> Wait {
-        if self.outside() == Outside::Owed {
+        if self.listeners() == Listeners::Owed {
             // They may take what the worker cannot. It tries again if this fails, too.
-            let _ = self.tell_outside();
+            let _ = self.notify_listeners();
         }
         let recorded = self.session.record_failure(failure, self.trigger);
         let verdict = self.failures.record(self.now());
-        if verdict.tell {
+        if verdict.log {
             failure.warn(&format!(
                 "mailroom worker could not take a batch (attempt {}, next in {} s)",
                 self.failures.count(),
@@ -221,7 +221,7 @@ impl Worker {
         }
         match self.deliverer.as_mut().map(Deliverer::reload) {
             Some(true) => {}
-            Some(false) => self.dismiss_deliverer(),
+            Some(false) => self.stop_deliverer(),
             None => self.deliverer = start_deliverer(&self.session, self.now()),
         }
     }

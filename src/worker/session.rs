@@ -12,7 +12,7 @@ mod statement;
 mod transaction;
 
 pub use failure::Failure;
-pub use rows::{Batch, Outside, Tell, Tended, Waiting};
+pub use rows::{Batch, Listeners, OutboxState, Tell, Waiting};
 
 use std::ffi::CString;
 use std::time::Duration;
@@ -129,17 +129,17 @@ impl Session {
             extension: found.extension,
             collector,
         };
-        session.move_in(&found.since)?;
+        session.pause_if_copied(&found.since)?;
         // Last: a process that listens and does not take delivery holds up the whole server's notifications.
         session.listen()?;
         Ok(Some(session))
     }
 
     /// Has this worker be paused if the database is a copy of another with all that waits there.
-    fn move_in(&self, since: &str) -> Result<(), Failure> {
+    fn pause_if_copied(&self, since: &str) -> Result<(), Failure> {
         let here = process::database();
         let paused = self.call(
-            include_str!("../../sql/queries/move_in.sql"),
+            include_str!("../../sql/queries/pause_if_copied.sql"),
             &[here.into(), since.into()],
             |row| required(row, 1),
         )?;
@@ -192,41 +192,43 @@ impl Session {
 
     /// Looks at the queue.
     pub fn waiting(&self, limit: u32) -> Result<Waiting, Failure> {
-        self.call_at_gate(
-            include_str!("../../sql/queries/waiting.sql"),
+        self.call_unless_restoring(
+            include_str!("../../sql/queries/pending_summary.sql"),
             &[integer(limit).into()],
             Waiting::read,
         )
     }
 
     /// Looks at the queue and after the outbox.
-    pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, Tended), Failure> {
+    pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, OutboxState), Failure> {
         let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
-        self.call_at_gate(
+        self.call_unless_restoring(
             include_str!("../../sql/queries/poll.sql"),
             &arguments,
-            |row| Ok((Waiting::read(row)?, Tended::read(row, 4)?)),
+            |row| Ok((Waiting::read(row)?, OutboxState::read(row, 4)?)),
         )
     }
 
     /// Looks after the outbox alone.
-    pub fn tend(&self, tell: Tell) -> Result<Tended, Failure> {
-        self.call_at_gate(
-            include_str!("../../sql/queries/tend.sql"),
+    pub fn maintain_outbox(&self, tell: Tell) -> Result<OutboxState, Failure> {
+        self.call_unless_restoring(
+            include_str!("../../sql/queries/maintain_outbox.sql"),
             &[(tell == Tell::Senders).into()],
-            |row| Tended::read(row, 1),
+            |row| OutboxState::read(row, 1),
         )
     }
 
     /// Tells senders that mail is due, and does nothing else.
-    pub fn tell_of_due(&self) -> Result<(), Failure> {
-        self.call(include_str!("../../sql/queries/tell_due.sql"), &[], |_| {
-            Ok(())
-        })
+    pub fn notify_due(&self) -> Result<(), Failure> {
+        self.call(
+            include_str!("../../sql/queries/notify_due.sql"),
+            &[],
+            |_| Ok(()),
+        )
     }
 
     /// Tells senders that everything is to be looked at and tried now.
-    pub fn tell_of_recheck(&self) -> Result<(), Failure> {
+    pub fn notify_recheck(&self) -> Result<(), Failure> {
         transaction(None, || {
             announce::notify_recheck();
             Ok(())
@@ -244,10 +246,10 @@ impl Session {
         &self,
         limit: u32,
         trigger: Trigger,
-        outside: Outside,
+        outside: Listeners,
     ) -> Result<Batch, Failure> {
         let arguments = [integer(limit).into(), trigger.as_str().into()];
-        self.call_at_gate(
+        self.call_unless_restoring(
             include_str!("../../sql/queries/run_batch.sql"),
             &arguments,
             |row| {
@@ -267,9 +269,9 @@ impl Session {
     }
 
     /// Tells outside listeners in a transaction of its own.
-    pub fn tell_outside(&self) -> Result<(), Failure> {
+    pub fn notify_listeners(&self) -> Result<(), Failure> {
         transaction(None, || {
-            Outside::Owed.tell();
+            Listeners::Owed.tell();
             Ok(())
         })
     }
@@ -329,13 +331,13 @@ impl Session {
     }
 
     /// As [`Self::call`], for statements that take something or look whether there is anything to take.
-    fn call_at_gate<R>(
+    fn call_unless_restoring<R>(
         &self,
         statement: &'static str,
         arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        self.at_gate(STATEMENT_TIMEOUT, || call(statement, arguments, read))
+        self.unless_restoring(STATEMENT_TIMEOUT, || call(statement, arguments, read))
     }
 
     /// As above, for what is not to take long.
@@ -345,17 +347,17 @@ impl Session {
         statement: &'static str,
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        self.at_gate(timeout, || call(statement, &[], read))
+        self.unless_restoring(timeout, || call(statement, &[], read))
     }
 
-    fn at_gate<R>(
+    fn unless_restoring<R>(
         &self,
         timeout: Duration,
         body: impl FnOnce() -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         transaction_within(timeout, Some(self.collector), || {
             self.check_extension()?;
-            if !restore::pass() {
+            if !restore::may_hand_out() {
                 return Err(Failure::Restoring);
             }
             body()

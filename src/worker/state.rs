@@ -10,7 +10,7 @@ use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Time, Trigger};
 
 /// How often to check whether a restore has ended, in case its session did not say so.
-pub const STAND_BY: Duration = Duration::from_secs(1);
+pub const RESTORE_CHECK: Duration = Duration::from_secs(1);
 /// The pause between two polls while there are more lapsed claims than one takes back.
 pub const POLL_PAUSE: Duration = Duration::from_millis(100);
 
@@ -28,8 +28,8 @@ pub struct Wait {
 /// Why the worker looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Commits rang the bell: what they announced is known without a query.
-    Rung,
+    /// Commits announced tokens: how many is known without a query.
+    Announced,
     /// The oldest of a partial batch has waited long enough.
     Deadline,
     /// A notification or a reload: rows may be there that no commit announced.
@@ -64,7 +64,7 @@ pub struct Worker {
     /// Told by mailroom_pause() to leave the queue alone, or standing by.
     pub(super) paused: bool,
     /// A session restores a dump.
-    pub(super) standing_by: bool,
+    pub(super) is_restoring: bool,
     /// There may be requests, which become tokens when they are answered.
     pub(super) asked: bool,
     /// The latest look did not see the end of the queue: more may wait than was announced.
@@ -78,22 +78,22 @@ pub struct Worker {
     /// Mail is due of which senders have not been told.
     pub(super) due_now: bool,
     /// When it last got some, or they were told.
-    pub(super) tended_at: Time,
+    pub(super) maintained_at: Time,
     /// When to purge next, and when the log was last told that it failed.
     pub(super) purge_at: Time,
     pub(super) purge_failed_at: Option<Time>,
     /// When to answer requests next, after that has failed.
     pub(super) answer_at: Time,
     /// Something was announced of which outside listeners have not heard yet.
-    pub(super) owes_outside: bool,
+    pub(super) notify_owed: bool,
     /// When they were last told of tokens that are left to them.
-    pub(super) told_at: Time,
+    pub(super) notified_listeners_at: Time,
     /// The worker told outside listeners, and will hear that itself.
     pub(super) echo: bool,
     /// When a notification was last a reason to look.
-    pub(super) heard_at: Option<Time>,
+    pub(super) notified_at: Option<Time>,
     /// When to look because of a notification that may have been more than that echo.
-    pub(super) look_by: Option<Time>,
+    pub(super) check_by: Option<Time>,
     pub(super) batcher: Batcher,
     /// Why the batch in hand, or the latest one, went.
     pub(super) trigger: Trigger,

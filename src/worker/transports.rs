@@ -1,6 +1,6 @@
 //! The transports of this database: what `mailroom.transports_file` says, as the deliverer wants it.
 
-use mailroom_core::transport::config::{self, Configured, Error};
+use mailroom_core::transport::config::{self, ConfigError, TransportConfig};
 
 use crate::pg::process;
 use crate::settings;
@@ -13,7 +13,7 @@ const SERVER_FILES: usize = 512;
 ///
 /// # Errors
 /// What is missing or wrong in the file, without anything secret.
-pub fn load(database: &str) -> Result<Vec<Configured>, Error> {
+pub fn load(database: &str) -> Result<Vec<TransportConfig>, ConfigError> {
     let Some(path) = settings::transports_file() else {
         return Ok(Vec::new());
     };
@@ -24,11 +24,11 @@ pub fn load(database: &str) -> Result<Vec<Configured>, Error> {
 }
 
 /// Shares what may be open among the transports, each by its concurrency.
-fn fit(transports: &mut [Configured]) {
-    let wanted: usize = transports.iter().map(|one| one.limits.concurrency).sum();
+fn fit(transports: &mut [TransportConfig]) {
+    let wanted: usize = transports.iter().map(|one| one.delivery.concurrency).sum();
     let files = process::allow_files(SERVER_FILES + wanted).saturating_sub(SERVER_FILES);
     for transport in transports {
-        let share = transport.limits.concurrency * files / wanted.max(1);
-        transport.limits.concurrency = transport.limits.concurrency.min(share).max(1);
+        let share = transport.delivery.concurrency * files / wanted.max(1);
+        transport.delivery.concurrency = transport.delivery.concurrency.min(share).max(1);
     }
 }

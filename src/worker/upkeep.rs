@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::session::{Failure, Session, Tell, Tended, Waiting};
+use super::session::{Failure, OutboxState, Session, Tell, Waiting};
 use super::state::{POLL_PAUSE, Worker};
 use crate::pg::process;
 use crate::pg::signals::stop_requested;
@@ -22,7 +22,7 @@ impl Worker {
         self.now() >= self.poll_at()
     }
 
-    /// Looks at the queue itself, and sets the bell by what is there.
+    /// Reads the queue itself, and corrects the announced count by what is there.
     pub(super) fn look(&mut self, rule: Rule) -> Result<Backlog, Failure> {
         self.look_with(rule, |session| session.waiting(rule.limit))
     }
@@ -32,18 +32,18 @@ impl Worker {
         // What has become due by now is not among what will.
         let due = self.due_now || self.next_due.is_some_and(|due| due <= process::now());
         self.due_now = false;
-        let tell = self.whom_to_tell(if due { Tell::Senders } else { tell });
-        self.mind_clock()?;
+        let tell = self.senders_to_notify(if due { Tell::Senders } else { tell });
+        self.check_clock_jump()?;
         self.polled_at = self.now();
-        self.tended_at = self.polled_at;
-        let mut tended = None;
+        self.maintained_at = self.polled_at;
+        let mut state = None;
         let backlog = self.look_with(rule, |session| {
             let (waiting, rest) = session.poll(rule.limit, tell)?;
-            tended = Some(rest);
+            state = Some(rest);
             Ok(waiting)
         })?;
-        if let Some(tended) = tended {
-            self.note_tended(&tended);
+        if let Some(state) = state {
+            self.note_maintained(&state);
         }
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(backlog)
@@ -58,13 +58,13 @@ impl Worker {
         let announced = self.wakeup.announced();
         self.wakeup.acknowledge_urgent();
         let waiting = waiting(&self.session)?;
-        self.standing_by = false;
-        self.look_by = None;
+        self.is_restoring = false;
+        self.check_by = None;
         self.beyond = waiting.count >= rule.limit;
         self.paused = waiting.paused;
         self.asked = waiting.urgent;
         // What is left to clients they were told of.
-        let known = if self.leaves_tokens() {
+        let known = if self.leaves_tokens_to_clients() {
             0
         } else {
             waiting.count
@@ -77,41 +77,41 @@ impl Worker {
     }
 
     /// Tells senders of mail that was announced.
-    pub(super) fn tell_of_due(&mut self) -> Result<(), Failure> {
+    pub(super) fn notify_due(&mut self) -> Result<(), Failure> {
         self.due_now = false;
-        self.tended_at = self.now();
-        if self.whom_to_tell(Tell::Senders) == Tell::Senders {
-            self.session.tell_of_due()?;
+        self.maintained_at = self.now();
+        if self.senders_to_notify(Tell::Senders) == Tell::Senders {
+            self.session.notify_due()?;
             self.echo |= settings::notify() != Notify::Off;
         }
         Ok(())
     }
 
     /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
-    pub(super) fn tend(&mut self, tell: Tell) -> Result<(), Failure> {
+    pub(super) fn maintain_outbox(&mut self, tell: Tell) -> Result<(), Failure> {
         self.due_now = false;
-        self.mind_clock()?;
-        self.tended_at = self.now();
-        let tell = self.whom_to_tell(tell);
-        let tended = self.session.tend(tell)?;
-        self.note_tended(&tended);
+        self.check_clock_jump()?;
+        self.maintained_at = self.now();
+        let tell = self.senders_to_notify(tell);
+        let state = self.session.maintain_outbox(tell)?;
+        self.note_maintained(&state);
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(())
     }
 
     /// What is under way must not be taken back because the clock has jumped.
-    pub(super) fn mind_clock(&mut self) -> Result<(), Failure> {
+    pub(super) fn check_clock_jump(&mut self) -> Result<(), Failure> {
         let now = self.now();
         match &mut self.deliverer {
-            Some(deliverer) => deliverer.mind_clock(&mut self.session, now),
+            Some(deliverer) => deliverer.check_clock_jump(&mut self.session, now),
             None => Ok(()),
         }
     }
 
     /// The deliverer is to look; others are told if they deliver, too.
-    pub(super) fn whom_to_tell(&mut self, tell: Tell) -> Tell {
+    pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Tell {
         if let Some(deliverer) = &self.deliverer {
-            deliverer.look(false);
+            deliverer.mail_due(false);
         }
         if announce::others_deliver() {
             tell
@@ -121,17 +121,17 @@ impl Worker {
     }
 
     /// Takes note of what commits said of the outbox.
-    pub(super) fn hear_of_due(&mut self) {
+    pub(super) fn take_due_times(&mut self) {
         self.due_now |= self.wakeup.take_due_now();
         if let Some(due) = self.wakeup.take_due() {
             self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
         }
     }
 
-    pub(super) fn note_tended(&mut self, tended: &Tended) {
-        self.next_due = tended.next_due;
-        announce::set_others(tended.others);
-        self.poll_pause = if tended.more {
+    pub(super) fn note_maintained(&mut self, state: &OutboxState) {
+        self.next_due = state.next_due;
+        announce::set_others(state.others);
+        self.poll_pause = if state.more {
             POLL_PAUSE
         } else {
             settings::poll_interval()
@@ -148,22 +148,22 @@ impl Worker {
     /// When the outbox wants attention next.
     ///
     /// The wall clock is read in every round, because it may jump; the poll interval bounds what a jump costs.
-    pub(super) fn tend_at(&self, now: Time) -> Option<Time> {
+    pub(super) fn maintain_at(&self, now: Time) -> Option<Time> {
         let micros = self.next_due?.saturating_sub(process::now()).max(0);
         let at = now.saturating_add(Duration::from_micros(micros.unsigned_abs()));
-        Some(at.max(self.tended_at.saturating_add(DUE_SPACING)))
+        Some(at.max(self.maintained_at.saturating_add(DUE_SPACING)))
     }
 
     /// When senders are to be told of mail that is due.
-    pub(super) fn tell_at(&self) -> Option<Time> {
+    pub(super) fn notify_at(&self) -> Option<Time> {
         self.due_now
-            .then(|| self.tended_at.saturating_add(DUE_SPACING))
+            .then(|| self.maintained_at.saturating_add(DUE_SPACING))
     }
 
     /// Deletes a batch of rows that are older than the retention, when it is time. Nothing waits for it, so it may fail.
     pub(super) fn purge(&mut self) {
         let now = self.now();
-        if now < self.purge_at || self.standing_by {
+        if now < self.purge_at || self.is_restoring {
             return;
         }
         let pause = match self.session.purge() {

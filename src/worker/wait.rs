@@ -1,12 +1,13 @@
 //! Waiting until there is a reason to act, and delivering meanwhile.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use pgrx::bgworkers::BackgroundWorker;
 
 use super::deliverer::Deliverer;
 use super::session::Failure;
-use super::state::{Cause, Delivery, STAND_BY, Wait, Worker};
+use super::state::{Cause, Delivery, RESTORE_CHECK, Wait, Worker};
 use crate::pg::signals::stop_requested;
 use crate::pg::{notify, process};
 use crate::settings;
@@ -29,7 +30,7 @@ impl Worker {
             Ok(next) => Delivery::Next(next),
             // A stop cancels statements, too.
             Err(_) if stop_requested() => Delivery::Next(None),
-            Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(STAND_BY))),
+            Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(RESTORE_CHECK))),
             Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
             Err(failure) => {
                 failure.warn("mailroom worker could not extend its claims");
@@ -38,7 +39,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn dismiss_deliverer(&mut self) {
+    pub(super) fn stop_deliverer(&mut self) {
         if let Some(deliverer) = self.deliverer.take() {
             let origin = self.origin;
             deliverer.finish(&mut self.session, move || origin.elapsed());
@@ -60,49 +61,27 @@ impl Worker {
             if now >= wait.until {
                 return Some(wait.then);
             }
-            self.hear_of_due();
+            self.take_due_times();
             if self.wakeup.take_recheck() {
                 self.purge_at = now;
                 if let Some(deliverer) = &mut self.deliverer {
-                    deliverer.hurry();
+                    deliverer.retry_now();
                 }
                 return Some(Cause::Rechecked);
             }
-            // While failing, a wake-up is no reason to hurry: the next try sees all there is.
-            let mut next = wait.until;
-            let mut reason = wait.next;
-            if now >= self.failures.retry_at() {
-                if notified || self.wakeup.take_given_back() {
-                    return Some(Cause::Notified);
+            // While failing, a wake-up is no reason to try earlier: the next try sees all rows.
+            let (next, reason) = if now >= self.failures.retry_at() {
+                match self.check_due(wait, now, notified) {
+                    ControlFlow::Break(cause) => return Some(cause),
+                    ControlFlow::Continue(next) => next,
                 }
-                let tend_at = self.tend_at(now);
-                if tend_at.is_some_and(|at| at <= now) {
-                    return Some(Cause::Due);
-                }
-                let tell_at = self.tell_at();
-                if tell_at.is_some_and(|at| at <= now) {
-                    return Some(Cause::DueNow);
-                }
-                let tend_at = [tend_at, tell_at].into_iter().flatten().min();
-                let rung_at = self.rung_at(now, wait.idle);
-                if rung_at.is_some_and(|at| at <= now) {
-                    return Some(Cause::Rung);
-                }
-                if self.is_poll_due() {
-                    return Some(Cause::Polled);
-                }
-                self.purge();
-                next = next.min(self.poll_at()).min(self.purge_at);
-                next = rung_at.map_or(next, |at| next.min(at));
-                if let Some(at) = tend_at.filter(|&at| at < next) {
-                    reason = Next::Due;
-                    next = at;
-                }
-            }
+            } else {
+                (wait.until, wait.next)
+            };
             self.wakeup
                 .publish_wait(reason, next.saturating_sub(now), self.failures.count());
-            let look_by = self.look_by.filter(|_| now >= self.failures.retry_at());
-            let next = [look_by, deliver_at]
+            let check_by = self.check_by.filter(|_| now >= self.failures.retry_at());
+            let next = [check_by, deliver_at]
                 .into_iter()
                 .flatten()
                 .fold(next, Time::min);
@@ -115,7 +94,7 @@ impl Worker {
                 // There is always more to come, it thinks.
                 process::report_statistics();
             }
-            process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::bell));
+            process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::jobs_fd));
             if BackgroundWorker::sighup_received() {
                 self.reload();
                 // The rule may have changed, and what made it fail may have been mended.
@@ -124,9 +103,47 @@ impl Worker {
         }
     }
 
+    /// The reason to act now, or until when to wait and for what.
+    fn check_due(
+        &mut self,
+        wait: &Wait,
+        now: Time,
+        notified: bool,
+    ) -> ControlFlow<Cause, (Time, Next)> {
+        if notified || self.wakeup.take_given_back() {
+            return ControlFlow::Break(Cause::Notified);
+        }
+        let is_past = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        let maintain_at = self.maintain_at(now);
+        if is_past(maintain_at) {
+            return ControlFlow::Break(Cause::Due);
+        }
+        let notify_at = self.notify_at();
+        if is_past(notify_at) {
+            return ControlFlow::Break(Cause::DueNow);
+        }
+        let announced_at = self.announced_at(now, wait.idle);
+        if is_past(announced_at) {
+            return ControlFlow::Break(Cause::Announced);
+        }
+        if self.is_poll_due() {
+            return ControlFlow::Break(Cause::Polled);
+        }
+        self.purge();
+        let next = [Some(self.poll_at()), Some(self.purge_at), announced_at]
+            .into_iter()
+            .flatten()
+            .fold(wait.until, Time::min);
+        let due_at = [maintain_at, notify_at].into_iter().flatten().min();
+        ControlFlow::Continue(match due_at.filter(|&at| at < next) {
+            Some(at) => (at, Next::Due),
+            None => (next, wait.next),
+        })
+    }
+
     /// When what commits announced is a reason to act.
-    pub(super) fn rung_at(&self, now: Time, idle: bool) -> Option<Time> {
-        if self.leaves_tokens() {
+    pub(super) fn announced_at(&self, now: Time, idle: bool) -> Option<Time> {
+        if self.leaves_tokens_to_clients() {
             return self.serve_clients_at(now);
         }
         let announced = self.announced();
@@ -141,22 +158,22 @@ impl Worker {
     /// a notification is looked for a little later, once for all that came.
     pub(super) fn take_notified(&mut self, now: Time) -> bool {
         let came = notify::drain();
-        if self.leaves_tokens() {
+        if self.leaves_tokens_to_clients() {
             // What they tell of is not for the worker.
-            self.look_by = None;
+            self.check_by = None;
             return false;
         }
         if came {
             let echo = std::mem::take(&mut self.echo);
             let spaced = self
-                .heard_at
+                .notified_at
                 .is_none_or(|heard| now >= heard.saturating_add(ECHO));
             if !echo && spaced {
-                self.heard_at = Some(now);
+                self.notified_at = Some(now);
                 return true;
             }
-            self.look_by.get_or_insert(now.saturating_add(ECHO));
+            self.check_by.get_or_insert(now.saturating_add(ECHO));
         }
-        self.look_by.is_some_and(|by| now >= by)
+        self.check_by.is_some_and(|by| now >= by)
     }
 }

@@ -75,8 +75,8 @@ const CHANGES: &[Change] = &[
         mend: &["{trigger budgets_changed}"],
     },
     Change {
-        age: "ALTER TABLE @extschema@.link_requests DISABLE TRIGGER link_requests_mind_restore",
-        mend: &["ALTER TABLE @extschema@.link_requests ENABLE TRIGGER link_requests_mind_restore"],
+        age: "ALTER TABLE @extschema@.link_requests DISABLE TRIGGER link_requests_note_restore",
+        mend: &["ALTER TABLE @extschema@.link_requests ENABLE TRIGGER link_requests_note_restore"],
     },
     Change {
         age: "CREATE OR REPLACE FUNCTION @extschema@._tokens_keep_id() RETURNS trigger LANGUAGE plpgsql \

@@ -1,46 +1,46 @@
-//! What a mail address may look like. Pure.
+//! The syntax of mail addresses that can be sent to. Pure.
 //!
-//! The address alone, `local@domain`, as it goes into an SMTP envelope: no display name, no comment, no quoted
-//! local part, no address literal. Letters beyond ASCII are allowed in both halves (RFC 6531). Lengths count
-//! octets, with the limits of RFC 5321 section 4.5.3.1.
+//! An address is `local@domain` as in an SMTP envelope, without display name, comment, quoted local part and address
+//! literal. Letters beyond ASCII are allowed in both parts (RFC 6531). Lengths are in octets; the limits are those of
+//! RFC 5321 section 4.5.3.1.
 
 use std::fmt;
 
-/// Octets before the @.
+/// Maximum octets of the local part.
 const LOCAL_MAX: usize = 64;
-/// Octets behind it.
+/// Maximum octets of the domain.
 const DOMAIN_MAX: usize = 255;
-/// Octets between two dots of the domain.
+/// Maximum octets of a label of the domain.
 const LABEL_MAX: usize = 63;
-/// A path has 256 octets, two of them angle brackets.
+/// Maximum octets of an address: a path has 256, two of them angle brackets.
 const ADDRESS_MAX: usize = 254;
 
-/// Why something is no address.
+/// Why a string is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// There is nothing.
+pub enum AddressError {
+    /// It is empty.
     Empty,
-    /// A control character, a line break among them.
+    /// It contains a control character, such as a line break.
     Control,
     /// It has this many octets.
     TooLong(usize),
-    /// There is no @.
+    /// It has no @.
     NoAt,
-    /// The part before the @ has this many octets.
+    /// The local part has this many octets.
     LocalTooLong(usize),
-    /// The part before the @ has this character.
+    /// The local part contains this character.
     LocalCharacter(char),
-    /// The part before the @ is empty, or has a dot at its beginning, at its end, or next to another.
+    /// The local part is empty, or has a dot at its beginning, at its end, or next to another.
     LocalDots,
-    /// The part behind the @ has this many octets.
+    /// The domain has this many octets.
     DomainTooLong(usize),
-    /// The part behind the @ has this character.
+    /// The domain contains this character.
     DomainCharacter(char),
-    /// The part behind the @ has an empty label, a long one, or one that begins or ends with a hyphen.
+    /// The domain has an empty label, one that is too long, or one that begins or ends with a hyphen.
     DomainLabel,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "is empty"),
@@ -66,58 +66,58 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Whether this is an address.
+/// Checks an address.
 ///
 /// # Errors
-/// The first problem found.
-pub fn check(address: &str) -> Result<(), Problem> {
+/// The first error found.
+pub fn check(address: &str) -> Result<(), AddressError> {
     if address.is_empty() {
-        return Err(Problem::Empty);
+        return Err(AddressError::Empty);
     }
     if address.chars().any(char::is_control) {
-        return Err(Problem::Control);
+        return Err(AddressError::Control);
     }
-    let (local, domain) = address.rsplit_once('@').ok_or(Problem::NoAt)?;
+    let (local, domain) = address.rsplit_once('@').ok_or(AddressError::NoAt)?;
     check_local(local)?;
     check_domain(domain)?;
     if address.len() > ADDRESS_MAX {
-        return Err(Problem::TooLong(address.len()));
+        return Err(AddressError::TooLong(address.len()));
     }
     Ok(())
 }
 
-fn check_local(local: &str) -> Result<(), Problem> {
+fn check_local(local: &str) -> Result<(), AddressError> {
     if let Some(found) = local.chars().find(|c| *c != '.' && !is_atom_text(*c)) {
-        return Err(Problem::LocalCharacter(found));
+        return Err(AddressError::LocalCharacter(found));
     }
     if local.len() > LOCAL_MAX {
-        return Err(Problem::LocalTooLong(local.len()));
+        return Err(AddressError::LocalTooLong(local.len()));
     }
     if local.split('.').any(str::is_empty) {
-        return Err(Problem::LocalDots);
+        return Err(AddressError::LocalDots);
     }
     Ok(())
 }
 
-fn check_domain(domain: &str) -> Result<(), Problem> {
+fn check_domain(domain: &str) -> Result<(), AddressError> {
     let allowed =
         |c: char| c.is_ascii_alphanumeric() || c == '-' || (!c.is_ascii() && !c.is_whitespace());
     if let Some(found) = domain.chars().find(|c| *c != '.' && !allowed(*c)) {
-        return Err(Problem::DomainCharacter(found));
+        return Err(AddressError::DomainCharacter(found));
     }
     if domain.len() > DOMAIN_MAX {
-        return Err(Problem::DomainTooLong(domain.len()));
+        return Err(AddressError::DomainTooLong(domain.len()));
     }
     let good = |label: &str| {
         (1..=LABEL_MAX).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')
     };
     if !domain.split('.').all(good) {
-        return Err(Problem::DomainLabel);
+        return Err(AddressError::DomainLabel);
     }
     Ok(())
 }
 
-/// RFC 5322's atext, and what RFC 6531 adds to it but for spaces of any kind.
+/// The atext of RFC 5322, and the characters that RFC 6531 adds to it except for spaces.
 fn is_atom_text(c: char) -> bool {
     match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' => true,
@@ -151,34 +151,34 @@ mod tests {
     #[test]
     fn what_is_none_and_why() {
         let cases = [
-            ("", Problem::Empty),
-            ("a@example.com\r\nBcc: b@example.com", Problem::Control),
-            ("a@example.com\0", Problem::Control),
-            ("a\u{85}@example.com", Problem::Control),
-            ("example.com", Problem::NoAt),
-            ("@example.com", Problem::LocalDots),
-            (".a@example.com", Problem::LocalDots),
-            ("a.@example.com", Problem::LocalDots),
-            ("a..b@example.com", Problem::LocalDots),
-            ("Ann <a@example.com>", Problem::LocalCharacter(' ')),
-            ("<a@example.com>", Problem::LocalCharacter('<')),
-            ("\"a b\"@example.com", Problem::LocalCharacter('"')),
-            ("a@b@example.com", Problem::LocalCharacter('@')),
-            ("a,b@example.com", Problem::LocalCharacter(',')),
+            ("", AddressError::Empty),
+            ("a@example.com\r\nBcc: b@example.com", AddressError::Control),
+            ("a@example.com\0", AddressError::Control),
+            ("a\u{85}@example.com", AddressError::Control),
+            ("example.com", AddressError::NoAt),
+            ("@example.com", AddressError::LocalDots),
+            (".a@example.com", AddressError::LocalDots),
+            ("a.@example.com", AddressError::LocalDots),
+            ("a..b@example.com", AddressError::LocalDots),
+            ("Ann <a@example.com>", AddressError::LocalCharacter(' ')),
+            ("<a@example.com>", AddressError::LocalCharacter('<')),
+            ("\"a b\"@example.com", AddressError::LocalCharacter('"')),
+            ("a@b@example.com", AddressError::LocalCharacter('@')),
+            ("a,b@example.com", AddressError::LocalCharacter(',')),
             (
                 "a\u{2028}b@example.com",
-                Problem::LocalCharacter('\u{2028}'),
+                AddressError::LocalCharacter('\u{2028}'),
             ),
-            ("a@", Problem::DomainLabel),
-            ("a@example..com", Problem::DomainLabel),
-            ("a@example.com.", Problem::DomainLabel),
-            ("a@-example.com", Problem::DomainLabel),
-            ("a@example-.com", Problem::DomainLabel),
-            ("a@exam ple.com", Problem::DomainCharacter(' ')),
-            ("a@exam_ple.com", Problem::DomainCharacter('_')),
-            ("a@[127.0.0.1]", Problem::DomainCharacter('[')),
-            ("{a@example.com}", Problem::DomainCharacter('}')),
-            ("a@example.com>", Problem::DomainCharacter('>')),
+            ("a@", AddressError::DomainLabel),
+            ("a@example..com", AddressError::DomainLabel),
+            ("a@example.com.", AddressError::DomainLabel),
+            ("a@-example.com", AddressError::DomainLabel),
+            ("a@example-.com", AddressError::DomainLabel),
+            ("a@exam ple.com", AddressError::DomainCharacter(' ')),
+            ("a@exam_ple.com", AddressError::DomainCharacter('_')),
+            ("a@[127.0.0.1]", AddressError::DomainCharacter('[')),
+            ("{a@example.com}", AddressError::DomainCharacter('}')),
+            ("a@example.com>", AddressError::DomainCharacter('>')),
         ];
         for (bad, why) in cases {
             assert_eq!(check(bad), Err(why), "{bad:?}");
@@ -193,27 +193,30 @@ mod tests {
         assert_eq!(check(&format!("{}@example.com", local(64))), Ok(()));
         assert_eq!(
             check(&format!("{}@example.com", local(65))),
-            Err(Problem::LocalTooLong(65))
+            Err(AddressError::LocalTooLong(65))
         );
         // 191 octets of domain, the @, and 62 before it.
         assert_eq!(check(&format!("{}@{long_domain}", local(62))), Ok(()));
         assert_eq!(
             check(&format!("{}@{long_domain}", local(63))),
-            Err(Problem::TooLong(255))
+            Err(AddressError::TooLong(255))
         );
         assert_eq!(
             check(&format!("a@{}", [label.as_str(); 4].join("."))),
-            Err(Problem::TooLong(257))
+            Err(AddressError::TooLong(257))
         );
         assert_eq!(
             check(&format!("a@{}", [label.as_str(); 5].join("."))),
-            Err(Problem::DomainTooLong(319))
+            Err(AddressError::DomainTooLong(319))
         );
-        assert_eq!(check(&format!("a@d{label}")), Err(Problem::DomainLabel));
+        assert_eq!(
+            check(&format!("a@d{label}")),
+            Err(AddressError::DomainLabel)
+        );
         // Octets, not characters.
         assert_eq!(
             check(&format!("{}@example.com", "ü".repeat(33))),
-            Err(Problem::LocalTooLong(66))
+            Err(AddressError::LocalTooLong(66))
         );
     }
 

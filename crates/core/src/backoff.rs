@@ -1,62 +1,61 @@
-//! Failures in a row: when to try again, and when to say so.
+//! Consecutive failures: when to retry, and when to log. Pure: the caller passes the time.
 //!
-//! The module reads no clock: `now` comes from the caller, so the tests run on a virtual one. It must never
-//! give up, and never hurry because it was asked often.
+//! The back-off never gives up, and is never shortened by frequent calls.
 
 use std::time::Duration;
 
 use crate::batching::Time;
 
-/// The delay after the first failure; it doubles with each further one.
+/// The delay after the first failure. It doubles with each further failure.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// The longest delay after a failure.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
-/// How often the log hears of failures in a row.
-const REMINDER: Duration = Duration::from_secs(60);
+/// The minimum time between two log lines about consecutive failures.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Failures since something last went well.
+/// Consecutive failures.
 #[derive(Default)]
 pub struct Failures {
     count: u32,
     retry_at: Time,
-    told_at: Time,
+    logged_at: Time,
 }
 
-/// What follows from one more failure.
+/// What to do after a failure.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// How long to wait before the next try.
+pub struct Retry {
+    /// The wait before the next attempt.
     pub delay: Duration,
-    /// Whether this one belongs in the log.
-    pub tell: bool,
+    /// Whether to log this failure.
+    pub log: bool,
 }
 
 impl Failures {
-    /// Records one more.
-    pub fn record(&mut self, now: Time) -> Verdict {
+    /// Records a failure.
+    pub fn record(&mut self, now: Time) -> Retry {
         self.count = self.count.saturating_add(1);
         let delay = FIRST_DELAY
             .saturating_mul(1 << (self.count - 1).min(6))
             .min(LONGEST_DELAY);
         self.retry_at = now.saturating_add(delay);
-        let tell = self.count == 1 || now.saturating_sub(self.told_at) >= REMINDER;
-        if tell {
-            self.told_at = now;
+        let log = self.count == 1 || now.saturating_sub(self.logged_at) >= LOG_INTERVAL;
+        if log {
+            self.logged_at = now;
         }
-        Verdict { delay, tell }
+        Retry { delay, log }
     }
 
-    /// How many there were in a row.
+    /// Number of consecutive failures.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// No new try before this time.
+    /// The time of the next attempt.
     pub fn retry_at(&self) -> Time {
         self.retry_at
     }
 
-    /// Something went well: returns how many failures that ends.
+    /// Records a success. Returns the number of failures before it.
     pub fn end(&mut self) -> u32 {
         std::mem::take(self).count
     }
@@ -86,7 +85,7 @@ mod tests {
         let mut told = Vec::new();
         while now < seconds(1000 + 3600) {
             let verdict = failures.record(now);
-            if verdict.tell {
+            if verdict.log {
                 told.push(now);
             }
             now += verdict.delay;
@@ -108,9 +107,9 @@ mod tests {
         assert_eq!(failures.end(), 0);
         assert_eq!(
             failures.record(seconds(3)),
-            Verdict {
+            Retry {
                 delay: seconds(1),
-                tell: true
+                log: true
             }
         );
         assert_eq!(failures.retry_at(), seconds(4));

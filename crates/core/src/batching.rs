@@ -1,55 +1,54 @@
-//! When a batch goes: the rule of the worker, as a state machine over what it is told.
+//! When to collect a batch of tokens, as a state machine. Pure.
 //!
-//! A batch goes when `limit` tokens wait, when the oldest of them has waited `linger`, when something
-//! urgent is among them, or when the poll floor finds tokens that no wake-up had announced. The module
-//! reads no clock and no table: `now` and the backlog come from the caller, so the tests run on a virtual
-//! clock. It must never lose the age of a waiting token: that would let a trickle postpone a batch for
-//! ever.
+//! A batch is collected when `limit` tokens wait, when the oldest of them has waited for `linger`, when an urgent one
+//! waits, or when a poll finds tokens that no wake-up announced. The caller passes the time and the backlog, so the
+//! tests use a virtual clock. The module must never lose the age of a waiting token: otherwise a slow stream of tokens
+//! would postpone a batch for ever.
 
 use std::time::Duration;
 
-/// A point on the caller's monotonic clock, as the time since an origin of its choice.
+/// A time of the caller's monotonic clock, since an origin of its choice.
 pub type Time = Duration;
 
-/// The two knobs of the rule: `mailroom.batch_limit` and `mailroom.batch_timeout`.
+/// The settings `mailroom.batch_limit` and `mailroom.batch_timeout`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Tokens that fill a batch, 1 or more.
+    /// Number of tokens that fill a batch, at least 1.
     pub limit: u32,
-    /// How long the oldest token may wait for company.
+    /// How long the oldest token may wait for further ones.
     pub linger: Duration,
 }
 
-/// What waits, as far as the caller looked: it need not count beyond the limit.
+/// The waiting tokens; the caller need not count beyond the limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backlog {
-    /// Tokens that wait.
+    /// Number of waiting tokens.
     pub count: u32,
-    /// Whether one of them must not wait for company.
+    /// Whether one of them is urgent.
     pub urgent: bool,
 }
 
-/// Why the caller looked.
+/// Why the caller checks the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// A commit announced tokens, or the caller's own deadline has come.
+    /// A commit announced tokens, or the time of an earlier decision has come.
     Woken,
-    /// The poll floor, or the first look after a start: nobody announced anything.
+    /// A poll, or the first check after a start: no commit announced tokens.
     Polled,
-    /// Straight after a batch, to see what it left.
+    /// A check right after a batch.
     AfterBatch,
 }
 
-/// Why a batch goes; `job_runs.trigger` records it.
+/// Why a batch is collected; recorded in `job_runs.trigger`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// The batch is full.
     Limit,
     /// The oldest token has waited long enough.
     Timeout,
-    /// Something urgent waits.
+    /// An urgent token waits.
     Urgent,
-    /// Tokens were found that no wake-up had announced.
+    /// A poll found tokens that no wake-up announced.
     Poll,
 }
 
@@ -68,28 +67,28 @@ impl Trigger {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Take a batch now.
+    /// Collect a batch now.
     Go(Trigger),
-    /// A partial batch waits for company: look again at this time, or when woken.
+    /// Check again at this time, or after a wake-up.
     LingerUntil(Time),
-    /// Nothing waits.
+    /// No token waits.
     Idle,
 }
 
-/// What the rule remembers between two looks.
+/// The state between two checks.
 #[derive(Debug, Default)]
 pub struct Batcher {
-    /// When the oldest waiting token was first seen, or a time not after it.
+    /// When the oldest waiting token was first seen, or an earlier time.
     oldest: Option<Time>,
-    /// A batch that was to go and did not come back: it failed and is owed still.
+    /// Whether a batch was decided and has not been recorded as taken: it failed and has to be repeated.
     owed: Option<Trigger>,
-    /// The last batch moved nothing although tokens were in sight: other consumers hold them. Until
-    /// somebody wakes us there is no use in trying again.
+    /// Whether the last batch moved nothing although tokens were counted: other consumers have locked them. Another
+    /// attempt is useless before the next wake-up.
     stalled: bool,
 }
 
 impl Batcher {
-    /// Decides from one look at the queue.
+    /// Decides after a check of the backlog.
     pub fn decide(&mut self, rule: Rule, now: Time, backlog: Backlog, look: Look) -> Decision {
         if backlog.count == 0 {
             *self = Self::default();
@@ -115,13 +114,13 @@ impl Batcher {
         } else {
             return Decision::LingerUntil(deadline);
         };
-        // Whatever the batch leaves behind may have been here since this very look.
+        // The tokens that the batch leaves may have been waiting since this check.
         self.oldest = Some(now);
         self.owed = Some(trigger);
         Decision::Go(trigger)
     }
 
-    /// Records that the batch just taken moved `moved` tokens. Not to be called for one that failed.
+    /// Records that the batch that was just collected moved `moved` tokens. Must not be called for a batch that failed.
     pub fn taken(&mut self, moved: u32) {
         self.owed = None;
         self.stalled = moved == 0;
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_floor_takes_what_nobody_announced() {
+    fn a_poll_collects_unannounced_tokens() {
         let mut batcher = Batcher::default();
         assert_eq!(
             batcher.decide(RULE, at(0), waiting(1), Look::Polled),
@@ -244,12 +243,12 @@ mod tests {
         batcher.decide(RULE, at(0), waiting(1), Look::Woken);
         let due = batcher.decide(RULE, at(5_000), waiting(1), Look::Woken);
         assert_eq!(due, Decision::Go(Trigger::Timeout));
-        // It failed: nobody called `taken`.
+        // The batch failed: the caller does not call `taken`.
         let again = batcher.decide(RULE, at(6_000), waiting(1), Look::Polled);
         assert_eq!(
             again,
             Decision::Go(Trigger::Timeout),
-            "the wait does not begin anew"
+            "the wait does not start again"
         );
         batcher.taken(1);
         let next = batcher.decide(RULE, at(6_000), waiting(1), Look::AfterBatch);
@@ -267,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives whenever, no token waits longer than the timeout once it was seen.
+        /// For any sequence of arrivals, no token waits longer than the timeout once it was seen.
         #[test]
         fn nothing_waits_past_the_timeout(arrivals in prop::collection::vec((1..2_000_u64, 0..3_u32), 1..60)) {
             let mut batcher = Batcher::default();
@@ -276,7 +275,7 @@ mod tests {
             let mut wake = None;
             for (gap, count) in arrivals {
                 let next = now + gap;
-                // The deadline fires before the next arrival when it comes first.
+                // The deadline comes before the next arrival.
                 while let Some(deadline) = wake.filter(|d| *d <= at(next)) {
                     wake = drain(&mut batcher, &mut queue, deadline);
                 }
@@ -291,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Takes batches at `now` until the rule is content, and returns when it wants to look again.
+    /// Collects batches at `now` until none is due, and returns the time of the next check.
     fn drain(batcher: &mut Batcher, queue: &mut Vec<Time>, now: Time) -> Option<Time> {
         let mut look = Look::Woken;
         loop {

@@ -1,61 +1,52 @@
-//! Which claimed mail is sent when, and what becomes of it.
+//! Delivery: which claimed mail is sent when, and how it is settled.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`machine`] | the deliverer: a state machine without clock, threads and I/O |
-//! | [`events`] | what it is told, and what it wants done |
-//! | `answers` | what it makes of answers |
-//! | [`intake`] | what it claims, holds and settles |
-//! | `pick` | which mails go next, and together |
-//! | `pace` | how it waits for the rate |
-//! | [`breaker`] | the circuit breaker: whether the provider is to be asked at all just now |
-//! | `suspects` | messages of which it is not known whether they are at fault |
-//! | [`rate`] | how much may go now |
-//! | `tempo` | how fast mail goes |
-//! | `queue` | claimed mails that wait for a request |
 //! | [`mail`] | a claimed mail |
-//! | `memory` | how long a provider knows a request again |
-//! | [`batch`] | requests that a provider knows again by all of their mails |
-//! | [`store`] | what it needs of the database and of its process |
-//! | [`owner`] | does in the database what it wants done |
-//! | [`settlements`] | what is to be told to the outbox |
-//! | `ended` | what is said in the log of mail that ends as an error |
-//! | [`thread`] | the thread on which one a transport runs, as its owner has it |
-//! | `driver` | what that thread does |
+//! | [`settlements`] | the mails to settle |
+//! | [`exchange`] | what an exchange with the database claims and returns |
+//! | [`events`] | input and output of the state machine |
+//! | `queue` | claimed mails that wait for a request |
+//! | `held` | the mails whose settle is not committed |
+//! | `retry_batches` | batches that are repeated with exactly their mails |
+//! | [`token_bucket`], `rate_limiter` | how mail waits for the rate |
+//! | `throughput` | how many mails to hold |
+//! | `failure_log` | log lines about mail that ends as an error |
+//! | [`breaker`] | the circuit breaker of a transport |
+//! | [`machine`] | the deliverer: a state machine without clock, threads and I/O |
+//! | [`thread`] | the thread that runs the deliverers and sends their requests |
+//! | [`store`] | the interfaces of a job runner to the database and to its process |
+//! | [`runner`] | settles, claims and logs for the delivery thread |
 
 use std::time::{Duration, SystemTime};
 
-mod answers;
-pub mod batch;
 pub mod breaker;
-mod driver;
-mod ended;
 pub mod events;
+pub mod exchange;
+mod failure_log;
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod intake;
+mod held;
 pub mod machine;
 pub mod mail;
-mod memory;
-pub mod owner;
-mod pace;
-mod pick;
 mod queue;
-pub mod rate;
+mod rate_limiter;
+mod retry_batches;
+pub mod runner;
 pub mod settlements;
 pub mod store;
-mod suspects;
-mod tempo;
 pub mod thread;
+mod throughput;
+pub mod token_bucket;
 
-/// Time since the deliverer started; never goes back.
+/// Time since an arbitrary start; never goes back.
 pub type Time = Duration;
 
-/// The two clocks.
+/// The current time by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// For waits.
+    /// The monotonic clock, for waits.
     pub at: Time,
-    /// For `expires_at`.
+    /// The wall clock, for `expires_at`.
     pub wall: SystemTime,
 }

@@ -1,16 +1,16 @@
-//! What mailroom needs no database for.
+//! The part of mailroom that needs no database: tokens, templates, and delivery.
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`token`] | the wire format of links: sign, parse, verify; and the key file |
-//! | [`secret_file`] | reading files with secrets |
-//! | [`address`] | what a mail address may look like |
-//! | [`template`] | checking and rendering templates, and those that come with us |
-//! | [`message`] | a mail on its way |
-//! | [`batching`] | when a batch goes |
-//! | [`backoff`] | failures in a row: when to try again, and when to say so |
-//! | [`deliver`] | which mail is sent when, and what becomes of it |
-//! | [`transport`] | providers, and speaking to them |
+//! | [`secret_file`] | reading files that contain secrets |
+//! | [`address`] | the syntax of mail addresses |
+//! | [`template`] | checking and rendering templates, and the built-in templates |
+//! | [`message`] | a claimed message |
+//! | [`batching`] | when to collect a batch of tokens |
+//! | [`backoff`] | consecutive failures: when to retry, and when to log |
+//! | [`deliver`] | which claimed mail is sent when, and how it is settled |
+//! | [`transport`] | providers and relays, and sending to them |
 
 #![forbid(unsafe_code)]
 

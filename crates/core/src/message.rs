@@ -1,25 +1,25 @@
-//! A mail as it was claimed, on its way to a provider. Pure.
+//! A message as it was claimed. Pure.
 
 use serde_json::value::RawValue;
 
 /// One claimed row of the outbox, rendered and ready to be sent.
 ///
-/// `Debug` tells the id alone: subject, bodies and data may carry a signed token.
+/// `Debug` shows the id only: subject, bodies and data may contain a signed token.
 #[derive(Clone)]
 pub struct Message {
     /// `outbox.id`.
     pub id: i64,
-    /// `outbox.message_id` in its text form: the same over all attempts, the idempotency key.
+    /// `outbox.message_id` as text: the same for all attempts, so it is the idempotency key.
     pub message_id: String,
-    /// `activation`, `password_recovery`, or the application's own.
+    /// `activation`, `password_recovery`, or a kind of the application.
     pub kind: String,
-    /// At least one address, as they were checked when the mail was scheduled.
+    /// At least one address; they were checked when the message was scheduled.
     pub recipients: Vec<String>,
-    /// Addresses that everybody sees.
+    /// Addresses of the Cc header.
     pub cc: Vec<String>,
-    /// Addresses that nobody else sees.
+    /// Addresses that the other recipients do not see.
     pub bcc: Vec<String>,
-    /// All addresses that the mail would go to, if it is redirected to another one; otherwise empty.
+    /// The original addresses of a redirected message; otherwise empty.
     pub original_recipients: Vec<String>,
     /// Without line breaks.
     pub subject: String,
@@ -27,16 +27,16 @@ pub struct Message {
     pub body_text: Option<String>,
     /// The HTML body.
     pub body_html: Option<String>,
-    /// The variables of the template; for token mail login, signed token, code and link.
+    /// The variables of the template; for token mail these are login, signed token, code and link.
     pub data: Box<RawValue>,
     /// Failed attempts so far.
     pub attempts: i32,
-    /// When the mail was scheduled, in seconds since 1970.
+    /// When the message was scheduled, in seconds since 1970.
     pub created_at: i64,
 }
 
 impl Message {
-    /// Has it go to this address and to no other, as `mailroom.redirect_to` says.
+    /// Redirects the message to this address only, for `mailroom.redirect_to`.
     pub fn redirect(&mut self, address: String) {
         let mut original = std::mem::replace(&mut self.recipients, vec![address]);
         original.append(&mut self.cc);
@@ -44,7 +44,7 @@ impl Message {
         self.original_recipients = original;
     }
 
-    /// Bytes of its subject and bodies.
+    /// Size of subject and bodies in bytes.
     pub fn content_bytes(&self) -> usize {
         let bytes = |body: &Option<String>| body.as_deref().map_or(0, str::len);
         self.subject.len() + bytes(&self.body_text) + bytes(&self.body_html)

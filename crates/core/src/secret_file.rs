@@ -1,9 +1,9 @@
-//! Files with secrets in them: reading one, and judging whether others could have.
+//! Files that contain secrets: reads one, and checks that no other user can.
 //!
-//! The rule is PostgreSQL's own for private keys: the file belongs to the server's user and is closed to all
-//! others (mode 0600 or stricter), or it belongs to root, and at most its group reads it (0640 or stricter). Files
-//! that Kubernetes, Docker and systemd mount are root's. Nothing here may show a byte of the file. What its content
-//! means is for `token/key_file.rs` and `transport/config.rs` to say. Pure.
+//! The rule is that of PostgreSQL for private keys: the file belongs to the server's user and has mode 0600 or
+//! stricter, or it belongs to root and has mode 0640 or stricter. Files that Kubernetes, Docker and systemd mount
+//! belong to root. Nothing here may show a byte of the file. `token/key_file.rs` and `transport/config.rs` parse the
+//! contents.
 
 use std::fmt;
 use std::fs::{Metadata, OpenOptions};
@@ -13,19 +13,19 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-/// A file larger than this, in bytes, holds something else than secrets of ours.
+/// Maximum size in bytes; a larger file does not contain secrets of mailroom.
 pub const MAX_LEN: u64 = 64 * 1024;
 /// `O_NONBLOCK`, so that opening a named pipe by mistake fails instead of waiting for a writer.
 const O_NONBLOCK: i32 = 0o4000;
 
-/// What only the owner may, where that is the server's user.
+/// Permission bits that must not be set if the server's user owns the file.
 const CLOSED_IF_OWN: u32 = 0o077;
-/// What only root may, where root is the owner: the server reads it as a member of the group.
+/// The same if root owns it: the server reads it as a member of the group.
 const CLOSED_IF_OF_ROOT: u32 = 0o037;
 /// The user id of root.
 const ROOT: u32 = 0;
 
-/// What identifies one state of the file without reading it.
+/// Identifies a state of the file without reading it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint {
     owner: u32,
@@ -48,7 +48,7 @@ impl Fingerprint {
         }
     }
 
-    /// The present state of the file at `path`; `None` when there is no such file to look at.
+    /// The current state of the file at `path`; `None` if it does not exist.
     pub fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().as_ref().map(Self::of)
     }
@@ -59,10 +59,10 @@ impl Fingerprint {
     }
 }
 
-/// What can be wrong with such a file, apart from its content.
+/// Errors about such a file, apart from its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// There is no such file.
+pub enum SecretFileProblem {
+    /// The file does not exist.
     Missing,
     /// The server's user may not open it.
     Unreadable,
@@ -81,7 +81,7 @@ pub enum Problem {
     Io(ErrorKind),
 }
 
-impl From<std::io::Error> for Problem {
+impl From<std::io::Error> for SecretFileProblem {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             ErrorKind::NotFound => Self::Missing,
@@ -91,7 +91,7 @@ impl From<std::io::Error> for Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SecretFileProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => write!(f, "does not exist"),
@@ -105,34 +105,34 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads and judges the file at `path`.
+/// Reads and checks the file at `path`.
 ///
-/// Symbolic links are followed, since secrets are often mounted behind one; what they lead to is judged.
-/// Owner and mode are those of the opened file, so it cannot be swapped between look and read.
+/// Symbolic links are followed, because secrets are often mounted behind one; the target is checked. Owner and mode are
+/// those of the opened file, so it cannot be replaced between the check and the read.
 ///
 /// # Errors
-/// Any [`Problem`].
-pub fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Fingerprint), Problem> {
+/// Any [`SecretFileProblem`].
+pub fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Fingerprint), SecretFileProblem> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(O_NONBLOCK)
         .open(path)?;
     let meta = file.metadata()?;
     judge(&meta)?;
-    // One byte more than allowed tells a file that grew since it was judged; the capacity is never
-    // exceeded, so the buffer is not moved and no copy of a secret stays behind unzeroed.
+    // One byte more than allowed shows that the file has grown since the check. The capacity is never exceeded, so the
+    // buffer is not moved and leaves no copy that is not zeroed.
     let mut content = Zeroizing::new(Vec::with_capacity(MAX_LEN as usize + 1));
     file.take(MAX_LEN + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_LEN {
-        return Err(Problem::TooLarge);
+        return Err(SecretFileProblem::TooLarge);
     }
-    // The state of before it was read: if it changed meanwhile, the next look finds a difference.
+    // The state from before the read: if the file changed meanwhile, the next check finds a difference.
     Ok((content, Fingerprint::of(&meta)))
 }
 
-fn judge(meta: &Metadata) -> Result<(), Problem> {
+fn judge(meta: &Metadata) -> Result<(), SecretFileProblem> {
     if !meta.is_file() {
-        return Err(Problem::NotAFile);
+        return Err(SecretFileProblem::NotAFile);
     }
     judge_access(
         meta.uid(),
@@ -140,23 +140,23 @@ fn judge(meta: &Metadata) -> Result<(), Problem> {
         rustix::process::geteuid().as_raw(),
     )?;
     if meta.len() > MAX_LEN {
-        return Err(Problem::TooLarge);
+        return Err(SecretFileProblem::TooLarge);
     }
     Ok(())
 }
 
-/// The rule, for a file of this owner and mode, and a server that runs as `own`.
-fn judge_access(owner: u32, mode: u32, own: u32) -> Result<(), Problem> {
+/// Checks owner and mode for a server that runs as user `own`.
+fn judge_access(owner: u32, mode: u32, own: u32) -> Result<(), SecretFileProblem> {
     let closed = match owner {
-        // Before root: what a server that runs as root reads is its own, too.
+        // Before root: a server that runs as root owns the file that it reads.
         _ if owner == own => CLOSED_IF_OWN,
         ROOT => CLOSED_IF_OF_ROOT,
-        _ => return Err(Problem::ForeignOwner),
+        _ => return Err(SecretFileProblem::ForeignOwner),
     };
     if mode & closed == 0 {
         Ok(())
     } else {
-        Err(Problem::TooOpen { mode })
+        Err(SecretFileProblem::TooOpen { mode })
     }
 }
 
@@ -168,14 +168,14 @@ mod tests {
     fn the_rule_is_postgresqls_for_private_keys() {
         let (own, other) = (999, 1000);
         for mode in 0..=0o777 {
-            let open = Err(Problem::TooOpen { mode });
+            let open = Err(SecretFileProblem::TooOpen { mode });
             let expect = |closed| {
                 if mode & closed == 0 { Ok(()) } else { open }
             };
             assert_eq!(judge_access(own, mode, own), expect(0o077), "{mode:o}");
             assert_eq!(judge_access(ROOT, mode, own), expect(0o037), "{mode:o}");
             assert_eq!(judge_access(ROOT, mode, ROOT), expect(0o077), "{mode:o}");
-            let foreign = Err(Problem::ForeignOwner);
+            let foreign = Err(SecretFileProblem::ForeignOwner);
             assert_eq!(judge_access(other, mode, own), foreign, "{mode:o}");
             assert_eq!(judge_access(own, mode, ROOT), foreign, "{mode:o}");
         }

@@ -1,13 +1,13 @@
-//! Templates: checking them when they are stored, rendering them for one mail. Pure.
+//! Templates: checks a template when it is stored, and renders it for one mail. Pure.
 //!
-//! The language is Jinja as MiniJinja speaks it, less what mail does not need (`dialect`). A template is given its
-//! variables and nothing else: there is no loader, so no other template and no file, and no function that looks
-//! around. What a reader may have written (a login, say) is a value and never becomes source. Whatever goes wrong
-//! comes back as a [`Problem`], which names the place in the template and quotes the template, never a value.
+//! The language is Jinja as implemented by MiniJinja, without the constructs that mail does not need (`dialect`). A
+//! template can use its variables only: there is no loader, so no other template and no file, and no function that
+//! inspects the environment. A value that a user may have written, such as a login, never becomes source. An error is a
+//! [`TemplateError`], which names the place in the template and quotes the template, never a value.
 //!
-//! Bounds, so that no template and no message can take the server's memory or keep a session busy: [`SOURCE_MAX`] on
-//! a part's source, [`FUEL`] on the instructions it runs, [`OUTPUT_MAX`] on what it renders to, and a meter (`meter`)
-//! on all that its instructions make, compare and write on the way.
+//! Limits keep a template or a message from using up the server's memory or time: [`SOURCE_MAX`] for the source of a
+//! part, [`FUEL`] for the instructions that it executes, [`OUTPUT_MAX`] for its result, and a meter (`meter`) for the
+//! values that its instructions create, compare and write.
 
 mod depth;
 mod dialect;
@@ -25,38 +25,38 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
 use dialect::Dialect;
 use meter::{Meter, Words};
-/// Variables of a mail, and what makes them of anything that can be serialised.
+/// The variables of a mail, and a converter from any serializable value.
 pub use minijinja::{Value, value::Serde};
 use refusal::Refusal;
 pub use shipped::{BUILTIN, BUILTIN_LOCALE};
 
-/// Octets of one part's source.
+/// Maximum octets of a part's source.
 pub const SOURCE_MAX: usize = 256 * 1024;
-/// Octets that one part may render to: ten times what the larger mail readers show without cutting.
+/// Maximum octets of a rendered part: ten times what the larger mail clients show without cutting.
 pub const OUTPUT_MAX: usize = 1024 * 1024;
-/// RFC 5322 section 2.1.1 leaves a line 998 octets.
+/// Maximum octets of a line, RFC 5322 section 2.1.1.
 pub const SUBJECT_MAX: usize = 998;
-/// Octets of a message's variables, as JSON: what a part may render to, four times.
+/// Maximum octets of a message's variables as JSON: four times the maximum of a rendered part.
 pub const VARIABLES_MAX: usize = 4 * 1024 * 1024;
-/// Instructions that one part may run. The shipped templates take some fifty; a table of a thousand rows with five
-/// columns takes some thirty thousand.
+/// Maximum instructions that one part may execute. The built-in templates take about 50; a table of 1,000 rows with
+/// five columns takes about 30,000.
 const FUEL: u64 = 200_000;
-/// Loops inside loops that call themselves; keeps the stack far below what PostgreSQL allows itself.
+/// Maximum depth of recursive loops, which keeps the stack far below PostgreSQL's limit.
 const DEPTH: usize = 32;
-/// Octets of source whose compiled form is kept, for as long as the process lives: what was compiled borrows from it.
-/// Beyond that a part is compiled each time it is used.
+/// Octets of source whose compiled form is kept until the process ends, because the compiled form borrows from the
+/// source. Parts beyond that are compiled at each use.
 const KEPT_MAX: usize = 16 << 20;
-/// Characters of the template that an error quotes.
+/// Maximum characters of the template that an error quotes.
 const QUOTE_MAX: usize = 60;
 
 /// A part of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// One line, never escaped.
+    /// One line; not escaped.
     Subject,
-    /// Never escaped.
+    /// Not escaped.
     Text,
-    /// Escaped unless a value was marked as safe.
+    /// Escaped, unless a value is marked as safe.
     Html,
 }
 
@@ -71,7 +71,7 @@ impl Part {
         }
     }
 
-    /// The name of its column.
+    /// The name of the column.
     pub fn column(self) -> &'static str {
         match self {
             Self::Subject => "subject",
@@ -88,19 +88,19 @@ impl Part {
     }
 }
 
-/// What is wrong with a template, or with what it makes of a message. Safe to show to anybody who may know the
-/// template: holds no value.
+/// An error in a template, or in rendering it for a message. It contains no value, so it may be shown to everyone who
+/// may read the template.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct TemplateError {
     part: Part,
-    /// From 1; `None` when it is about the part as a whole.
+    /// The line, from 1; `None` for an error about the whole part.
     line: Option<usize>,
-    /// From 1, in characters.
+    /// The column in characters, from 1.
     column: Option<usize>,
     what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.part.column())?;
         if let Some(line) = self.line {
@@ -113,7 +113,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl Problem {
+impl TemplateError {
     fn whole(part: Part, what: impl Into<String>) -> Self {
         Self {
             part,
@@ -123,7 +123,7 @@ impl Problem {
         }
     }
 
-    /// Something that the dialect does not have.
+    /// A construct that the dialect refuses.
     fn refused(part: Part, refusal: &Refusal) -> Self {
         Self {
             part,
@@ -133,7 +133,7 @@ impl Problem {
         }
     }
 
-    /// `explain` says what an error means, given the piece of the template that it is about.
+    /// `explain` returns the text of an error, given the piece of the template that it is about.
     fn at(
         part: Part,
         source: &str,
@@ -165,32 +165,36 @@ impl Problem {
 }
 
 /// Compiles a part.
-fn compile<'s>(part: Part, source: &'s str, words: &Words) -> Result<Instructions<'s>, Problem> {
+fn compile<'s>(
+    part: Part,
+    source: &'s str,
+    words: &Words,
+) -> Result<Instructions<'s>, TemplateError> {
     if source.len() > SOURCE_MAX {
         let what = format!(
             "has {} octets, at most {SOURCE_MAX} are allowed",
             source.len()
         );
-        return Err(Problem::whole(part, what));
+        return Err(TemplateError::whole(part, what));
     }
-    let refused = |refusal| Problem::refused(part, &refusal);
+    let refused = |refusal| TemplateError::refused(part, &refusal);
     depth::check_depth(source).map_err(refused)?;
     let tree = parse(source, "template", SyntaxConfig::default())
-        .map_err(|error| Problem::at(part, source, &error, explain_syntax))?;
+        .map_err(|error| TemplateError::at(part, source, &error, explain_syntax))?;
     let tree = Dialect { words }.template(&tree).map_err(refused)?;
     let mut generator = CodeGenerator::new("template", source);
     generator.compile_stmt(&tree);
     Ok(generator.finish().0)
 }
 
-/// Compiled templates, for as long as their source stays the same.
+/// Compiled templates by their source.
 pub struct Engine {
     environment: Environment<'static>,
     meter: Meter,
     words: Words,
-    /// By source, so that no change can be missed.
+    /// By source, so that a changed template is never missed.
     compiled: HashMap<&'static str, Instructions<'static>>,
-    /// Octets of source in there.
+    /// Octets of source in `compiled`.
     kept: usize,
 }
 
@@ -201,13 +205,13 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// An engine with nothing compiled.
+    /// An engine without compiled templates.
     pub fn new() -> Self {
         let mut environment = Environment::empty();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_fuel(Some(FUEL));
         environment.set_recursion_limit(DEPTH);
-        // For the place of an error.
+        // Needed for the place of an error.
         environment.set_debug(true);
         let meter = Meter::default();
         let words = meter::furnish(&mut environment, &meter);
@@ -220,25 +224,25 @@ impl Engine {
         }
     }
 
-    /// Whether a part can be used at all: its syntax, and that every filter, test and function it names exists.
+    /// Checks the syntax of a part, and that every filter, test and function in it exists.
     ///
     /// # Errors
-    /// The first problem found.
-    pub fn check(&self, part: Part, source: &str) -> Result<(), Problem> {
+    /// The first error found.
+    pub fn check(&self, part: Part, source: &str) -> Result<(), TemplateError> {
         compile(part, source, &self.words).map(drop)
     }
 
-    /// What a part becomes for these variables, an object.
+    /// Renders a part with these variables, an object.
     ///
     /// # Errors
-    /// What is wrong with the part or with what it renders to.
+    /// An error in the part or in its result.
     pub fn render(
         &mut self,
         part: Part,
         source: &str,
         variables: &Value,
-    ) -> Result<String, Problem> {
-        // A panic in there, a capacity that overflows say, is a bad template's and must stay with its message.
+    ) -> Result<String, TemplateError> {
+        // A panic, caused by a capacity overflow for example, must fail this message only.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             if let Some(instructions) = self.compiled.get(source) {
                 return self.run(part, source, instructions, variables);
@@ -248,10 +252,10 @@ impl Engine {
             self.keep(part, source);
             rendered
         }));
-        outcome.unwrap_or_else(|_| Err(Problem::whole(part, "cannot be rendered")))
+        outcome.unwrap_or_else(|_| Err(TemplateError::whole(part, "cannot be rendered")))
     }
 
-    /// Keeps a part that was used, if there is room.
+    /// Keeps a compiled part, if there is room.
     fn keep(&mut self, part: Part, source: &str) {
         if self.kept.saturating_add(source.len()) > KEPT_MAX {
             return;
@@ -269,7 +273,7 @@ impl Engine {
         source: &str,
         instructions: &Instructions<'_>,
         variables: &Value,
-    ) -> Result<String, Problem> {
+    ) -> Result<String, TemplateError> {
         let escape = match part {
             Part::Subject | Part::Text => AutoEscape::None,
             Part::Html => AutoEscape::Html,
@@ -285,29 +289,29 @@ impl Engine {
             escape,
         )
         .map(drop)
-        .map_err(|error| Problem::at(part, source, &error, explain_failure))?;
+        .map_err(|error| TemplateError::at(part, source, &error, explain_failure))?;
         fit(part, rendered)
     }
 }
 
-/// What was rendered, if it fits its part.
-fn fit(part: Part, rendered: String) -> Result<String, Problem> {
+/// Checks that the result fits the part.
+fn fit(part: Part, rendered: String) -> Result<String, TemplateError> {
     if rendered.len() > part.output_max() {
         let what = format!("renders to more than {} octets", part.output_max());
-        return Err(Problem::whole(part, what));
+        return Err(TemplateError::whole(part, what));
     }
     if rendered.contains('\0') {
-        return Err(Problem::whole(part, "renders to a NUL character"));
+        return Err(TemplateError::whole(part, "renders to a NUL character"));
     }
     if part == Part::Subject {
         if rendered.trim().is_empty() {
-            return Err(Problem::whole(part, "renders to nothing"));
+            return Err(TemplateError::whole(part, "renders to nothing"));
         }
         if rendered
             .chars()
             .any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
         {
-            return Err(Problem::whole(
+            return Err(TemplateError::whole(
                 part,
                 "renders to more than one line, or to a control character",
             ));
@@ -316,14 +320,14 @@ fn fit(part: Part, rendered: String) -> Result<String, Problem> {
     Ok(rendered)
 }
 
-/// At the time of storing there are no values, so the engine's own words are only about the template.
+/// The error text of the engine. When a template is stored there are no values that it could quote.
 fn explain_syntax(error: &Error, _piece: Option<&str>) -> String {
     error
         .detail()
         .map_or_else(|| error.kind().to_string(), str::to_owned)
 }
 
-/// The engine's own words may quote values: none of them.
+/// Replaces the error text of the engine, which may quote values.
 fn explain_failure(error: &Error, piece: Option<&str>) -> String {
     let what = match error.kind() {
         ErrorKind::UndefinedError => "undefined or null".to_owned(),
@@ -336,8 +340,8 @@ fn explain_failure(error: &Error, piece: Option<&str>) -> String {
     }
 }
 
-/// The locales in which to look for a template, best first: the wanted one, each shorter form of it, then the
-/// default and its shorter forms. Tags are compared in lower case, with hyphens.
+/// The locales in which to look for a template, best first: the requested one, its shorter forms, then the default and
+/// its shorter forms. Tags are compared in lower case, with hyphens.
 pub fn locales(wanted: Option<&str>, default: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for tag in wanted.into_iter().chain([default]) {

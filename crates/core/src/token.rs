@@ -1,6 +1,6 @@
 //! The wire format of a signed token: sign, parse, verify.
 //!
-//! A signed token is what a person finds in a mail:
+//! A signed token is the string that a mail contains:
 //! `base64url_nopad(secret[32] ‖ HMAC-SHA256(key, message))`, 86 characters of RFC 4648 §5 without
 //! padding. `message` is `"/activate" ‖ secret` for an activation and `"/recover" ‖ secret ‖ code` for a
 //! password recovery, so a token signed for one action is never good for the other.
@@ -30,9 +30,9 @@ pub const CODE_LEN: usize = 5;
 /// Characters of a signed token.
 pub const TOKEN_LEN: usize = (SECRET_LEN + MAC_LEN).div_ceil(3) * 4 - 2;
 
-/// One signing key, kept as a keyed HMAC state so that a batch pays for the key schedule once.
+/// One signing key, kept as a keyed HMAC state so that the key schedule is computed once for a batch.
 ///
-/// It has no `Debug`: there is nothing about a key that may be printed.
+/// It has no `Debug`: no part of a key may be printed.
 #[derive(Clone)]
 pub struct SigningKey(Hmac<Sha256>);
 
@@ -46,7 +46,7 @@ impl SigningKey {
         Self(Hmac::<Sha256>::new((&*block).into()))
     }
 
-    fn mac(&self, message: Message<'_>) -> [u8; MAC_LEN] {
+    fn mac(&self, message: MacInput<'_>) -> [u8; MAC_LEN] {
         let mut mac = self.0.clone();
         mac.update(message.path);
         mac.update(message.secret);
@@ -55,10 +55,10 @@ impl SigningKey {
     }
 }
 
-/// What a token is for; the MAC covers it.
+/// The purpose of a token; the MAC covers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose<'a> {
-    /// Proves that the mailbox belongs to whoever registered.
+    /// Proves access to the mailbox that an account was registered with.
     Activation,
     /// Allows a new password together with this code, which travels separately from the link.
     PasswordRecovery {
@@ -68,7 +68,7 @@ pub enum Purpose<'a> {
 }
 
 impl Purpose<'_> {
-    /// Where a link for it leads, and what its MAC begins with.
+    /// The path of a link for this purpose, with which the input of its MAC begins.
     pub fn path(self) -> &'static str {
         match self {
             Self::Activation => "/activate",
@@ -79,7 +79,7 @@ impl Purpose<'_> {
 
 /// Five decimal digits.
 ///
-/// The digits are a secret until the mail is sent, hence no derived `Debug`.
+/// The digits are secret until the mail is sent, so there is no derived `Debug`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code<'a>(&'a str);
 
@@ -98,21 +98,21 @@ impl<'a> Code<'a> {
 }
 
 impl Code<'_> {
-    /// Whether the two are the same, in a time that does not tell where they differ.
+    /// Compares two codes in constant time.
     pub fn is(self, other: Code<'_>) -> bool {
         self.0.as_bytes().ct_eq(other.0.as_bytes()).into()
     }
 }
 
-/// The bytes under the MAC, in order.
+/// The input of the MAC, in order.
 #[derive(Clone, Copy)]
-struct Message<'a> {
+struct MacInput<'a> {
     path: &'static [u8],
     secret: &'a [u8; SECRET_LEN],
     code: &'a [u8],
 }
 
-impl<'a> Message<'a> {
+impl<'a> MacInput<'a> {
     fn new(purpose: Purpose<'a>, secret: &'a [u8; SECRET_LEN]) -> Self {
         Self {
             path: purpose.path().as_bytes(),
@@ -125,7 +125,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A token that was well-formed; whether it is genuine is for [`Parsed::is_genuine`] to say.
+/// A well-formed token; [`Parsed::is_genuine`] checks its MAC.
 pub struct Parsed {
     secret: Zeroizing<[u8; SECRET_LEN]>,
     mac: [u8; MAC_LEN],
@@ -135,21 +135,20 @@ pub struct Parsed {
 pub fn sign(key: &SigningKey, purpose: Purpose<'_>, secret: &[u8; SECRET_LEN]) -> String {
     let mut raw = Zeroizing::new([0_u8; SECRET_LEN + MAC_LEN]);
     raw[..SECRET_LEN].copy_from_slice(secret);
-    raw[SECRET_LEN..].copy_from_slice(&key.mac(Message::new(purpose, secret)));
+    raw[SECRET_LEN..].copy_from_slice(&key.mac(MacInput::new(purpose, secret)));
     URL_SAFE_NO_PAD.encode(raw.as_slice())
 }
 
 /// Decodes a token strictly: exact length, URL-safe alphabet, no padding, canonical trailing bits.
 ///
-/// Returns `None` for everything else, without saying what was wrong: the sender of a forged token is
-/// owed no diagnosis.
+/// Returns `None` for any other string, without a reason, because the reason would help to forge a token.
 pub fn parse(token: &str) -> Option<Parsed> {
     if token.len() != TOKEN_LEN {
         return None;
     }
     let mut raw = Zeroizing::new([0_u8; SECRET_LEN + MAC_LEN]);
-    // Of 86 characters the last one carries four bits beyond the 64 bytes: this engine refuses any but zeros there, so
-    // that a token has one spelling.
+    // The last of the 86 characters has four bits beyond the 64 bytes. The decoder accepts only zeros there, so that a
+    // token has one spelling.
     URL_SAFE_NO_PAD.decode_slice(token, &mut *raw).ok()?;
     let (secret, mac) = raw.split_at(SECRET_LEN);
     Some(Parsed {
@@ -159,21 +158,20 @@ pub fn parse(token: &str) -> Option<Parsed> {
 }
 
 impl Parsed {
-    /// The secret in the front, by which the token is found; proof of nothing.
+    /// The secret, by which the token is looked up. It does not prove that the token is genuine.
     pub fn secret(&self) -> &[u8; SECRET_LEN] {
         &self.secret
     }
 
     /// Whether one of `keys` signed this token for `purpose`.
     ///
-    /// Every key is tried and every byte compared, so the time tells neither which key it was nor how
-    /// much of a guess was right.
+    /// Every key is tried and every byte is compared, so the time reveals neither the key nor how much of a guess was right.
     pub fn is_genuine<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k SigningKey>,
         purpose: Purpose<'_>,
     ) -> bool {
-        let message = Message::new(purpose, &self.secret);
+        let message = MacInput::new(purpose, &self.secret);
         keys.into_iter()
             .fold(Choice::from(0), |found, key| {
                 found | key.mac(message).ct_eq(&self.mac)

@@ -1,39 +1,41 @@
-//! Providers, and speaking to them.
+//! Transports: providers and relays, and sending to them.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`capabilities`] | what a transport can do with several messages, and with a repeated one (pure) |
-//! | [`providers`] | how each provider is spoken to (pure) |
-//! | [`http`] | one request and its answer |
+//! | [`capabilities`] | the properties of a transport by which mail is batched and repeated (pure) |
+//! | [`rate`] | the rate limit of a provider (pure) |
+//! | [`config`] | the transports file |
+//! | [`credentials`] | secrets for a provider |
+//! | [`invalid`] | an invalid setting (pure) |
+//! | [`providers`] | requests to each provider, and what its responses mean (pure) |
+//! | [`http`] | one HTTP request and its response |
+//! | [`single`] | transports that take one message at a time: the following three |
 //! | [`smtp`] | sending through an SMTP relay |
 //! | [`file`](mod@file) | writing messages to a directory |
 //! | [`log`] | a message as a line for the log (pure) |
-//! | [`single`] | the three above as one: transports that take one message at a time |
+//! | [`delivered`] | the result of one delivery by these |
 //! | `mime` | a message in the format of RFC 5322 (pure) |
 //! | [`plain`] | HTML to plain text (pure) |
-//! | [`delivered`] | the result of one delivery |
-//! | [`tls`] | whose certificates count |
-//! | `names` | looking names up |
-//! | [`network`] | which addresses may be dialled (pure) |
-//! | [`invalid`] | an invalid setting (pure) |
-//! | [`config`] | the transports file |
-//! | [`credentials`] | what a provider knows its customer by |
-//! | `calendar` | times as providers write them (pure) |
+//! | [`tls`] | which certificates are trusted |
+//! | `resolver` | DNS |
+//! | [`network_policy`] | which addresses may be connected to (pure) |
+//! | `dates` | times in the formats of providers (pure) |
 
-mod calendar;
 pub mod capabilities;
 pub mod config;
 pub mod credentials;
+mod dates;
 pub mod delivered;
 pub mod file;
 pub mod http;
 pub mod invalid;
 pub mod log;
 mod mime;
-mod names;
-pub mod network;
+pub mod network_policy;
 pub mod plain;
 pub mod providers;
+pub mod rate;
+mod resolver;
 pub mod single;
 pub mod smtp;
 #[cfg(test)]

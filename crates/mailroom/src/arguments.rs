@@ -8,56 +8,56 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::log::Format;
 
-/// What `--help` says.
+/// The text of `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// How often a database is asked for due mail that no notification told of.
+/// The default of `--poll`: how often a database is asked for due mail without a notification.
 const POLL: Duration = Duration::from_secs(5);
 
-/// What is to be done.
+/// A command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Say how to use it.
+    /// Print the help text.
     Help,
-    /// Say which version it is.
+    /// Print the version.
     Version,
-    /// Deliver mail.
+    /// `mailroom send`.
     Send(Send),
-    /// See whether all is as it has to be.
+    /// `mailroom check`.
     Check(Check),
 }
 
-/// Of `mailroom send`.
+/// Arguments of `mailroom send`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Send {
-    /// As libpq reads them.
+    /// Databases in the syntax of libpq.
     pub databases: Vec<String>,
     /// The transports file.
     pub transports: PathBuf,
-    /// End when nothing is due.
+    /// End when no mail is due.
     pub once: bool,
-    /// Ask at least that often.
+    /// The maximum time between two polls.
     pub poll: Duration,
-    /// Use notifications.
+    /// Whether to use notifications.
     pub listen: bool,
-    /// Of the log.
+    /// The format of the log.
     pub format: Format,
 }
 
-/// Of `mailroom check`.
+/// Arguments of `mailroom check`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// As libpq reads them.
+    /// Databases in the syntax of libpq.
     pub databases: Vec<String>,
     /// The transports file.
     pub transports: PathBuf,
-    /// Where a test message goes.
+    /// The address of the test messages.
     pub to: Option<String>,
 }
 
-/// Reads the arguments after the program's name.
+/// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// What is wrong with them, in one line without a value.
+/// The error, in one line without a value.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let mut parser = Parser::from_args(arguments);
     let first = parser.next().map_err(|error| tell(&error))?;
@@ -76,7 +76,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
     }
 }
 
-/// Of `send`, or else of `check`.
+/// Parses the arguments of `send` or of `check`.
 fn options(parser: &mut Parser, is_send: bool) -> Result<Command, String> {
     let mut databases = Vec::new();
     let mut transports = None;
@@ -137,7 +137,7 @@ fn text(parser: &mut Parser, option: &str) -> Result<String, String> {
         .map_err(|_| format!("the value of {option} is not UTF-8"))
 }
 
-/// From 0.1 to an hour.
+/// Parses 0.1 to 3600 seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches('s').trim().parse::<f64>().ok();
     number
@@ -146,7 +146,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or("--poll is not a number of seconds from 0.1 to 3600".to_owned())
 }
 
-/// Without the value, which may be a database with a password in it.
+/// An error without the value, which may be a database with a password in it.
 fn tell(error: &lexopt::Error) -> String {
     match error {
         lexopt::Error::MissingValue { option } => format!(

@@ -1,11 +1,11 @@
-//! `mailroom check`: whether the transports file, the transports and the databases are as they have to be.
+//! `mailroom check`: checks the transports file, the transports and the databases.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `endpoint` | reaching a transport |
 //! | `trial` | a test message through each transport |
 //!
-//! One line each, on standard output. Nothing is changed in a database.
+//! It prints one line for each on standard output, and changes nothing in a database.
 
 mod endpoint;
 mod trial;
@@ -15,24 +15,24 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use mailroom_core::address;
-use mailroom_core::transport::config::{self, Configured};
+use mailroom_core::transport::config::{self, TransportConfig};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Check;
-use crate::conninfo::{Surroundings, Target};
+use crate::conninfo::{Environment, Target};
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::{Format, Log};
 use crate::session::Session;
 
-/// What was found.
+/// The result of a check.
 #[derive(Default)]
 struct Report {
     is_bad: bool,
 }
 
 impl Report {
-    /// One line.
+    /// Prints one line.
     fn say(&mut self, what: &str, found: Result<String, String>) {
         let text = match found {
             Ok(text) => text,
@@ -51,7 +51,7 @@ impl Report {
     }
 }
 
-/// With a remedy, if there is one.
+/// A message and its hint, if there is one.
 fn with_hint(problem: &str, hint: &str) -> String {
     match hint {
         "" => problem.to_owned(),
@@ -59,7 +59,7 @@ fn with_hint(problem: &str, hint: &str) -> String {
     }
 }
 
-/// Checks all that is named.
+/// Checks everything that the arguments name.
 pub fn run(arguments: &Check) -> ExitCode {
     let mut report = Report::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,7 +90,7 @@ pub fn run(arguments: &Check) -> ExitCode {
         );
         report.say(&what, runtime.block_on(endpoint::reach(transport)));
     }
-    let around = Surroundings::of_process();
+    let around = Environment::of_process();
     for given in &arguments.databases {
         match Target::parse(given, &around) {
             Ok(target) => {
@@ -114,7 +114,7 @@ fn try_out(
     report: &mut Report,
     runtime: &Rc<Runtime>,
     arguments: &Check,
-    transports: &[Configured],
+    transports: &[TransportConfig],
     to: &str,
 ) {
     let names: Vec<&str> = transports
@@ -131,18 +131,18 @@ fn try_out(
     }
 }
 
-/// What there is in a database.
+/// Describes a database.
 fn database(
     runtime: &Rc<Runtime>,
     target: &Target,
-    transports: &[Configured],
+    transports: &[TransportConfig],
 ) -> Result<String, String> {
-    let tell = |failure: Failure| with_hint(&failure.to_string(), failure.hint());
+    let tell = |failure: DatabaseError| with_hint(&failure.to_string(), failure.hint());
     let log = Log::new(Format::Text);
     let (_orders, control) = Control::new();
     let mut session = Session::attach(runtime, target, &control, &log).map_err(tell)?;
     session.poll(&[]).map_err(tell)?;
-    let serves = |transport: &&Configured| transport.serves(session.database());
+    let serves = |transport: &&TransportConfig| transport.serves(session.database());
     let names: Vec<&str> = transports
         .iter()
         .filter(serves)

@@ -1,17 +1,17 @@
-//! Where a database is and who connects to it, as libpq reads it: URLs, keyword strings, the environment.
+//! Connection parameters in the syntax of libpq: URLs, keyword strings, the environment.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `url` | `postgresql://` |
 //! | `keywords` | `host=… dbname=…` |
 //! | `passfile` | `~/.pgpass` |
-//! | `surroundings` | the environment |
+//! | `environment` | the environment |
 //!
-//! Errors name an option, never its value: it may be a password in the wrong place.
+//! Errors name an option, never its value, which may be a password in the wrong place.
 
+mod environment;
 mod keywords;
 mod passfile;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -23,23 +23,23 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
-pub use self::surroundings::Surroundings;
+pub use self::environment::Environment;
 use crate::tls::{Mode, Roots, Tls};
 
-/// Options by libpq's names.
+/// Options by their names in libpq.
 pub type Options = BTreeMap<String, String>;
 
-/// How long a connection may take by default; libpq would wait for ever.
+/// The default connect timeout; libpq has none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long what was sent may remain without an acknowledgement.
+/// TCP user timeout: how long sent data may remain unacknowledged.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVES_COUNT: u32 = 3;
-/// Where the server's socket is looked for.
+/// Directories of the server's socket.
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// Options that are taken, with the variable that each has by default.
+/// The supported options, each with the environment variable of its default.
 const KNOWN: [(&str, Option<&str>); 24] = [
     ("host", Some("PGHOST")),
     ("hostaddr", Some("PGHOSTADDR")),
@@ -63,30 +63,30 @@ const KNOWN: [(&str, Option<&str>); 24] = [
     ("keepalives_interval", None),
     ("keepalives_count", None),
     ("tcp_user_timeout", None),
-    // Taken and left alone: what they ask for is so anyway, or is not there to be asked for.
+    // Accepted and ignored: their behaviour is the default here, or does not apply.
     ("client_encoding", None),
     ("fallback_application_name", None),
 ];
 
-/// Why a database cannot be told from what was given.
+/// An error in connection parameters.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Problem(String);
+pub struct ConninfoError(String);
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for ConninfoError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(&self.0)
     }
 }
 
-fn problem<T>(text: impl Into<String>) -> Result<T, Problem> {
-    Err(Problem(text.into()))
+fn problem<T>(text: impl Into<String>) -> Result<T, ConninfoError> {
+    Err(ConninfoError(text.into()))
 }
 
-/// A database to connect to.
+/// The connection parameters of a database.
 #[derive(Clone)]
 pub struct Target {
     config: Config,
-    /// How TLS is spoken.
+    /// The options of TLS.
     pub tls: Tls,
     /// Host and database, for people.
     label: String,
@@ -95,11 +95,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads a URL, a keyword string or the name of a database; the rest comes from the surroundings.
+    /// Parses a URL, a keyword string or the name of a database. Other parameters come from the environment.
     ///
     /// # Errors
-    /// What is wrong with it, without any value.
-    pub fn parse(given: &str, around: &Surroundings) -> Result<Self, Problem> {
+    /// The error, without any value.
+    pub fn parse(given: &str, around: &Environment) -> Result<Self, ConninfoError> {
         let mut options = if url::is_url(given) {
             url::parse(given)?
         } else if given.contains('=') {
@@ -124,7 +124,7 @@ impl Target {
         Self::from_options(&options, around)
     }
 
-    fn from_options(options: &Options, around: &Surroundings) -> Result<Self, Problem> {
+    fn from_options(options: &Options, around: &Environment) -> Result<Self, ConninfoError> {
         let get = |name: &str| options.get(name).map(String::as_str);
         let user = get("user").unwrap_or(&around.user);
         let database = get("dbname").unwrap_or(user);
@@ -140,7 +140,7 @@ impl Target {
             config.password(password);
         }
         let tls = tls_of(options, around)?;
-        // As in libpq: a socket of this machine needs no encryption.
+        // As in libpq: a local socket needs no encryption.
         let is_local = places.iter().all(|place| place.starts_with('/'));
         config.ssl_mode(match tls.mode {
             _ if is_local => SslMode::Disable,
@@ -158,7 +158,7 @@ impl Target {
         })
     }
 
-    /// What to connect with. The password file is read each time: passwords change.
+    /// The configuration of a connection. The password file is read each time, because passwords change.
     pub fn config(&self) -> Config {
         let mut config = self.config.clone();
         if config.get_password().is_none()
@@ -180,18 +180,18 @@ impl Target {
         })
     }
 
-    /// The password file, if it is not used because others may read it.
+    /// The password file, if it is ignored because other users may read it.
     pub fn unused_passfile(&self) -> Option<&Path> {
         let path = self.passfile.as_deref()?;
         passfile::is_too_open(path).then_some(path)
     }
 
-    /// The name of the database, as it was given.
+    /// The name of the database as it was given.
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// The database and where it is.
+    /// The database and its host.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -214,7 +214,7 @@ fn hosts(config: &Config) -> impl Iterator<Item = String> {
 }
 
 /// Sets hosts, addresses and ports; returns the hosts with their ports.
-fn set_places(config: &mut Config, options: &Options) -> Result<Vec<String>, Problem> {
+fn set_places(config: &mut Config, options: &Options) -> Result<Vec<String>, ConninfoError> {
     let list = |name: &str| -> Vec<String> {
         let value = options.get(name).map(String::as_str).unwrap_or_default();
         value
@@ -270,7 +270,7 @@ fn set_places(config: &mut Config, options: &Options) -> Result<Vec<String>, Pro
     Ok(places)
 }
 
-fn number(options: &Options, name: &str) -> Result<Option<u32>, Problem> {
+fn number(options: &Options, name: &str) -> Result<Option<u32>, ConninfoError> {
     let Some(value) = options.get(name) else {
         return Ok(None);
     };
@@ -280,8 +280,8 @@ fn number(options: &Options, name: &str) -> Result<Option<u32>, Problem> {
     }
 }
 
-fn set_timeouts(config: &mut Config, options: &Options) -> Result<(), Problem> {
-    let seconds = |name: &str, usual| -> Result<Duration, Problem> {
+fn set_timeouts(config: &mut Config, options: &Options) -> Result<(), ConninfoError> {
+    let seconds = |name: &str, usual| -> Result<Duration, ConninfoError> {
         let value = number(options, name)?.filter(|&value| value > 0);
         Ok(value.map_or(usual, |value| Duration::from_secs(value.into())))
     };
@@ -298,13 +298,13 @@ fn set_timeouts(config: &mut Config, options: &Options) -> Result<(), Problem> {
     Ok(())
 }
 
-fn set_session(config: &mut Config, options: &Options, hosts: usize) -> Result<(), Problem> {
+fn set_session(config: &mut Config, options: &Options, hosts: usize) -> Result<(), ConninfoError> {
     let get = |name: &str| options.get(name).map(String::as_str);
     if let Some(options) = get("options") {
         config.options(options);
     }
     config.target_session_attrs(match get("target_session_attrs") {
-        // Of several hosts the one that can be written to is meant.
+        // Of several hosts, the one that accepts writes is meant.
         None if hosts > 1 => TargetSessionAttrs::ReadWrite,
         None | Some("any") => TargetSessionAttrs::Any,
         Some("read-write" | "primary") => TargetSessionAttrs::ReadWrite,
@@ -326,7 +326,7 @@ fn set_session(config: &mut Config, options: &Options, hosts: usize) -> Result<(
     Ok(())
 }
 
-fn tls_of(options: &Options, around: &Surroundings) -> Result<Tls, Problem> {
+fn tls_of(options: &Options, around: &Environment) -> Result<Tls, ConninfoError> {
     let get = |name: &str| options.get(name).map(String::as_str);
     let in_home = |name: &str| {
         let path = around.home.as_ref()?.join(".postgresql").join(name);
@@ -341,7 +341,7 @@ fn tls_of(options: &Options, around: &Surroundings) -> Result<Tls, Problem> {
         None if roots == Some(Roots::System) => Mode::VerifyFull,
         None | Some("prefer" | "allow") => Mode::Prefer,
         Some("disable") => Mode::Disable,
-        // As in libpq: a file with authorities is there to be used.
+        // As in libpq: a file with authorities makes verification the default.
         Some("require") if matches!(roots, Some(Roots::File(_))) => Mode::VerifyCa,
         Some("require") => Mode::Require,
         Some("verify-ca") => Mode::VerifyCa,

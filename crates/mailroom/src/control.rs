@@ -1,43 +1,43 @@
-//! What the program was told by signals, for all of its threads.
+//! What signals ask of all threads.
 
 use tokio::sync::watch;
 
-/// What is to be done.
+/// The requests so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Orders {
-    /// End.
+pub struct ControlState {
+    /// Whether to stop.
     pub stop: bool,
-    /// How often the transports file was to be read again.
+    /// How many times a reload of the transports file was requested.
     pub reloads: u64,
 }
 
-/// The orders, as a thread sees them.
+/// The requests, as a thread reads them.
 #[derive(Clone)]
-pub struct Control(watch::Receiver<Orders>);
+pub struct Control(watch::Receiver<ControlState>);
 
 impl Control {
-    /// The orders, and who gives them.
-    pub fn new() -> (watch::Sender<Orders>, Self) {
-        let (sender, receiver) = watch::channel(Orders::default());
+    /// The writing and the reading side.
+    pub fn new() -> (watch::Sender<ControlState>, Self) {
+        let (sender, receiver) = watch::channel(ControlState::default());
         (sender, Self(receiver))
     }
 
-    /// As they are now.
-    pub fn orders(&self) -> Orders {
+    /// The current requests.
+    pub fn state(&self) -> ControlState {
         *self.0.borrow()
     }
 
-    /// Waits for others.
+    /// Waits for a further request.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // Who gives them is gone, and with it the program.
+            // The writing side is gone, so the program ends.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits until it is told to stop.
+    /// Waits for a stop.
     pub async fn stopped(&mut self) {
-        while !self.orders().stop {
+        while !self.state().stop {
             self.changed().await;
         }
     }

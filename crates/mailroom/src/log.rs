@@ -1,19 +1,19 @@
-//! The log: one line an event on stderr, as text or as a JSON object. Holds no secret: what comes here is made by this
-//! program, or is the first line of an error of the server's.
+//! The log: one line for each event on standard error, as text or as a JSON object. It contains no secret: every
+//! message is a text of this program or the first line of a server's error.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use mailroom_core::deliver::store::Line;
+use mailroom_core::deliver::store::LogLine;
 use serde_json::{Map, Value};
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `2026-11-24T06:00:00Z LOG database=app …`.
     #[default]
     Text,
-    /// One object a line.
+    /// One JSON object a line.
     Json,
 }
 
@@ -25,7 +25,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// The program's.
+    /// The log of the program.
     pub fn new(format: Format) -> Self {
         Self {
             format,
@@ -33,7 +33,7 @@ impl Log {
         }
     }
 
-    /// That of one database.
+    /// The log of one database.
     pub fn of_database(&self, name: &str) -> Self {
         Self {
             format: self.format,
@@ -41,21 +41,21 @@ impl Log {
         }
     }
 
-    /// For the record.
+    /// Writes at level LOG.
     pub fn log(&self, message: &str) {
         self.write("LOG", message, "", "");
     }
 
-    /// To be looked at.
+    /// Writes at level WARNING.
     pub fn warn(&self, message: &str, detail: &str, hint: &str) {
         self.write("WARNING", message, detail, hint);
     }
 
-    /// What the deliverer has to say.
-    pub fn line(&self, line: &Line) {
+    /// Writes a line of the job runner.
+    pub fn line(&self, line: &LogLine) {
         match line {
-            Line::Log(message) => self.log(message),
-            Line::Warning {
+            LogLine::Log(message) => self.log(message),
+            LogLine::Warning {
                 message,
                 detail,
                 hint,
@@ -77,7 +77,7 @@ impl Log {
             Format::Json => entry.as_json(),
         };
         line.push('\n');
-        // In one piece; a log that cannot be written stops no mail.
+        // One write for the whole line. An error is ignored, because a log that cannot be written must not stop mail.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
@@ -125,18 +125,18 @@ impl Entry<'_> {
     }
 }
 
-/// On one line.
+/// Replaces line breaks.
 fn plain(text: &str) -> String {
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(visible).collect()
 }
 
-/// As in `2026-01-02T03:04:05Z` (RFC 3339).
+/// The format `2026-01-02T03:04:05Z` (RFC 3339).
 pub fn timestamp(moment: SystemTime) -> String {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let seconds = since.as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Of a calendar whose years begin in March, so that leap days are their last ones.
+    // Years that begin in March end with the leap day.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,28 +1,28 @@
-//! `mailroom`: the deliverer of the extension mailroom, over connections.
+//! `mailroom`: delivers the mail of databases with the extension mailroom over connections.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `arguments` | the command line |
-//! | `bell` | waiting for a deliverer |
-//! | `conninfo` | where a database is, as libpq reads it |
-//! | `tls` | whether a database's certificate counts |
-//! | `session` | a connection, and the deliverer's store over it |
+//! | `readable_fd` | waiting for a file descriptor |
+//! | `conninfo` | connection parameters in the syntax of libpq |
+//! | `tls` | TLS to a database |
+//! | `session` | a connection, and the job runner's store over it |
 //! | `send` | `mailroom send` |
 //! | `check` | `mailroom check` |
-//! | `control` | what signals asked for |
-//! | `failure` | why something could not be done in a database |
-//! | `log` | lines on stderr |
-//! | `service` | what systemd is told |
+//! | `control` | what signals ask for |
+//! | `database_error` | errors of a database connection |
+//! | `log` | lines on standard error |
+//! | `service` | notifications to systemd |
 
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bell;
 mod check;
 mod conninfo;
 mod control;
-mod failure;
+mod database_error;
 mod log;
+mod readable_fd;
 mod send;
 mod service;
 mod session;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// To standard output, where it may not be wanted.
+/// Prints to standard output and ignores errors, because the reader may have closed it.
 fn say(text: &str) -> ExitCode {
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS

@@ -2,13 +2,13 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `database` | one database: its connection, its deliverer, its back-off |
-//! | `collector` | what the worker does besides delivering |
+//! | `database` | one database: its connection, its job runner, its back-off |
+//! | `collector` | the other tasks of the worker: collecting, answering requests, purging |
 //! | `watch` | when to ask for due mail |
-//! | `outage` | a database that cannot be used |
+//! | `outage` | back-off while a database cannot be used |
 //! | `once` | when a sender with `--once` ends |
-//! | `plan` | what a thread is to do |
-//! | `host` | the process, as a deliverer sees it |
+//! | `plan` | the parameters of a database's thread |
+//! | `host` | the process, as the job runner sees it |
 
 mod collector;
 mod database;
@@ -31,14 +31,14 @@ use tokio::sync::watch::Sender;
 use self::database::Database;
 use self::plan::{Ending, Plan};
 use crate::arguments::Send;
-use crate::conninfo::{Surroundings, Target};
-use crate::control::{Control, Orders};
+use crate::conninfo::{Environment, Target};
+use crate::control::{Control, ControlState};
 use crate::log::Log;
 use crate::service::Service;
 
-/// Files that are open besides those of the databases.
+/// Open files of the program besides those of the databases.
 const OWN_FILES: usize = 32;
-/// How often it is seen to whether a thread has ended.
+/// How often it is checked whether a thread has ended.
 const TICK: Duration = Duration::from_millis(200);
 
 /// A name that no other sender has or had, on any machine.
@@ -49,7 +49,7 @@ fn new_claimant() -> String {
     format!("mailroom send/{host}/{random:016x}")
 }
 
-/// Delivers until a signal comes.
+/// Delivers until a signal stops the program.
 pub fn run(arguments: &Send) -> ExitCode {
     let log = Log::new(arguments.format);
     match start(arguments, &log) {
@@ -58,12 +58,12 @@ pub fn run(arguments: &Send) -> ExitCode {
     }
 }
 
-/// The signals that are waited for.
+/// The signals that the program handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// Does nothing, as opposed to ending the process.
+    /// SIGUSR1, which is ignored instead of ending the process.
     user: Signal,
 }
 
@@ -82,7 +82,7 @@ struct Program {
     log: Log,
     runtime: tokio::runtime::Runtime,
     signals: Signals,
-    orders: Sender<Orders>,
+    control: Sender<ControlState>,
     service: Service,
     threads: Vec<JoinHandle<Ending>>,
     once: bool,
@@ -93,7 +93,7 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         log.warn(&message, "", &hint);
         ExitCode::from(code)
     };
-    let around = Surroundings::of_process();
+    let around = Environment::of_process();
     let mut targets = Vec::new();
     for (number, given) in arguments.databases.iter().enumerate() {
         let target = Target::parse(given, &around).map_err(|problem| {
@@ -102,7 +102,7 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         })?;
         targets.push(target);
     }
-    // Mistakes in the file are told before anything begins; later ones leave what there was in force.
+    // An error in the file ends the program at the start. Later, an error keeps the previous transports in force.
     config::load(&arguments.transports)
         .map_err(|error| refuse(1, error.to_string(), error.hint()))?;
     let system =
@@ -115,7 +115,7 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         let _guard = runtime.enter();
         Signals::new().map_err(system)?
     };
-    let (orders, control) = Control::new();
+    let (sender, control) = Control::new();
     let files = allow_files().saturating_sub(OWN_FILES) / targets.len().max(1);
     let labels = labels(&targets);
     let mut threads = Vec::new();
@@ -145,14 +145,14 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         log: log.clone(),
         runtime,
         signals,
-        orders,
+        control: sender,
         service: Service::of_environment(),
         threads,
         once: arguments.once,
     })
 }
 
-/// What the log calls the databases: by their names, or by their places, too, where those are not enough.
+/// The names of the databases in the log; with their hosts if the names alone are not unique.
 fn labels(targets: &[Target]) -> Vec<String> {
     let names: HashSet<&str> = targets.iter().map(Target::database).collect();
     let is_enough = names.len() == targets.len();
@@ -163,7 +163,7 @@ fn labels(targets: &[Target]) -> Vec<String> {
     targets.iter().map(label).collect()
 }
 
-/// Has this process be allowed as many open files as it can; returns how many.
+/// Raises the limit of open files as far as possible, and returns it.
 fn allow_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -183,7 +183,7 @@ fn allow_files() -> usize {
     usize::try_from(got).unwrap_or(usize::MAX)
 }
 
-/// What woke the program.
+/// Why the program woke up.
 enum Woken {
     Stop,
     Reload,
@@ -206,10 +206,10 @@ impl Program {
                 Woken::Stop => {
                     is_stopping = true;
                     self.service.tell("STOPPING=1");
-                    self.orders.send_modify(|orders| orders.stop = true);
+                    self.control.send_modify(|state| state.stop = true);
                 }
                 Woken::Reload => {
-                    self.orders.send_modify(|orders| orders.reloads += 1);
+                    self.control.send_modify(|state| state.reloads += 1);
                 }
                 Woken::Nothing | Woken::Tick => {}
             }
@@ -219,10 +219,10 @@ impl Program {
                 break;
             }
             if ended > 0 && !is_stopping && !self.once {
-                // Of itself none ends: it has panicked. The service manager starts all of them again.
+                // No thread ends by itself: it has panicked. The service manager starts the program again.
                 self.log.warn("a thread has ended unexpectedly", "", "");
                 is_stopping = true;
-                self.orders.send_modify(|orders| orders.stop = true);
+                self.control.send_modify(|state| state.stop = true);
             }
             if let Some(interval) = self.service.watchdog_interval()
                 && watchdog_at.elapsed() >= interval
@@ -247,7 +247,7 @@ impl Program {
         })
     }
 
-    /// The worst of what the threads came to.
+    /// The worst exit code of the threads.
     fn exit_code(&mut self) -> ExitCode {
         let endings = self.threads.drain(..).map(|thread| match thread.join() {
             Ok(Ending::Done) => 0,

@@ -1,4 +1,4 @@
-//! What systemd is told (`sd_notify`), if it wants to be.
+//! Notifications to systemd (`sd_notify`).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -11,7 +11,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// As the environment names it.
+    /// The service manager that the environment names, if any.
     pub fn of_environment() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         Self::new(
@@ -40,15 +40,15 @@ impl Service {
         }
     }
 
-    /// Says something like `READY=1`.
+    /// Sends a notification such as `READY=1`.
     pub fn tell(&self, what: &str) {
         if let Some((socket, address)) = &self.socket {
-            // A manager that does not listen stops no mail.
+            // An error is ignored, because a service manager must not stop mail.
             let _ = socket.send_to_addr(what.as_bytes(), address);
         }
     }
 
-    /// How often to say that all is well.
+    /// The interval of watchdog notifications: half the watchdog timeout.
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.map(|limit| limit / 2)
     }

@@ -1,19 +1,21 @@
-//! A connection to a database with the extension in it, and transactions over it.
+//! A connection to a database with the extension, and transactions over it.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `attach` | connecting, and what there is |
-//! | [`outbox`] | the deliverer's store |
-//! | `row` | a claimed mail, read |
-//! | `unreadable` | mail that cannot be read |
+//! | `attach` | connecting and polling |
+//! | [`outbox`] | the store of the job runner |
+//! | `statements` | the statements that settle and claim |
+//! | `row` | reading a claimed mail from a row |
+//! | `unreadable` | ending mail that cannot be read |
 //!
-//! No statement is named, no setting outlasts its transaction, and nothing is remembered in the server's session, so that
-//! each transaction may be in another one behind a pooler. The statements of a transaction are sent together, without
-//! waiting for their answers: one costs a round trip.
+//! No statement is prepared by name, and no setting outlasts its transaction, so that behind a pooler each transaction
+//! may run in another server session. The statements of a transaction are sent without waiting for their results, so a
+//! transaction costs one round trip.
 
 mod attach;
 pub mod outbox;
 mod row;
+mod statements;
 mod unreadable;
 
 use std::future::Future;
@@ -29,46 +31,47 @@ use tokio_postgres::{Client, Row};
 
 pub use self::attach::Settings;
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::Log;
 
-/// How long the statements of a transaction may take: what takes that long is stuck.
+/// Maximum duration of the statements of a transaction.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much longer than its statements a transaction may take before the connection is given up: commits wait for
-/// standbys.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a transaction may take after a stop.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How much longer than its statements a transaction may take, because a commit waits for standbys. Then the connection
+/// is given up.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum duration of a transaction after a stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the server may take to hear of the end.
+/// Maximum duration of closing a connection.
 const CLOSING: Duration = Duration::from_millis(200);
-const SILENCE: &str = "the server did not answer in time";
+const NO_ANSWER: &str = "the server did not answer in time";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
-/// A value of a statement, and its type.
+/// A parameter of a statement, and its type.
 pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// What the connection has to tell.
-enum Arrival {
-    /// A notification on this channel, and what it says.
+/// An event of the connection.
+enum ConnectionEvent {
+    /// A notification: channel and payload.
     Notified(String, String),
-    /// It ended, for this reason.
+    /// The connection ended, for this reason.
     Ended(String),
 }
 
-/// What was heard since the latest look.
+/// The notifications since the latest check.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heard {
+pub struct Notifications {
     /// Mail may be due.
     pub outbox: bool,
     /// Tokens may wait.
     pub tokens: bool,
-    /// Everything is to be tried at once.
+    /// An operator asks for an immediate retry of everything.
     pub recheck: bool,
 }
 
-/// What a notification on the channel of the outbox says after mailroom_wake_worker(), mailroom_resume() and the like.
+/// The payload of a notification on the channel of the outbox after mailroom_wake_worker(), mailroom_resume() and
+/// similar.
 const RECHECK: &str = "recheck";
 
 /// A connection.
@@ -77,45 +80,45 @@ pub struct Session {
     control: Control,
     log: Log,
     client: Client,
-    arrivals: UnboundedReceiver<Arrival>,
-    /// The first of [`Self::arrivals`], once it was waited for.
-    arrived: Option<Arrival>,
-    /// For search_path.
+    events: UnboundedReceiver<ConnectionEvent>,
+    /// The first of [`Self::events`], after it was awaited.
+    event: Option<ConnectionEvent>,
+    /// The value of search_path.
     path: String,
-    /// By the server.
+    /// The name of the database, as the server reports it.
     database: String,
-    /// By the server.
+    /// The name of the role, as the server reports it.
     role: String,
-    /// Words of this program are written as the database can hold them.
+    /// Whether the database's encoding is UTF-8; otherwise reasons are sent in ASCII.
     is_utf8: bool,
-    /// Whether this role collects.
+    /// Whether this role may collect.
     is_collector: bool,
     settings: Settings,
-    /// The channels that it listens on.
+    /// The channels that the connection listens on.
     channels: Option<(String, String)>,
-    /// A transaction was given up, and the state of the connection is not known.
+    /// Whether a transaction was given up, so that the state of the connection is not known.
     is_broken: bool,
-    /// Sends and receives.
+    /// The task that sends and receives.
     connection: JoinHandle<()>,
 }
 
 impl Session {
-    /// The name of the database, by the server.
+    /// The name of the database, as the server reports it.
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// Whom it is connected as.
+    /// The role, as the server reports it.
     pub fn role(&self) -> &str {
         &self.role
     }
 
-    /// Whether this role may collect, answer and purge.
+    /// Whether this role may collect, answer requests and purge.
     pub fn is_collector(&self) -> bool {
         self.is_collector
     }
 
-    /// As they were when the database was last polled.
+    /// The settings as of the latest poll.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -123,54 +126,54 @@ impl Session {
     /// Runs one statement that returns one row, in a transaction.
     ///
     /// # Errors
-    /// Nothing of it has happened.
+    /// The transaction was rolled back, or its outcome is not known because the connection was lost.
     pub fn call<R>(
         &mut self,
         limit: Duration,
         statement: &str,
         parameters: &[Parameter<'_>],
         read: impl FnOnce(&Row) -> Result<R, tokio_postgres::Error>,
-    ) -> Result<R, Failure> {
+    ) -> Result<R, DatabaseError> {
         let row = self.rows(limit, statement, parameters)?.into_iter().next();
-        let row = row.ok_or_else(|| Failure::unexpected("no row").into_log(&self.log))?;
-        read(&row).map_err(|error| Failure::from(error).into_log(&self.log))
+        let row = row.ok_or_else(|| DatabaseError::unexpected("no row").into_log(&self.log))?;
+        read(&row).map_err(|error| DatabaseError::from(error).into_log(&self.log))
     }
 
     /// Runs one statement in a transaction.
     ///
     /// # Errors
-    /// Nothing of it has happened.
+    /// As [`Self::call`].
     pub fn rows(
         &mut self,
         limit: Duration,
         statement: &str,
         parameters: &[Parameter<'_>],
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, DatabaseError> {
         self.transaction(limit, async |client| {
             client
                 .query_typed(statement, parameters)
                 .await
-                .map_err(Failure::from)
+                .map_err(DatabaseError::from)
         })
     }
 
-    /// Runs a transaction whose statements do not wait for each other.
+    /// Runs a transaction whose statements are sent without waiting for each other.
     ///
     /// # Errors
-    /// Nothing of it has happened.
+    /// As [`Self::call`].
     fn transaction<R>(
         &mut self,
         limit: Duration,
-        body: impl AsyncFnOnce(&Client) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+    ) -> Result<R, DatabaseError> {
         if self.is_broken {
-            return Err(Failure::lost("the connection was given up").into_log(&self.log));
+            return Err(DatabaseError::lost("the connection was given up").into_log(&self.log));
         }
         let client = &self.client;
         let timeout = format!("{}ms", limit.as_millis());
         let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
         let work = async {
-            // In this order they are sent. What follows upon an error is refused, the end of the transaction undoes it.
+            // They are sent in this order. After an error, the server skips the rest, and COMMIT rolls back.
             let (begun, set, done, ended) = tokio::join!(
                 biased;
                 client.batch_execute(BEGIN),
@@ -186,18 +189,18 @@ impl Session {
         };
         let done = bounded(&self.runtime, &self.control, limit, work);
         self.is_broken |= done.is_none();
-        let done = done.unwrap_or_else(|| Err(Failure::lost(SILENCE)));
+        let done = done.unwrap_or_else(|| Err(DatabaseError::lost(NO_ANSWER)));
         done.map_err(|failure| failure.into_log(&self.log))
     }
 
     /// Runs a transaction whose statements wait for each other.
     ///
     /// # Errors
-    /// Nothing of it has happened.
+    /// As [`Self::call`].
     fn sequence<R>(
         &mut self,
-        body: impl AsyncFnOnce(&Client) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+    ) -> Result<R, DatabaseError> {
         let client = &self.client;
         let timeout = format!("{}ms", STATEMENT_TIMEOUT.as_millis());
         let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
@@ -216,11 +219,11 @@ impl Session {
         };
         let done = bounded(&self.runtime, &self.control, STATEMENT_TIMEOUT, work);
         self.is_broken |= done.is_none();
-        let done = done.unwrap_or_else(|| Err(Failure::lost(SILENCE)));
+        let done = done.unwrap_or_else(|| Err(DatabaseError::lost(NO_ANSWER)));
         done.map_err(|failure| failure.into_log(&self.log))
     }
 
-    /// Ends the connection, and tells the server so.
+    /// Closes the connection.
     pub fn close(self) {
         let Self {
             runtime,
@@ -234,42 +237,43 @@ impl Session {
         });
     }
 
-    /// Waits until something arrives, which [`Self::heard`] tells.
+    /// Waits for an event, which [`Self::notifications`] handles.
     pub async fn arrival(&mut self) {
-        if self.arrived.is_none() {
-            self.arrived = self.arrivals.recv().await;
+        if self.event.is_none() {
+            self.event = self.events.recv().await;
         }
     }
 
-    /// What has arrived.
+    /// Handles the events that have arrived.
     ///
     /// # Errors
-    /// When the connection has ended.
-    pub fn heard(&mut self) -> Result<Heard, Failure> {
-        let mut heard = Heard::default();
+    /// If the connection has ended.
+    pub fn notifications(&mut self) -> Result<Notifications, DatabaseError> {
+        let mut notifications = Notifications::default();
         loop {
-            let arrival = match self.arrived.take() {
+            let arrival = match self.event.take() {
                 Some(arrival) => Ok(arrival),
-                None => self.arrivals.try_recv(),
+                None => self.events.try_recv(),
             };
             match arrival {
-                Ok(Arrival::Notified(channel, payload)) => {
+                Ok(ConnectionEvent::Notified(channel, payload)) => {
                     let is = |name: &str| name == channel;
-                    heard.tokens |= is(&self.settings.channel);
-                    heard.outbox |= is(&self.settings.outbox_channel);
-                    heard.recheck |= is(&self.settings.outbox_channel) && payload == RECHECK;
+                    notifications.tokens |= is(&self.settings.channel);
+                    notifications.outbox |= is(&self.settings.outbox_channel);
+                    notifications.recheck |=
+                        is(&self.settings.outbox_channel) && payload == RECHECK;
                 }
-                Ok(Arrival::Ended(reason)) => return Err(Failure::lost(reason)),
-                Err(TryRecvError::Empty) => return Ok(heard),
+                Ok(ConnectionEvent::Ended(reason)) => return Err(DatabaseError::lost(reason)),
+                Err(TryRecvError::Empty) => return Ok(notifications),
                 Err(TryRecvError::Disconnected) => {
-                    return Err(Failure::lost("the connection was closed"));
+                    return Err(DatabaseError::lost("the connection was closed"));
                 }
             }
         }
     }
 }
 
-/// Runs something within its time, and within that of a stop; `None` if it took longer.
+/// Runs a future with a time limit, which is shorter after a stop; `None` at the limit.
 fn bounded<R>(
     runtime: &Runtime,
     control: &Control,
@@ -281,10 +285,10 @@ fn bounded<R>(
         tokio::select! {
             biased;
             done = work => Some(done),
-            () = tokio::time::sleep(limit + PATIENCE) => None,
+            () = tokio::time::sleep(limit + COMMIT_TIMEOUT) => None,
             () = async {
                 control.stopped().await;
-                tokio::time::sleep(STOP_PATIENCE).await;
+                tokio::time::sleep(STOP_TIMEOUT).await;
             } => None,
         }
     })

@@ -1,4 +1,4 @@
-//! TLS to a database: whether its certificate is verified, and by whose authorities.
+//! TLS to a database: certificates and their verification.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use rustls::{
 /// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In clear.
+    /// No TLS.
     Disable,
-    /// Encrypted if the server can; its certificate is not verified.
+    /// TLS if the server supports it; its certificate is not verified.
     Prefer,
-    /// Encrypted; the server's certificate is not verified.
+    /// TLS; the server's certificate is not verified.
     Require,
-    /// The certificate is an authority's, for any name.
+    /// TLS; the certificate must be issued by a trusted authority, for any name.
     VerifyCa,
-    /// The certificate is an authority's for this very host.
+    /// TLS; the certificate must be issued by a trusted authority for this host.
     VerifyFull,
 }
 
@@ -32,26 +32,26 @@ pub enum Mode {
 pub enum Roots {
     /// The authorities that the system trusts.
     System,
-    /// Those in this file.
+    /// The authorities in this file.
     File(PathBuf),
 }
 
-/// How TLS is spoken with a database.
+/// The options of TLS to a database.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Whether, and how far the server is verified.
+    /// Whether to use TLS, and how to verify the server.
     pub mode: Mode,
-    /// Whose certificates count.
+    /// The trusted authorities.
     pub roots: Option<Roots>,
-    /// The client's own certificate and its key.
+    /// The client's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Tls {
-    /// What rustls is to do.
+    /// The configuration of rustls.
     ///
     /// # Errors
-    /// Which file is no good, and why.
+    /// The file that cannot be used, and why.
     pub fn client_config(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -114,8 +114,7 @@ fn certificates(path: &PathBuf, option: &str) -> Result<Vec<CertificateDer<'stat
     }
 }
 
-/// Takes any certificate, as libpq does unless it is told to verify: against those who listen, not against those who
-/// meddle.
+/// Accepts every certificate, as libpq does unless it is told to verify: this protects against passive listeners only.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -156,7 +155,7 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// Takes the certificate of an authority, for any name.
+/// Accepts the certificate of a trusted authority for any name.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -169,7 +168,7 @@ impl ServerCertVerifier for AnyName {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // The name is what is looked at last.
+        // The name is verified last.
         match self
             .0
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)

@@ -15,19 +15,19 @@ use crate::pg::encoding::Text;
 use crate::pg::signals::stop_requested;
 use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
-use mailroom_core::deliver::intake::{Budget, Claimed};
+use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::Claim;
 use mailroom_core::deliver::settlements::Settlements;
-use mailroom_core::deliver::store::{self, Claim as Wanted, Kind, Store};
+use mailroom_core::deliver::store::{ClaimRequest, ErrorKind, Store, StoreError};
 
 impl Store for Session {
-    type Failure = Failure;
+    type Error = Failure;
 
     fn exchange(
         &mut self,
         claimant: &str,
         settlements: &Settlements,
-        wanted: Option<Wanted<'_>>,
+        wanted: Option<ClaimRequest<'_>>,
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         let done = transaction(Some(self.collector), || {
             self.check_extension()?;
@@ -38,7 +38,7 @@ impl Store for Session {
                 // As others of the server do, and not as the worker's batches.
                 options::reset_until_commit(c"synchronous_commit");
             }
-            if settlements.tell_of_attempts() {
+            if settlements.has_attempts() {
                 // What was sent must not be forgotten in a crash: it would go out twice.
                 pg_transaction::force_sync_commit();
             }
@@ -95,22 +95,22 @@ impl Store for Session {
 
 impl Session {
     /// Has the claims lapse that earlier workers of this database left, on this timeline.
-    pub fn take_over(&self, timeline: &str) -> Result<(), Failure> {
+    pub fn expire_claims_of_predecessors(&self, timeline: &str) -> Result<(), Failure> {
         self.call(
-            include_str!("../../../sql/queries/take_over.sql"),
+            include_str!("../../../sql/queries/expire_claims_of_predecessors.sql"),
             &[timeline.into()],
             |_| Ok(()),
         )
     }
 }
 
-impl store::Failure for Failure {
-    fn kind(&self) -> Kind {
+impl StoreError for Failure {
+    fn kind(&self) -> ErrorKind {
         match self {
-            Self::ExtensionGone => Kind::Gone,
-            Self::Restoring => Kind::Restoring,
-            Self::Refused { .. } if self.is_row_at_fault() => Kind::Row,
-            Self::Refused { .. } => Kind::Other,
+            Self::ExtensionGone => ErrorKind::Gone,
+            Self::Restoring => ErrorKind::Restoring,
+            Self::Refused { .. } if self.is_row_at_fault() => ErrorKind::Row,
+            Self::Refused { .. } => ErrorKind::Other,
         }
     }
 
@@ -173,7 +173,7 @@ fn settle(
             &[
                 failed.ids.clone().into(),
                 texts(failed.errors.iter().cloned().map(Some)).into(),
-                failed.after.clone().into(),
+                failed.retry_after.clone().into(),
                 failed.permanent.clone().into(),
                 failed.statuses.clone().into(),
                 claimant.into(),
@@ -210,7 +210,7 @@ fn release(
 }
 
 /// Moves due mail to this transport from those that have been paused for long enough.
-fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Failure> {
+fn fall_back(client: &mut SpiClient<'_>, wanted: &ClaimRequest<'_>) -> Result<(), Failure> {
     if wanted.paused.is_empty() {
         return Ok(());
     }
@@ -224,7 +224,7 @@ fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Fail
             wanted.transport.into(),
             names.into(),
             seconds.into(),
-            integer(wanted.appetite.mails).into(),
+            integer(wanted.limit.mails).into(),
         ],
     )?;
     Ok(())
@@ -233,18 +233,18 @@ fn fall_back(client: &mut SpiClient<'_>, wanted: &Wanted<'_>) -> Result<(), Fail
 fn claim(
     client: &mut SpiClient<'_>,
     claimant: &str,
-    wanted: &Wanted<'_>,
+    wanted: &ClaimRequest<'_>,
 ) -> Result<Claimed, Failure> {
-    let appetite = wanted.appetite;
+    let limit = wanted.limit;
     let mut claimed = Claimed::default();
-    let mut room = appetite.bytes;
+    let mut room = limit.bytes;
     let (mut ids, mut attempts) = (Vec::new(), Vec::new());
     let mut unreadable = Settlements::default();
     let rows = run(
         client,
         include_str!("../../../sql/queries/claim_mail.sql"),
         &[
-            integer(appetite.mails).into(),
+            integer(limit.mails).into(),
             claimant.into(),
             vec![wanted.transport.to_owned()].into(),
         ],
@@ -279,24 +279,24 @@ fn claim(
     }
     // There may be more behind those that ended here, too.
     claimed.surplus = ids.len() + unreadable.len();
-    if appetite.budgeted && claimed.mails.len() + claimed.surplus < appetite.mails as usize {
+    if limit.check_budgets && claimed.mails.len() + claimed.surplus < limit.mails as usize {
         claimed.budget = Some(ask_budgets(client)?);
     }
     Ok(claimed)
 }
 
-fn ask_budgets(client: &mut SpiClient<'_>) -> Result<Budget, Failure> {
+fn ask_budgets(client: &mut SpiClient<'_>) -> Result<BudgetState, Failure> {
     let rows = run(client, include_str!("../../../sql/queries/budget.sql"), &[])?;
     let row = rows.first();
     let room: Option<i64> = row.get(1)?;
     let frees_at: Option<pgrx::datum::TimestampWithTimeZone> = row.get(2)?;
     Ok(match (room, frees_at) {
-        (None, _) => Budget::None,
+        (None, _) => BudgetState::Unlimited,
         (Some(0), Some(end)) => {
             let micros = i64::from(end).saturating_sub(process::now()).max(0);
-            Budget::SpentFor(Duration::from_micros(micros.unsigned_abs()))
+            BudgetState::SpentFor(Duration::from_micros(micros.unsigned_abs()))
         }
-        (Some(_), _) => Budget::Left,
+        (Some(_), _) => BudgetState::Available,
     })
 }
 

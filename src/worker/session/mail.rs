@@ -10,18 +10,16 @@ use super::Failure;
 use super::statement::needed;
 use crate::pg::encoding::{Text, Texts};
 use mailroom_core::deliver::mail::Mail;
-use mailroom_core::deliver::settlements::{Arrival, Fault};
+use mailroom_core::deliver::settlements::FailedAttempt;
 use mailroom_core::message::Message;
 
 /// Such a mail ends: what it says cannot be put into a request, now or ever.
-pub fn not_in_encoding(column: &str) -> Fault {
-    Fault {
-        reason: format!("{column} holds bytes that are no characters in the database's encoding"),
-        after: None,
+pub fn not_in_encoding(column: &str) -> FailedAttempt {
+    FailedAttempt {
         permanent: true,
-        status: None,
-        arrival: Arrival::No,
-        batch: None,
+        ..FailedAttempt::new(format!(
+            "{column} holds bytes that are no characters in the database's encoding"
+        ))
     }
 }
 

@@ -30,7 +30,7 @@ impl Waiting {
 }
 
 /// What looking after the outbox left to do, see `_maintain_outbox`.
-pub struct Tended {
+pub struct OutboxState {
     /// When a message becomes due or a claim lapses next, in microseconds since 2000-01-01.
     pub next_due: Option<i64>,
     /// Whether there is more to do at once.
@@ -39,7 +39,7 @@ pub struct Tended {
     pub others: bool,
 }
 
-impl Tended {
+impl OutboxState {
     /// From three columns, the first of which has this number.
     pub fn read(row: &SpiTupleTable<'_>, first: usize) -> Result<Self, Failure> {
         let next_due: Option<TimestampWithTimeZone> = row.get(first)?;
@@ -68,14 +68,14 @@ impl Batch {
 
 /// Whether those who LISTEN on the channel are to hear of new tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Outside {
-    /// Writers rang the bell and left the NOTIFY to the worker.
+pub enum Listeners {
+    /// Writers announced tokens in shared memory and left the NOTIFY to the worker.
     Owed,
     /// Everybody was told.
     Told,
 }
 
-impl Outside {
+impl Listeners {
     pub fn tell(self) {
         if self == Self::Owed {
             notify::notify(&settings::channel());

@@ -1,342 +1,293 @@
-//! Whether the provider is to be asked at all just now. Pure.
+//! The circuit breaker of a transport: whether to send requests now. Pure; the time comes from the caller.
 //!
-//! A message that fails is a matter of that message; a provider that refuses everybody is a matter of the
-//! channel, and must not cost the messages their attempts. Which of the two it is, different messages decide:
-//! one of them alone never holds up the others, and never passes for all. A transport that is paused keeps
-//! everything and sends one message now and then, a probe. One answer to a request with several messages says no
-//! more of the transport than an answer to one. A provider that asks for less gets a pause and then
-//! half as many requests at a time; one that wants to be left alone for long is believed when it tells two messages so, and
-//! asked again each minute. A message that is refused for what it is may be refused for how we are set up, as long as no
-//! other one is taken. The module reads no clock.
+//! A failure concerns either one message or the transport. Different messages decide which: a single message neither pauses
+//! the transport nor passes for evidence about all messages, and one response to a batch counts as one piece of evidence.
+//!
+//! | state | requests | entered when |
+//! |---|---|---|
+//! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
+//! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
+//! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
+//! | `paused` | a *probe*, one request, now and then; no attempt counts | see the limits below |
+//!
+//! A long wait that the provider asks for is believed when two messages were told so; the transport is then probed once a
+//! minute. A message that is refused for its contents or addresses may be refused because of our configuration as long as
+//! no other message is accepted.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
+use self::suspects::Suspects;
 use super::Time;
-use super::suspects::Suspects;
 
-mod judge;
-mod signs;
+mod record;
+mod signals;
+mod suspects;
 
-pub use signs::{Disposal, News, Permit, Sign};
+pub use signals::{Disposition, SendPermit, Signal, StateChange};
 
-/// So many requests of different messages in a row, refused or without an answer, are enough.
-const REFUSED: usize = 5;
-const UNANSWERED: usize = 16;
-/// So many different messages in a row, each refused for what it is said to be and none taken, are no matter of the messages.
-const REJECTED: usize = 10;
-/// The pause after the first probe that failed; it doubles with each further one.
+/// Refused requests in a row, with different messages, that pause the transport.
+const MAX_REFUSED: usize = 5;
+/// Failed requests in a row, with different messages, that pause the transport.
+const MAX_FAILED: usize = 16;
+/// Messages in a row, each refused for its contents or addresses, that pause the transport.
+const MAX_REJECTED: usize = 10;
+/// The time until the first probe. It doubles with each probe that fails.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Links live a quarter of an hour, and a probe is one request.
+/// The longest time between probes after failures: links are valid for a quarter of an hour, and a probe is one request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The same for a provider that refuses.
-const LONGEST_REFUSAL: Duration = Duration::from_secs(60);
-/// The longest while fewer than [`REFUSED`] messages say so, that others may not have to wait for long.
-const LONGEST_DOUBT: Duration = Duration::from_secs(10);
-/// The same for a provider that asks for less without saying when to come again.
-const FIRST_BREATH: Duration = Duration::from_millis(250);
-const LONGEST_BREATH: Duration = Duration::from_secs(60);
-/// A message that is throttled this often while others go through is itself what is wrong.
-const PATIENCE: u32 = 4;
-/// So many pauses make the next one as long as any.
-const LONG: u32 = 16;
+/// The longest time between probes after refusals.
+const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+/// The same while fewer than [`MAX_REFUSED`] messages were refused, so that other messages do not wait for long.
+const LONGEST_UNCERTAIN_PAUSE: Duration = Duration::from_secs(10);
+/// The wait after a throttle for which the provider names no time. It doubles with each further throttle.
+const FIRST_THROTTLE: Duration = Duration::from_millis(250);
+const LONGEST_THROTTLE: Duration = Duration::from_secs(60);
+/// Number of times that a message may be throttled while others are accepted, before its attempts count.
+const MAX_THROTTLED: u32 = 4;
+/// Number of pauses after which the next one has the maximum length.
+const LONGEST_AFTER: u32 = 16;
 
-/// How the transport is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    Open,
-    /// Everything waits until then.
-    Throttled {
-        until: Time,
-        reason: String,
-    },
-    /// Everything waits, but for a probe at that time.
+    /// `healthy` or `slowed`.
+    Sending,
+    /// `throttled`.
+    Throttled { until: Time, reason: String },
+    /// `paused`.
     Paused {
         since: Time,
         probe_at: Time,
-        probing: bool,
+        is_probing: bool,
         reason: String,
     },
 }
 
-/// The transport.
+/// The circuit breaker of one transport.
 #[derive(Clone)]
-pub struct Breaker {
+pub struct CircuitBreaker {
     state: State,
-    /// What is sent from this request on tells something of the transport as it is now.
-    fresh_from: u64,
-    /// The latest request.
+    /// Results of requests before this one show nothing about the transport as it is now.
+    evidence_from: u64,
+    /// The number of the latest request.
     latest: u64,
-    /// Messages that were refused, or got no answer, since one last went through.
+    /// First messages of the requests that were refused or failed since a message was last accepted.
     refused: HashSet<i64>,
-    unanswered: HashSet<i64>,
-    /// Those that were refused for what they are, since one was last taken.
+    failed: HashSet<i64>,
+    /// Messages that were refused for their contents or addresses since one was last accepted.
     rejected: HashSet<i64>,
-    /// Those of which the provider said that it wants to be left alone for long.
-    silenced: HashSet<i64>,
+    /// Messages for which the provider asked for a long wait.
+    throttled_for_long: HashSet<i64>,
+    /// The reason of the latest refusal.
     refusal: String,
-    /// From this request on a message that goes through clears the transport of those refusals.
-    doubted: u64,
+    /// An accepted message of this request or a later one shows that the refused messages were at fault.
+    clears_refusals_from: u64,
     suspects: Suspects,
+    /// Pauses and throttles in a row, which determine the length of the next.
     pauses: u32,
-    breaths: u32,
-    /// Requests at a time, at most and just now; and successes until there may be one more.
-    full: usize,
-    window: usize,
-    credit: usize,
-    /// The log has it that less is sent.
-    is_throttle_told: bool,
-    news: Vec<News>,
+    throttles: u32,
+    /// Configured and current number of concurrent requests.
+    max_concurrency: usize,
+    concurrency: usize,
+    /// Accepted requests since `concurrency` last changed.
+    accepted: usize,
+    is_throttle_reported: bool,
+    changes: Vec<StateChange>,
 }
 
-impl Breaker {
-    /// Open, for so many requests at a time.
-    pub fn new(full: usize) -> Self {
+impl CircuitBreaker {
+    /// A healthy transport with this number of concurrent requests.
+    pub fn new(max_concurrency: usize) -> Self {
         Self {
-            state: State::Open,
-            fresh_from: 0,
+            state: State::Sending,
+            evidence_from: 0,
             latest: 0,
             refused: HashSet::new(),
-            unanswered: HashSet::new(),
+            failed: HashSet::new(),
             rejected: HashSet::new(),
-            silenced: HashSet::new(),
+            throttled_for_long: HashSet::new(),
             refusal: String::new(),
-            doubted: 0,
+            clears_refusals_from: 0,
             suspects: Suspects::default(),
             pauses: 0,
-            breaths: 0,
-            full,
-            window: full,
-            credit: 0,
-            is_throttle_told: false,
-            news: Vec::new(),
+            throttles: 0,
+            max_concurrency,
+            concurrency: max_concurrency,
+            accepted: 0,
+            is_throttle_reported: false,
+            changes: Vec::new(),
         }
     }
 
-    /// Changes how many requests there may be at a time.
-    pub fn resize(&mut self, full: usize) {
-        if self.full != full {
-            self.full = full;
-            self.window = full;
+    /// Changes the number of concurrent requests.
+    pub fn resize(&mut self, max_concurrency: usize) {
+        if self.max_concurrency != max_concurrency {
+            self.max_concurrency = max_concurrency;
+            self.concurrency = max_concurrency;
         }
     }
 
-    /// Changes how many requests there may be at a time, and has a transport that is paused or throttled try at once:
-    /// what was wrong may have been mended. Refusals of what was sent before tell nothing any more.
-    pub fn reset(&mut self, now: Time, full: usize) {
-        self.full = full;
-        self.window = full;
+    /// Changes the number of concurrent requests, and retries at once: the configuration may have been corrected. Results of
+    /// earlier requests count no more as evidence.
+    pub fn reset(&mut self, now: Time, max_concurrency: usize) {
+        self.max_concurrency = max_concurrency;
+        self.concurrency = max_concurrency;
         if !self.is_paused() {
-            self.state = State::Open;
-            self.fresh_from = self.latest.saturating_add(1);
+            self.state = State::Sending;
+            self.evidence_from = self.latest.saturating_add(1);
             self.refused.clear();
-            self.unanswered.clear();
+            self.failed.clear();
             self.rejected.clear();
-            self.silenced.clear();
+            self.throttled_for_long.clear();
         }
-        self.hurry(now);
+        self.retry_now(now);
     }
 
-    /// Has a transport that is paused or throttled try at once.
-    pub fn hurry(&mut self, now: Time) {
-        self.pull(now);
+    /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.
+    pub fn retry_now(&mut self, now: Time) {
+        self.probe_now(now);
         if self.is_paused() {
             self.pauses = 0;
         }
     }
 
-    /// Has a transport that is paused or throttled try at once, and be as patient after that as it was.
-    pub fn pull(&mut self, now: Time) {
+    /// Ends a throttle, or makes the next probe of a paused transport due. The back-off goes on after it.
+    pub fn probe_now(&mut self, now: Time) {
         match &mut self.state {
-            State::Open => {}
+            State::Sending => {}
             State::Throttled { until, .. } => *until = now,
             State::Paused { probe_at, .. } => *probe_at = (*probe_at).min(now),
         }
     }
 
-    /// Whether a probe is under way.
-    pub fn is_probing(&self) -> bool {
-        matches!(self.state, State::Paused { probing: true, .. })
-    }
-
-    /// Whether nothing is sent but probes.
+    /// Whether the state is `paused`.
     pub fn is_paused(&self) -> bool {
         matches!(self.state, State::Paused { .. })
     }
 
-    /// When it was paused, if it is.
+    /// When the transport was paused, if it is.
     pub fn paused_since(&self) -> Option<Time> {
         match self.state {
             State::Paused { since, .. } => Some(since),
-            State::Open | State::Throttled { .. } => None,
+            State::Sending | State::Throttled { .. } => None,
         }
     }
 
     /// What may be sent now.
-    pub fn permit(&mut self, now: Time) -> Permit {
+    pub fn permit(&mut self, now: Time) -> SendPermit {
         match &self.state {
-            State::Open => Permit::Requests(self.window),
-            State::Throttled { until, .. } if now < *until => Permit::Nothing(*until),
+            State::Sending => SendPermit::Requests(self.concurrency),
+            State::Throttled { until, .. } if now < *until => SendPermit::WaitUntil(*until),
             State::Throttled { .. } => {
-                self.state = State::Open;
-                Permit::Requests(self.window)
+                self.state = State::Sending;
+                SendPermit::Requests(self.concurrency)
             }
-            State::Paused { probing: true, .. } => Permit::Probing,
-            State::Paused { probe_at, .. } if now < *probe_at => Permit::Nothing(*probe_at),
-            State::Paused { .. } => Permit::Probe,
+            State::Paused {
+                is_probing: true, ..
+            } => SendPermit::ProbeInFlight,
+            State::Paused { probe_at, .. } if now < *probe_at => SendPermit::WaitUntil(*probe_at),
+            State::Paused { .. } => SendPermit::Probe,
         }
     }
 
-    /// A request is sent; each has a higher number than the one before.
+    /// A request is sent. The numbers of requests increase.
     pub fn note_request(&mut self, request: u64) {
         self.latest = request;
     }
 
-    /// So was a probe.
+    /// A probe is sent.
     pub fn note_probe(&mut self, request: u64) {
         self.note_request(request);
-        if let State::Paused { probing, .. } = &mut self.state {
-            *probing = true;
-            self.fresh_from = request;
+        if let State::Paused { is_probing, .. } = &mut self.state {
+            *is_probing = true;
+            self.evidence_from = request;
         }
     }
 
-    /// What was to be in this request was not sent: if it was the probe, there will be another one.
+    /// The request had no result. If it was the probe, another one follows.
     pub fn note_unsent(&mut self, now: Time, request: u64) {
         if let State::Paused {
-            probing, probe_at, ..
+            is_probing,
+            probe_at,
+            ..
         } = &mut self.state
-            && request >= self.fresh_from
+            && request >= self.evidence_from
         {
-            *probing = false;
+            *is_probing = false;
             *probe_at = now.saturating_add(FIRST_PAUSE);
         }
     }
 
-    /// Whether this message was refused before and nothing has gone through since: a probe had better be
-    /// another one.
+    /// Whether this message was refused or throttled since it was last accepted. Another one is a better probe.
     pub fn is_suspect(&self, id: i64) -> bool {
-        self.suspects.has(id)
+        self.suspects.contains(id)
     }
 
-    /// Takes note of what a message tells, which was in this request.
-    #[cfg(test)]
-    pub fn judge(&mut self, now: Time, id: i64, request: u64, sign: Sign) -> Disposal {
-        self.judge_shared(now, id, id, request, sign)
+    /// Whether there is any suspect.
+    pub fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
     }
 
-    /// Takes note of what a message tells, which was in this request. `witness`: the first message of the
-    /// request it was in, which stands for all of them, for they had one answer.
-    pub fn judge_shared(
-        &mut self,
-        now: Time,
-        id: i64,
-        witness: i64,
-        request: u64,
-        sign: Sign,
-    ) -> Disposal {
-        if request < self.fresh_from && !self.is_paused() {
-            // It tells of the time before a pause or a change of settings, of other credentials, say.
-            match sign {
-                Sign::Fails(_) | Sign::Unreached(_) => return Disposal::Settle,
-                Sign::Throttles(..) | Sign::Refuses(_) | Sign::Rejects(_) => {
-                    return Disposal::Release;
-                }
-                Sign::Works | Sign::Denied(_) => {}
-            }
-        }
-        match sign {
-            Sign::Works => self.works(now, id, witness, request),
-            Sign::Fails(reason) => self.fails(now, witness, request, &reason, Disposal::Settle),
-            Sign::Unreached(reason) => {
-                self.fails(now, witness, request, &reason, Disposal::Release)
-            }
-            Sign::Throttles(reason, after) => self.throttles(now, id, request, reason, after),
-            Sign::Refuses(reason) => self.refuses(now, id, witness, request, reason),
-            Sign::Rejects(reason) => self.rejects(now, id, request, &reason),
-            Sign::Denied(reason) => {
-                if request >= self.fresh_from {
-                    self.pause_for(now, &reason, LONGEST_REFUSAL);
-                }
-                Disposal::Release
-            }
-        }
-    }
-
-    /// There is nothing that could tell whose fault it is that messages are refused, nothing in flight or at hand: it is
-    /// taken to be the transport's.
-    pub fn end_doubt(&mut self, now: Time) {
-        if self.is_doubtful() && !self.is_paused() {
-            let reason = std::mem::take(&mut self.refusal);
-            self.pause_for(now, &reason, self.longest());
-        }
-    }
-
-    /// Whether messages were refused of late, and it is not known whose fault it is.
-    pub fn is_doubtful(&self) -> bool {
+    /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.
+    pub fn has_open_refusals(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Whether any message is suspected.
-    pub fn has_suspects(&self) -> bool {
-        self.suspects.any()
-    }
-
-    /// How long a pause may be, by how many messages were refused.
-    fn longest(&self) -> Duration {
-        if self.refused.len() < REFUSED {
-            LONGEST_DOUBT
-        } else {
-            LONGEST_REFUSAL
+    /// Pauses because of open refusals: no other message can show whether the refused messages are at fault.
+    pub fn attribute_refusals(&mut self, now: Time) {
+        if self.has_open_refusals() && !self.is_paused() {
+            let reason = std::mem::take(&mut self.refusal);
+            self.pause_for(now, &reason, self.longest_refusal_pause());
         }
     }
 
-    /// Pauses, or goes on pausing: for a reason that concerns all messages.
+    fn longest_refusal_pause(&self) -> Duration {
+        if self.refused.len() < MAX_REFUSED {
+            LONGEST_UNCERTAIN_PAUSE
+        } else {
+            LONGEST_REFUSAL_PAUSE
+        }
+    }
+
+    /// Pauses, or extends a pause, for a reason that concerns all messages.
     pub fn pause(&mut self, now: Time, why: &str) {
         self.pause_for(now, why, LONGEST_PAUSE);
     }
 
-    /// For a provider that wants to be left alone.
-    fn pause_long(&mut self, now: Time, why: &str, is_believed: bool) {
-        if is_believed {
-            self.pauses = LONG;
-        }
-        self.pause_for(now, why, LONGEST_REFUSAL);
-    }
-
     fn pause_for(&mut self, now: Time, why: &str, longest: Duration) {
-        let (since, known) = match &self.state {
+        let (since, is_reported) = match &self.state {
             State::Paused { since, reason, .. } => (*since, reason == why),
             _ => (now, false),
         };
         self.pauses = self.pauses.saturating_add(1);
         let pause = doubled(FIRST_PAUSE, self.pauses, longest);
         let probe_at = now.saturating_add(pause);
-        if !known {
-            self.news.push(News::Paused(why.to_owned(), probe_at));
+        if !is_reported {
+            let change = StateChange::Paused(why.to_owned(), probe_at);
+            self.changes.push(change);
         }
         self.state = State::Paused {
             since,
             probe_at,
-            probing: false,
+            is_probing: false,
             reason: why.to_owned(),
         };
-        // Until a probe is handed over, nothing under way tells of the transport as it is now.
-        self.fresh_from = u64::MAX;
-        self.unanswered.clear();
+        // Only the next probe shows something about the transport.
+        self.evidence_from = u64::MAX;
+        self.failed.clear();
         self.rejected.clear();
     }
 
-    /// For the log, in order.
-    pub fn take_news(&mut self) -> Vec<News> {
-        std::mem::take(&mut self.news)
+    /// Takes the changes for the log, in order.
+    pub fn take_changes(&mut self) -> Vec<StateChange> {
+        std::mem::take(&mut self.changes)
     }
 
-    /// For people: the state, why, and when something is tried next.
-    pub fn tell(&self) -> (&'static str, &str, Option<Time>) {
+    /// The name of the state, its reason, and the time of the next attempt.
+    pub fn status(&self) -> (&'static str, &str, Option<Time>) {
         match &self.state {
-            State::Open if self.window < self.full => ("slowed", "", None),
-            State::Open => ("healthy", "", None),
+            State::Sending if self.concurrency < self.max_concurrency => ("slowed", "", None),
+            State::Sending => ("healthy", "", None),
             State::Throttled { until, reason } => ("throttled", reason, Some(*until)),
             State::Paused {
                 probe_at, reason, ..

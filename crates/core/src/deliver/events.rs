@@ -1,174 +1,158 @@
-//! What a deliverer is told, and what it wants done.
+//! Input and output of the state machine: events, actions, and the types that they carry.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Time;
-use super::intake::{Appetite, Exchanged};
+use super::exchange::{ClaimLimit, ExchangeResult};
 use super::mail::Mail;
-use super::rate::Rate;
 use super::settlements::Settlements;
-use crate::transport::capabilities::Capabilities;
+use crate::transport::capabilities::DeliveryConfig;
 use crate::transport::delivered::Refused;
-use crate::transport::providers::Verdict;
+use crate::transport::providers::MessageOutcome;
 
-/// How to send.
-#[derive(Clone)]
-pub struct Limits {
-    /// What a request may hold, and whether it may be repeated.
-    pub capabilities: Arc<dyn Capabilities>,
-    /// Requests at a time.
-    pub concurrency: usize,
-    /// How much a second, in what the provider counts.
-    pub rate: Option<Rate>,
-    /// How often a mail is sent again that may have been sent.
-    pub max_ambiguous: i32,
-    /// The account it goes to, which alone knows a request again: name, provider, endpoint, from, digest of the key.
-    pub address: String,
-}
-
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The provider said something, of each mail.
-    Answered(Vec<Verdict>),
-    /// Nothing was written.
-    Unreached(String),
-    /// The endpoint is nowhere that may be dialled.
-    Denied(String),
-    /// The answer is not waited for any more.
-    GivenUp,
+pub enum RequestOutcome {
+    /// One outcome for each mail of the request, in order.
+    Completed(Vec<MessageOutcome>),
+    /// Nothing of the request was written, for this reason.
+    NotSent(String),
+    /// The network policy denies the endpoint, for this reason.
+    EndpointDenied(String),
+    /// The deliverer no longer waits for the response.
+    Abandoned,
 }
 
-/// What happens to a deliverer.
+/// Input of the state machine.
 pub enum Event {
-    /// Settings were read, and may have changed.
-    Configured(Box<Limits>),
-    /// They were read for a probe, of this transport or another one.
-    Reread(Box<Limits>),
-    /// They could not be read, and the old ones hold.
-    ConfigurationKept,
-    /// Mail may be claimed and sent, or not.
-    Allowed(bool),
-    /// The claims of what is held are in force until then, unless they are extended.
-    LeasesUntil(Time),
-    /// There may be due mail.
-    Look {
-        /// A person waits for it.
+    /// The transports file was read because it may have changed.
+    Configured(Box<DeliveryConfig>),
+    /// The transports file was read again for a probe of this transport or of another one.
+    ReloadedForProbe(Box<DeliveryConfig>),
+    /// The transports file could not be read. The previous configuration stays in force.
+    ReloadFailed,
+    /// Whether mail may be claimed and sent.
+    SendingAllowed(bool),
+    /// The leases of all held mails end at this time, unless a later event extends them.
+    LeasesEndAt(Time),
+    /// Mail may be due.
+    MailDue {
+        /// Whether it includes urgent mail, for which a person waits.
         urgent: bool,
     },
-    /// Everything is to be tried, at once.
-    Hurry,
-    /// [`Action::Exchange`] is done.
-    Exchanged(Box<Exchanged>),
-    /// It failed, and nothing of it happened. No other before that.
+    /// An operator asks for an immediate retry of everything.
+    RetryNow,
+    /// [`Action::Exchange`] committed.
+    Exchanged(Box<ExchangeResult>),
+    /// [`Action::Exchange`] failed and changed nothing.
     ExchangeFailed {
-        /// As they were to be told.
+        /// The settlements of that action.
         settlements: Box<Settlements>,
-        /// When to try again.
+        /// The earliest time of the next exchange.
         retry_at: Time,
     },
-    /// The claims that are in force, of those that were held before.
-    InForce(Arc<HashSet<i64>>),
-    /// This mail cannot be put into its request, and was left out.
+    /// `outbox.id` of all mails whose claims are still valid, among those held before.
+    ClaimsInForce(Arc<HashSet<i64>>),
+    /// A mail that cannot be expressed as a request, and was left out of it.
     Unsendable {
-        /// The request.
+        /// Number of the request.
         request: u64,
         /// `outbox.id`.
         id: i64,
         /// Why.
         reason: String,
     },
-    /// These recipients of the only mail of a request were refused, and it is sent to the others.
+    /// The provider refused these recipients of a request with one mail. The mail goes to the other recipients.
     RecipientsRefused {
-        /// The request.
+        /// Number of the request.
         request: u64,
         /// At least one.
         refused: Vec<Refused>,
     },
     /// A request has ended.
-    Answered {
-        /// Which.
+    RequestDone {
+        /// Number of the request.
         request: u64,
-        /// Of the mails that were in it, in their order.
-        outcome: Outcome,
-        /// Of the answer, if there was one.
+        /// For the mails that were in the request, in order.
+        outcome: RequestOutcome,
+        /// Status code of the response, if there was one.
         status: Option<u16>,
     },
-    /// The thread has failed for this reason and was started again: no answer is waited for any more.
-    Failed(String),
-    /// Time has passed.
+    /// The delivery thread failed for this reason and was started again. No response will arrive for earlier requests.
+    ThreadRestarted(String),
+    /// The time that [`super::machine::Deliverer::wake_at`] returned has come.
     Tick,
-    /// Nothing more is sent; what is in flight goes on.
+    /// Send nothing more. Requests in flight continue.
     Stop,
-    /// After [`Event::Stop`]: mail is sent again.
+    /// Send mail again after [`Event::Stop`].
     Start,
 }
 
-/// What it wants done.
+/// Output of the state machine.
 pub enum Action {
-    /// Read the settings, and say [`Event::Reread`] or [`Event::ConfigurationKept`].
-    Configure,
-    /// Make one request of these mails.
+    /// Read the transports file, then send [`Event::ReloadedForProbe`] or [`Event::ReloadFailed`].
+    ReloadConfig,
+    /// Send one request with these mails.
     Send {
-        /// Its number.
+        /// Number of the request. Numbers increase.
         request: u64,
-        /// At least one.
+        /// At least one mail.
         mails: Arc<Vec<Mail>>,
     },
-    /// Settle, and claim, in one transaction.
+    /// Settle and claim in one transaction.
     Exchange {
-        /// What is to be told.
+        /// The mails to settle.
         settlements: Box<Settlements>,
-        /// How much to claim.
-        appetite: Option<Appetite>,
+        /// How much to claim, if anything.
+        claim: Option<ClaimLimit>,
     },
-    /// Something for the log.
-    Tell(News),
-    /// After [`Event::Stop`]: nothing is in flight or to be settled any more.
-    Rest,
+    /// Write to the log.
+    Log(LogEvent),
+    /// After [`Event::Stop`]: nothing is in flight, and everything is settled.
+    Stopped,
 }
 
-/// What the log is to be told.
+/// A fact for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Nothing is sent but a probe, the first after so long.
+pub enum LogEvent {
+    /// The circuit breaker paused for this reason; the first probe follows after this time.
     Paused(String, Duration),
-    /// Nothing is sent for so long, and then less.
+    /// The provider throttles for this reason; the next request follows after this time.
     Throttled(String, Duration),
-    /// Sending goes on after so long.
+    /// Sending resumed after a pause of this length.
     Resumed(Duration),
-    /// So many mails ended as errors, the latest for this reason.
-    Ended(u64, String),
-    /// A mail was sent, but not to all its recipients.
+    /// Number of mails that ended as `error` since the last such event, and the reason of the latest.
+    Failed(u64, String),
+    /// A mail was sent to some of its recipients only.
     RecipientsRefused {
         /// `outbox.id`.
         id: i64,
-        /// How many recipients were refused.
+        /// Number of refused recipients.
         count: usize,
-        /// Of the first, without its address.
+        /// The reason for the first one, without its address.
         reason: String,
     },
-    /// A mail as a line, from a transport that writes it to the log instead of sending it.
+    /// A mail as one line, from a transport that writes mail to the log instead of sending it.
     Logged(String),
 }
 
-/// For people.
+/// The state of a transport, as published in the table `transports`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct TransportStatus {
     /// `healthy`, `slowed`, `throttled` or `paused`.
     pub state: &'static str,
-    /// Why it is not healthy.
+    /// Why the state is not `healthy`; may be empty.
     pub reason: String,
-    /// When something is tried next.
+    /// The time of the next attempt, if the transport waits.
     pub next_try: Option<Time>,
-    /// When it was paused, if it is.
+    /// Since when the transport is paused.
     pub paused_since: Option<Time>,
-    /// Mails in flight.
+    /// Number of mails in flight.
     pub in_flight: usize,
-    /// Whether any claim is held.
+    /// Whether the deliverer holds any claim.
     pub is_holding: bool,
-    /// Mails that may have been sent, since the deliverer started.
+    /// Number of ambiguous attempts since the deliverer started.
     pub ambiguous: u64,
 }

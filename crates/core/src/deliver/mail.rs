@@ -4,33 +4,33 @@ use std::time::SystemTime;
 
 use crate::message::Message;
 
-/// A mail between its claim and its settle, with what a deliverer has to know besides what it says.
+/// A message that was claimed from the outbox, and the columns that the deliverer decides by.
 #[derive(Clone, Debug)]
 pub struct Mail {
-    /// What it says.
+    /// The message to send.
     pub message: Message,
-    /// Of no use from then on.
+    /// `outbox.expires_at`: the mail is not sent from this time on.
     pub expires_at: Option<SystemTime>,
-    /// Bytes of its contents, about.
+    /// Approximate size of its contents in bytes.
     pub size: usize,
-    /// Smaller is more urgent.
+    /// `outbox.priority`; smaller is more urgent.
     pub priority: i16,
-    /// `outbox.send_at`, in microseconds.
+    /// `outbox.send_at`, in microseconds since 2000-01-01.
     pub send_at: i64,
-    /// Mails of one group are sent one after the other.
+    /// `outbox.group_key`: mails of one group are sent one after the other.
     pub group_key: Option<String>,
-    /// How often it may have been sent before.
+    /// Number of earlier attempts that may have sent it.
     pub ambiguous_attempts: i32,
-    /// Each of those times by a request of its own, which a provider that knows requests again knows by the mail.
+    /// Whether it was alone in the request each of these times. An idempotent provider recognizes it then.
     pub ambiguous_alone: bool,
-    /// The request it was in with others when its outcome remained open, see [`super::batch`].
+    /// The key of the batch whose outcome is unknown; see [`super::retry_batches`].
     pub batch: Option<String>,
-    /// It is to have a request of its own: one with others was refused.
+    /// Whether it needs a request of its own, because a batch with it was refused.
     pub alone: bool,
 }
 
 impl Mail {
-    /// What its claim is known by.
+    /// Identifies its claim.
     pub fn claim(&self) -> Claim {
         Claim {
             id: self.message.id,
@@ -38,21 +38,22 @@ impl Mail {
         }
     }
 
-    /// Its place in the order of claims.
-    pub fn place(&self) -> Place {
+    /// Its position in the queue.
+    pub fn position(&self) -> Position {
         (self.priority, self.send_at, self.message.id)
     }
 
-    /// Whether it is of no use any more.
-    pub fn is_late(&self, wall: SystemTime) -> bool {
+    /// Whether it has expired.
+    pub fn is_expired(&self, wall: SystemTime) -> bool {
         self.expires_at.is_some_and(|end| end <= wall)
     }
 }
 
-/// Priority, `send_at`, `id`.
-pub type Place = (i16, i64, i64);
+/// Position in the queue, the order of claims: priority, `send_at`, `id`.
+pub type Position = (i16, i64, i64);
 
-/// A claimed mail, by what its claim is known by.
+/// Identifies a claim: every claim of a mail has another number of failed attempts, so a settle of an earlier claim has
+/// no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// `outbox.id`.

@@ -1,41 +1,41 @@
-//! Claimed mails that wait for a request, the most urgent first, of each group one at a time.
+//! Claimed mails that wait for a request, the most urgent first, and one of each group at a time.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::mail::{Mail, Place};
+use super::mail::{Mail, Position};
 
-/// Mails by priority, and within one in the order of claims. One that comes back has its old place.
+/// Mails by their positions, which they keep when they are put back.
 #[derive(Default)]
 pub(super) struct Queue {
-    mails: BTreeMap<Place, Mail>,
-    /// Of each group of which a mail is in `mails` or in flight, those that come after it.
-    groups: HashMap<String, BTreeMap<Place, Mail>>,
+    mails: BTreeMap<Position, Mail>,
+    /// The later mails of each group that has a mail in `mails` or in flight.
+    groups: HashMap<String, BTreeMap<Position, Mail>>,
 }
 
 impl Queue {
-    /// Whether none could.
+    /// Whether no mail can be taken.
     pub(super) fn is_empty(&self) -> bool {
         self.mails.is_empty()
     }
 
-    /// Takes in one that was claimed.
+    /// Adds a claimed mail.
     pub(super) fn put(&mut self, mail: Mail) {
         if let Some(key) = &mail.group_key {
             if let Some(later) = self.groups.get_mut(key) {
-                later.insert(mail.place(), mail);
+                later.insert(mail.position(), mail);
                 return;
             }
             self.groups.insert(key.clone(), BTreeMap::new());
         }
-        self.mails.insert(mail.place(), mail);
+        self.mails.insert(mail.position(), mail);
     }
 
-    /// Takes back one that was taken out and not sent.
+    /// Puts back a mail that was taken and not sent.
     pub(super) fn put_back(&mut self, mail: Mail) {
-        self.mails.insert(mail.place(), mail);
+        self.mails.insert(mail.position(), mail);
     }
 
-    /// One that was taken out has been dealt with: the next of its group may follow.
+    /// A mail that was taken is settled, released or dropped: the next of its group may follow.
     pub(super) fn finish(&mut self, mail: &Mail) {
         let Some(key) = &mail.group_key else {
             return;
@@ -44,8 +44,8 @@ impl Queue {
             return;
         };
         match later.pop_first() {
-            Some((place, next)) => {
-                self.mails.insert(place, next);
+            Some((position, next)) => {
+                self.mails.insert(position, next);
             }
             None => {
                 self.groups.remove(key);
@@ -53,31 +53,32 @@ impl Queue {
         }
     }
 
-    /// The next one.
+    /// The next mail.
     pub(super) fn first(&self) -> Option<&Mail> {
         self.mails.values().next()
     }
 
-    /// Takes it out.
+    /// Takes the next mail.
     pub(super) fn pop(&mut self) -> Option<Mail> {
         self.mails.pop_first().map(|(_, mail)| mail)
     }
 
-    /// Takes out the first one of which this is true.
+    /// Takes the first mail for which the predicate is true.
     pub(super) fn take(&mut self, is_wanted: impl Fn(&Mail) -> bool) -> Option<Mail> {
-        let place = self.mails.values().find(|mail| is_wanted(mail))?.place();
-        self.mails.remove(&place)
+        let mail = self.mails.values().find(|mail| is_wanted(mail))?;
+        let position = mail.position();
+        self.mails.remove(&position)
     }
 
-    /// Has the claim of a mail that waits counted as this one; false when it does not wait.
+    /// Replaces a waiting mail by its later claim. Returns false if it does not wait.
     pub(super) fn renew(&mut self, mail: &Mail) -> bool {
         let later = mail
             .group_key
             .as_ref()
             .and_then(|key| self.groups.get_mut(key));
-        let place = mail.place();
+        let position = mail.position();
         for mails in [Some(&mut self.mails), later].into_iter().flatten() {
-            if let Some(old) = mails.get_mut(&place) {
+            if let Some(old) = mails.get_mut(&position) {
                 *old = mail.clone();
                 return true;
             }
@@ -85,13 +86,13 @@ impl Queue {
         false
     }
 
-    /// Takes out all but those of which this is true.
+    /// Takes all mails for which the predicate is false.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Mail) -> bool) -> Vec<Mail> {
         let mut out = Vec::new();
         for later in self.groups.values_mut() {
-            out.extend(part(later, &is_kept));
+            out.extend(take_others(later, &is_kept));
         }
-        let first = part(&mut self.mails, &is_kept);
+        let first = take_others(&mut self.mails, &is_kept);
         for mail in &first {
             self.finish(mail);
         }
@@ -100,9 +101,9 @@ impl Queue {
     }
 }
 
-/// Takes out all but those of which this is true.
-fn part(mails: &mut BTreeMap<Place, Mail>, is_kept: impl Fn(&Mail) -> bool) -> Vec<Mail> {
-    let (kept, out): (BTreeMap<Place, Mail>, _) = std::mem::take(mails)
+/// Takes all mails for which the predicate is false.
+fn take_others(mails: &mut BTreeMap<Position, Mail>, is_kept: impl Fn(&Mail) -> bool) -> Vec<Mail> {
+    let (kept, out): (BTreeMap<Position, Mail>, _) = std::mem::take(mails)
         .into_iter()
         .partition(|(_, mail)| is_kept(mail));
     *mails = kept;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_urgent_first_and_what_comes_back_in_its_old_place() {
+    fn the_most_urgent_mail_is_first_and_a_mail_put_back_keeps_its_position() {
         let mut queue = Queue::default();
         for (id, priority) in [(1, 0), (2, 0), (3, -5), (4, 7)] {
             queue.put(Mail {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_group_one_at_a_time() {
+    fn one_mail_of_a_group_at_a_time() {
         let mut queue = Queue::default();
         for id in 1..=3 {
             queue.put(grouped(id, 0, "a"));
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_makes_room_in_its_group() {
+    fn a_mail_that_is_not_kept_makes_room_in_its_group() {
         let mut queue = Queue::default();
         for id in 1..=4 {
             queue.put(grouped(id, 0, "a"));

@@ -1,4 +1,4 @@
-//! What became of mails, as it is to be told to the outbox: parallel arrays, for one call each. Pure.
+//! The mails to settle in the outbox: parallel arrays, one call for each of the three kinds. Pure.
 
 use std::time::Duration;
 
@@ -7,108 +7,121 @@ use serde_json::json;
 use super::mail::Claim;
 use crate::transport::delivered::Refused;
 
-/// Whether a mail may have arrived although the attempt counts as failed.
+/// Whether a failed attempt may have sent the mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// It did not.
-    No,
-    /// It may have, by a request of its own.
+pub enum Ambiguity {
+    /// It has not.
+    None,
+    /// It may have, in a request with this mail only.
     Alone,
-    /// It may have, by a request with others.
-    WithOthers,
+    /// It may have, in a request with other mails.
+    InBatch,
 }
 
-/// Why an attempt failed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// One line, nothing secret; for people.
+pub struct FailedAttempt {
+    /// Why it failed: one line for people, without secrets.
     pub reason: String,
-    /// Not before that.
-    pub after: Option<Duration>,
-    /// Never again.
+    /// The minimum wait before the next attempt, if the provider names one.
+    pub retry_after: Option<Duration>,
+    /// Whether the mail ends as an error.
     pub permanent: bool,
-    /// Of the answer, if there was one.
+    /// Status code of the response, if there was one.
     pub status: Option<u16>,
-    /// Whether it may have arrived.
-    pub arrival: Arrival,
-    /// The request to be sent again, if the provider knows it by all of its mails.
+    /// Whether it may have sent the mail.
+    pub ambiguity: Ambiguity,
+    /// The key of the batch to repeat, if it is to be repeated with the same mails.
     pub batch: Option<String>,
 }
 
-/// Mails that were sent.
+impl FailedAttempt {
+    /// An attempt that has not sent the mail, and after which it is retried.
+    pub fn new(reason: String) -> Self {
+        Self {
+            reason,
+            retry_after: None,
+            permanent: false,
+            status: None,
+            ambiguity: Ambiguity::None,
+            batch: None,
+        }
+    }
+}
+
+/// Mails that were sent, as arrays for `mailroom_mark_sent`.
 #[derive(Default)]
 pub struct Sent {
     /// `outbox.id` of each.
     pub ids: Vec<i64>,
-    /// What the provider calls each, if it said.
+    /// The ids that the provider gave them.
     pub provider_ids: Vec<Option<String>>,
-    /// As their claims returned them.
+    /// `failed_attempts` of their claims.
     pub attempts: Vec<i32>,
-    /// The recipients that were refused, as `outbox_attempts.refused_recipients` has them; `None` for a mail that went to
-    /// all of them.
+    /// Refused recipients as JSON, in the form of `outbox_attempts.refused_recipients`; `None` if there are none.
     pub refused: Vec<Option<String>>,
 }
 
-/// Mails that failed.
+/// Mails whose attempt failed, as arrays for `mailroom_mark_error`.
 #[derive(Default)]
 pub struct Failed {
     /// `outbox.id` of each.
     pub ids: Vec<i64>,
-    /// For people.
+    /// The reasons.
     pub errors: Vec<String>,
-    /// Seconds.
-    pub after: Vec<Option<f64>>,
-    /// Whether each ends.
+    /// Minimum waits before the next attempts, in seconds.
+    pub retry_after: Vec<Option<f64>>,
+    /// Whether each mail ends as an error.
     pub permanent: Vec<bool>,
-    /// Of the answers.
+    /// Status codes of the responses.
     pub statuses: Vec<Option<i32>>,
-    /// As their claims returned them.
+    /// `failed_attempts` of their claims.
     pub attempts: Vec<i32>,
-    /// Whether they may have arrived.
+    /// Whether each attempt may have sent the mail.
     pub ambiguous: Vec<bool>,
-    /// Whether each had its request to itself.
+    /// Whether each mail was alone in its request.
     pub alone: Vec<bool>,
-    /// The request that each is to be sent in again, with the same others.
+    /// The key of the batch that each is to be repeated in.
     pub batches: Vec<Option<String>>,
 }
 
-/// Mails that were not tried.
+/// Claims of mails that were not attempted.
 #[derive(Default)]
 pub struct Released {
     /// `outbox.id` of each.
     pub ids: Vec<i64>,
-    /// As their claims returned them.
+    /// `failed_attempts` of their claims.
     pub attempts: Vec<i32>,
 }
 
-/// All that is to be told.
+/// The settlements of one transaction. Each mail occurs once.
 #[derive(Default)]
 pub struct Settlements {
-    /// Those that were sent.
+    /// Mails that were sent.
     pub sent: Sent,
-    /// Those that failed.
+    /// Mails whose attempt failed.
     pub failed: Failed,
-    /// Those that were not tried.
+    /// Claims to release.
     pub released: Released,
 }
 
 impl Settlements {
-    /// How many mails.
+    /// Number of mails.
     pub fn len(&self) -> usize {
         self.sent.ids.len() + self.failed.ids.len() + self.released.ids.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is nothing to settle.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether any of them was tried.
-    pub fn tell_of_attempts(&self) -> bool {
+    /// Whether any mail was attempted.
+    pub fn has_attempts(&self) -> bool {
         !(self.sent.ids.is_empty() && self.failed.ids.is_empty())
     }
 
-    /// All of them.
+    /// `outbox.id` of all mails.
     pub fn ids(&self) -> impl Iterator<Item = &i64> {
         self.sent
             .ids
@@ -117,7 +130,7 @@ impl Settlements {
             .chain(&self.released.ids)
     }
 
-    /// One was sent, but not to those who were refused.
+    /// Adds a mail that was sent to all recipients but the refused ones.
     pub fn sent(&mut self, claim: Claim, provider_id: Option<String>, refused: &[Refused]) {
         self.sent.ids.push(claim.id);
         self.sent.attempts.push(claim.attempts);
@@ -126,29 +139,33 @@ impl Settlements {
         self.sent.refused.push(refused);
     }
 
-    /// One failed.
-    pub fn failed(&mut self, claim: Claim, fault: Fault) {
+    /// Adds a mail whose attempt failed.
+    pub fn failed(&mut self, claim: Claim, attempt: FailedAttempt) {
         self.failed.ids.push(claim.id);
         self.failed.attempts.push(claim.attempts);
-        self.failed.errors.push(fault.reason);
+        self.failed.errors.push(attempt.reason);
         self.failed
-            .after
-            .push(fault.after.map(|after| after.as_secs_f64()));
-        self.failed.permanent.push(fault.permanent);
-        self.failed.statuses.push(fault.status.map(i32::from));
-        self.failed.ambiguous.push(fault.arrival != Arrival::No);
-        self.failed.alone.push(fault.arrival != Arrival::WithOthers);
-        self.failed.batches.push(fault.batch);
+            .retry_after
+            .push(attempt.retry_after.map(|after| after.as_secs_f64()));
+        self.failed.permanent.push(attempt.permanent);
+        self.failed.statuses.push(attempt.status.map(i32::from));
+        self.failed
+            .ambiguous
+            .push(attempt.ambiguity != Ambiguity::None);
+        self.failed
+            .alone
+            .push(attempt.ambiguity != Ambiguity::InBatch);
+        self.failed.batches.push(attempt.batch);
     }
 
-    /// One was not tried.
+    /// Adds a claim to release.
     pub fn released(&mut self, claim: Claim) {
         self.released.ids.push(claim.id);
         self.released.attempts.push(claim.attempts);
     }
 
-    /// Has all tell of the claims that are in force, as far as these are known.
-    pub fn renumber(&mut self, attempts: impl Fn(i64) -> Option<i32>) {
+    /// Replaces `attempts` of each mail by what the function returns: the mail may have been claimed again since.
+    pub fn update_attempts(&mut self, attempts: impl Fn(i64) -> Option<i32>) {
         for (ids, known) in [
             (&self.sent.ids, &mut self.sent.attempts),
             (&self.failed.ids, &mut self.failed.attempts),
@@ -160,13 +177,13 @@ impl Settlements {
         }
     }
 
-    /// Whether all of them have ended, so that none is to be sent again.
+    /// Whether no mail is to be sent again.
     pub fn is_final(&self) -> bool {
         self.released.ids.is_empty() && self.failed.permanent.iter().all(|&permanent| permanent)
     }
 
-    /// Each by itself.
-    pub fn singly(self) -> Vec<Self> {
+    /// Splits into settlements of one mail each.
+    pub fn split(self) -> Vec<Self> {
         let Self {
             sent,
             failed,
@@ -185,7 +202,7 @@ impl Settlements {
             let mut one = Self::default();
             one.failed.ids.push(failed.ids[item]);
             one.failed.errors.push(failed.errors[item].clone());
-            one.failed.after.push(failed.after[item]);
+            one.failed.retry_after.push(failed.retry_after[item]);
             one.failed.permanent.push(failed.permanent[item]);
             one.failed.statuses.push(failed.statuses[item]);
             one.failed.attempts.push(failed.attempts[item]);
@@ -202,10 +219,10 @@ impl Settlements {
         all
     }
 
-    /// Nothing is to be told of this one.
+    /// Removes a mail.
     pub fn remove(&mut self, id: i64) {
         if self.ids().any(|&known| known == id) {
-            for one in std::mem::take(self).singly() {
+            for one in std::mem::take(self).split() {
                 if one.ids().all(|&known| known != id) {
                     self.extend(one);
                 }
@@ -213,7 +230,7 @@ impl Settlements {
         }
     }
 
-    /// These as well.
+    /// Adds other settlements.
     pub fn extend(&mut self, others: Self) {
         self.sent.ids.extend(others.sent.ids);
         self.sent.provider_ids.extend(others.sent.provider_ids);
@@ -221,7 +238,7 @@ impl Settlements {
         self.sent.refused.extend(others.sent.refused);
         self.failed.ids.extend(others.failed.ids);
         self.failed.errors.extend(others.failed.errors);
-        self.failed.after.extend(others.failed.after);
+        self.failed.retry_after.extend(others.failed.retry_after);
         self.failed.permanent.extend(others.failed.permanent);
         self.failed.statuses.extend(others.failed.statuses);
         self.failed.attempts.extend(others.failed.attempts);
@@ -238,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn singly_and_together_again_is_the_same() {
+    fn split_settlements_extend_to_the_same_again() {
         let claim = |id| Claim { id, attempts: 3 };
         let mut all = Settlements::default();
         all.sent(claim(1), Some("a".to_owned()), &[]);
@@ -250,19 +267,19 @@ mod tests {
         all.sent(claim(2), None, &[refused]);
         all.failed(
             claim(3),
-            Fault {
+            FailedAttempt {
                 reason: "http 500".to_owned(),
-                after: Some(Duration::from_millis(1500)),
+                retry_after: Some(Duration::from_millis(1500)),
                 permanent: true,
                 status: Some(500),
-                arrival: Arrival::WithOthers,
+                ambiguity: Ambiguity::InBatch,
                 batch: Some("b".to_owned()),
             },
         );
         all.released(claim(4));
         assert_eq!(all.len(), 4);
         let mut again = Settlements::default();
-        for one in all.singly() {
+        for one in all.split() {
             assert_eq!(one.len(), 1);
             again.extend(one);
         }
@@ -271,18 +288,18 @@ mod tests {
         let refused =
             r#"[{"error":"smtp 550 5.1.1","recipient":"a@example.com","response_code":550}]"#;
         assert_eq!(again.sent.refused, [None, Some(refused.to_owned())]);
-        assert_eq!(again.failed.after, [Some(1.5)]);
+        assert_eq!(again.failed.retry_after, [Some(1.5)]);
         assert_eq!(again.failed.statuses, [Some(500)]);
         assert_eq!(again.failed.permanent, [true]);
         assert_eq!(again.failed.ambiguous, [true]);
         assert_eq!(again.failed.alone, [false]);
         assert_eq!(again.failed.batches, [Some("b".to_owned())]);
         assert_eq!(again.released.attempts, [3]);
-        again.renumber(|id| (id > 2).then_some(4));
+        again.update_attempts(|id| (id > 2).then_some(4));
         assert_eq!(again.sent.attempts, [3, 3]);
         assert_eq!(again.failed.attempts, [4]);
         assert_eq!(again.released.attempts, [4]);
-        let ended: Vec<bool> = again.singly().iter().map(Settlements::is_final).collect();
+        let ended: Vec<bool> = again.split().iter().map(Settlements::is_final).collect();
         assert_eq!(ended, [true, true, true, false]);
     }
 }

@@ -1,51 +1,52 @@
-//! What a deliverer needs of the database, and of the process that it runs in.
+//! The interfaces of a job runner to the database and to its process.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::intake::{Appetite, Claimed};
+use super::exchange::{ClaimLimit, Claimed};
 use super::settlements::Settlements;
-use crate::transport::config::{Configured, Error};
+use crate::transport::config::{ConfigError, TransportConfig};
 
 /// The default of `mailroom.stop_grace`.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// How much of which transport to claim.
-pub struct Claim<'a> {
-    /// Its name.
+/// A claim for one transport.
+pub struct ClaimRequest<'a> {
+    /// The name of the transport.
     pub transport: &'a str,
-    /// How much.
-    pub appetite: Appetite,
-    /// Transports that have been paused, and for how long: their mail may fall back on this one first.
+    /// How much to claim.
+    pub limit: ClaimLimit,
+    /// The paused transports, and for how long they have been paused. Before the claim, their mail may fall back on this
+    /// transport.
     pub paused: &'a [(Arc<str>, Duration)],
 }
 
-/// The outbox of one database, in which each call is a transaction.
+/// The outbox of one database. Each call is one transaction.
 pub trait Store {
-    /// Why a transaction came to nothing.
-    type Failure: Failure;
+    /// The error of a transaction that changed nothing.
+    type Error: StoreError;
 
-    /// Tells what became of mails, and claims more. Returns those of the mails whose claim had been lost, and what was
-    /// claimed.
+    /// Settles mails, then claims others. Returns `outbox.id` of the mails whose claims had been lost, and the claimed
+    /// mails.
     ///
     /// # Errors
-    /// Nothing of it has happened.
+    /// The transaction was rolled back, or its outcome is not known because the connection was lost.
     fn exchange(
         &mut self,
         claimant: &str,
         settlements: &Settlements,
-        claim: Option<Claim<'_>>,
-    ) -> Result<(Vec<i64>, Option<Claimed>), Self::Failure>;
+        claim: Option<ClaimRequest<'_>>,
+    ) -> Result<(Vec<i64>, Option<Claimed>), Self::Error>;
 
-    /// Lets the leases of these mails end later; returns those whose claims are in force.
+    /// Extends the leases of these mails. Returns `outbox.id` of the mails whose claims are still valid.
     ///
     /// # Errors
     /// No lease was extended.
-    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Self::Failure>;
+    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Self::Error>;
 
-    /// Publishes how the transports of a deliverer are, a JSON array as `_publish_transports` takes it, and what is wrong
-    /// with its file.
+    /// Publishes the states of a deliverer's transports, as the JSON array of `_publish_transports`, and the error in its
+    /// transports file.
     ///
     /// # Errors
     /// Nothing was published.
@@ -53,69 +54,69 @@ pub trait Store {
         &mut self,
         deliverer: &str,
         transports: String,
-        problem: Option<String>,
-    ) -> Result<(), Self::Failure>;
+        file_error: Option<String>,
+    ) -> Result<(), Self::Error>;
 }
 
-/// What a failure of the store means for the deliverer.
+/// The kind of an error, which determines when the transaction is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The extension, or the database, is not there any more.
+pub enum ErrorKind {
+    /// The extension or the database no longer exists.
     Gone,
-    /// A dump is being restored: nothing is to be touched before it is whole.
+    /// A restore is running; no row may be changed before it ends.
     Restoring,
-    /// The row that was written may be at fault.
+    /// The contents of a row may have caused the error.
     Row,
-    /// Anything else; it may work later.
+    /// Any other error; a repetition may succeed.
     Other,
 }
 
-/// A failure of the store.
-pub trait Failure {
-    /// What it means.
-    fn kind(&self) -> Kind;
-    /// Writes one warning to the log: what could not be done, and why.
-    fn warn(&self, what: &str);
+/// An error of the store.
+pub trait StoreError {
+    /// Its kind.
+    fn kind(&self) -> ErrorKind;
+    /// Writes a warning to the log: `message`, and this error as the reason.
+    fn warn(&self, message: &str);
 }
 
-/// The process that a deliverer runs in.
+/// The process that a job runner runs in.
 pub trait Host {
-    /// Reads the transports file as it is now.
+    /// Reads the transports file.
     ///
     /// # Errors
-    /// What is wrong with it.
-    fn load(&self) -> Result<Vec<Configured>, Error>;
+    /// If it cannot be read, or a section is wrong.
+    fn load(&self) -> Result<Vec<TransportConfig>, ConfigError>;
 
     /// Writes a line to the log.
-    fn log(&self, line: &Line);
+    fn log(&self, line: &LogLine);
 
-    /// Whether it was told to stop.
+    /// Whether the process was asked to stop.
     fn stop_requested(&self) -> bool;
 
-    /// How long claims are in force.
+    /// The duration of a lease.
     fn lease(&self) -> Duration;
 
-    /// How long what is in flight has after a stop.
+    /// How long to wait for requests in flight after a stop.
     fn stop_grace(&self) -> Duration {
         STOP_GRACE
     }
 
-    /// Waits until the bell rings, or for so long.
-    fn wait(&self, limit: Duration, bell: RawFd);
+    /// Waits until the file descriptor is readable, but no longer than `limit`.
+    fn wait(&self, limit: Duration, jobs_fd: RawFd);
 }
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
-    /// For the record.
+pub enum LogLine {
+    /// Level LOG.
     Log(String),
-    /// To be looked at.
+    /// Level WARNING.
     Warning {
-        /// What happened.
+        /// The primary message.
         message: String,
-        /// More of it; may be empty.
+        /// DETAIL; may be empty.
         detail: String,
-        /// The remedy; may be empty.
+        /// HINT; may be empty.
         hint: String,
     },
 }

@@ -1,200 +1,178 @@
-//! The thread on which the deliverers run, one a transport.
+//! The delivery thread, which runs the deliverers of all transports of a database, as its job runner sees it.
 //!
-//! One thread beside its owner's, with an event loop on it. It calls no function of the owner and is started without its
-//! signals. What a deliverer wants done in the database or said in the log comes out as [`Job`]s, announced by a byte on a
-//! socket, on which the owner waits together with its other sources of events. If making or sending a request panics, what
-//! was in flight is given up and the event loop is started again, after a pause. Of the panic only its place is logged,
-//! because its words may quote a mail. A deliverer that panics itself is not to be relied on: the owner is told to end.
+//! It is a single thread with an event loop, besides the thread of the job runner. It calls no function of the server and
+//! runs with all signals blocked. What a deliverer needs from the database or the log becomes a [`Job`]; a byte on a socket
+//! announces it, on which the job runner waits together with its other sources of events.
+//!
+//! If building or sending a request panics, the requests in flight are abandoned and the event loop is started again, after
+//! a pause. If a deliverer itself panics, its state is not reliable: [`DeliveryThread::has_failed`] tells the job runner to
+//! end the process.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `protocol` | jobs, commands and the shared state |
+//! | `request` | one request: its number, and where its result goes |
+//! | `http` | requests over HTTP |
+//! | `single` | requests of transports that take one message at a time |
+//! | `client` | chooses between the two |
+//! | `event_loop` | hands events to the deliverers, and executes their actions |
+//! | `fallback` | when the other transports may send the mail of a paused one |
+//! | `panics` | logs the place of a panic |
 
-use std::cell::Cell;
 use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use self::event_loop::EventLoop;
+use self::protocol::{Command, Shared, lock};
 use super::Time;
-use super::driver::Driver;
-use super::events::{Event, News, Status};
-use super::intake::{Appetite, Exchanged};
+use super::events::{Event, TransportStatus};
+use super::exchange::ExchangeResult;
 use super::settlements::Settlements;
-use crate::transport::config::Configured;
+use crate::transport::config::TransportConfig;
 
-/// Something for the owner of the database.
-pub enum Job {
-    /// Read the file again, and call [`Thread::configure`] or [`Thread::keep_configuration`].
-    Configure,
-    /// Settle, and claim, in one transaction; then call [`Thread::exchanged`] or [`Thread::exchange_failed`].
-    Exchange {
-        /// Whose mail it is.
-        transport: Arc<str>,
-        /// What is to be told.
-        settlements: Box<Settlements>,
-        /// How much to claim.
-        appetite: Option<Appetite>,
-        /// Transports that have been paused, and for how long: their mail may fall back on this one.
-        paused: Vec<(Arc<str>, Duration)>,
-    },
-    /// Something for the log, of this transport.
-    Tell(Arc<str>, News),
-}
+mod client;
+mod event_loop;
+mod fallback;
+mod http;
+mod panics;
+mod protocol;
+mod request;
+mod single;
 
-/// What the thread is told.
-pub(super) enum Command {
-    Configure(Vec<Configured>),
-    KeepConfiguration,
-    Look {
-        urgent: bool,
-    },
-    Hurry,
-    Allow(bool),
-    LeasesUntil(Time),
-    InForce(HashSet<i64>),
-    Stop,
-    /// What came of an exchange of this transport.
-    Exchange(Arc<str>, Event),
-    /// What became of a request of the transport with this number.
-    Answered(u64, Event),
-    Tick,
-    GiveUp,
-    End,
-}
+pub use self::protocol::Job;
 
-/// The deliverers as their owner has them. Dropping it ends the thread; what was in flight is given up.
-pub struct Thread {
+/// The delivery thread. Dropping it ends the thread and abandons the requests in flight.
+pub struct DeliveryThread {
     commands: UnboundedSender<Command>,
     shared: Arc<Shared>,
-    bell: UnixStream,
+    wakeup: UnixStream,
     thread: Option<JoinHandle<()>>,
     origin: Instant,
 }
 
-impl Thread {
-    /// Starts the thread by `spawn`, which is to see to the signals.
+impl DeliveryThread {
+    /// Starts the thread. `spawn` creates it with all signals blocked.
     ///
     /// # Errors
-    /// When the system has no thread or socket to spare.
+    /// If the system refuses a thread or a socket.
     pub fn start(
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
     ) -> std::io::Result<Self> {
-        let (bell, ring) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        ring.set_nonblocking(true)?;
+        let (wakeup, other_end) = UnixStream::pair()?;
+        wakeup.set_nonblocking(true)?;
+        other_end.set_nonblocking(true)?;
         let runtime = new_runtime()?;
-        let shared = Arc::new(Shared {
-            jobs: Mutex::default(),
-            statuses: Mutex::default(),
-            ring,
-            resting: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(other_end));
         let (commands, mut receiver) = unbounded_channel();
         let origin = Instant::now();
-        let mut driver = Driver::new(Arc::clone(&shared), commands.clone(), origin);
-        let theirs = Arc::clone(&shared);
-        mind_panics();
+        let mut event_loop = EventLoop::new(Arc::clone(&shared), commands.clone(), origin);
+        let thread_shared = Arc::clone(&shared);
+        panics::install_hook();
         let thread = spawn(Box::new(move || {
-            IS_DELIVERER.set(true);
+            panics::mark_thread();
             let mut runtime = Ok(runtime);
             while let Ok(current) = runtime {
-                let run = AssertUnwindSafe(|| current.block_on(driver.run(&mut receiver)));
+                let run = AssertUnwindSafe(|| current.block_on(event_loop.run(&mut receiver)));
                 if catch_unwind(run).is_ok() {
                     return;
                 }
-                if !driver.recover() {
+                if !event_loop.recover() {
                     break;
                 }
                 drop(current);
                 runtime = new_runtime();
             }
-            theirs.failed.store(true, Ordering::Release);
-            theirs.ring();
+            thread_shared.fail();
         }))?;
         Ok(Self {
             commands,
             shared,
-            bell,
+            wakeup,
             thread: Some(thread),
             origin,
         })
     }
 
-    /// The deliverers' time.
+    /// Time since the thread started, which all its times refer to.
     pub fn now(&self) -> Time {
         self.origin.elapsed()
     }
 
-    /// Becomes readable when there are jobs.
-    pub fn bell(&self) -> RawFd {
-        self.bell.as_raw_fd()
+    /// A file descriptor that is readable when there are jobs.
+    pub fn jobs_fd(&self) -> RawFd {
+        self.wakeup.as_raw_fd()
     }
 
-    /// Takes the jobs there are.
-    pub fn jobs(&mut self) -> Vec<Job> {
+    /// Takes the jobs.
+    pub fn take_jobs(&mut self) -> Vec<Job> {
         let mut bytes = [0; 64];
-        while matches!(self.bell.read(&mut bytes), Ok(read) if read == bytes.len()) {}
-        std::mem::take(&mut *lock(&self.shared.jobs))
+        while matches!(self.wakeup.read(&mut bytes), Ok(read) if read == bytes.len()) {}
+        self.shared.take_jobs()
     }
 
-    /// How each transport is, in the file's order; those that have left it while they are still in use come last.
-    pub fn statuses(&self) -> Vec<(Arc<str>, Status)> {
+    /// The states of the transports, in the order of the file. Transports that were removed from it and still hold mail come
+    /// last.
+    pub fn statuses(&self) -> Vec<(Arc<str>, TransportStatus)> {
         lock(&self.shared.statuses).clone()
     }
 
-    /// Whether the thread has come to a violent end, and the process is to.
+    /// Whether a deliverer has panicked, after which the process has to end.
     pub fn has_failed(&self) -> bool {
-        self.shared.failed.load(Ordering::Acquire)
+        self.shared.has_failed.load(Ordering::Acquire)
     }
 
-    /// After [`Self::stop`]: whether nothing is in flight or to be settled any more, of any transport.
-    pub fn is_resting(&self) -> bool {
-        self.shared.resting.load(Ordering::Acquire) || self.has_failed()
+    /// After [`Self::stop`]: whether nothing is in flight and everything is settled, for all transports.
+    pub fn has_stopped(&self) -> bool {
+        self.shared.has_stopped.load(Ordering::Acquire) || self.has_failed()
     }
 
-    /// These are all transports from now on, in this order; what is in flight goes on as it was sent. One that is known
-    /// by its name keeps its state; one that is missing sends no more, and is gone once all of its mail is settled. As
-    /// the answer to [`Job::Configure`] it changes nothing of the state of transports that did not ask for it.
-    pub fn configure(&self, transports: Vec<Configured>) {
+    /// Sets the transports, in this order. Requests in flight continue as they were sent. A transport whose name is known
+    /// keeps its state. A transport that is missing sends nothing more, and is removed once all its mail is settled. After
+    /// [`Job::ReloadConfig`], a transport that did not ask for it keeps its pause.
+    pub fn configure(&self, transports: Vec<TransportConfig>) {
         self.command(Command::Configure(transports));
     }
 
-    /// The file could not be read: what was read before holds.
-    pub fn keep_configuration(&self) {
-        self.command(Command::KeepConfiguration);
+    /// Keeps the transports, because the file could not be read.
+    pub fn keep_config(&self) {
+        self.command(Command::KeepConfig);
     }
 
-    /// Mail may be claimed and sent, or not.
-    pub fn allow(&self, allowed: bool) {
-        self.command(Command::Allow(allowed));
+    /// Sets whether mail may be claimed and sent.
+    pub fn allow_sending(&self, allowed: bool) {
+        self.command(Command::AllowSending(allowed));
     }
 
-    /// The claims of what is held are in force until then: nothing of it is sent later, unless this is said again.
-    pub fn leases_until(&self, at: Time) {
-        self.command(Command::LeasesUntil(at));
+    /// Sets the time at which the leases of all held mails end. Nothing is sent after it until a later call extends it.
+    pub fn set_leases_end(&self, at: Time) {
+        self.command(Command::LeasesEndAt(at));
     }
 
-    /// There may be due mail, of any transport; `urgent`: a person waits for it.
-    pub fn look(&self, urgent: bool) {
-        self.command(Command::Look { urgent });
+    /// Mail of any transport may be due. `urgent`: a person waits for it.
+    pub fn mail_due(&self, urgent: bool) {
+        self.command(Command::MailDue { urgent });
     }
 
-    /// Everything is to be tried, at once.
-    pub fn hurry(&self) {
-        self.command(Command::Hurry);
+    /// Retries everything at once.
+    pub fn retry_now(&self) {
+        self.command(Command::RetryNow);
     }
 
-    /// An exchange of this transport is over.
-    pub fn exchanged(&self, transport: &Arc<str>, exchanged: Exchanged) {
-        self.exchange(transport, Event::Exchanged(Box::new(exchanged)));
+    /// An exchange of this transport committed.
+    pub fn exchanged(&self, transport: &Arc<str>, result: ExchangeResult) {
+        self.exchange(transport, Event::Exchanged(Box::new(result)));
     }
 
-    /// It failed, and nothing of it happened; no other of this transport before that time.
+    /// An exchange of this transport failed and changed nothing. The next one starts at `retry_at` or later.
     pub fn exchange_failed(
         &self,
         transport: &Arc<str>,
@@ -208,19 +186,20 @@ impl Thread {
         self.exchange(transport, event);
     }
 
-    /// These claims are in force, of all that were held before, whichever transport holds them.
-    pub fn in_force(&self, ids: HashSet<i64>) {
-        self.command(Command::InForce(ids));
+    /// Drops the waiting mails that are not among these: their claims are no longer valid. The ids are those of all
+    /// transports.
+    pub fn keep_claims(&self, ids: HashSet<i64>) {
+        self.command(Command::ClaimsInForce(ids));
     }
 
-    /// Nothing more is sent; what is in flight goes on.
+    /// Sends nothing more. Requests in flight continue.
     pub fn stop(&self) {
         self.command(Command::Stop);
     }
 
-    /// What is in flight is waited for no longer.
-    pub fn give_up(&self) {
-        self.command(Command::GiveUp);
+    /// Abandons the requests in flight.
+    pub fn abandon_requests(&self) {
+        self.command(Command::AbandonRequests);
     }
 
     fn exchange(&self, transport: &Arc<str>, event: Event) {
@@ -228,76 +207,25 @@ impl Thread {
     }
 
     fn command(&self, command: Command) {
-        // After a failure there is no receiver; `has_failed` tells the owner.
+        // After a failure there is no receiver, and `has_failed` returns true.
         let _ = self.commands.send(command);
     }
 }
 
-impl Drop for Thread {
+impl Drop for DeliveryThread {
     fn drop(&mut self) {
         self.command(Command::End);
         if let Some(thread) = self.thread.take() {
-            // A panic was caught in it.
+            // The thread catches its panics.
             let _ = thread.join();
         }
     }
-}
-
-thread_local! {
-    /// Whether this thread is a deliverer's.
-    static IS_DELIVERER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Has a panic of a deliverer's thread tell its place alone, in the server's log. Once in a process.
-fn mind_panics() {
-    static MINDED: Once = Once::new();
-    MINDED.call_once(|| {
-        let others = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !IS_DELIVERER.try_with(Cell::get).unwrap_or(false) {
-                return others(info);
-            }
-            let place = info.location().map(ToString::to_string);
-            // This is no thread to call the server on; what it writes here is in its log if anybody keeps one.
-            let _ = writeln!(
-                std::io::stderr(),
-                "mailroom worker: a panic in the sending thread at {}",
-                place.unwrap_or_default()
-            );
-        }));
-    });
 }
 
 fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-}
-
-/// What both threads see.
-pub(super) struct Shared {
-    jobs: Mutex<Vec<Job>>,
-    pub(super) statuses: Mutex<Vec<(Arc<str>, Status)>>,
-    ring: UnixStream,
-    pub(super) resting: AtomicBool,
-    failed: AtomicBool,
-}
-
-/// What it guards is whole at any time.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    pub(super) fn push(&self, job: Job) {
-        lock(&self.jobs).push(job);
-        self.ring();
-    }
-
-    pub(super) fn ring(&self) {
-        // A full socket is as loud as one can get.
-        let _ = (&self.ring).write(&[1]);
-    }
 }
 
 #[cfg(test)]

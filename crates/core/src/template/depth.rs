@@ -5,16 +5,16 @@ use minijinja::syntax::SyntaxConfig;
 
 use super::refusal::Refusal;
 
-/// Words and signs of one expression, up to its innermost part: each may be a level of the tree, and the compiler goes
-/// down all of them.
+/// Maximum number of tokens of one expression down to its innermost part. Each of them may be a level of the tree, and
+/// the compiler recurses into every level.
 const DEPTH_MAX: usize = 250;
-/// Each `elif` is a level of the tree too.
+/// Maximum number of `elif`: each is a level of the tree.
 const ELIF_MAX: usize = 100;
 
-/// Refuses what would make a tree too deep. To be asked before anything is parsed; what cannot be read is left to the
-/// parser.
+/// Refuses a template whose tree would be too deep. Must be called before the template is parsed. Syntax errors are
+/// left to the parser.
 pub fn check_depth(source: &str) -> Result<(), Refusal> {
-    // For each bracket that is open, how much stands since the last comma: only that can be above what follows.
+    // For each open bracket, the number of tokens since the last comma: only these can be above the tokens that follow.
     let mut open = vec![0_usize];
     let mut elifs = 0;
     for (token, span) in tokenize(source, false, SyntaxConfig::default()).map_while(Result::ok) {

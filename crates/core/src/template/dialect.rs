@@ -1,8 +1,8 @@
-//! What a template may say: its syntax tree, with a meter around all that makes or compares values.
+//! The subset of Jinja that templates may use, and the metering of all operations that create or compare values.
 //!
-//! The tree that the engine's parser makes is built anew. What the language has and mail does not need is refused
-//! here, and so are names that nothing stands behind, each with its place. Raw text is written as a value, so that it
-//! is counted wherever it is written to. Nothing that could grow is left for the compiler to work out beforehand.
+//! The syntax tree of the engine's parser is copied. Constructs that mail does not need, and names that do not exist,
+//! are refused with their places. Raw text is emitted as a value, so that it is counted wherever it is written. No
+//! operation that could grow is left to the compiler's constant folding.
 
 use minijinja::machinery::Span;
 use minijinja::machinery::ast::{
@@ -15,16 +15,16 @@ use minijinja::value::Value;
 use super::meter::{FACTOR, MADE, PICKED, WEIGHED, Words};
 use super::refusal::Refusal;
 
-/// Builds trees.
+/// Copies a syntax tree.
 pub struct Dialect<'a> {
-    /// What may be named.
+    /// The names that templates may use.
     pub words: &'a Words,
 }
 
 type Built<T> = Result<T, Refusal>;
 
 impl Dialect<'_> {
-    /// The whole of a template.
+    /// Copies the tree of a template.
     pub fn template<'s>(&self, tree: &Stmt<'s>) -> Built<Stmt<'s>> {
         self.statement(tree)
     }
@@ -121,7 +121,7 @@ impl Dialect<'_> {
         })
     }
 
-    /// An expression that is written: a loop that calls itself here goes on writing, and is not a value.
+    /// An emitted expression. A recursive call of a loop writes here, and has no value.
     fn emitted<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
         match expression {
             Expr::Call(call) if is_loop(call) => Ok(Expr::Call(self.call(call)?)),
@@ -137,7 +137,7 @@ impl Dialect<'_> {
         expressions.iter().map(|one| self.plain(one)).collect()
     }
 
-    /// What is assigned to: names, and lists of them.
+    /// The target of an assignment: names, and lists of names.
     fn target<'s>(&self, target: &Expr<'s>) -> Built<Expr<'s>> {
         let each = |items: &[Expr<'s>]| items.iter().map(|item| self.target(item)).collect();
         Ok(match target {
@@ -154,7 +154,7 @@ impl Dialect<'_> {
         Ok(around(WEIGHED, self.plain(expression)?))
     }
 
-    /// An expression as a tree of its own, metered.
+    /// Copies and meters an expression.
     fn plain<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
         Ok(match expression {
             Expr::Var(name) => Expr::Var(Spanned::new(Var { id: name.id }, name.span())),
@@ -220,8 +220,7 @@ impl Dialect<'_> {
             }
             Expr::Test(test) => {
                 known("test", test.name, &self.words.tests, test.span())?;
-                // Those without an argument look at what a value is and not at what is in it, but for the two
-                // that look at letters.
+                // A test without an argument examines the type of a value, except for the two that examine letters.
                 let looks = !test.args.is_empty() || matches!(test.name, "lower" | "upper");
                 Expr::Test(Spanned::new(
                     Test {
@@ -293,7 +292,7 @@ impl Dialect<'_> {
             |left, right| Expr::BinOp(Spanned::new(BinOp { op, left, right }, binary.span()));
         Ok(match op {
             ScAnd | ScOr => with(left, right),
-            // These know numbers only.
+            // These accept numbers only.
             Sub | Div | FloorDiv | Rem | Pow => with(left, right),
             Mul => with(around(FACTOR, left), around(FACTOR, right)),
             Add | Concat => around(MADE, with(around(WEIGHED, left), around(WEIGHED, right))),
@@ -305,7 +304,7 @@ impl Dialect<'_> {
 
     fn call<'s>(&self, call: &Spanned<Call<'s>>) -> Built<Spanned<Call<'s>>> {
         if let Expr::Var(name) = &call.expr {
-            // A loop that is `recursive` is called by this name.
+            // A `recursive` loop is called by this name.
             if name.id != "loop" {
                 known("function", name.id, &self.words.functions, name.span())?;
             }
@@ -332,7 +331,7 @@ impl Dialect<'_> {
             .collect()
     }
 
-    /// Empty ones stay constants, which is what defaults are made of.
+    /// An empty container stays a constant, because default values have to be constants.
     fn container<'s>(&self, is_empty: bool, container: Expr<'s>) -> Expr<'s> {
         if is_empty {
             container
@@ -346,7 +345,7 @@ fn is_loop(call: &Spanned<Call<'_>>) -> bool {
     matches!(&call.expr, Expr::Var(name) if name.id == "loop")
 }
 
-/// Has a value pass a filter of the meter's.
+/// Passes a value through a filter of the meter.
 fn around<'s>(filter: &'static str, expression: Expr<'s>) -> Expr<'s> {
     let span = expression.span();
     Expr::Filter(Spanned::new(
@@ -360,7 +359,7 @@ fn around<'s>(filter: &'static str, expression: Expr<'s>) -> Expr<'s> {
 }
 
 fn known(sort: &str, name: &str, words: &[&str], span: Span) -> Built<()> {
-    // As the engine reads them: `divisible by` is `divisibleby`.
+    // The engine ignores spaces in names: `divisible by` is `divisibleby`.
     let name: String = name.split_ascii_whitespace().collect();
     if words.contains(&name.as_str()) {
         return Ok(());

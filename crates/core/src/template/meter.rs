@@ -1,9 +1,10 @@
-//! What a template does to values, under a meter: its filters, tests and functions, and the writing of values.
+//! The filters, tests and functions of templates, and the writing of values, under a meter.
 //!
-//! Steps alone bound nothing, for one step can double a value, and one filter can compare each element with each
-//! other. So everything that makes, compares or writes values pays before it works, by how much there is to look
-//! at, and again for what came out; what is lazy is made real at once, lest it cost somebody later. The fund is
-//! [`WORK`] for each part of a mail. It is no clock: the same mail must not fail because the server is busy.
+//! A limit on the number of instructions is not enough: one instruction can double a value, and one filter can compare
+//! each element with each other. So every operation that creates, compares or writes values is charged before it runs,
+//! by the size of its operands, and again for its result. Lazy values are materialized at once, so that later uses cost
+//! nothing more. The budget is [`WORK`] for each part of a mail. It is not a time limit, because a message must not
+//! fail when the server is busy.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -13,23 +14,23 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args}
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 use minijinja::{filters, functions, tests};
 
-/// What one part of a mail may use up: an octet of a string costs one, a value [`NODE`].
+/// The budget of one part of a mail: an octet of a string costs 1, a value [`NODE`].
 const WORK: u64 = 32 * 1024 * 1024;
-/// About what a value takes in memory besides the octets of a string.
+/// Approximate size of a value in memory besides the octets of a string.
 const NODE: u64 = 32;
-/// Lists in lists. The variables come from JSON, whose parser goes down 128.
+/// Maximum depth of nested lists. The variables come from JSON, whose parser allows 128 levels.
 const NESTING_MAX: usize = 200;
 
-/// Has a value weighed before something is done with it.
+/// The filter that charges for a whole value before an operation.
 pub const WEIGHED: &str = "weighed";
-/// Has what an operation made weighed, and made real if it is lazy.
+/// The filter that charges for the result of an operation, and materializes it.
 pub const MADE: &str = "made";
-/// Has the outside of a value weighed before something is picked from it.
+/// The filter that charges for the outer level of a value before an element is taken from it.
 pub const PICKED: &str = "picked";
-/// Lets only a number pass: what else can be multiplied grows by it.
+/// The filter that lets only numbers pass: multiplication makes any other value longer.
 pub const FACTOR: &str = "factor";
 
-/// What is left of a part's fund.
+/// The remaining budget of a part.
 #[derive(Clone, Default)]
 pub struct Meter(Arc<AtomicU64>);
 
@@ -52,7 +53,7 @@ impl Meter {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Charges for a value with all that is in it, as often as it is in there, and says how much it was.
+    /// Charges for a value and everything in it, counted as often as it occurs, and returns the cost.
     fn weigh(&self, value: &Value) -> Result<u64, Error> {
         self.weigh_within(value, 0)
     }
@@ -86,13 +87,13 @@ impl Meter {
         Ok(weight)
     }
 
-    /// Charges for a look at a string, whose length and letters have to be counted, or at the outside of a list.
+    /// Charges for reading the length or the letters of a string, or the outer level of a list.
     fn pick(&self, value: &Value) -> Result<(), Error> {
         self.charge(NODE.saturating_add(value.as_str().map_or(0, str::len) as u64))
     }
 
-    /// Charges for what came out of an operation, and makes it real: lazy values in lazy values would be worked
-    /// out anew, one inside the other, each time somebody looks.
+    /// Charges for the result of an operation and materializes it: nested lazy values would be computed again at each
+    /// use.
     fn made(&self, value: Value) -> Result<Value, Error> {
         let value = if value.kind() == ValueKind::Iterable {
             let items: Result<Vec<Value>, Error> = value
@@ -107,8 +108,8 @@ impl Meter {
         Ok(value)
     }
 
-    /// Charges for a filter: for all it is given, and for its arguments once more for each element, because each is
-    /// compared with, looked up in, or joined by them.
+    /// Charges for a filter: for its operands, and for its arguments once more for each element, because each element
+    /// is compared with them, looked up in them or joined by them.
     fn admit(&self, order: Order, args: &[Value]) -> Result<(), Error> {
         let Some((first, others)) = args.split_first() else {
             return Ok(());
@@ -124,7 +125,7 @@ impl Meter {
         } as u64;
         self.charge(count.saturating_add(1).saturating_mul(rest))?;
         if order == Order::Compares {
-            // Each comparison may copy both sides to fold their case; the longest may be part of each.
+            // Each comparison may copy both operands to fold their case; the longest string may be in each.
             let rounds = u64::from(count.checked_ilog2().unwrap_or(0) + 1);
             let longest = longest(first).min(weight);
             self.charge(count.saturating_mul(rounds).saturating_mul(longest))?;
@@ -133,7 +134,7 @@ impl Meter {
     }
 }
 
-/// The weight of the longest string in a value that was weighed, or of what else there is to compare.
+/// The cost of the longest string in a value that was charged for, or of another operand of a comparison.
 fn longest(value: &Value) -> u64 {
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => value
@@ -155,18 +156,18 @@ fn longest(value: &Value) -> u64 {
     }
 }
 
-/// How a filter goes about its input.
+/// How a filter reads its input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Looks at none of what is in a list, but may go through a string.
+    /// Reads no elements of a list, but may read a string.
     Picks,
-    /// Goes through it.
+    /// Reads it once.
     Reads,
     /// Compares its elements with each other.
     Compares,
 }
 
-/// The names that templates know, and what stands behind them.
+/// The names that templates may use, and the operations behind them.
 pub struct Words {
     /// Filters.
     pub filters: Vec<&'static str>,
@@ -176,8 +177,8 @@ pub struct Words {
     pub functions: Vec<&'static str>,
 }
 
-/// Gives an environment everything that a template may name. What is not here does not exist: what makes much out
-/// of little (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), or shows all there is (`pprint`, `debug`).
+/// Registers everything that a template may name. Left out are operations that create large values from small ones
+/// (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), and those that show everything (`pprint`, `debug`).
 pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
     let mut words = Words {
         filters: Vec::new(),
@@ -233,7 +234,7 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
         "true": is_true, "undefined": is_undefined, "upper": is_upper,
     );
 
-    // What the dialect puts around operations. Not among the words, so that no template can name them.
+    // The filters that the dialect inserts. They are not in the list of names, so no template can use them.
     let ours = meter.clone();
     environment.add_filter(WEIGHED, move |value: &Value| -> Result<Value, Error> {
         ours.weigh(value)?;
@@ -267,7 +268,7 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
     words
 }
 
-/// Adds up numbers. Not given a start: adding strings one by one copies the first as often as there are others.
+/// Adds numbers. It takes no start value: adding strings one by one would copy the first as often as there are others.
 fn sum(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
     let args = args.into_values();
     let (places, names): (&[Value], Kwargs) = from_args(&args)?;
@@ -277,9 +278,9 @@ fn sum(state: &mut State, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
     Value::from_function(filters::sum).call(state, &args)
 }
 
-/// Writes a value into a part. A null is refused like a variable that is not there: nobody wants to be addressed
-/// as "none". In HTML the five characters with a meaning are escaped; unlike the engine's own escaping this one
-/// leaves slashes alone, for the sake of those who look for links in the source.
+/// Writes a value into a part. Null is refused like a missing variable, because a mail must not address its reader as
+/// "none". In HTML, the five special characters are escaped; unlike the engine's own escaping, this one leaves slashes
+/// alone, so that links in the source can be found.
 fn format_value(
     meter: &Meter,
     out: &mut Output,
@@ -305,7 +306,7 @@ fn format_value(
     })
 }
 
-/// Writes until the meter is empty, whatever is written and to where: it may be captured.
+/// Writes until the budget is used up. The target may be a captured block instead of the result.
 struct Metered<'a, 'b> {
     out: &'a mut Output<'b>,
     meter: &'a Meter,

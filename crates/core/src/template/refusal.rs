@@ -2,11 +2,11 @@
 
 use minijinja::machinery::Span;
 
-/// Something that a template may not say.
+/// A refused construct.
 pub struct Refusal {
-    /// Where it stands.
+    /// Its place in the source.
     pub span: Span,
-    /// What is wrong with it.
+    /// Why it is refused.
     pub what: String,
 }
 

@@ -1,8 +1,8 @@
-//! The templates that come with the library. They are no rows, so that a dump holds what people wrote.
+//! The built-in templates. They are not rows, so that a dump contains only templates that users wrote.
 //!
-//! The HTML bodies share their frame; what is theirs stands between its halves.
+//! The HTML bodies share a header and a footer.
 
-/// A template that comes with the library.
+/// A built-in template.
 pub struct Builtin {
     /// The kind of mail.
     pub kind: &'static str,
@@ -14,10 +14,11 @@ pub struct Builtin {
     pub body_html: &'static str,
 }
 
-/// The locale of the templates that come with the library.
+/// The locale of the built-in templates.
 pub const BUILTIN_LOCALE: &str = "en";
 
-/// An HTML body: the frame around what a file holds. A macro, because only literals can be joined by the compiler.
+/// An HTML body: the header, the contents of a file, the footer. A macro, because the compiler concatenates literals
+/// only.
 macro_rules! framed {
     ($title:literal, $file:literal) => {
         concat!(
@@ -31,7 +32,7 @@ macro_rules! framed {
     };
 }
 
-/// The templates that come with the library.
+/// The built-in templates.
 pub const BUILTIN: [Builtin; 3] = [
     Builtin {
         kind: "activation",

@@ -328,7 +328,7 @@ fn a_compiled_part_is_found_by_its_source_and_its_kind() {
         );
     }
     assert_eq!(engine.compiled.len(), 1);
-    // One more does not fit, and is compiled anew each time.
+    // One more does not fit, and is compiled at each use.
     for n in 0..=KEPT_MAX / SOURCE_MAX {
         let source = format!("{{{{ login }}}}{n}{}", " ".repeat(SOURCE_MAX - 20));
         for _ in 0..2 {
@@ -361,7 +361,7 @@ fn locales_go_from_the_wanted_to_the_default() {
 
 proptest! {
     #[test]
-    fn whatever_a_value_holds_the_html_around_it_stays(login in "[^\x00]{0,40}") {
+    fn no_value_changes_the_html_around_it(login in "[^\x00]{0,40}") {
         let page = render(Part::Html, "<p title=\"{{ login }}\">", some(&login)).unwrap();
         let inner = page.strip_prefix("<p title=\"").unwrap().strip_suffix("\">").unwrap();
         prop_assert!(!inner.contains(['<', '>', '"', '\'']));

@@ -1,10 +1,10 @@
-//! The key file: reading it, judging it, making one.
+//! The key file: reads, checks, creates and rotates it.
 //!
-//! One key a line, 64 hexadecimal digits; empty lines and lines that start with `#` are passed over. The
-//! first key signs, all of them verify, which is what a rotation needs. Who may own and read the file is the rule
-//! of `secret_file.rs`; a process that reads it can forge every link.
+//! One key a line, 64 hexadecimal digits; empty lines and lines that start with `#` are ignored. The first key signs;
+//! all keys verify, which a rotation needs. `secret_file.rs` has the rule about its owner and mode; a process that can
+//! read it can forge every link.
 //!
-//! Nothing here may show a byte of the file: errors name the path, the line and the rule that was broken.
+//! Nothing here may show a byte of the file: errors name the path, the line and the violated rule.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -15,24 +15,24 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use super::{KEY_LEN, SigningKey};
-use crate::secret_file::{self, Problem as FileProblem};
+use crate::secret_file::{self, SecretFileProblem};
 
 pub use crate::secret_file::Fingerprint;
 
 /// Hexadecimal digits of a key.
 const HEX_LEN: usize = KEY_LEN * 2;
-/// Of a file, in bytes; some hundreds of keys fit.
+/// Maximum size of a file in bytes; some hundreds of keys fit.
 const MAX_FILE_LEN: u64 = secret_file::MAX_LEN;
-/// More keys than a file of that size can hold.
+/// No file of that size can hold more keys.
 const MAX_KEYS: usize = MAX_FILE_LEN as usize / HEX_LEN;
-/// How long a rotation waits for another one, which takes milliseconds.
+/// How long a rotation waits for a concurrent one, which takes milliseconds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it looks meanwhile.
+/// How often it tries the lock meanwhile.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The keys of one file, in their order. There is always at least one.
 pub struct KeyRing {
-    /// Never empty, and never moved about: a moved key leaves a copy behind that nobody zeroes.
+    /// Never empty, and never moved: moving a key would leave a copy that is not zeroed.
     keys: Vec<SigningKey>,
 }
 
@@ -47,55 +47,56 @@ impl KeyRing {
         self.keys.iter()
     }
 
-    /// How many there are.
+    /// Number of keys.
     pub fn count(&self) -> usize {
         self.keys.len()
     }
 }
 
-/// Why there are no keys to work with.
+/// An error about the key file.
 #[derive(Debug)]
 pub struct KeyFileError {
-    /// The file in question.
+    /// Its path.
     pub path: PathBuf,
-    /// What is wrong with it.
-    pub problem: Problem,
+    /// The error.
+    pub problem: KeyFileProblem,
 }
 
-/// What can be wrong with a key file.
+/// The kinds of errors.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum KeyFileProblem {
     /// The file itself.
-    File(FileProblem),
+    File(SecretFileProblem),
     /// A line is neither a key, nor empty, nor a comment.
     MalformedLine {
         /// Counted from 1.
         line: usize,
     },
-    /// It holds no key at all.
+    /// The file has no key.
     NoKey,
-    /// It is good, but not the server's to replace: it belongs to root, who would put back what was there.
+    /// The file is valid, but belongs to root, so the server may not replace it: the owner would restore the old
+    /// contents.
     OfRoot,
-    /// It is good, but the operating system does not let it be replaced.
+    /// The file is valid, but the operating system does not allow it to be replaced.
     Irreplaceable(ErrorKind),
 }
 
-impl From<FileProblem> for Problem {
-    fn from(problem: FileProblem) -> Self {
+impl From<SecretFileProblem> for KeyFileProblem {
+    fn from(problem: SecretFileProblem) -> Self {
         Self::File(problem)
     }
 }
 
-impl From<std::io::Error> for Problem {
+impl From<std::io::Error> for KeyFileProblem {
     fn from(error: std::io::Error) -> Self {
         Self::File(error.into())
     }
 }
 
-/// Reads and judges the key file at `path`.
+/// Reads and checks the key file at `path`.
 ///
 /// # Errors
-/// Any [`Problem`], with the path.
+/// Any [`KeyFileProblem`], with the path.
 pub fn load(path: &Path) -> Result<(KeyRing, Fingerprint), KeyFileError> {
     let fail = |problem| KeyFileError {
         path: path.to_owned(),
@@ -104,13 +105,13 @@ pub fn load(path: &Path) -> Result<(KeyRing, Fingerprint), KeyFileError> {
     read(path).map_err(fail)
 }
 
-fn read(path: &Path) -> Result<(KeyRing, Fingerprint), Problem> {
+fn read(path: &Path) -> Result<(KeyRing, Fingerprint), KeyFileProblem> {
     let (content, fingerprint) = secret_file::read(path)?;
     Ok((parse(&content)?, fingerprint))
 }
 
-fn parse(content: &[u8]) -> Result<KeyRing, Problem> {
-    // Sized beforehand: a vector that grows leaves copies behind that nobody zeroes.
+fn parse(content: &[u8]) -> Result<KeyRing, KeyFileProblem> {
+    // With the final capacity: a vector that grows leaves copies that are not zeroed.
     let lines = content.iter().filter(|byte| **byte == b'\n').count() + 1;
     let mut keys = Vec::with_capacity(lines.min(MAX_KEYS));
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
@@ -118,11 +119,11 @@ fn parse(content: &[u8]) -> Result<KeyRing, Problem> {
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        let key = decode_hex(line).ok_or(Problem::MalformedLine { line: index + 1 })?;
+        let key = decode_hex(line).ok_or(KeyFileProblem::MalformedLine { line: index + 1 })?;
         keys.push(SigningKey::new(&key));
     }
     if keys.is_empty() {
-        Err(Problem::NoKey)
+        Err(KeyFileProblem::NoKey)
     } else {
         Ok(KeyRing { keys })
     }
@@ -140,25 +141,25 @@ fn decode_hex(line: &[u8]) -> Option<Zeroizing<[u8; KEY_LEN]>> {
     Some(key)
 }
 
-/// Writes a new file with the one key `key`, mode 0600, unless a file is already there.
+/// Creates a file with the key `key` and mode 0600, unless the file exists.
 ///
-/// The key is complete and on disk before the name exists: it is written under a temporary name, synced,
-/// and linked, which fails when somebody else was first. Returns whether this call made the file.
+/// The key is written under a temporary name, synced, and then linked to its name, so the name never leads to an
+/// incomplete file. Linking fails if the file exists. Returns whether this call created the file.
 ///
 /// # Errors
-/// [`FileProblem::Unreadable`] when the directory is not writable, [`FileProblem::Io`] for the rest.
+/// [`SecretFileProblem::Unreadable`] when the directory is not writable, [`SecretFileProblem::Io`] for the rest.
 pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFileError> {
     let fail = |error: std::io::Error| KeyFileError {
         path: path.to_owned(),
         problem: match error.into() {
-            FileProblem::Missing => FileProblem::Io(ErrorKind::NotFound).into(),
+            SecretFileProblem::Missing => SecretFileProblem::Io(ErrorKind::NotFound).into(),
             other => other.into(),
         },
     };
     let temporary = temporary_name(path);
     let outcome =
         write_new(&temporary, &line(key)).and_then(|()| std::fs::hard_link(&temporary, path));
-    // The temporary name goes whether or not the link was made; only the link's outcome counts.
+    // The temporary name is removed in any case; only the result of the link counts.
     let _ = std::fs::remove_file(&temporary);
     match outcome {
         Ok(()) => sync_directory(path).map(|()| true).map_err(fail),
@@ -167,16 +168,14 @@ pub fn create(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<bool, KeyFi
     }
 }
 
-/// Puts `key` into the first line of the file at `path` and keeps all other lines; returns how many keys
-/// there are then.
+/// Inserts `key` as the first line of the file at `path`, keeps all other lines, and returns the number of keys.
 ///
-/// The name leads to the old file or to the new one, complete and on disk, and to nothing else at any time.
-/// Rotations at the same time come one after the other, and none is lost. A symbolic link stays, and what
-/// it leads to is replaced.
+/// At any time, the name leads to the complete old file or to the complete new one. Concurrent rotations run one after
+/// the other, and none is lost. A symbolic link stays, and its target is replaced.
 ///
 /// # Errors
-/// Any [`Problem`], with the path; the file is as it was then. A file that is mounted is [`Problem::OfRoot`], or
-/// [`Problem::Irreplaceable`].
+/// Any [`KeyFileProblem`], with the path; the file is unchanged then. For a mounted file it is
+/// [`KeyFileProblem::OfRoot`] or [`KeyFileProblem::Irreplaceable`].
 pub fn prepend(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, KeyFileError> {
     let fail = |problem| KeyFileError {
         path: path.to_owned(),
@@ -185,9 +184,9 @@ pub fn prepend(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Key
     replace(path, key).map_err(fail)
 }
 
-fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem> {
+fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, KeyFileProblem> {
     let path = std::fs::canonicalize(path)?;
-    // The directory rather than the file, which will be another one after this.
+    // Locks the directory, because the file will be replaced.
     let _lock = lock_directory(&path)?;
     let (old, fingerprint) = secret_file::read(&path)?;
     let new = line(key);
@@ -195,11 +194,11 @@ fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem
     content.extend_from_slice(&new);
     content.extend_from_slice(&old);
     if content.len() as u64 > MAX_FILE_LEN {
-        return Err(FileProblem::TooLarge.into());
+        return Err(SecretFileProblem::TooLarge.into());
     }
     let keys = parse(&old)?.count() + 1;
     if !fingerprint.is_own() {
-        return Err(Problem::OfRoot);
+        return Err(KeyFileProblem::OfRoot);
     }
     let temporary = temporary_name(&path);
     write_new(&temporary, &content)
@@ -212,19 +211,19 @@ fn replace(path: &Path, key: &Zeroizing<[u8; KEY_LEN]>) -> Result<usize, Problem
     Ok(keys)
 }
 
-/// Why there is no other file in the place of one that can be read.
-fn not_replaced(error: &std::io::Error) -> Problem {
+/// Why a readable file cannot be replaced.
+fn not_replaced(error: &std::io::Error) -> KeyFileProblem {
     match error.kind() {
         // The directory is root's, the file system is read-only, or the file is a mount point.
         kind @ (ErrorKind::PermissionDenied
         | ErrorKind::ReadOnlyFilesystem
-        | ErrorKind::ResourceBusy) => Problem::Irreplaceable(kind),
-        kind => FileProblem::Io(kind).into(),
+        | ErrorKind::ResourceBusy) => KeyFileProblem::Irreplaceable(kind),
+        kind => SecretFileProblem::Io(kind).into(),
     }
 }
 
-/// Locks the directory of the file against other rotations, for as long as the returned value lives.
-fn lock_directory(path: &Path) -> Result<Option<File>, Problem> {
+/// Locks the directory of the file against other rotations while the returned value lives.
+fn lock_directory(path: &Path) -> Result<Option<File>, KeyFileProblem> {
     let Some(directory) = path.parent() else {
         return Ok(None);
     };
@@ -237,7 +236,7 @@ fn lock_directory(path: &Path) -> Result<Option<File>, Problem> {
                 std::thread::sleep(LOCK_PAUSE);
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(FileProblem::Io(ErrorKind::WouldBlock).into());
+                return Err(SecretFileProblem::Io(ErrorKind::WouldBlock).into());
             }
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
@@ -250,7 +249,7 @@ fn temporary_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A key as the file has it.
+/// A key as a line of the file.
 fn line(key: &Zeroizing<[u8; KEY_LEN]>) -> Zeroizing<Vec<u8>> {
     let mut line = Zeroizing::new(Vec::with_capacity(HEX_LEN + 1));
     for byte in key.iter() {
@@ -261,7 +260,7 @@ fn line(key: &Zeroizing<[u8; KEY_LEN]>) -> Zeroizing<Vec<u8>> {
 }
 
 fn write_new(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    // A file of this name can only be the leftover of a crashed process that had our pid.
+    // A file of this name is the leftover of a crashed process with the same pid.
     let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new()
         .write(true)

@@ -1,26 +1,44 @@
-//! What a transport can do with several messages, and with a message that it may have had before. Pure.
+//! The properties of a transport by which the deliverer forms and repeats requests. Pure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::rate::Rate;
 use crate::message::Message;
 
-/// What the deliverer needs to know of a transport to form requests and to repeat them.
+/// The properties of a transport.
 pub trait Capabilities: Send + Sync {
-    /// The most messages one request takes; 1 without a batch call that tells of each message.
+    /// The maximum number of messages in one request; 1 if the provider has no batch call with a result for each message.
     fn batch_limit(&self) -> usize {
         1
     }
 
-    /// Whether these messages may share a request: some batch calls want the same contents.
+    /// Whether these messages may be in one request: some batch calls need the same contents.
     fn may_share(&self, _first: &Message, _other: &Message) -> bool {
         true
     }
 
-    /// Whether the provider itself recognises a request that it has had, so that sending it again is safe.
+    /// Whether the provider recognizes a repeated request, so that repeating it is safe.
     fn is_idempotent(&self) -> bool;
 
-    /// How long it does, if it [does][Capabilities::is_idempotent]: at least so long after the request.
-    fn remembers_for(&self) -> Duration {
+    /// How long after a request an [idempotent][Capabilities::is_idempotent] provider recognizes its repetition, at least.
+    fn idempotency_window(&self) -> Duration {
         Duration::MAX
     }
+}
+
+/// The configuration of one transport, as far as the state machine reads it.
+#[derive(Clone)]
+pub struct DeliveryConfig {
+    /// Batch size, idempotency and other properties of the provider.
+    pub capabilities: Arc<dyn Capabilities>,
+    /// Maximum number of concurrent requests.
+    pub concurrency: usize,
+    /// The maximum rate, in the unit that the provider counts.
+    pub rate: Option<Rate>,
+    /// How many ambiguous attempts of one mail are repeated.
+    pub max_ambiguous: i32,
+    /// Identifies the account at the provider: name, provider, endpoint, sender address, digest of the key. Only this
+    /// account recognizes a repeated request.
+    pub account: String,
 }

@@ -1,20 +1,20 @@
-//! The transports file: what it may say, and the transports that it makes.
+//! The transports file.
 //!
-//! TOML, one table `[transports.NAME]` a transport. Endpoints, credentials and the files with certificates come from
-//! here alone. The file, and every file with a secret that it names, is judged as private keys are. Errors name file,
-//! line and key; they never hold a value, because it may be a secret in the wrong place.
+//! It is TOML, with one table `[transports.NAME]` for each transport. Endpoints, credentials and certificate files are
+//! configured here only. The file, and every secret file that it names, must satisfy the rule of `secret_file`. Errors
+//! name file, line and key; they never contain a value, because it may be a secret in the wrong place.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::http::Conduct;
+use super::capabilities::DeliveryConfig;
+use super::http::ClientOptions;
 use super::providers::Provider;
 use super::providers::mailbox::Mailbox;
+use super::rate::Rate;
 use super::single::Single;
-use crate::deliver::events::Limits;
-use crate::deliver::rate::Rate;
 use crate::secret_file;
 
 mod error;
@@ -23,14 +23,14 @@ mod method;
 mod section;
 mod values;
 
-pub use error::Error;
+pub use error::ConfigError;
 use method::System;
 use section::{Section, line_of};
 
-/// Of times that a mail is sent again which may have been sent.
+/// How many ambiguous attempts of one mail are repeated by default.
 const MAX_AMBIGUOUS: i32 = 1;
 
-/// What toml says of bad syntax without quoting it.
+/// The error messages of the toml crate that quote nothing.
 const KNOWN_PROBLEMS: [&str; 10] = [
     "string values must be quoted",
     "missing opening quote",
@@ -45,55 +45,55 @@ const KNOWN_PROBLEMS: [&str; 10] = [
 ];
 const TABLES: &str = "Write one table a transport, as in [transports.transactional].";
 
-/// One `[transports.NAME]`.
-pub struct Configured {
-    /// `[a-z][a-z0-9_-]{0,62}`.
+/// The configuration of one transport, a table `[transports.NAME]`.
+pub struct TransportConfig {
+    /// The name, `[a-z][a-z0-9_-]{0,62}`.
     pub name: Arc<str>,
-    /// webhook, ses, sendgrid, postmark, resend, mailgun, smtp, file or log.
+    /// The provider: webhook, ses, sendgrid, postmark, resend, mailgun, smtp, file or log.
     pub provider_name: &'static str,
-    /// The databases that may use it; `None` for all.
+    /// The databases that may use the transport; `None` for all.
     pub databases: Option<Vec<String>>,
-    /// Addresses that mail may be from, `*@domain` for all of a domain; empty where neither these nor `from` are given.
+    /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given.
     pub allow_from: Vec<String>,
-    /// How to send.
-    pub limits: Limits,
-    /// How it delivers.
+    /// The configuration of the state machine.
+    pub delivery: DeliveryConfig,
+    /// The protocol.
     pub method: Method,
 }
 
-/// How a transport delivers.
+/// The protocol of a transport.
 pub enum Method {
-    /// By requests to a provider.
+    /// Requests to an HTTP provider.
     Http {
-        /// How the provider is spoken to.
+        /// The provider.
         provider: Arc<dyn Provider>,
-        /// How to connect.
-        conduct: Box<Conduct>,
+        /// The options of the HTTP client.
+        options: Box<ClientOptions>,
     },
-    /// One message at a time.
+    /// One message at a time, without HTTP.
     Single(Arc<Single>),
 }
 
-impl Configured {
-    /// Whether this database may use it.
+impl TransportConfig {
+    /// Whether this database may use the transport.
     pub fn serves(&self, database: &str) -> bool {
         let databases = self.databases.as_ref();
         databases.is_none_or(|names| names.iter().any(|name| name == database))
     }
 }
 
-/// Reads and judges the file and all files that it names; their names are relative to its directory. The transports
-/// come in the file's order.
+/// Reads and checks the file and all files that it names; their names are relative to its directory. The transports are
+/// in the order of the file.
 ///
 /// # Errors
-/// The first problem found.
-pub fn load(path: &Path) -> Result<Vec<Configured>, Error> {
+/// The first error found.
+pub fn load(path: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     let transports = || {
-        let (content, _) = secret_file::read(path).map_err(Error::of_file)?;
+        let (content, _) = secret_file::read(path).map_err(ConfigError::of_file)?;
         let content = std::str::from_utf8(&content).map_err(|error| {
             let before = content.iter().take(error.valid_up_to());
             let line = 1 + before.filter(|&&byte| byte == b'\n').count();
-            Error::new(
+            ConfigError::new(
                 line,
                 "this is not UTF-8".to_owned(),
                 "Write the file in UTF-8.",
@@ -104,22 +104,22 @@ pub fn load(path: &Path) -> Result<Vec<Configured>, Error> {
     transports().map_err(|error| error.in_file(path))
 }
 
-/// The transports of a file with this content in the directory `base`.
+/// Parses a transports file with this content in the directory `base`.
 ///
 /// # Errors
-/// The first problem found.
-pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
+/// The first error found.
+pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
     let file = DeTable::parse(content).map_err(|error| syntax_error(content, &error))?;
     let mut tables = Vec::new();
     for (name, value) in file.get_ref() {
         let line = line_of(content, name.span().start);
         if name.get_ref() != "transports" {
             let problem = "this key is unknown outside of a transport".to_owned();
-            return Err(Error::new(line, problem, TABLES));
+            return Err(ConfigError::new(line, problem, TABLES));
         }
         let DeValue::Table(table) = value.get_ref() else {
             let problem = "transports is not a table".to_owned();
-            return Err(Error::new(line, problem, TABLES));
+            return Err(ConfigError::new(line, problem, TABLES));
         };
         tables.extend(table);
     }
@@ -131,11 +131,11 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
         if !values::is_name(name.get_ref()) {
             let problem = "this is no name for a transport".to_owned();
             let hint = "Use small letters, digits, - and _, a letter first, 63 of them at most.";
-            return Err(Error::new(line, problem, hint));
+            return Err(ConfigError::new(line, problem, hint));
         }
         let DeValue::Table(table) = value.get_ref() else {
             let problem = format!("transport \"{}\" is not a table", name.get_ref());
-            return Err(Error::new(line, problem, TABLES));
+            return Err(ConfigError::new(line, problem, TABLES));
         };
         transports.push(build(
             &Section::new(content, base, name, table),
@@ -145,12 +145,12 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<Configured>, Error> {
     Ok(transports)
 }
 
-fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
+fn syntax_error(content: &str, error: &toml::de::Error) -> ConfigError {
     let line = line_of(content, error.span().map_or(0, |span| span.start));
     let said = error.message();
     if said.starts_with("duplicate key") {
         let problem = "this key or table is there twice".to_owned();
-        return Error::new(line, problem, "Keep one of the two.");
+        return ConfigError::new(line, problem, "Keep one of the two.");
     }
     let known = KNOWN_PROBLEMS
         .into_iter()
@@ -159,19 +159,19 @@ fn syntax_error(content: &str, error: &toml::de::Error) -> Error {
         || "this is not TOML".to_owned(),
         |known| format!("this is not TOML: {known}"),
     );
-    Error::new(
+    ConfigError::new(
         line,
         problem,
         "Write key = \"value\", numbers without quotes, and a transport's name in a line of its own as in [transports.transactional].",
     )
 }
 
-fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error> {
+fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, ConfigError> {
     let provider_name = section.provider()?;
     section.check_names(provider_name)?;
     let from = section.text("from")?.unwrap_or("").trim();
     let made = method::make(section, provider_name, from, system)?;
-    let limits = Limits {
+    let delivery = DeliveryConfig {
         capabilities: made.capabilities,
         concurrency: section
             .concurrency()?
@@ -181,22 +181,22 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<Configured, Error
         max_ambiguous: section
             .number("max_ambiguous", 0..=100)?
             .unwrap_or(MAX_AMBIGUOUS),
-        address: [section.name, provider_name, &made.account].join("\n"),
+        account: [section.name, provider_name, &made.account].join("\n"),
     };
-    Ok(Configured {
+    Ok(TransportConfig {
         name: section.name.into(),
         provider_name,
         databases: section.list("databases", "the name of a database", |name| {
             (!name.is_empty()).then(|| name.to_owned())
         })?,
         allow_from: allow_from(section, from)?,
-        limits,
+        delivery,
         method: made.method,
     })
 }
 
-/// Who mail may be from: by default the address of `from` alone.
-fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, Error> {
+/// The allowed sender addresses; by default the address of `from`.
+fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, ConfigError> {
     let own = match from {
         "" => Vec::new(),
         from => {

@@ -1,4 +1,4 @@
-//! What a provider knows its customer by, as `config` read it. Pure.
+//! Credentials for a provider, as read by `config`. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,22 +7,22 @@ use zeroize::Zeroizing;
 
 use super::invalid::Invalid;
 
-/// Those that name an account: what one account was sent, another one does not know again.
+/// The credentials that identify an account. Another account does not recognize a repeated request.
 const IDENTITY: [&str; 3] = ["api_key", "access_key_id", "secret"];
 
-/// The values of one transport, by key. No `Debug`, and zeroed when dropped.
+/// The credentials of one transport, by key. No `Debug`; zeroed when dropped.
 #[derive(Default)]
 pub struct Credentials {
     values: Vec<(&'static str, Zeroizing<String>)>,
 }
 
 impl Credentials {
-    /// One more value; a key that takes several may come again.
+    /// Adds a value. A key may have several.
     pub fn put(&mut self, key: &'static str, value: Zeroizing<String>) {
         self.values.push((key, value));
     }
 
-    /// The values of a key, in the file's order.
+    /// The values of a key, in the order of the file.
     pub fn all(&self, key: &str) -> impl Iterator<Item = &str> {
         self.values
             .iter()
@@ -35,15 +35,15 @@ impl Credentials {
         self.all(key).next()
     }
 
-    /// The first value of a key that a provider cannot do without.
+    /// The first value of a required key.
     ///
     /// # Errors
-    /// Which one is missing.
+    /// The key that is missing.
     pub fn require(&self, key: &'static str) -> Result<&str, Invalid> {
         self.get(key).ok_or_else(|| Invalid::missing(key))
     }
 
-    /// Tells one account from another without telling the key.
+    /// Identifies the account without revealing its key.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for key in IDENTITY {

@@ -2,29 +2,29 @@
 
 use serde::Serialize;
 
-use super::providers::Verdict;
+use super::providers::MessageOutcome;
 
 /// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// The verdict on the message. Only after [`Verdict::Unknown`] may the message have been accepted without a reply that
-    /// says so.
-    pub result: Result<Verdict, Failure>,
-    /// The code of the reply that decided the verdict, if a reply did.
+    /// The outcome for the message. Only with [`MessageOutcome::Ambiguous`] may the message have been accepted without
+    /// a reply that says so.
+    pub result: Result<MessageOutcome, DeliveryError>,
+    /// The code of the reply that decided the outcome, if a reply did.
     pub status: Option<u16>,
     /// The recipients that the server refused, in the order of the message. If the message was sent, all its other
     /// recipients were accepted, and those that the server deferred (4yz) count as refused.
     pub refused: Vec<Refused>,
 }
 
-/// Why there is no verdict by a server.
+/// Why no server decided an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum DeliveryError {
     /// This transport can never carry the message: the message ends, and the transport is healthy.
     Unsendable(String),
     /// The server was not reached, or the connection was lost before the end of the message: it was not sent.
-    Unreached(String),
-    /// The server's address must not be dialled: nothing was sent.
+    NotSent(String),
+    /// The network policy denies the server's address: nothing was sent.
     Denied(String),
 }
 
@@ -33,7 +33,7 @@ pub enum Failure {
 pub struct Refused {
     /// The address, its domain in ASCII.
     pub recipient: String,
-    /// Of the reply.
+    /// The code of the reply.
     #[serde(rename = "response_code")]
     pub code: u16,
     /// E.g. `smtp 550 5.1.1`.
@@ -42,27 +42,29 @@ pub struct Refused {
 }
 
 impl Delivered {
-    /// Why it was not delivered, for people; empty when it was accepted.
+    /// The reason, for people; empty if the message was accepted.
     pub fn reason(&self) -> &str {
         match &self.result {
-            Ok(verdict) => verdict.reason(),
+            Ok(outcome) => outcome.reason(),
             Err(
-                Failure::Unsendable(reason) | Failure::Unreached(reason) | Failure::Denied(reason),
+                DeliveryError::Unsendable(reason)
+                | DeliveryError::NotSent(reason)
+                | DeliveryError::Denied(reason),
             ) => reason,
         }
     }
 
-    /// A verdict, by the reply with this code.
-    pub(super) fn judged(verdict: Verdict, status: Option<u16>) -> Self {
+    /// An outcome, decided by the reply with this code.
+    pub(super) fn decided(outcome: MessageOutcome, status: Option<u16>) -> Self {
         Self {
-            result: Ok(verdict),
+            result: Ok(outcome),
             status,
             refused: Vec::new(),
         }
     }
 
-    /// No verdict.
-    pub(super) fn failed(failure: Failure) -> Self {
+    /// No server decided an outcome.
+    pub(super) fn failed(failure: DeliveryError) -> Self {
         Self {
             result: Err(failure),
             status: None,
@@ -70,14 +72,14 @@ impl Delivered {
         }
     }
 
-    /// See [`Failure::Unreached`].
-    pub(super) fn unreached(reason: impl Into<String>) -> Self {
-        Self::failed(Failure::Unreached(reason.into()))
+    /// See [`DeliveryError::NotSent`].
+    pub(super) fn not_sent(reason: impl Into<String>) -> Self {
+        Self::failed(DeliveryError::NotSent(reason.into()))
     }
 
     /// The configuration cannot work.
-    pub(super) fn broken(reason: impl Into<String>) -> Self {
+    pub(super) fn account_refused(reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self::judged(Verdict::Broken { reason }, None)
+        Self::decided(MessageOutcome::AccountRefused { reason }, None)
     }
 }

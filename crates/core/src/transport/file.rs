@@ -9,11 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::calendar;
-use super::delivered::{Delivered, Failure};
+use super::dates;
+use super::delivered::{Delivered, DeliveryError};
 use super::invalid::Invalid;
 use super::mime;
-use super::providers::Verdict;
+use super::providers::MessageOutcome;
 use super::providers::mailbox::{self, Mailbox};
 use crate::message::Message;
 
@@ -51,18 +51,18 @@ impl Directory {
     pub fn deliver(&self, message: &Message, now: SystemTime) -> Delivered {
         let content = match self.content(message, now) {
             Ok(content) => content,
-            Err(reason) => return Delivered::failed(Failure::Unsendable(reason)),
+            Err(reason) => return Delivered::failed(DeliveryError::Unsendable(reason)),
         };
-        let time = calendar::basic(calendar::unix(now));
+        let time = dates::basic(dates::unix(now));
         let name = format!("{time}-{}.eml", message.message_id);
         match write(&self.path, &name, &content) {
-            Ok(()) => Delivered::judged(
-                Verdict::Sent {
+            Ok(()) => Delivered::decided(
+                MessageOutcome::Sent {
                     provider_id: Some(name),
                 },
                 None,
             ),
-            Err(error) => Delivered::judged(verdict(&error), None),
+            Err(error) => Delivered::decided(outcome(&error), None),
         }
     }
 
@@ -104,15 +104,15 @@ fn finish(mut file: OpenFile, content: &[u8], temporary: &Path, path: &Path) -> 
     fs::rename(temporary, path)
 }
 
-/// The verdict on a failed write: a full disk is a temporary failure; a missing directory is a wrong configuration.
-fn verdict(error: &io::Error) -> Verdict {
+/// The outcome of a failed write: a full disk is a temporary failure; a missing directory is a wrong configuration.
+fn outcome(error: &io::Error) -> MessageOutcome {
     let reason = format!("the file was not written: {}", error.kind());
     match error.kind() {
         ErrorKind::NotFound
         | ErrorKind::NotADirectory
         | ErrorKind::PermissionDenied
-        | ErrorKind::ReadOnlyFilesystem => Verdict::Broken { reason },
-        _ => Verdict::Retry {
+        | ErrorKind::ReadOnlyFilesystem => MessageOutcome::AccountRefused { reason },
+        _ => MessageOutcome::Retry {
             reason,
             after: None,
         },
@@ -170,7 +170,7 @@ mod tests {
         for _ in 0..2 {
             let delivered = directory.deliver(&message, now());
             let provider_id = Some(name.to_owned());
-            assert_eq!(delivered.result, Ok(Verdict::Sent { provider_id }));
+            assert_eq!(delivered.result, Ok(MessageOutcome::Sent { provider_id }));
             assert_eq!(scratch.names(), [name]);
         }
         let path = scratch.0.join(name);
@@ -186,15 +186,18 @@ mod tests {
         let scratch = Scratch::new("nofile");
         let missing = directory(&scratch.0.join("missing"));
         let delivered = missing.deliver(&fixture::message(), now());
-        assert!(matches!(delivered.result, Ok(Verdict::Broken { .. })));
+        assert!(matches!(
+            delivered.result,
+            Ok(MessageOutcome::AccountRefused { .. })
+        ));
         let mut message = fixture::message();
         message.message_id = "../../etc/passwd".to_owned();
         let delivered = directory(&scratch.0).deliver(&message, now());
         let reason = "the message_id is no UUID".to_owned();
-        assert_eq!(delivered.result, Err(Failure::Unsendable(reason)));
+        assert_eq!(delivered.result, Err(DeliveryError::Unsendable(reason)));
         assert!(scratch.names().is_empty());
         assert!(Directory::new("mail".into(), "a@example.com").is_err());
-        let full = verdict(&io::Error::from(ErrorKind::StorageFull));
-        assert!(matches!(full, Verdict::Retry { .. }));
+        let full = outcome(&io::Error::from(ErrorKind::StorageFull));
+        assert!(matches!(full, MessageOutcome::Retry { .. }));
     }
 }

@@ -1,8 +1,8 @@
-//! One POST and its answer: names, addresses, TLS, timeouts, and how far it came.
+//! The HTTP client: one POST and its response, and, after an error, whether the request was written.
 //!
-//! The name is looked up here, each address goes past the guard, and the very address that was checked is
-//! dialled; the name stays in SNI and in `host`. No proxy, no redirect, no cookie, and no more of an answer than was asked
-//! for. Knows nothing of PostgreSQL.
+//! The client resolves the host name itself, checks each address against the network policy, and connects to the
+//! address that it checked; the name is used for SNI and for the `host` header. There are no proxies, redirects and
+//! cookies, and the size of a response is limited.
 
 use std::error::Error;
 use std::fmt;
@@ -27,37 +27,38 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::names::Names;
-use super::network::Networks;
+use super::network_policy::AllowedNetworks;
 use super::providers::Request;
+use super::resolver::Resolver;
 
 mod unwritten;
 
-/// How much of the head of an answer is read.
+/// Maximum size of the head of a response in bytes.
 const HEAD_LIMIT: usize = 256 * 1024;
-/// How long an unused connection is kept: shorter than most servers do, which would close it under our hands.
+/// How long an unused connection is kept: shorter than most servers keep one, so that a request rarely meets a closed
+/// connection.
 const IDLE: Duration = Duration::from_secs(20);
-/// How often an HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
+/// The interval of HTTP/2 pings, and how long a response to one may take.
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
-/// How long a request waits that a server gave back; doubled each time.
+/// The wait before a request that the server returned unprocessed is sent again; it doubles each time.
 const FIRST_RETURN: Duration = Duration::from_millis(10);
 const AGENT: &str = concat!("mailroom/", env!("CARGO_PKG_VERSION"));
 
-/// What a client is to be like.
-pub struct Conduct {
-    /// May be dialled although they are private.
-    pub networks: Networks,
-    /// Who vouches for an endpoint, and how TLS is spoken.
+/// The options of a client.
+pub struct ClientOptions {
+    /// Networks that may be connected to although they are not public.
+    pub networks: AllowedNetworks,
+    /// Trusted certificates and other options of TLS.
     pub tls: rustls::ClientConfig,
-    /// For the whole exchange.
+    /// For a whole request.
     pub timeout: Duration,
-    /// For looking up, connecting and agreeing on TLS.
+    /// For name resolution, connecting and the TLS handshake.
     pub connect_timeout: Duration,
 }
 
 #[cfg(test)]
-impl Conduct {
-    /// For a server on this machine, in clear, which may take this long.
+impl ClientOptions {
+    /// For a plain-text server on this machine.
     pub fn on_loopback(timeout: Duration) -> Self {
         let ring = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(ring)
@@ -66,7 +67,7 @@ impl Conduct {
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
         Self {
-            networks: Networks::parse("127.0.0.1").unwrap(),
+            networks: AllowedNetworks::parse("127.0.0.1").unwrap(),
             tls,
             timeout,
             connect_timeout: timeout,
@@ -74,43 +75,43 @@ impl Conduct {
     }
 }
 
-/// An answer. Of its body as much as was asked for, or as came before it broke off or took too long.
-pub struct Reply {
-    /// As in its first line.
+/// A response. The body ends at the limit, or where the connection ended or the time was up.
+pub struct HttpResponse {
+    /// The status code.
     pub status: u16,
-    /// Of the answer.
+    /// The headers.
     pub headers: HeaderMap,
-    /// At most as much as was asked for.
+    /// The body, up to the limit.
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer. Reasons are short and hold nothing of the request.
+/// Why there is no response. Reasons are short and contain nothing of the request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The request was never written.
-    Unreached(String),
-    /// It was not, because the endpoint is nowhere that may be dialled.
-    Refused(String),
-    /// It may have been.
-    Unclear(String),
+pub enum HttpError {
+    /// The request was not written.
+    NotSent(String),
+    /// The request was not written, because the network policy denies the endpoint.
+    Denied(String),
+    /// The request may have been written.
+    Ambiguous(String),
 }
 
-/// Keeps connections to the endpoint and sends requests over them.
+/// Keeps connections to an endpoint and sends requests over them.
 pub struct Client {
     inner: legacy::Client<Timed, Full<Bytes>>,
     timeout: Duration,
 }
 
 impl Client {
-    /// A client; within a tokio runtime.
-    pub fn new(conduct: Conduct) -> Self {
+    /// Must be called within a tokio runtime.
+    pub fn new(options: ClientOptions) -> Self {
         let dialer = Dialer {
-            networks: Arc::new(conduct.networks),
-            names: Arc::new(Names::default()),
+            networks: Arc::new(options.networks),
+            names: Arc::new(Resolver::default()),
         };
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(conduct.tls)
-            // Whether http will do is decided by the dialer, which knows the address.
+            .with_tls_config(options.tls)
+            // The dialer decides whether plain http is allowed, because it knows the address.
             .https_or_http()
             .enable_http1()
             .enable_http2()
@@ -125,22 +126,26 @@ impl Client {
             .http2_keep_alive_timeout(PING.1)
             .build(Timed {
                 connector,
-                limit: conduct.connect_timeout,
+                limit: options.connect_timeout,
             });
         Self {
             inner,
-            timeout: conduct.timeout,
+            timeout: options.timeout,
         }
     }
 
-    /// Sends one request and waits for its answer, as long as that may take.
+    /// Sends one request and waits for its response.
     ///
-    /// A server of HTTP/2 that closes a connection, as each does now and then, tells which requests it never
-    /// looked at: those are sent again, over another connection.
+    /// When an HTTP/2 server closes a connection, it tells which requests it has not processed. These are sent again
+    /// over another connection.
     ///
     /// # Errors
-    /// How far it came. Once there is a status there is an answer.
-    pub async fn post(&self, request: Request, body_limit: usize) -> Result<Reply, Trouble> {
+    /// There is no status code; the error tells whether the request was written.
+    pub async fn post(
+        &self,
+        request: Request,
+        body_limit: usize,
+    ) -> Result<HttpResponse, HttpError> {
         let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
@@ -154,24 +159,24 @@ impl Client {
             let connection = capture_connection(&mut outgoing);
             let exchange = self.exchange(outgoing);
             return match tokio::time::timeout_at(deadline, exchange).await {
-                Ok(Err(Failure::Returned)) if Instant::now() + delay < deadline => {
+                Ok(Err(DeliveryError::Returned)) if Instant::now() + delay < deadline => {
                     tokio::time::sleep(delay).await;
                     delay = delay.saturating_mul(2);
                     continue;
                 }
-                Ok(Err(Failure::Returned)) => Err(Trouble::Unreached(
+                Ok(Err(DeliveryError::Returned)) => Err(HttpError::NotSent(
                     "the server closes its connections without looking at requests".to_owned(),
                 )),
-                Ok(Err(Failure::Final(trouble))) => Err(trouble),
-                Ok(Ok((head, body))) => Ok(Reply {
+                Ok(Err(DeliveryError::Final(trouble))) => Err(trouble),
+                Ok(Ok((head, body))) => Ok(HttpResponse {
                     status: head.status.as_u16(),
                     headers: head.headers,
                     body: read(body, body_limit, deadline).await,
                 }),
-                Err(_) if connection.connection_metadata().is_none() => Err(Trouble::Unreached(
+                Err(_) if connection.connection_metadata().is_none() => Err(HttpError::NotSent(
                     "timeout before a connection was there".to_owned(),
                 )),
-                Err(_) => Err(Trouble::Unclear(
+                Err(_) => Err(HttpError::Ambiguous(
                     "timeout after the request was written".to_owned(),
                 )),
             };
@@ -181,19 +186,19 @@ impl Client {
     async fn exchange(
         &self,
         outgoing: hyper::Request<Full<Bytes>>,
-    ) -> Result<(Parts, Incoming), Failure> {
+    ) -> Result<(Parts, Incoming), DeliveryError> {
         let answer = self.inner.request(outgoing).await.map_err(|error| {
             if is_returned(&error) {
-                Failure::Returned
+                DeliveryError::Returned
             } else {
-                Failure::Final(trouble(&error))
+                DeliveryError::Final(trouble(&error))
             }
         })?;
         Ok(answer.into_parts())
     }
 }
 
-/// What there is of a body, up to a limit and a moment.
+/// Reads a body up to a limit and a deadline.
 async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < limit && !body.is_end_stream() {
@@ -208,15 +213,15 @@ async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
     read
 }
 
-/// Why an exchange failed.
-enum Failure {
-    /// The server says that it never looked at the request.
+/// Why a request failed.
+enum DeliveryError {
+    /// The server has not processed the request.
     Returned,
-    Final(Trouble),
+    Final(HttpError),
 }
 
-/// Whether the server says that it never looked at the request (RFC 9113, section 8.7): its stream is above the
-/// last one that GOAWAY names, or was refused.
+/// Whether the server has not processed the request (RFC 9113, section 8.7): its stream is above the last one that
+/// GOAWAY names, or was refused.
 fn is_returned(error: &legacy::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -231,14 +236,14 @@ fn is_returned(error: &legacy::Error) -> bool {
     false
 }
 
-/// How far a request came that failed with this.
-fn trouble(error: &legacy::Error) -> Trouble {
+/// The error for the caller.
+fn trouble(error: &legacy::Error) -> HttpError {
     let mut cause: &(dyn Error + 'static) = error;
     let mut denied = None;
     while let Some(next) = cause.source() {
         cause = next;
         denied = denied.or_else(|| cause.downcast_ref::<Denied>());
-        // Errors of input and output hide what they carry from `source`.
+        // `source` of an I/O error skips the error that it wraps.
         if let Some(carried) = cause
             .downcast_ref::<std::io::Error>()
             .and_then(std::io::Error::get_ref)
@@ -247,21 +252,21 @@ fn trouble(error: &legacy::Error) -> Trouble {
         }
     }
     if let Some(denied) = denied.or_else(|| cause.downcast_ref::<Denied>()) {
-        return Trouble::Refused(denied.to_string());
+        return HttpError::Denied(denied.to_string());
     }
     let reason = presentable(&cause.to_string());
     if error.is_connect() {
-        Trouble::Unreached(format!("no connection: {reason}"))
+        HttpError::NotSent(format!("no connection: {reason}"))
     } else if unwritten::is_unwritten(error) {
-        Trouble::Unreached(format!(
+        HttpError::NotSent(format!(
             "the connection ended before the request was written: {reason}"
         ))
     } else {
-        Trouble::Unclear(format!("no answer: {reason}"))
+        HttpError::Ambiguous(format!("no answer: {reason}"))
     }
 }
 
-/// A foreign error's text as far as it may go into a row: one line, and not for ever.
+/// The text of a foreign error: one line, with a maximum length.
 pub(super) fn presentable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -269,7 +274,7 @@ pub(super) fn presentable(text: &str) -> String {
         .collect()
 }
 
-/// An address that must not be dialled.
+/// A denied address.
 #[derive(Debug)]
 enum Denied {
     Address(IpAddr),
@@ -296,11 +301,11 @@ impl Error for Denied {}
 type BoxError = Box<dyn Error + Send + Sync>;
 type Dialling<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
-/// Looks a name up, has its addresses checked and dials the first that answers.
+/// Resolves a name, checks its addresses, and connects to the first that responds.
 #[derive(Clone)]
 struct Dialer {
-    networks: Arc<Networks>,
-    names: Arc<Names>,
+    networks: Arc<AllowedNetworks>,
+    names: Arc<Resolver>,
 }
 
 impl Dialer {
@@ -311,7 +316,7 @@ impl Dialer {
         let addresses = self.names.look_up(host).await?;
         let mut failure: Option<BoxError> = None;
         for address in addresses {
-            // The check and the connection are of one and the same address: a second look-up could give another.
+            // Connects to the address that was checked: a second resolution could return another one.
             if !self.networks.permit(address) {
                 failure.get_or_insert_with(|| Denied::Address(address).into());
                 continue;
@@ -346,7 +351,7 @@ impl Service<Uri> for Dialer {
     }
 }
 
-/// Bounds how long all of connecting takes.
+/// Limits the time for connecting.
 #[derive(Clone)]
 struct Timed {
     connector: HttpsConnector<Dialer>,

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Why a transport cannot be made from its settings. Never holds a value, because it may be a secret.
+/// Why a transport cannot be built from its settings. It never contains a value, because the value may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// The key in the transports file, without `_file`.
     pub key: &'static str,
-    /// What is wrong with it, e.g. `is missing`.
+    /// The error, for example `is missing`.
     pub problem: String,
 }
 

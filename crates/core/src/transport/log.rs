@@ -4,7 +4,7 @@
 
 use super::delivered::Delivered;
 use super::plain;
-use super::providers::Verdict;
+use super::providers::MessageOutcome;
 use crate::message::Message;
 
 /// Maximum characters of the body.
@@ -16,8 +16,8 @@ const CODE_MIN: usize = 5;
 
 /// Delivers a message as a line, which the caller writes to the log.
 pub fn deliver(message: &Message) -> (Delivered, String) {
-    let sent = Verdict::Sent { provider_id: None };
-    (Delivered::judged(sent, None), line(message))
+    let sent = MessageOutcome::Sent { provider_id: None };
+    (Delivered::decided(sent, None), line(message))
 }
 
 fn line(message: &Message) -> String {
@@ -123,7 +123,10 @@ mod tests {
             "x ".repeat(200)
         ));
         let (delivered, line) = deliver(&message);
-        assert_eq!(delivered.result, Ok(Verdict::Sent { provider_id: None }));
+        assert_eq!(
+            delivered.result,
+            Ok(MessageOutcome::Sent { provider_id: None })
+        );
         let expected = "mail 0f8fad5b-d9cb-469f-a165-70867728950e (reminder) to ada@example.com, grace@example.com, \
             alan@example.com: \"Your code is [code]\": Hello Ada, open <[link]> or(see [link]): [token] [code], a[code]b, 2026. x x";
         assert!(line.starts_with(expected), "{line}");

@@ -15,7 +15,7 @@ use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
 use mail_builder::mime::MimePart;
 
-use super::calendar;
+use super::dates;
 use super::plain;
 use super::providers::headers;
 use super::providers::mailbox::{self, Mailbox};
@@ -43,7 +43,7 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
         return Err("the subject has a control character".to_owned());
     }
     let id = format!("{}@{}", message.message_id, from.domain());
-    let date = i64::try_from(calendar::unix(now)).unwrap_or(i64::MAX);
+    let date = i64::try_from(dates::unix(now)).unwrap_or(i64::MAX);
     let mut builder = MessageBuilder::new()
         .header("From", Raw::new(from.ascii_text()))
         .header("To", addresses(&message.recipients));

@@ -1,7 +1,7 @@
-//! What a provider is: how it wants its requests, and what its answers mean. Pure.
+//! Providers: how to build their requests, and what their responses mean. Pure.
 //!
-//! One file each in `providers/`. A provider builds requests and reads answers; it never opens a connection,
-//! waits or logs. Contracts are those of the providers' published descriptions.
+//! There is one file for each provider. A provider builds requests and classifies responses; it never opens a
+//! connection, waits or logs. The formats are those of the providers' published documentation.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,8 +13,8 @@ use super::credentials::Credentials;
 use super::invalid::Invalid;
 use crate::message::Message;
 
-mod answer;
 mod bodies;
+mod classify;
 mod endpoint;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -30,21 +30,21 @@ mod ses;
 mod sigv4;
 mod webhook;
 
-/// Characters of a tag.
+/// Maximum characters of a tag.
 const TAG_MAX: usize = 128;
 
-/// The kind of a mail as a tag that each provider takes.
+/// The kind of a mail as a tag that every provider accepts.
 fn tag(message: &Message) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mapped = message.kind.chars().map(|c| if fits(c) { c } else { '_' });
     mapped.take(TAG_MAX).collect()
 }
 
-/// The provider of this name, set up: `endpoint` and `from` may be empty where it has a default
-/// or needs none. What it needs of the credentials it takes over.
+/// Creates the provider of this name. `endpoint` and `from` may be empty if the provider has a default or needs none.
+/// The provider takes its credentials over.
 ///
 /// # Errors
-/// Which key is missing or invalid.
+/// The key that is missing or invalid.
 pub fn choose(
     name: &str,
     endpoint: &str,
@@ -74,86 +74,88 @@ pub fn choose(
     }
 }
 
-/// One POST. `Debug` is not there on purpose: headers carry the API key, the body the signed token.
+/// One POST request. It has no `Debug`, because the headers contain the API key and the body the signed token.
 pub struct Request {
-    /// Where it goes.
+    /// The URL.
     pub uri: Uri,
-    /// All but `host`, `content-length` and `user-agent`, which the client adds.
+    /// All headers except `host`, `content-length` and `user-agent`, which the client adds.
     pub headers: HeaderMap,
-    /// The same bytes for the same messages, time aside: a batch that is sent again is sent as it was.
+    /// Equal for equal messages, except for the time: a repeated batch is byte by byte the same.
     pub body: Bytes,
 }
 
-/// What came back: complete, but for a body that was cut at the client's limit.
-pub struct Answer<'a> {
-    /// The HTTP status, 3xx included: a redirect is never followed.
+/// A response. The body is cut at the client's limit.
+pub struct Response<'a> {
+    /// The status code, 3xx included: redirects are not followed.
     pub status: u16,
-    /// Its headers.
+    /// The headers.
     pub headers: &'a HeaderMap,
-    /// Its body.
+    /// The body.
     pub body: &'a [u8],
-    /// When it came, for a `Retry-After` that is a date.
+    /// The time of its arrival, for a `Retry-After` that is a date.
     pub now: SystemTime,
 }
 
-/// What an answer, or the want of one, means for one message. Reasons are short, without control characters,
-/// and never quote a body: it may echo the token.
+/// The result for one message of a request. Reasons are short, without control characters, and never quote a body,
+/// which may repeat the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MessageOutcome {
     /// Accepted.
     Sent {
-        /// The provider's own id of the message.
+        /// The provider's id of the message.
         provider_id: Option<String>,
     },
-    /// Not now. Counts as an attempt.
+    /// Failed for now. The attempt counts.
     Retry {
-        /// E.g. `http 503`.
+        /// For example `http 503`.
         reason: String,
-        /// The provider's floor for the next attempt.
+        /// The minimum wait before the next attempt, if the provider names one.
         after: Option<Duration>,
     },
-    /// The provider asks for less of everything: the channel slows, and the message keeps its attempts.
+    /// The provider asks for fewer requests. The attempt does not count.
     Throttled {
-        /// E.g. `http 429`.
+        /// For example `http 429`.
         reason: String,
-        /// When the provider wants to hear again.
+        /// How long to wait, if the provider says so.
         after: Option<Duration>,
     },
-    /// The provider refuses this message as it is: evidence against the message only while others pass.
+    /// The provider refuses this message. The refusal counts against the message only while other messages are
+    /// accepted.
     Refused {
-        /// E.g. `http 422 validation_error`.
+        /// For example `http 422 validation_error`.
         reason: String,
     },
-    /// The provider names a recipient that it does not send to: the message ends, and says nothing of the provider.
+    /// The provider refuses a recipient. The message ends; this shows nothing about the transport.
     RecipientRefused {
-        /// E.g. `http 422 406: the recipient is inactive`.
+        /// For example `http 422 406: the recipient is inactive`.
         reason: String,
     },
-    /// The provider names a recipient to whom it does not send now: counts as an attempt, and says nothing of the provider.
+    /// The provider does not accept a recipient for now. The attempt counts; this shows nothing about the transport.
     RecipientDeferred {
-        /// E.g. `smtp 450 4.2.0`.
+        /// For example `smtp 450 4.2.0`.
         reason: String,
     },
-    /// Nothing will be taken until an operator acts: credentials, quota, account. The message keeps its attempts.
-    Broken {
-        /// E.g. `http 401: the credentials were refused`.
+    /// The provider refuses the account until an operator acts: credentials, quota, suspension. The attempt does not
+    /// count.
+    AccountRefused {
+        /// For example `http 401: the credentials were refused`.
         reason: String,
     },
-    /// The request was refused as a whole, and it cannot be told for which of its messages: none was accepted,
-    /// and each is to be tried alone. Never the verdict on a request with one message.
-    Apart {
-        /// E.g. `http 422 validation_error`.
+    /// The batch was refused as a whole for one unknown message: none was accepted, and each is to be sent alone. Never
+    /// the outcome of a request with one message.
+    SendAlone {
+        /// For example `http 422 validation_error`.
         reason: String,
     },
-    /// It may have been accepted: the request was written, and no answer came or none that can be read.
-    Unknown {
-        /// E.g. `timeout after the request was written`.
+    /// The message may have been accepted: the request was written, and there was no response, or an unreadable one.
+    Ambiguous {
+        /// For example `timeout after the request was written`.
         reason: String,
     },
 }
 
-impl Verdict {
-    /// Why, for people; empty when it was accepted.
+impl MessageOutcome {
+    /// The reason, for people; empty if the message was accepted.
     pub fn reason(&self) -> &str {
         match self {
             Self::Sent { .. } => "",
@@ -162,23 +164,24 @@ impl Verdict {
             | Self::Refused { reason }
             | Self::RecipientRefused { reason }
             | Self::RecipientDeferred { reason }
-            | Self::Broken { reason }
-            | Self::Apart { reason }
-            | Self::Unknown { reason } => reason,
+            | Self::AccountRefused { reason }
+            | Self::SendAlone { reason }
+            | Self::Ambiguous { reason } => reason,
         }
     }
 }
 
-/// How one provider is spoken to.
+/// The protocol of one provider.
 pub trait Provider: Capabilities {
-    /// The request that carries these messages, never more than [`Capabilities::batch_limit`].
+    /// The request with these messages, at most [`Capabilities::batch_limit`].
     ///
     /// # Errors
-    /// Why the messages cannot be put into one; each is then tried alone, and one alone is permanent.
+    /// Why the messages cannot be put into one request. Each is then tried alone; an error for a single message is
+    /// permanent.
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String>;
 
-    /// One verdict for each of the messages of the request, in their order.
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict>;
+    /// One outcome for each message of the request, in order.
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome>;
 }
 
 #[cfg(test)]
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_chosen() {
+    fn unknown_providers_are_refused() {
         let credentials = fixture::credentials("api_key = hunter2");
         for sender in ["outbox", "", "smtp"] {
             assert!(choose(sender, "https://a.example", "a@example.com", &credentials).is_err());
@@ -275,10 +278,14 @@ mod tests {
             for messages in [1, provider.batch_limit()] {
                 for status in (100..600).step_by(7).chain([200, 202, 400, 422, 429, 500]) {
                     for body in ["", "{}", "[]", "null", "<html>", "[{}]"] {
-                        let verdicts = fixture::verdicts(&*provider, messages, status, body);
-                        let apart = verdicts.iter().any(|v| matches!(v, Verdict::Apart { .. }));
+                        let outcomes = fixture::outcomes(&*provider, messages, status, body);
+                        let apart = outcomes
+                            .iter()
+                            .any(|v| matches!(v, MessageOutcome::SendAlone { .. }));
                         assert!(messages > 1 || !apart, "{sender} {status} {body}");
-                        let sent = verdicts.iter().any(|v| matches!(v, Verdict::Sent { .. }));
+                        let sent = outcomes
+                            .iter()
+                            .any(|v| matches!(v, MessageOutcome::Sent { .. }));
                         assert!(!sent || (200..300).contains(&status));
                     }
                 }

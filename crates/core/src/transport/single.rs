@@ -55,7 +55,7 @@ impl Single {
     }
 }
 
-/// None of them recognises a message that it has had.
+/// None of them recognizes a repeated message.
 impl Capabilities for Single {
     fn is_idempotent(&self) -> bool {
         false

@@ -14,7 +14,7 @@
 //! | `login` | AUTH |
 //! | `envelope` | MAIL and RCPT commands (pure) |
 //! | `transaction` | one message: MAIL, RCPT, DATA |
-//! | `verdict` | what a reply means for a message (pure) |
+//! | `outcome` | what a reply means for a message (pure) |
 //! | `pool` | kept connections, and their maximum number |
 
 use std::path::PathBuf;
@@ -24,29 +24,32 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::delivered::{Delivered, Failure};
+use super::delivered::{Delivered, DeliveryError};
 use super::invalid::Invalid;
 use super::mime;
-use super::names::Names;
-use super::network::Networks;
+use super::network_policy::AllowedNetworks;
 use super::providers::mailbox::{self, Mailbox};
+use super::resolver::Resolver;
 use crate::message::Message;
 
+mod command;
 mod dial;
 mod envelope;
+mod extensions;
 mod login;
+mod outcome;
 mod pool;
 mod reply;
 mod session;
 #[cfg(test)]
 pub(crate) mod tests;
 mod transaction;
-mod verdict;
 mod wire;
 
 use envelope::Envelope;
+use extensions::Extensions;
 use pool::Pool;
-use session::{Extensions, Session};
+use session::Session;
 
 /// Maximum recipients of one message: servers need not accept more (RFC 5321, section 4.5.3.1.8).
 const RECIPIENTS_MAX: usize = 100;
@@ -97,8 +100,8 @@ pub struct Settings {
     pub from: String,
     /// The client's name in EHLO; if empty, the domain of `from`.
     pub helo: String,
-    /// Networks that may be dialled although they are not public.
-    pub networks: Networks,
+    /// AllowedNetworks that may be dialled although they are not public.
+    pub networks: AllowedNetworks,
     /// The trusted certificate authorities, see [`super::tls::config`].
     pub tls_config: rustls::ClientConfig,
     /// For one message, including a connection if a new one is needed.
@@ -126,8 +129,8 @@ struct Peer {
     tls: Tls,
     login: Login,
     helo: String,
-    networks: Networks,
-    names: Names,
+    networks: AllowedNetworks,
+    names: Resolver,
     config: Arc<rustls::ClientConfig>,
     connect_timeout: Duration,
 }
@@ -168,7 +171,7 @@ impl Relay {
                 login: settings.login,
                 helo,
                 networks: settings.networks,
-                names: Names::default(),
+                names: Resolver::default(),
                 config: Arc::new(settings.tls_config),
                 connect_timeout: settings.connect_timeout,
             },
@@ -205,7 +208,7 @@ impl Relay {
         now: SystemTime,
         begin: impl FnOnce() + Send,
     ) -> Delivered {
-        let unsendable = |reason| Delivered::failed(Failure::Unsendable(reason));
+        let unsendable = |reason| Delivered::failed(DeliveryError::Unsendable(reason));
         let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
             Ok(ready) => ready,
             Err(reason) => return unsendable(reason),
@@ -272,7 +275,7 @@ impl Relay {
     ) -> Result<Delivered, transaction::Stale> {
         if let Err(reason) = envelope.fits(session.extensions()) {
             self.pool.give_back(session);
-            return Ok(Delivered::failed(Failure::Unsendable(reason)));
+            return Ok(Delivered::failed(DeliveryError::Unsendable(reason)));
         }
         let delivered = session.send(envelope).await?;
         self.pool.give_back(session);

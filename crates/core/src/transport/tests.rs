@@ -1,4 +1,4 @@
-//! What holds for every transport: mail that is redirected goes to one address and to no other, in any request.
+//! Redirected mail: every transport sends it to one address and to no other.
 
 use std::time::UNIX_EPOCH;
 
@@ -35,7 +35,7 @@ fn redirected_mail_names_its_recipients_and_no_provider_sends_it_to_them() {
         "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
     ] {
         let provider = choose(name, "https://a.example", "shop@example.net", &all).unwrap();
-        // All of a batch go to the same address: each as a mail of its own.
+        // All mails of a batch go to the same address, each as a mail of its own.
         for count in [1, provider.batch_limit().min(3)] {
             let mut messages = vec![redirected(); count];
             for (message, number) in messages.iter_mut().zip(1..) {

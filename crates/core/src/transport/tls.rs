@@ -1,4 +1,4 @@
-//! Whose certificates count.
+//! The certificates that TLS trusts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::invalid::Invalid;
 
-/// The system's authorities, or, if it has none, those of Mozilla that are built in: many container images, the
-/// official one of PostgreSQL among them, come without certificates.
+/// The certificate authorities of the system, or those of Mozilla if the system has none: many container images, the
+/// official one of PostgreSQL among them, contain no certificates.
 fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    // Some of the system's may be of a kind that is not supported any more.
+    // Some of the system's certificates may be of an unsupported kind.
     roots.add_parsable_certificates(system);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -21,11 +21,11 @@ fn authorities(system: Vec<CertificateDer<'_>>) -> RootCertStore {
     roots
 }
 
-/// What a client is to know of TLS: certificates of the authorities in this file count, or, without one, of those that
-/// the system trusts. `in_clear`: none are needed.
+/// The TLS configuration of a client. It trusts the authorities in this file, or, without a file, those of the system.
+/// With `in_clear`, none are needed.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The error in the file.
 pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, Invalid> {
     let wrong = |what: String| Invalid::new("ca_file", what);
     let mut roots = RootCertStore::empty();
@@ -58,7 +58,7 @@ pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, In
 mod tests {
     use super::*;
 
-    /// Of an authority that no system trusts.
+    /// A certificate of an authority that no system trusts.
     const TEST: &[u8] = b"-----BEGIN CERTIFICATE-----
 MIIBNDCB56ADAgECAhQty2Su4D/fOXpYOr/ixOwbHzT30zAFBgMrZXAwDzENMAsG
 A1UEAwwEVGVzdDAgFw0yNjExMjMwMTQ2MjJaGA8yMTI2MTAzMDAxNDYyMlowDzEN
@@ -79,7 +79,7 @@ JSHWiI1EMtQRX7xgUuRBOCwDAM9YhrUJ
         for system in [vec![], vec![CertificateDer::from(b"none".to_vec())]] {
             let roots = authorities(system);
             assert_eq!(roots.len(), webpki_roots::TLS_SERVER_ROOTS.len());
-            // Those that the providers' endpoints have their certificates from.
+            // The authorities of the providers' endpoints.
             for name in [
                 "Amazon Root CA 1",
                 "ISRG Root X1",

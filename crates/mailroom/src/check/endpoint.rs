@@ -1,11 +1,11 @@
-//! Reaching a transport: its name, an address that may be dialled, a connection, TLS, and a relay's authentication. Nothing is
-//! sent.
+//! Connects to a transport: name resolution, network policy, connection, TLS, and a relay's authentication. Sends
+//! nothing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use mailroom_core::transport::config::{Configured, Method};
-use mailroom_core::transport::http::Conduct;
+use mailroom_core::transport::config::{Method, TransportConfig};
+use mailroom_core::transport::http::ClientOptions;
 use mailroom_core::transport::providers::Provider;
 use mailroom_core::transport::single::Single;
 use rustls::pki_types::ServerName;
@@ -14,34 +14,37 @@ use tokio_rustls::TlsConnector;
 
 use super::trial;
 
-/// Connects to where the transport's mail goes.
+/// Connects to the endpoint of a transport.
 ///
 /// # Errors
-/// What is in the way.
-pub async fn reach(transport: &Configured) -> Result<String, String> {
+/// The step that failed, and why.
+pub async fn reach(transport: &TransportConfig) -> Result<String, String> {
     match &transport.method {
-        Method::Http { provider, conduct } => reach_provider(&**provider, conduct).await,
+        Method::Http { provider, options } => reach_provider(&**provider, options).await,
         Method::Single(single) => match &**single {
             Single::Smtp(relay) => relay
                 .reach()
                 .await
                 .map(|()| "ok; the relay takes the connection".to_owned()),
-            // A message would have to be written.
+            // Writing a message would be the only test.
             Single::File(_) | Single::Log => Ok("ok; it needs no connection".to_owned()),
         },
     }
 }
 
-async fn reach_provider(provider: &dyn Provider, conduct: &Conduct) -> Result<String, String> {
-    // Only its address is made use of.
+async fn reach_provider(
+    provider: &dyn Provider,
+    options: &ClientOptions,
+) -> Result<String, String> {
+    // Only the URL of the request is used.
     let message = trial::message(0, "postmaster@example.com");
     let request = provider.request(&[&message], SystemTime::now())?;
     let host = request.uri.host().ok_or("the endpoint names no host")?;
     let is_clear = request.uri.scheme_str() == Some("http");
     let port = request.uri.port_u16();
     let port = port.unwrap_or(if is_clear { 80 } else { 443 });
-    let limit = conduct.connect_timeout;
-    let reached = tokio::time::timeout(limit, connect(conduct, host, port, is_clear));
+    let limit = options.connect_timeout;
+    let reached = tokio::time::timeout(limit, connect(options, host, port, is_clear));
     reached.await.unwrap_or_else(|_| {
         Err(format!(
             "no connection to {host} within {} s",
@@ -51,7 +54,7 @@ async fn reach_provider(provider: &dyn Provider, conduct: &Conduct) -> Result<St
 }
 
 async fn connect(
-    conduct: &Conduct,
+    options: &ClientOptions,
     host: &str,
     port: u16,
     is_clear: bool,
@@ -60,7 +63,7 @@ async fn connect(
     let addresses = tokio::net::lookup_host((bare, port))
         .await
         .map_err(|error| format!("looking up {host}: {error}"))?;
-    let networks = &conduct.networks;
+    let networks = &options.networks;
     let mut problem = format!("{host} has no address");
     for address in addresses {
         if !networks.permit(address.ip()) {
@@ -86,7 +89,7 @@ async fn connect(
         }
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| format!("{host} is no name that a certificate can be for"))?;
-        let connector = TlsConnector::from(Arc::new(conduct.tls.clone()));
+        let connector = TlsConnector::from(Arc::new(options.tls.clone()));
         match connector.connect(name, stream).await {
             Ok(_) => return Ok(format!("ok; {host} at {address} answers, by TLS")),
             Err(error) => problem = format!("TLS with {host} at {address}: {error}"),

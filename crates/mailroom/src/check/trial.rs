@@ -1,4 +1,4 @@
-//! A test message through each transport: the deliverer itself, with a store that holds these messages and nothing else.
+//! Sends a test message through each transport, with a deliverer whose store contains only these messages.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mailroom_core::deliver::intake::Claimed;
+use mailroom_core::deliver::exchange::Claimed;
 use mailroom_core::deliver::mail::Mail;
-use mailroom_core::deliver::owner::Owner;
+use mailroom_core::deliver::runner::JobRunner;
 use mailroom_core::deliver::settlements::Settlements;
-use mailroom_core::deliver::store::{Claim, Host, Line, Store};
+use mailroom_core::deliver::store::{ClaimRequest, Host, LogLine, Store};
 use mailroom_core::message::Message;
-use mailroom_core::transport::config::{self, Configured, Error};
+use mailroom_core::transport::config::{self, ConfigError, TransportConfig};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::runtime::Runtime;
 
-use crate::bell::Bell;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
+use crate::readable_fd::ReadableFd;
 
-/// How long an answer is waited for: longer than a transport's timeout.
-const PATIENCE: Duration = Duration::from_secs(65);
-/// How long the reason is waited for why a message was given back.
-const REASON_PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for a result: longer than the timeout of a transport.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long to wait for the reason after a message was released.
+const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What became of a test message.
+/// The result of a test message.
 pub type Outcome = Result<String, String>;
 
 /// A message that says that it is a test.
@@ -61,10 +61,10 @@ pub fn message(id: i64, to: &str) -> Message {
     }
 }
 
-/// Sends one through each of these transports of the file.
+/// Sends one message through each of these transports of the file.
 ///
 /// # Errors
-/// When the system has nothing to spare.
+/// If the system refuses a thread or a socket.
 pub fn send(
     runtime: &Rc<Runtime>,
     path: &Path,
@@ -79,39 +79,39 @@ pub fn send(
     let began = Instant::now();
     let spawn = |body: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(body);
     let claimant = "mailroom check".to_owned();
-    let owner = Owner::start(host, "mailroom check", claimant, spawn, Duration::ZERO)?;
-    if let Some(mut owner) = owner {
-        owner.look(false);
-        while !trial.is_over() && began.elapsed() < PATIENCE {
-            if owner.round(&mut trial, began.elapsed(), true).is_err() || owner.has_failed() {
+    let runner = JobRunner::start(host, "mailroom check", claimant, spawn, Duration::ZERO)?;
+    if let Some(mut runner) = runner {
+        runner.mail_due(false);
+        while !trial.is_over() && began.elapsed() < RESULT_TIMEOUT {
+            if runner.run_jobs(&mut trial, began.elapsed(), true).is_err() || runner.has_failed() {
                 break;
             }
             runtime.block_on(async {
                 let tick = Duration::from_millis(100);
-                match Bell::new(owner.bell()) {
-                    Ok(bell) => drop(tokio::time::timeout(tick, bell.rung()).await),
+                match ReadableFd::new(runner.jobs_fd()) {
+                    Ok(fd) => drop(tokio::time::timeout(tick, fd.readable()).await),
                     Err(_) => tokio::time::sleep(tick).await,
                 }
             });
         }
-        owner.finish(&mut trial, move || began.elapsed());
+        runner.shut_down(&mut trial, move || began.elapsed());
     }
     Ok(trial.into_outcomes())
 }
 
-/// The process, for a deliverer.
+/// The process, for the job runner.
 struct Process {
     runtime: Rc<Runtime>,
     path: PathBuf,
 }
 
 impl Host for Process {
-    fn load(&self) -> Result<Vec<Configured>, Error> {
+    fn load(&self) -> Result<Vec<TransportConfig>, ConfigError> {
         config::load(&self.path)
     }
 
-    /// What it says is in the outcomes.
-    fn log(&self, _line: &Line) {}
+    /// The outcomes contain everything that would be logged.
+    fn log(&self, _line: &LogLine) {}
 
     fn stop_requested(&self) -> bool {
         false
@@ -121,19 +121,19 @@ impl Host for Process {
         Duration::from_secs(600)
     }
 
-    fn wait(&self, limit: Duration, bell: RawFd) {
+    fn wait(&self, limit: Duration, jobs_fd: RawFd) {
         self.runtime.block_on(async {
-            if let Ok(bell) = Bell::new(bell) {
-                let _ = tokio::time::timeout(limit, bell.rung()).await;
+            if let Ok(fd) = ReadableFd::new(jobs_fd) {
+                let _ = tokio::time::timeout(limit, fd.readable()).await;
             }
         });
     }
 }
 
-/// One message.
+/// One test message.
 struct Test {
     transport: String,
-    /// Until it is claimed.
+    /// `None` after it was claimed.
     mail: Option<Mail>,
     outcome: Option<Outcome>,
     released_at: Option<Instant>,
@@ -142,7 +142,7 @@ struct Test {
 /// A store with one message for each transport.
 struct Trial {
     tests: Vec<Test>,
-    /// Why a transport is not healthy.
+    /// The reason of each transport that is not healthy.
     reasons: BTreeMap<String, String>,
 }
 
@@ -171,7 +171,7 @@ impl Trial {
             test.outcome.is_some()
                 || test
                     .released_at
-                    .is_some_and(|at| is_known || at.elapsed() >= REASON_PATIENCE)
+                    .is_some_and(|at| is_known || at.elapsed() >= REASON_TIMEOUT)
         })
     }
 
@@ -204,14 +204,14 @@ fn mail(id: i64, to: &str) -> Mail {
 }
 
 impl Store for Trial {
-    type Failure = Failure;
+    type Error = DatabaseError;
 
     fn exchange(
         &mut self,
         _claimant: &str,
         settlements: &Settlements,
-        wanted: Option<Claim<'_>>,
-    ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
+        wanted: Option<ClaimRequest<'_>>,
+    ) -> Result<(Vec<i64>, Option<Claimed>), DatabaseError> {
         let Settlements {
             sent,
             failed,
@@ -247,7 +247,7 @@ impl Store for Trial {
         Ok((Vec::new(), claimed))
     }
 
-    fn extend(&mut self, _claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
+    fn extend(&mut self, _claimant: &str, ids: &[i64]) -> Result<Vec<i64>, DatabaseError> {
         Ok(ids.to_vec())
     }
 
@@ -256,7 +256,7 @@ impl Store for Trial {
         _deliverer: &str,
         transports: String,
         _problem: Option<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         let rows: Vec<Value> = serde_json::from_str(&transports).unwrap_or_default();
         for row in &rows {
             let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! `host=… dbname='…'`. Pure.
+//! Keyword strings: `host=… dbname='…'`. Pure.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::{Options, Problem, problem};
+use super::{ConninfoError, Options, problem};
 
-/// The options that a keyword string gives.
+/// Parses a keyword string.
 ///
 /// # Errors
-/// What is wrong with it, without any value.
-pub fn parse(given: &str) -> Result<Options, Problem> {
+/// The error, without any value.
+pub fn parse(given: &str) -> Result<Options, ConninfoError> {
     let mut options = Options::new();
     let mut rest = given.chars().peekable();
     loop {
@@ -45,7 +45,7 @@ fn skip_space(rest: &mut Peekable<Chars<'_>>) {
     while rest.next_if(char::is_ascii_whitespace).is_some() {}
 }
 
-fn quoted(rest: &mut Peekable<Chars<'_>>) -> Result<String, Problem> {
+fn quoted(rest: &mut Peekable<Chars<'_>>) -> Result<String, ConninfoError> {
     let mut value = String::new();
     loop {
         match rest.next() {

@@ -1,9 +1,9 @@
-//! The password file: one line a server, `host:port:database:user:password`, `*` for any.
+//! The password file: lines `host:port:database:user:password`, `*` for any.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The content of the file; `None` if there is none, or others than its owner may read it.
+/// The contents of the file; `None` if it does not exist, or if other users may read it.
 pub fn read(path: &Path) -> Option<String> {
     let about = std::fs::metadata(path).ok()?;
     let is_private = about.is_file() && about.mode() & 0o077 == 0;
@@ -13,7 +13,7 @@ pub fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Whether there is a file that is not used because of its mode.
+/// Whether the file is ignored because of its mode.
 pub fn is_too_open(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.mode() & 0o077 != 0)
 }
@@ -35,7 +35,7 @@ pub fn find(content: &str, wanted: &[&str; 4]) -> Option<String> {
         })
 }
 
-/// The fields of a line, five at most, without their backslashes; and whether they had none.
+/// The fields of a line, at most five, without backslashes; and for each whether it had none.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut fields = vec![(String::new(), true)];
     let mut rest = line.chars();

@@ -1,8 +1,8 @@
 use super::*;
 use tokio_postgres::config::Host;
 
-fn around(variables: &[(&str, &str)]) -> Surroundings {
-    Surroundings {
+fn around(variables: &[(&str, &str)]) -> Environment {
+    Environment {
         variables: variables
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_string()))

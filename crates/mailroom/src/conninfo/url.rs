@@ -1,19 +1,19 @@
-//! `postgresql://user:password@host:port,host:port/database?option=value`. Pure.
+//! URLs: `postgresql://user:password@host:port,host:port/database?option=value`. Pure.
 
-use super::{Options, Problem, problem};
+use super::{ConninfoError, Options, problem};
 
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// Whether this is meant to be a URL.
+/// Whether the string has the form of a URL.
 pub fn is_url(given: &str) -> bool {
     SCHEMES.iter().any(|scheme| given.starts_with(scheme))
 }
 
-/// The options that a URL gives.
+/// Parses a URL.
 ///
 /// # Errors
-/// What is wrong with it, without any value.
-pub fn parse(given: &str) -> Result<Options, Problem> {
+/// The error, without any value.
+pub fn parse(given: &str) -> Result<Options, ConninfoError> {
     let rest = SCHEMES
         .iter()
         .find_map(|scheme| given.strip_prefix(scheme))
@@ -26,7 +26,7 @@ pub fn parse(given: &str) -> Result<Options, Problem> {
             options.insert(name.to_owned(), value);
         }
     };
-    // A password may hold an @ that was not encoded.
+    // A password may contain an @ that is not encoded.
     let places = match authority.rsplit_once('@') {
         Some((account, places)) => {
             let (user, password) = account.split_once(':').unwrap_or((account, ""));
@@ -54,7 +54,7 @@ pub fn parse(given: &str) -> Result<Options, Problem> {
             return problem("an option of the URL has no value");
         };
         let (name, value) = (decode(name)?, decode(value)?);
-        // JDBC's, which libpq takes, too.
+        // A parameter of JDBC, which libpq accepts too.
         if name == "ssl" && value == "true" {
             put("sslmode", "require".to_owned());
         } else {
@@ -64,8 +64,8 @@ pub fn parse(given: &str) -> Result<Options, Problem> {
     Ok(options)
 }
 
-/// Host and port; an address of IPv6 is in brackets.
-fn split_place(place: &str) -> Result<(&str, &str), Problem> {
+/// Splits host and port; an IPv6 address is in brackets.
+fn split_place(place: &str) -> Result<(&str, &str), ConninfoError> {
     let Some(rest) = place.strip_prefix('[') else {
         return Ok(place.split_once(':').unwrap_or((place, "")));
     };
@@ -76,8 +76,8 @@ fn split_place(place: &str) -> Result<(&str, &str), Problem> {
     }
 }
 
-/// Without percent signs.
-fn decode(text: &str) -> Result<String, Problem> {
+/// Decodes percent-encoded characters.
+fn decode(text: &str) -> Result<String, ConninfoError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

@@ -1,7 +1,8 @@
-//! What the worker does besides delivering, where there is none: collects tokens, answers requests, purges.
+//! The tasks of the worker other than delivery, for a server without the worker: collects tokens, answers requests,
+//! purges.
 //!
-//! When a batch goes is the rule of `mailroom_core::batching`. Each step is a transaction of its own; one that fails is
-//! repeated, and takes nothing with it.
+//! `mailroom_core::batching` decides when to collect. Each step is a transaction of its own; a failed step is repeated,
+//! and does not affect the others.
 
 use std::time::Duration;
 
@@ -10,35 +11,35 @@ use mailroom_core::batching::{Backlog, Batcher, Decision, Look, Rule, Time, Trig
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::Log;
 use crate::session::{Parameter, STATEMENT_TIMEOUT, Session};
 
-/// How long a purge may take: nothing waits for it.
+/// Maximum duration of a purge.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause between two batches of a purge.
 const PURGE_PAUSE: Duration = Duration::from_millis(100);
 const PURGE_RETRY: Duration = Duration::from_secs(60);
-/// How long answering a batch of requests may take: tokens wait for it.
+/// Maximum duration of answering a batch of requests, for which tokens wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long tokens are collected without answering requests, after that has failed.
+/// How long requests are not answered after that has failed; tokens are still collected.
 const ANSWER_RETRY: Duration = Duration::from_secs(30);
 
-/// What a round did.
+/// The result of a call of [`Collector::work`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Tokens became mail.
+    /// Whether tokens became mail.
     pub any: bool,
-    /// For some of them a person waits.
+    /// Whether some of the mail is urgent: a person waits for it.
     pub urgent: bool,
 }
 
-/// Collects from one database.
+/// Collects tokens of one database.
 pub struct Collector {
     batcher: Batcher,
-    /// When to look again without an announcement.
+    /// When to check the tokens again without a notification.
     look_at: Option<Time>,
-    /// The latest look left something.
+    /// Whether the latest check left nothing to do.
     is_done: bool,
     answer_at: Time,
     purge_at: Time,
@@ -46,7 +47,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that has not looked yet.
+    /// A collector that has not checked yet.
     pub fn new() -> Self {
         Self {
             batcher: Batcher::default(),
@@ -58,21 +59,21 @@ impl Collector {
         }
     }
 
-    /// When there is something to do without an announcement.
+    /// When to call [`Self::work`] without a notification.
     pub fn next_at(&self) -> Time {
         self.look_at
             .map_or(self.purge_at, |at| at.min(self.purge_at))
     }
 
-    /// Whether the latest look found nothing that is left to do.
+    /// Whether the latest check left nothing to do.
     pub fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Does what there is to do. `announced`: why to look at the queue, if not because it is time.
+    /// Collects, answers and purges what is due. `announced` is the reason to check the tokens, if it is not the time.
     ///
     /// # Errors
-    /// When the connection is of no use any more.
+    /// If the connection is useless.
     pub fn work(
         &mut self,
         session: &mut Session,
@@ -80,7 +81,7 @@ impl Collector {
         now: &dyn Fn() -> Time,
         announced: Option<Look>,
         linger: Duration,
-    ) -> Result<Collected, Failure> {
+    ) -> Result<Collected, DatabaseError> {
         let is_time = self.look_at.is_some_and(|at| at <= now());
         let look = announced.or(is_time.then_some(Look::Woken));
         let mut collected = Collected::default();
@@ -94,9 +95,9 @@ impl Collector {
                 }
                 Err(failure) if failure.is_gone() => return Err(failure),
                 Err(failure) => {
-                    let verdict = self.failures.record(now());
-                    self.look_at = Some(now().saturating_add(verdict.delay));
-                    if verdict.tell {
+                    let retry = self.failures.record(now());
+                    self.look_at = Some(now().saturating_add(retry.delay));
+                    if retry.log {
                         let what = format!("mailroom send could not collect tokens: {failure}");
                         log.warn(&what, "", failure.hint());
                     }
@@ -114,7 +115,7 @@ impl Collector {
         now: &dyn Fn() -> Time,
         mut look: Look,
         linger: Duration,
-    ) -> Result<Collected, Failure> {
+    ) -> Result<Collected, DatabaseError> {
         let settings = session.settings();
         let rule = Rule {
             limit: settings.batch_limit,
@@ -165,13 +166,13 @@ impl Collector {
         }
     }
 
-    /// Answers requests, which become tokens. Those that are there already do not wait for it: it may fail.
+    /// Answers requests, which become tokens. A failure does not delay the tokens that exist.
     fn answer(
         &mut self,
         session: &mut Session,
         log: &Log,
         now: &dyn Fn() -> Time,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         if now() < self.answer_at {
             return Ok(());
         }
@@ -193,7 +194,7 @@ impl Collector {
         session: &mut Session,
         log: &Log,
         now: &dyn Fn() -> Time,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         if now() < self.purge_at {
             return Ok(());
         }
@@ -213,9 +214,9 @@ impl Collector {
     }
 }
 
-/// What waits, and whether it is to be left alone.
-fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), Failure> {
-    let statement = include_str!("../../../../sql/queries/waiting.sql");
+/// The waiting tokens, and whether collecting is paused.
+fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), DatabaseError> {
+    let statement = include_str!("../../../../sql/queries/pending_summary.sql");
     let limit = integer(limit);
     let parameters: [Parameter<'_>; 1] = [(&limit, Type::INT4)];
     session.call(STATEMENT_TIMEOUT, statement, &parameters, |row| {
@@ -228,14 +229,14 @@ fn waiting(session: &mut Session, limit: u32) -> Result<(Backlog, bool), Failure
     })
 }
 
-/// What one batch did.
+/// The result of one batch.
 struct Batch {
     collected: u32,
-    /// Tokens that left the queue.
+    /// Number of tokens that left the queue.
     moved: u32,
 }
 
-fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batch, Failure> {
+fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batch, DatabaseError> {
     let statement = include_str!("../../../../sql/queries/run_batch.sql");
     let (limit, trigger) = (integer(limit), trigger.as_str());
     let parameters: [Parameter<'_>; 2] = [(&limit, Type::INT4), (&trigger, Type::TEXT)];
@@ -250,8 +251,8 @@ fn run_batch(session: &mut Session, limit: u32, trigger: Trigger) -> Result<Batc
     })
 }
 
-/// Leaves a trace of a failed batch in job_runs, if that can be done.
-fn record_failure(session: &mut Session, failure: &Failure, trigger: Trigger) {
+/// Records a failed batch in job_runs, if possible.
+fn record_failure(session: &mut Session, failure: &DatabaseError, trigger: Trigger) {
     if failure.sqlstate().is_empty() || failure.is_gone() {
         return;
     }

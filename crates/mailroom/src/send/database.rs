@@ -1,4 +1,4 @@
-//! One database: a thread of its own, with its connection, its deliverer and its back-off.
+//! One database: a thread with its connection, its job runner and its back-off.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mailroom_core::batching::Look;
 use mailroom_core::deliver::Time;
-use mailroom_core::deliver::owner::Owner;
+use mailroom_core::deliver::runner::JobRunner;
 use tokio::runtime::Runtime;
 
 use super::collector::Collector;
@@ -15,38 +15,38 @@ use super::once::{Once, State};
 use super::outage::{Outage, jitter};
 use super::plan::{Ending, Plan};
 use super::watch::Watch;
-use crate::bell::Bell;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
+use crate::readable_fd::ReadableFd;
 use crate::session::Session;
 use crate::session::outbox::{Ledger, Outbox};
 
-/// How often it is asked whether mail is left with `--once`.
+/// The poll interval with `--once`.
 const ONCE_POLL: Duration = Duration::from_millis(200);
-/// How long a connection has to last for the next one to be made at once.
+/// How long a connection must last for the next one to be made at once.
 const STABLE: Duration = Duration::from_secs(10);
-/// Begins each line of the log.
-const WHO: &str = "mailroom send";
+/// Starts each line of the log.
+const LOG_PREFIX: &str = "mailroom send";
 
-/// The database of a thread.
+/// The state of a database's thread.
 pub struct Database {
     plan: Plan,
     runtime: Rc<Runtime>,
     origin: Instant,
     claimant: String,
-    owner: Option<Owner<Process>>,
+    runner: Option<JobRunner<Process>>,
     ledger: Ledger,
     lease: Rc<Cell<Duration>>,
     outage: Outage,
-    /// Of the orders that were followed.
+    /// Number of reloads that were done.
     reloads: u64,
     paused: bool,
 }
 
 impl Database {
-    /// One that is not connected yet.
+    /// A database without a connection.
     ///
     /// # Errors
-    /// When the system has nothing to spare for it.
+    /// If the system refuses an event loop.
     pub fn new(plan: Plan) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -55,11 +55,11 @@ impl Database {
             runtime: Rc::new(runtime),
             origin: Instant::now(),
             claimant: super::new_claimant(),
-            owner: None,
+            runner: None,
             ledger: Ledger::default(),
             lease: Rc::new(Cell::new(Duration::from_secs(60))),
             outage: Outage::default(),
-            reloads: plan.control.orders().reloads,
+            reloads: plan.control.state().reloads,
             paused: false,
             plan,
         })
@@ -70,10 +70,10 @@ impl Database {
     }
 
     fn stop_requested(&self) -> bool {
-        self.plan.control.orders().stop
+        self.plan.control.state().stop
     }
 
-    /// Delivers until it is told to stop, over one connection after the other.
+    /// Delivers until it is stopped, over one connection after the other.
     pub fn run(mut self) -> Ending {
         loop {
             let began = self.now();
@@ -82,7 +82,7 @@ impl Database {
             let failure = match attached {
                 Ok(mut session) => match self.serve(&mut session) {
                     Ok(ending) => {
-                        self.dismiss(&mut session);
+                        self.shut_down_runner(&mut session);
                         session.close();
                         plan.log.log("mailroom send stopped");
                         return ending;
@@ -119,11 +119,11 @@ impl Database {
         }
     }
 
-    /// Delivers over this connection until it is told to stop.
-    fn serve(&mut self, session: &mut Session) -> Result<Ending, Failure> {
+    /// Delivers over this connection until it is stopped.
+    fn serve(&mut self, session: &mut Session) -> Result<Ending, DatabaseError> {
         let plan = self.plan.clone();
-        if let Some(owner) = &mut self.owner {
-            owner.note_new_store();
+        if let Some(runner) = &mut self.runner {
+            runner.note_new_store();
         }
         let poll = if plan.once {
             ONCE_POLL.min(plan.poll)
@@ -133,7 +133,7 @@ impl Database {
         let mut watch = Watch::new(poll, self.now());
         let mut collector = session.is_collector().then(Collector::new);
         let mut look = Some(Look::Polled);
-        let mut bell: Option<Bell> = None;
+        let mut jobs_fd: Option<ReadableFd> = None;
         let mut once = Once::default();
         let mut is_first = true;
         loop {
@@ -142,16 +142,16 @@ impl Database {
             }
             let mut is_left = None;
             if watch.is_to_ask(self.now()) {
-                // What is held is not due now, and may be given back before that is looked at.
-                let holds = self.owner.as_ref().is_some_and(|owner| owner.held() > 0);
+                // Held mail is not due, and may be released before the result is used.
+                let holds = self.runner.as_ref().is_some_and(|runner| runner.held() > 0);
                 let answer = self.poll(session, &mut watch)?;
                 look = look.or(answer.map(|_| Look::Polled));
                 is_left = answer.filter(|_| !holds);
             }
-            let is_new = self.follow_orders(session, &mut bell);
-            if self.owner.is_none() && (is_new || std::mem::take(&mut is_first)) {
-                bell = None;
-                self.start_owner(session);
+            let is_new = self.apply_reload(session, &mut jobs_fd);
+            if self.runner.is_none() && (is_new || std::mem::take(&mut is_first)) {
+                jobs_fd = None;
+                self.start_runner(session);
             }
             if let Some(collector) = &mut collector {
                 let linger = if plan.once {
@@ -182,24 +182,28 @@ impl Database {
             let collect_at = collector.as_ref().map(Collector::next_at);
             let until = [next, collect_at].into_iter().flatten();
             let until = until.fold(watch.next_at(), Time::min);
-            self.wait(session, until, &mut bell);
-            let heard = session.heard()?;
-            if heard.outbox {
+            self.wait(session, until, &mut jobs_fd);
+            let notifications = session.notifications()?;
+            if notifications.outbox {
                 watch.notify();
                 self.look(false);
             }
-            if let Some(owner) = self.owner.as_mut().filter(|_| heard.recheck) {
-                owner.hurry();
+            if let Some(runner) = self.runner.as_mut().filter(|_| notifications.recheck) {
+                runner.retry_now();
             }
-            if heard.tokens {
+            if notifications.tokens {
                 look = Some(Look::Woken);
             }
         }
     }
 
-    /// Asks the database when mail is due; returns whether some is, unless it could not be asked.
-    fn poll(&mut self, session: &mut Session, watch: &mut Watch) -> Result<Option<bool>, Failure> {
-        let transports = self.owner.iter().flat_map(Owner::transports);
+    /// Polls the database. Returns whether mail is due; `None` after an error.
+    fn poll(
+        &mut self,
+        session: &mut Session,
+        watch: &mut Watch,
+    ) -> Result<Option<bool>, DatabaseError> {
+        let transports = self.runner.iter().flat_map(JobRunner::transports);
         let names: Vec<String> = transports.map(|name| name.to_string()).collect();
         let polled = match session.poll(&names) {
             Ok(polled) => polled,
@@ -212,10 +216,10 @@ impl Database {
         };
         self.lease.set(session.settings().lease);
         self.paused = polled.paused;
-        if let Some(owner) = &mut self.owner {
-            owner.note_redirect(session.settings().redirect_to.as_deref());
+        if let Some(runner) = &mut self.runner {
+            runner.set_redirect(session.settings().redirect_to.as_deref());
         }
-        if polled.is_deaf && std::mem::take(&mut self.plan.listen) {
+        if polled.is_not_listening && std::mem::take(&mut self.plan.listen) {
             self.plan.log.log(
                 "notifications do not reach this connection, as behind a pooler in transaction mode: it polls",
             );
@@ -243,7 +247,7 @@ impl Database {
     fn is_over(&self, once: &mut Once, is_left: bool, collected: bool) -> Option<Ending> {
         let state = State {
             tried: self.ledger.tried(),
-            holds: self.owner.as_ref().is_some_and(|owner| owner.held() > 0),
+            holds: self.runner.as_ref().is_some_and(|runner| runner.held() > 0),
             is_left: is_left || !collected,
             is_paused: self.paused,
         };
@@ -259,28 +263,28 @@ impl Database {
     }
 
     fn look(&self, urgent: bool) {
-        if let Some(owner) = &self.owner {
-            owner.look(urgent);
+        if let Some(runner) = &self.runner {
+            runner.mail_due(urgent);
         }
     }
 
-    /// Reads the transports file again, if that is wanted; returns whether it was.
-    fn follow_orders(&mut self, session: &mut Session, bell: &mut Option<Bell>) -> bool {
-        let reloads = self.plan.control.orders().reloads;
+    /// Reads the transports file again, if that was requested; returns whether a job runner has to be started.
+    fn apply_reload(&mut self, session: &mut Session, jobs_fd: &mut Option<ReadableFd>) -> bool {
+        let reloads = self.plan.control.state().reloads;
         if std::mem::replace(&mut self.reloads, reloads) == reloads {
             return false;
         }
-        if self.owner.as_mut().is_some_and(|owner| !owner.reload()) {
-            *bell = None;
-            self.dismiss(session);
-            // Which says that there is none.
+        if self.runner.as_mut().is_some_and(|runner| !runner.reload()) {
+            *jobs_fd = None;
+            self.shut_down_runner(session);
+            // Starting it again logs that there is no transport.
             return true;
         }
-        self.owner.is_none()
+        self.runner.is_none()
     }
 
-    /// Starts the deliverer, unless the file names no transport for this database.
-    fn start_owner(&mut self, session: &Session) {
+    /// Starts the job runner, unless the file names no transport for this database.
+    fn start_runner(&mut self, session: &Session) {
         let host = Process {
             runtime: Rc::clone(&self.runtime),
             control: self.plan.control.clone(),
@@ -295,10 +299,10 @@ impl Database {
                 .name("deliverer".to_owned())
                 .spawn(body)
         };
-        match Owner::start(host, WHO, self.claimant.clone(), spawn, self.now()) {
-            Ok(Some(mut owner)) => {
-                owner.note_redirect(session.settings().redirect_to.as_deref());
-                self.owner = Some(owner);
+        match JobRunner::start(host, LOG_PREFIX, self.claimant.clone(), spawn, self.now()) {
+            Ok(Some(mut runner)) => {
+                runner.set_redirect(session.settings().redirect_to.as_deref());
+                self.runner = Some(runner);
                 self.look(false);
             }
             Ok(None) => {
@@ -312,21 +316,21 @@ impl Database {
         }
     }
 
-    /// One round of delivery; returns when the next one is due.
-    fn deliver(&mut self, session: &mut Session) -> Result<Option<Time>, Failure> {
+    /// Runs the jobs; returns when to call this again.
+    fn deliver(&mut self, session: &mut Session) -> Result<Option<Time>, DatabaseError> {
         let now = self.now();
-        if self.owner.as_ref().is_some_and(Owner::has_failed) {
-            // What it had claimed is taken back when the leases end.
-            self.owner = None;
+        if self.runner.as_ref().is_some_and(JobRunner::has_failed) {
+            // The leases of its claims expire.
+            self.runner = None;
             self.claimant = super::new_claimant();
             self.ledger = Ledger::default();
-            return Err(Failure::lost("the deliverer has failed"));
+            return Err(DatabaseError::lost("the deliverer has failed"));
         }
-        let Some(owner) = &mut self.owner else {
+        let Some(runner) = &mut self.runner else {
             return Ok(None);
         };
         let mut outbox = Outbox::new(session, &mut self.ledger);
-        match owner.round(&mut outbox, now, !self.paused) {
+        match runner.run_jobs(&mut outbox, now, !self.paused) {
             Ok(next) => Ok(next),
             Err(failure) if failure.is_gone() => Err(failure),
             Err(failure) => {
@@ -337,25 +341,25 @@ impl Database {
         }
     }
 
-    /// Waits until it is time, or something happens.
-    fn wait(&mut self, session: &mut Session, until: Time, bell: &mut Option<Bell>) {
+    /// Waits for the time, or for an event.
+    fn wait(&mut self, session: &mut Session, until: Time, jobs_fd: &mut Option<ReadableFd>) {
         let runtime = Rc::clone(&self.runtime);
         let left = until.saturating_sub(self.now());
-        if bell.is_none()
-            && let Some(owner) = &self.owner
+        if jobs_fd.is_none()
+            && let Some(runner) = &self.runner
         {
             let _guard = runtime.enter();
-            *bell = Bell::new(owner.bell()).ok();
+            *jobs_fd = ReadableFd::new(runner.jobs_fd()).ok();
         }
         let mut control = self.plan.control.clone();
         let seen = self.reloads;
         runtime.block_on(async {
             tokio::select! {
                 () = session.arrival() => {}
-                () = Bell::rung_if_any(bell.as_ref()) => {}
+                () = ReadableFd::readable_if_any(jobs_fd.as_ref()) => {}
                 () = tokio::time::sleep(left) => {}
                 () = async {
-                    while !control.orders().stop && control.orders().reloads == seen {
+                    while !control.state().stop && control.state().reloads == seen {
                         control.changed().await;
                     }
                 } => {}
@@ -363,23 +367,23 @@ impl Database {
         });
     }
 
-    /// Gives back what was not sent, waits a little for what was, and settles it.
-    fn dismiss(&mut self, session: &mut Session) {
-        if let Some(owner) = self.owner.take() {
+    /// Shuts the job runner down.
+    fn shut_down_runner(&mut self, session: &mut Session) {
+        if let Some(runner) = self.runner.take() {
             let origin = self.origin;
             let mut outbox = Outbox::new(session, &mut self.ledger);
-            owner.finish(&mut outbox, move || origin.elapsed());
+            runner.shut_down(&mut outbox, move || origin.elapsed());
         }
     }
 
     /// Ends without a connection.
     fn abandon(&mut self) {
-        if let Some(owner) = self.owner.take()
-            && owner.held() > 0
+        if let Some(runner) = self.runner.take()
+            && runner.held() > 0
         {
             let what = format!(
                 "mailroom send could not settle its last {} mails; their claims will lapse",
-                owner.held()
+                runner.held()
             );
             self.plan.log.warn(&what, "There is no connection.", "");
         }

@@ -1,4 +1,4 @@
-//! A database that cannot be reached or used: when to try again, and what the log hears of it.
+//! Back-off while a database cannot be reached or used, and what is logged about it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -7,21 +7,21 @@ use mailroom_core::backoff::Failures;
 use mailroom_core::deliver::Time;
 
 use super::plan::Plan;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::session::Session;
 
-/// The present outage, if there is one.
+/// The current outage, if there is one.
 #[derive(Default)]
 pub struct Outage {
     failures: Failures,
     since: Option<Time>,
-    /// It was usable before.
+    /// Whether the database was usable before.
     has_started: bool,
 }
 
 impl Outage {
-    /// Something failed; returns how long to wait. The log hears of the first failure.
-    pub fn begin(&mut self, plan: &Plan, failure: &Failure, now: Time) -> Duration {
+    /// Records a failure; returns how long to wait. The first failure is logged.
+    pub fn begin(&mut self, plan: &Plan, failure: &DatabaseError, now: Time) -> Duration {
         let delay = self.failures.record(now).delay;
         if self.since.is_none() {
             self.since = Some(now);
@@ -36,7 +36,7 @@ impl Outage {
             if let Some(path) = plan.target.unused_passfile() {
                 plan.log.warn(
                     &format!("the password file \"{}\" is not used", path.display()),
-                    "Others than its owner may read it.",
+                    "Others than its runner may read it.",
                     "Set its mode to 0600.",
                 );
             }
@@ -44,7 +44,7 @@ impl Outage {
         delay
     }
 
-    /// The latest connection lasted: what comes now is another outage.
+    /// The latest connection lasted long enough: a further failure is another outage.
     pub fn forget(&mut self) {
         self.failures.end();
     }
@@ -70,7 +70,7 @@ impl Outage {
     }
 }
 
-/// Between half of it and all of it.
+/// A random time between half of it and all of it.
 pub fn jitter(delay: Duration) -> Duration {
     let random = RandomState::new().hash_one(0) % 1_000;
     delay / 2 + (delay / 2).mul_f64(random as f64 / 1_000.0)

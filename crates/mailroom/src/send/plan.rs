@@ -1,4 +1,4 @@
-//! What a database's thread is to do, and how it ended.
+//! The parameters of a database's thread, and how it ends.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,34 +7,34 @@ use crate::conninfo::Target;
 use crate::control::Control;
 use crate::log::Log;
 
-/// How it ended.
+/// How a thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was told to stop, or nothing that is due is left.
+    /// It was stopped, or no due mail is left.
     Done,
-    /// Mail is due that could not be sent now.
+    /// Mail is due that cannot be sent now.
     Left,
-    /// The database could not be reached.
+    /// The database cannot be reached.
     Unreached,
 }
 
-/// What a thread is to do.
+/// The parameters of a thread.
 #[derive(Clone)]
 pub struct Plan {
-    /// Where the database is.
+    /// The connection parameters.
     pub target: Target,
     /// The transports file.
     pub transports: PathBuf,
-    /// That of this database.
+    /// The log of this database.
     pub log: Log,
-    /// What signals asked for.
+    /// What signals ask for.
     pub control: Control,
-    /// How often to ask for due mail at least.
+    /// The maximum time between two polls.
     pub poll: Duration,
-    /// Use notifications.
+    /// Whether to use notifications.
     pub listen: bool,
-    /// End when nothing is due.
+    /// End when no mail is due.
     pub once: bool,
-    /// How many files it may have open.
+    /// Maximum open files.
     pub files: usize,
 }

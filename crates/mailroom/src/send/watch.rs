@@ -1,31 +1,31 @@
-//! When to ask a database for due mail, and when to have the deliverer look. Pure.
+//! When to poll a database for due mail, and when to tell the deliverer that mail is due. Pure.
 //!
-//! A notification tells that something came in, not when it is due; an answer of `mailroom_next_due` tells that. Without
-//! notifications the poll is all there is.
+//! A notification tells that mail was scheduled, not when it is due; `mailroom_next_due` tells that. Without
+//! notifications there are only polls.
 
 use std::time::Duration;
 
 use mailroom_core::deliver::Time;
 
-/// The least time between two questions because of notifications.
+/// The minimum time between two polls because of notifications.
 const SPACING: Duration = Duration::from_millis(100);
-/// How long after an answer that mail is due it is asked again, at first: it may have been claimed by then.
+/// How long after a poll with due mail the next one follows, at first: the mail may have been claimed by then.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// When to ask and to look.
+/// The times of the next poll and of the next due mail.
 #[derive(Debug)]
 pub struct Watch {
     poll: Duration,
     asked_at: Time,
     ask_at: Time,
     look_at: Option<Time>,
-    /// How long to wait while mail is due and stays so.
+    /// The time to the next poll while mail stays due.
     pause: Duration,
     first_pause: Duration,
 }
 
 impl Watch {
-    /// Asks at once, and at least so often from then on.
+    /// Polls at once, and then at least at this interval.
     pub fn new(poll: Duration, now: Time) -> Self {
         Self {
             poll,
@@ -37,19 +37,19 @@ impl Watch {
         }
     }
 
-    /// Something came in. The deliverer is to look, too.
+    /// Mail was scheduled. The caller also tells the deliverer.
     pub fn notify(&mut self) {
         self.pause = self.first_pause;
         self.ask_at = self.ask_at.min(self.asked_at.saturating_add(SPACING));
     }
 
-    /// Whether to ask now.
+    /// Whether to poll now.
     pub fn is_to_ask(&self, now: Time) -> bool {
         self.ask_at <= now
     }
 
-    /// An answer: in how many seconds mail is due, not more than 0 if it is, `None` for never. Returns whether the
-    /// deliverer is to look.
+    /// The result of a poll: in how many seconds mail is due, 0 or less if it is due now, `None` for never. Returns
+    /// whether to tell the deliverer.
     pub fn answer(&mut self, now: Time, due_in: Option<f64>) -> bool {
         self.asked_at = now;
         self.look_at = None;
@@ -76,24 +76,24 @@ impl Watch {
         }
     }
 
-    /// It could not be asked: not again for so long.
+    /// The poll failed: waits this long before the next.
     pub fn put_off(&mut self, now: Time, delay: Duration) {
         self.asked_at = now;
         self.ask_at = now.saturating_add(delay);
     }
 
-    /// Whether mail has become due that was to. To be asked once.
+    /// Whether mail has become due since the latest call.
     pub fn take_due(&mut self, now: Time) -> bool {
         let is_due = self.look_at.is_some_and(|at| at <= now);
         if is_due {
             self.look_at = None;
-            // Of what becomes due next.
+            // Polls for the mail that is due next.
             self.ask_at = now;
         }
         is_due
     }
 
-    /// When there is something to do.
+    /// When to call this again.
     pub fn next_at(&self) -> Time {
         self.look_at.map_or(self.ask_at, |at| at.min(self.ask_at))
     }

@@ -1,4 +1,4 @@
-//! Connecting to a database, and finding what there is.
+//! Connecting to a database, and polling it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Arrival, STATEMENT_TIMEOUT, Session};
+use super::{ConnectionEvent, STATEMENT_TIMEOUT, Session};
 use crate::conninfo::Target;
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 use crate::log::Log;
 
-/// The version whose SQL this program was built for.
+/// The version of the extension that this program was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Settings of the database that matter here.
+/// The settings of the database that this program uses.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a claim is in force.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// Tokens of a batch.
+    /// Maximum tokens of a batch.
     pub batch_limit: u32,
-    /// How long the oldest token waits.
+    /// How long the oldest token may wait for a full batch.
     pub batch_timeout: Duration,
-    /// How often finished mail is purged.
+    /// The interval of purges.
     pub poll_interval: Duration,
-    /// Whether tokens are to be collected.
+    /// Whether this program has to collect tokens.
     pub collect: bool,
-    /// Where tokens are announced.
+    /// The channel that announces tokens.
     pub channel: String,
-    /// Where mail is announced.
+    /// The channel that announces mail.
     pub outbox_channel: String,
-    /// The address that all mail goes to instead of its recipients.
+    /// `mailroom.redirect_to`: the address that receives all mail instead of its recipients.
     pub redirect_to: Option<String>,
-    /// The two channels as SQL writes them.
+    /// The two channels as quoted identifiers.
     quoted: (String, String),
 }
 
@@ -76,73 +76,75 @@ impl Settings {
     }
 }
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Polled {
-    /// In how many seconds mail is due or a claim lapses, less than 0 if it is; `None` for never.
+    /// In how many seconds mail is due or a lease expires, less than 0 if it is; `None` for never.
     pub due_in: Option<f64>,
-    /// mailroom_pause() was called.
+    /// Whether mailroom_pause() was called.
     pub paused: bool,
-    /// It was another session of the server that was to listen: notifications do not come here.
-    pub is_deaf: bool,
+    /// Whether another server session received the LISTEN, so that notifications do not reach this connection.
+    pub is_not_listening: bool,
 }
 
 impl Session {
-    /// Connects, and finds the extension and what this role may do.
+    /// Connects, and checks the extension and the privileges of the role.
     ///
     /// # Errors
-    /// Why this database is of no use now.
+    /// Why the database cannot be used.
     pub fn attach(
         runtime: &Rc<Runtime>,
         target: &Target,
         control: &Control,
         log: &Log,
-    ) -> Result<Self, Failure> {
-        let tls = target.tls.client_config().map_err(Failure::lost)?;
+    ) -> Result<Self, DatabaseError> {
+        let tls = target.tls.client_config().map_err(DatabaseError::lost)?;
         let config = target.config();
         let mut stopping = control.clone();
         let attached = runtime.block_on(async {
             let attach = async {
                 let (client, mut connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
-                let (sender, arrivals) = unbounded_channel();
+                let (sender, events) = unbounded_channel();
                 let connection = tokio::spawn(async move {
                     loop {
                         let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
-                        let arrival = match message {
+                        let event = match message {
                             Some(Ok(AsyncMessage::Notification(notification))) => {
                                 let (channel, payload) =
                                     (notification.channel(), notification.payload());
-                                Arrival::Notified(channel.to_owned(), payload.to_owned())
+                                ConnectionEvent::Notified(channel.to_owned(), payload.to_owned())
                             }
                             Some(Ok(_)) => continue,
-                            Some(Err(error)) => Arrival::Ended(Failure::from(error).to_string()),
+                            Some(Err(error)) => {
+                                ConnectionEvent::Ended(DatabaseError::from(error).to_string())
+                            }
                             None => return,
                         };
-                        if sender.send(arrival).is_err() {
+                        if sender.send(event).is_err() {
                             return;
                         }
                     }
                 });
                 let found = find(&client).await?;
-                Ok::<_, Failure>((client, arrivals, connection, found))
+                Ok::<_, DatabaseError>((client, events, connection, found))
             };
             tokio::select! {
                 biased;
-                () = stopping.stopped() => Err(Failure::lost("told to stop")),
+                () = stopping.stopped() => Err(DatabaseError::lost("told to stop")),
                 attached = attach => attached,
                 () = tokio::time::sleep(STATEMENT_TIMEOUT) => {
-                    Err(Failure::lost("the server did not answer in time"))
+                    Err(DatabaseError::lost("the server did not answer in time"))
                 }
             }
         });
-        let (client, arrivals, connection, found) = attached?;
+        let (client, events, connection, found) = attached?;
         Ok(Self {
             runtime: Rc::clone(runtime),
             control: control.clone(),
             log: log.clone(),
             client,
-            arrivals,
-            arrived: None,
+            events,
+            event: None,
             path: format!("pg_catalog, {}, pg_temp", found.schema),
             database: found.database,
             role: found.role,
@@ -155,11 +157,11 @@ impl Session {
         })
     }
 
-    /// Asks when mail is due, and takes over the settings.
+    /// Asks when mail is due, and reads the settings.
     ///
     /// # Errors
-    /// When that cannot be done.
-    pub fn poll(&mut self, transports: &[String]) -> Result<Polled, Failure> {
+    /// If the statement fails.
+    pub fn poll(&mut self, transports: &[String]) -> Result<Polled, DatabaseError> {
         let statement = include_str!("../../sql/poll.sql");
         let parameters = [(
             &transports as &(dyn tokio_postgres::types::ToSql + Sync),
@@ -173,7 +175,7 @@ impl Session {
             let polled = Polled {
                 due_in: row.try_get(0)?,
                 paused: row.try_get(1)?,
-                is_deaf: was_to_listen && !is_listening,
+                is_not_listening: was_to_listen && !is_listening,
             };
             Ok((polled, settings))
         };
@@ -185,8 +187,8 @@ impl Session {
     /// Listens on the channels of the settings, and on no others.
     ///
     /// # Errors
-    /// When that cannot be done.
-    pub fn listen(&mut self) -> Result<(), Failure> {
+    /// If the statement fails.
+    pub fn listen(&mut self) -> Result<(), DatabaseError> {
         let wanted = self.settings.quoted.clone();
         if self.channels.as_ref() == Some(&wanted) {
             return Ok(());
@@ -204,7 +206,7 @@ impl Session {
             Some(done) => done?,
             None => {
                 self.is_broken = true;
-                return Err(Failure::lost("the server did not answer in time"));
+                return Err(DatabaseError::lost("the server did not answer in time"));
             }
         }
         self.channels = Some(wanted);
@@ -212,7 +214,7 @@ impl Session {
     }
 }
 
-/// What there is in a database.
+/// What was found in a database.
 struct Found {
     schema: String,
     database: String,
@@ -221,35 +223,35 @@ struct Found {
     is_utf8: bool,
 }
 
-async fn find(client: &Client) -> Result<Found, Failure> {
+async fn find(client: &Client) -> Result<Found, DatabaseError> {
     let installed = include_str!("../../../../sql/queries/attach.sql");
     let row = client.query_typed(installed, &[]).await?.into_iter().next();
     let Some(row) = row else {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             "the database does not have the extension mailroom",
             "CREATE EXTENSION mailroom, or name another database.",
         ));
     };
     let version: String = row.try_get(0)?;
     if version != VERSION {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             format!("the extension is version {version}, this program {VERSION}"),
             "Run ALTER EXTENSION mailroom UPDATE, or the program of that version.",
         ));
     }
     let rights = client.query_typed(include_str!("../../sql/rights.sql"), &[]);
     let rights = rights.await?.into_iter().next();
-    let rights = rights.ok_or_else(|| Failure::unexpected("no row"))?;
+    let rights = rights.ok_or_else(|| DatabaseError::unexpected("no row"))?;
     let (may_send, is_standby): (bool, bool) = (rights.try_get(0)?, rights.try_get(2)?);
     let role: String = rights.try_get(3)?;
     if !may_send {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             format!("role \"{role}\" may not claim mail"),
             "GRANT mailroom_sender, or mailroom_collector, to it.",
         ));
     }
     if is_standby {
-        return Err(Failure::unusable(
+        return Err(DatabaseError::unusable(
             "the server is a standby",
             "Name all hosts, or the one that can be written to.",
         ));

@@ -1,38 +1,39 @@
-//! The outbox as the deliverer's store: settling and claiming in one transaction, whose statements are sent together.
+//! The outbox as the job runner's store: settles and claims in one transaction, whose statements are sent together.
 
 use std::collections::HashSet;
-use std::pin::pin;
-use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use mailroom_core::deliver::intake::{Budget, Claimed};
-use mailroom_core::deliver::settlements::{Failed, Released, Sent, Settlements};
-use mailroom_core::deliver::store::{Claim, Store};
+use mailroom_core::deliver::exchange::Claimed;
+use mailroom_core::deliver::settlements::Settlements;
+use mailroom_core::deliver::store::{ClaimRequest, Store};
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
-use super::{Parameter, STATEMENT_TIMEOUT, Session, row, unreadable};
-use crate::failure::Failure;
+use super::statements::{
+    Taken, ask_budgets, claim, fall_back, release, settle_failed, settle_sent,
+};
+use super::{Parameter, STATEMENT_TIMEOUT, Session, unreadable};
+use crate::database_error::DatabaseError;
 
-/// How often a mail that cannot be read is looked for in a row, and how many such rows in vain the exchange fails after.
+/// How many searches for an unreadable mail follow each other, and after how many such rounds without success the
+/// exchange fails.
 ///
-/// A session looks behind its position in the queue as often as that is cheap. If the claim that fails always did so, the
-/// search, which comes right after it, never would: hence several in a row.
+/// A session scans behind its position in the queue as often as that is cheap. If always the failing claim did so, the
+/// search after it never would; therefore several searches follow each other.
 const SEARCHES: u32 = 4;
 const MISSES: u32 = 8;
 
-/// What is claimed, over all connections: of a transaction in which one was lost it is not known how it ended.
+/// The claims over all connections. If a connection was lost, the outcome of its last transaction is not known.
 #[derive(Default)]
 pub struct Ledger {
     held: HashSet<i64>,
-    /// Claims may have been made that no deliverer knows of.
+    /// Whether the database may have claims that no deliverer knows.
     has_orphans: bool,
-    /// Mails that were tried and settled.
+    /// Number of mails that were attempted and settled.
     tried: u64,
 }
 
 impl Ledger {
-    /// How many mails were tried and settled so far.
+    /// Number of mails that were attempted and settled so far.
     pub fn tried(&self) -> u64 {
         self.tried
     }
@@ -47,7 +48,7 @@ impl Ledger {
     }
 }
 
-/// The outbox of a connection.
+/// The outbox over a connection.
 pub struct Outbox<'a> {
     session: &'a mut Session,
     ledger: &'a mut Ledger,
@@ -59,11 +60,11 @@ impl<'a> Outbox<'a> {
         Self { session, ledger }
     }
 
-    /// Gives back what was claimed in transactions whose end was not heard of.
+    /// Releases the claims of transactions whose outcome is not known.
     ///
     /// # Errors
-    /// When that cannot be done.
-    pub fn release_orphans(&mut self, claimant: &str) -> Result<(), Failure> {
+    /// If the statement fails.
+    pub fn release_orphans(&mut self, claimant: &str) -> Result<(), DatabaseError> {
         if !self.ledger.has_orphans {
             return Ok(());
         }
@@ -76,36 +77,34 @@ impl<'a> Outbox<'a> {
         Ok(())
     }
 
-    /// As [`Self::run`]; a mail that cannot be read is looked for, and ended.
+    /// As [`Self::run`]; ends mail that cannot be read.
     fn run_readable(
         &mut self,
         claimant: &str,
         settlements: &Settlements,
-        mut wanted: Option<Claim<'_>>,
-    ) -> Result<(Vec<i64>, Option<Taken>), Failure> {
-        let all = wanted.as_ref().map(|wanted| wanted.appetite.mails);
+        mut wanted: Option<ClaimRequest<'_>>,
+    ) -> Result<(Vec<i64>, Option<Taken>), DatabaseError> {
+        let all = wanted.as_ref().map(|wanted| wanted.limit.mails);
         let mut misses = 0;
         loop {
             let done = self.run(claimant, settlements, wanted.as_ref());
-            // The connection may have ended after the commit.
+            // The connection may have been lost after the commit.
             self.ledger.has_orphans |= done.is_err() && wanted.is_some();
             let (failure, wanted) = match (done, &mut wanted) {
                 (Err(failure), Some(wanted)) if unreadable::is_unreadable(&failure) => {
                     (failure, wanted)
                 }
-                (Ok((lost, Some(mut taken))), Some(wanted))
-                    if Some(wanted.appetite.mails) != all =>
-                {
-                    // There is more behind these.
+                (Ok((lost, Some(mut taken))), Some(wanted)) if Some(wanted.limit.mails) != all => {
+                    // The claim was smaller than the limit, so there may be more mail.
                     taken.claimed.surplus += 1;
                     return Ok((lost, Some(taken)));
                 }
                 (done, _) => return done,
             };
-            if wanted.appetite.mails > 1 {
-                wanted.appetite.mails /= 2;
+            if wanted.limit.mails > 1 {
+                wanted.limit.mails /= 2;
             } else if !self.end_unreadable(claimant, wanted.transport)? {
-                // It was another mail's turn, because the server goes on behind one that it looked at, or it has ended.
+                // The search claimed other mail, because the server scans on from its position, or the mail has ended.
                 misses += 1;
                 if misses > MISSES {
                     return Err(failure);
@@ -114,7 +113,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    fn end_unreadable(&mut self, claimant: &str, transport: &str) -> Result<bool, Failure> {
+    fn end_unreadable(&mut self, claimant: &str, transport: &str) -> Result<bool, DatabaseError> {
         for _ in 0..SEARCHES {
             if unreadable::end_next(self.session, claimant, transport)? {
                 return Ok(true);
@@ -127,8 +126,8 @@ impl<'a> Outbox<'a> {
         &mut self,
         claimant: &str,
         settlements: &Settlements,
-        wanted: Option<&Claim<'_>>,
-    ) -> Result<(Vec<i64>, Option<Taken>), Failure> {
+        wanted: Option<&ClaimRequest<'_>>,
+    ) -> Result<(Vec<i64>, Option<Taken>), DatabaseError> {
         let is_utf8 = self.session.is_utf8;
         let work = async |client: &Client| {
             let (sent, failed, released, fallen, claimed, budget) = tokio::join!(
@@ -147,8 +146,8 @@ impl<'a> Outbox<'a> {
             let (mut taken, budget) = (claimed?, budget?);
             if let (Some(taken), Some(wanted)) = (&mut taken, wanted) {
                 let got = taken.claimed.mails.len() + taken.claimed.surplus;
-                // They may be why there was no more.
-                if got < wanted.appetite.mails as usize {
+                // A budget may be the reason that fewer mails were claimed.
+                if got < wanted.limit.mails as usize {
                     taken.claimed.budget = budget;
                 }
             }
@@ -159,28 +158,28 @@ impl<'a> Outbox<'a> {
 }
 
 impl Store for Outbox<'_> {
-    type Failure = Failure;
+    type Error = DatabaseError;
 
     fn exchange(
         &mut self,
         claimant: &str,
         settlements: &Settlements,
-        wanted: Option<Claim<'_>>,
-    ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
+        wanted: Option<ClaimRequest<'_>>,
+    ) -> Result<(Vec<i64>, Option<Claimed>), DatabaseError> {
         let (lost, taken) = self.run_readable(claimant, settlements, wanted)?;
         let Some(Taken { claimed, rest }) = taken else {
             self.ledger.note(settlements, None);
             return Ok((lost, None));
         };
         self.ledger.note(settlements, Some(&claimed));
-        // The claim is committed; should this fail, the orphans are given back later.
+        // The claim is committed. If this fails, the claims are released later.
         if !rest.is_empty() && self.run(claimant, &rest, None).is_err() {
             self.ledger.has_orphans = true;
         }
         Ok((lost, Some(claimed)))
     }
 
-    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
+    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, DatabaseError> {
         let statement = include_str!("../../../../sql/queries/extend_claims.sql");
         let parameters: [Parameter<'_>; 2] = [(&ids, Type::INT8_ARRAY), (&claimant, Type::TEXT)];
         self.session
@@ -194,7 +193,7 @@ impl Store for Outbox<'_> {
         deliverer: &str,
         transports: String,
         problem: Option<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         let statement = include_str!("../../../../sql/queries/publish_transports.sql");
         let parameters: [Parameter<'_>; 3] = [
             (&deliverer, Type::TEXT),
@@ -205,184 +204,4 @@ impl Store for Outbox<'_> {
             .rows(STATEMENT_TIMEOUT, statement, &parameters)?;
         Ok(())
     }
-}
-
-/// What a claim brought.
-struct Taken {
-    claimed: Claimed,
-    /// What there was no room for, or cannot be read: to be told after the claim.
-    rest: Settlements,
-}
-
-/// Those of the mails that are not among these.
-fn lost(ids: &[i64], rows: &[Row]) -> Result<Vec<i64>, Failure> {
-    let held: Vec<i64> = match rows.first() {
-        Some(row) => row.try_get(0)?,
-        None => Vec::new(),
-    };
-    if held.len() == ids.len() {
-        return Ok(Vec::new());
-    }
-    let held: HashSet<i64> = held.into_iter().collect();
-    let is_lost = |id: &i64| !held.contains(id);
-    Ok(ids.iter().copied().filter(is_lost).collect())
-}
-
-async fn settle_sent(client: &Client, claimant: &str, sent: &Sent) -> Result<Vec<i64>, Failure> {
-    if sent.ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let statement = include_str!("../../../../sql/queries/settle_sent.sql");
-    let parameters: [Parameter<'_>; 5] = [
-        (&sent.ids, Type::INT8_ARRAY),
-        (&sent.provider_ids, Type::TEXT_ARRAY),
-        (&claimant, Type::TEXT),
-        (&sent.attempts, Type::INT4_ARRAY),
-        (&sent.refused, Type::TEXT_ARRAY),
-    ];
-    lost(
-        &sent.ids,
-        &client.query_typed(statement, &parameters).await?,
-    )
-}
-
-/// Tells of failures; returns those of the mails whose claims were lost.
-pub async fn settle_failed(
-    client: &Client,
-    claimant: &str,
-    failed: &Failed,
-    is_utf8: bool,
-) -> Result<Vec<i64>, Failure> {
-    if failed.ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let errors: Vec<String> = failed
-        .errors
-        .iter()
-        .map(|error| fit(error, is_utf8))
-        .collect();
-    let statement = include_str!("../../../../sql/queries/settle_failed.sql");
-    let parameters: [Parameter<'_>; 10] = [
-        (&failed.ids, Type::INT8_ARRAY),
-        (&errors, Type::TEXT_ARRAY),
-        (&failed.after, Type::FLOAT8_ARRAY),
-        (&failed.permanent, Type::BOOL_ARRAY),
-        (&failed.statuses, Type::INT4_ARRAY),
-        (&claimant, Type::TEXT),
-        (&failed.attempts, Type::INT4_ARRAY),
-        (&failed.ambiguous, Type::BOOL_ARRAY),
-        (&failed.alone, Type::BOOL_ARRAY),
-        (&failed.batches, Type::TEXT_ARRAY),
-    ];
-    lost(
-        &failed.ids,
-        &client.query_typed(statement, &parameters).await?,
-    )
-}
-
-/// A reason as any database can hold it.
-fn fit(reason: &str, is_utf8: bool) -> String {
-    let known = |c: char| if is_utf8 || c.is_ascii() { c } else { '?' };
-    reason.chars().filter(|&c| c != '\0').map(known).collect()
-}
-
-/// Gives mails back that were not tried.
-pub async fn release(client: &Client, claimant: &str, released: &Released) -> Result<(), Failure> {
-    if released.ids.is_empty() {
-        return Ok(());
-    }
-    let statement = include_str!("../../../../sql/queries/settle_released.sql");
-    let parameters: [Parameter<'_>; 3] = [
-        (&released.ids, Type::INT8_ARRAY),
-        (&claimant, Type::TEXT),
-        (&released.attempts, Type::INT4_ARRAY),
-    ];
-    client.execute_typed(statement, &parameters).await?;
-    Ok(())
-}
-
-/// Moves due mail to this transport from those that have been paused for long enough.
-async fn fall_back(client: &Client, wanted: Option<&Claim<'_>>) -> Result<(), Failure> {
-    let Some(wanted) = wanted.filter(|wanted| !wanted.paused.is_empty()) else {
-        return Ok(());
-    };
-    let paused = wanted.paused.iter();
-    let names: Vec<&str> = paused.clone().map(|(name, _)| &**name).collect();
-    let seconds: Vec<f64> = paused.map(|(_, since)| since.as_secs_f64()).collect();
-    let limit = integer(wanted.appetite.mails);
-    let statement = include_str!("../../../../sql/queries/fall_back.sql");
-    let parameters: [Parameter<'_>; 4] = [
-        (&wanted.transport, Type::TEXT),
-        (&names, Type::TEXT_ARRAY),
-        (&seconds, Type::FLOAT8_ARRAY),
-        (&limit, Type::INT4),
-    ];
-    client.execute_typed(statement, &parameters).await?;
-    Ok(())
-}
-
-async fn claim(
-    client: &Client,
-    claimant: &str,
-    wanted: Option<&Claim<'_>>,
-) -> Result<Option<Taken>, Failure> {
-    let Some(wanted) = wanted else {
-        return Ok(None);
-    };
-    let limit = integer(wanted.appetite.mails);
-    let transports = vec![wanted.transport];
-    let parameters: [Parameter<'_>; 3] = [
-        (&limit, Type::INT4),
-        (&claimant, Type::TEXT),
-        (&transports, Type::TEXT_ARRAY),
-    ];
-    let statement = include_str!("../../../../sql/queries/claim_mail.sql");
-    let rows = client.query_typed_raw(statement, parameters).await?;
-    let mut rows = pin!(rows);
-    let mut room = wanted.appetite.bytes;
-    let (mut claimed, mut rest) = (Claimed::default(), Settlements::default());
-    // One after the other: what does not fit is in memory while it is looked at, and no longer.
-    while let Some(row) = rows.try_next().await? {
-        let size = row::size(&row)?;
-        if size > room && !claimed.mails.is_empty() {
-            rest.released(row::claim(&row)?);
-            room = 0;
-            continue;
-        }
-        room = room.saturating_sub(size);
-        match row::mail(&row, size)? {
-            Ok(mail) => claimed.mails.push(mail),
-            Err(column) => rest.failed(row::claim(&row)?, row::unreadable(column)),
-        }
-    }
-    // There may be more behind those that ended here, too.
-    claimed.surplus = rest.len();
-    Ok(Some(Taken { claimed, rest }))
-}
-
-async fn ask_budgets(
-    client: &Client,
-    wanted: Option<&Claim<'_>>,
-) -> Result<Option<Budget>, Failure> {
-    if wanted.is_none_or(|wanted| !wanted.appetite.budgeted) {
-        return Ok(None);
-    }
-    let rows = client
-        .query_typed(include_str!("../../sql/budget.sql"), &[])
-        .await?;
-    let Some(row) = rows.first() else {
-        return Ok(Some(Budget::None));
-    };
-    let (room, frees_in): (Option<i64>, Option<f64>) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Some(match (room, frees_in) {
-        (None, _) => Budget::None,
-        (Some(0), Some(wait)) => {
-            Budget::SpentFor(Duration::try_from_secs_f64(wait).unwrap_or_default())
-        }
-        (Some(_), _) => Budget::Left,
-    }))
-}
-
-fn integer(value: u32) -> i32 {
-    i32::try_from(value).unwrap_or(i32::MAX)
 }

@@ -1,32 +1,32 @@
-//! A claimed mail, as `claim_mail.sql` returns it.
+//! Reads a claimed mail from a row of `claim_mail.sql`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use mailroom_core::deliver::mail::{Claim, Mail};
-use mailroom_core::deliver::settlements::{Arrival, Fault};
+use mailroom_core::deliver::settlements::FailedAttempt;
 use mailroom_core::message::Message;
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
-use crate::failure::Failure;
+use crate::database_error::DatabaseError;
 
-/// What its claim is known by.
-pub fn claim(row: &Row) -> Result<Claim, Failure> {
+/// The claim.
+pub fn claim(row: &Row) -> Result<Claim, DatabaseError> {
     Ok(Claim {
         id: row.try_get(0)?,
         attempts: row.try_get(1)?,
     })
 }
 
-/// Bytes of its contents.
-pub fn size(row: &Row) -> Result<usize, Failure> {
+/// The size of its contents in bytes.
+pub fn size(row: &Row) -> Result<usize, DatabaseError> {
     let size: i64 = row.try_get(2)?;
     Ok(usize::try_from(size).unwrap_or(usize::MAX))
 }
 
-/// The mail, or the column that holds what is no text.
-pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, Failure> {
+/// The mail, or the name of the column that is not valid text.
+pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, DatabaseError> {
     let contents = match Contents::read(row) {
         Ok(contents) => contents,
         Err(column) => return Ok(Err(column)),
@@ -66,7 +66,7 @@ pub fn mail(row: &Row, size: usize) -> Result<Result<Mail, &'static str>, Failur
     }))
 }
 
-/// What people wrote. In a database without an encoding it may be anything.
+/// The columns that users wrote. In a SQL_ASCII database they may contain any bytes.
 struct Contents {
     kind: String,
     recipients: Vec<String>,
@@ -106,14 +106,12 @@ fn text<'a, T: FromSql<'a>>(
     row.try_get(column).map_err(|_| name)
 }
 
-/// Such a mail ends: what it says cannot be put into a request, now or ever.
-pub fn unreadable(column: &str) -> Fault {
-    Fault {
-        reason: format!("{column} holds bytes that are no characters in the database's encoding"),
-        after: None,
+/// The failed attempt of a mail whose contents cannot be put into a request, now or later. `column` names the contents.
+pub fn unreadable(column: &str) -> FailedAttempt {
+    FailedAttempt {
         permanent: true,
-        status: None,
-        arrival: Arrival::No,
-        batch: None,
+        ..FailedAttempt::new(format!(
+            "{column} holds bytes that are no characters in the database's encoding"
+        ))
     }
 }

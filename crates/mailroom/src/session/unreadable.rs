@@ -1,31 +1,35 @@
-//! Mail that the server cannot turn into UTF-8. A claim fails as a whole because of one such mail, which is looked for
-//! and ended, so that it keeps no other back (I8).
+//! Mail that the server cannot convert to UTF-8. One such mail makes the whole claim fail, so it is searched for and
+//! ended, and does not keep others from being sent (I8).
 
 use mailroom_core::deliver::mail::Claim;
 use mailroom_core::deliver::settlements::Settlements;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::{Parameter, Session, outbox, row};
-use crate::failure::Failure;
+use super::{Parameter, Session, row, statements};
+use crate::database_error::DatabaseError;
 
-/// What is no character in its encoding, or none in UTF-8.
+/// SQLSTATEs for invalid characters: in the database's encoding, or without equivalent in UTF-8.
 const OF_ENCODING: [&str; 2] = ["22021", "22P05"];
 
-/// Mails that are looked at one by one.
+/// Number of mails that one search reads.
 const MAILS: i32 = 64;
 
-/// Whether a mail that was to be read may be at fault.
-pub fn is_unreadable(failure: &Failure) -> bool {
+/// Whether an unreadable mail may have caused the error.
+pub fn is_unreadable(failure: &DatabaseError) -> bool {
     OF_ENCODING.contains(&failure.sqlstate())
 }
 
-/// Ends those of the mails that are claimed next which cannot be read, and gives the others back; returns whether there
-/// were any.
+/// Reads the mails that would be claimed next, one by one. Ends those that cannot be read, releases the others, and
+/// returns whether it ended any.
 ///
 /// # Errors
-/// Nothing of it has happened.
-pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Result<bool, Failure> {
+/// As [`Session::call`].
+pub fn end_next(
+    session: &mut Session,
+    claimant: &str,
+    transport: &str,
+) -> Result<bool, DatabaseError> {
     session.sequence(async |client| {
         let mut settlements = Settlements::default();
         for claim in claim_some(client, claimant, transport).await? {
@@ -34,7 +38,7 @@ pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Resul
             let read = client
                 .query_typed(include_str!("../../sql/contents.sql"), &parameters)
                 .await
-                .map_err(Failure::from);
+                .map_err(DatabaseError::from);
             client
                 .batch_execute("ROLLBACK TO SAVEPOINT contents; RELEASE SAVEPOINT contents")
                 .await?;
@@ -46,18 +50,18 @@ pub fn end_next(session: &mut Session, claimant: &str, transport: &str) -> Resul
                 Err(failure) => return Err(failure),
             }
         }
-        outbox::settle_failed(client, claimant, &settlements.failed, false).await?;
-        outbox::release(client, claimant, &settlements.released).await?;
+        statements::settle_failed(client, claimant, &settlements.failed, false).await?;
+        statements::release(client, claimant, &settlements.released).await?;
         Ok(!settlements.failed.ids.is_empty())
     })
 }
 
-/// The mails that are next, without what they say.
+/// Claims the next mails without their contents.
 async fn claim_some(
     client: &Client,
     claimant: &str,
     transport: &str,
-) -> Result<Vec<Claim>, Failure> {
+) -> Result<Vec<Claim>, DatabaseError> {
     let transports = vec![transport];
     let parameters: [Parameter<'_>; 3] = [
         (&MAILS, Type::INT4),

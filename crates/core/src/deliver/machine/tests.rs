@@ -2,19 +2,22 @@
 //!
 //! Every step checks what must hold at any time; in the end, when the provider works again, every mail must have ended.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::deliver::events::TransportStatus;
+use crate::deliver::exchange::{ClaimLimit, Claimed, ExchangeResult};
 use crate::deliver::fixture::mail;
-use crate::deliver::intake::{Appetite, Claimed, Exchanged};
-use crate::deliver::rate::{Rate, Unit};
+use crate::deliver::mail::Mail;
+use crate::deliver::settlements::Settlements;
 use crate::message::Message;
-use crate::transport::capabilities::Capabilities;
-use crate::transport::providers::{Answer, Provider, Request, Verdict};
+use crate::transport::capabilities::{Capabilities, DeliveryConfig};
+use crate::transport::providers::{MessageOutcome, Provider, Request, Response};
+use crate::transport::rate::{Rate, Unit};
 
 /// A provider whose answers the world makes.
 struct Fake {
@@ -37,7 +40,7 @@ impl Provider for Fake {
         Err("not asked".to_owned())
     }
 
-    fn verdicts(&self, _: usize, _: &Answer<'_>) -> Vec<Verdict> {
+    fn outcomes(&self, _: usize, _: &Response<'_>) -> Vec<MessageOutcome> {
         Vec::new()
     }
 }
@@ -117,10 +120,10 @@ struct World {
     now: Time,
     deliverer: Deliverer,
     rows: BTreeMap<i64, Row>,
-    flights: HashMap<u64, Sent>,
+    requests: HashMap<u64, Sent>,
     /// Requests that the provider has taken, by their members.
     known: HashSet<Vec<i64>>,
-    exchange: Option<(Box<Settlements>, Option<Appetite>)>,
+    exchange: Option<(Box<Settlements>, Option<ClaimLimit>)>,
     configure: bool,
     mood: Mood,
     /// Requests that were answered by 2xx.
@@ -129,7 +132,7 @@ struct World {
     random: u64,
     rested: bool,
     stopped: bool,
-    news: Vec<News>,
+    log: Vec<LogEvent>,
     /// What the rate still allows, and since when.
     allowance: (f64, Time),
     /// Mails of each request.
@@ -143,7 +146,7 @@ impl World {
             now: Duration::from_secs(1),
             deliverer: Deliverer::new(),
             rows: BTreeMap::new(),
-            flights: HashMap::new(),
+            requests: HashMap::new(),
             known: HashSet::new(),
             exchange: None,
             configure: false,
@@ -153,7 +156,7 @@ impl World {
             random: seed | 1,
             rested: false,
             stopped: false,
-            news: Vec::new(),
+            log: Vec::new(),
             allowance: (0.0, Duration::from_secs(1)),
             sizes: Vec::new(),
         };
@@ -162,8 +165,8 @@ impl World {
         world
     }
 
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> DeliveryConfig {
+        DeliveryConfig {
             capabilities: Arc::new(Fake {
                 batch: self.shape.batch,
                 idempotent: self.shape.idempotent,
@@ -171,7 +174,7 @@ impl World {
             concurrency: self.shape.concurrency,
             rate: self.shape.rate.and_then(Rate::parse),
             max_ambiguous: self.shape.max_ambiguous,
-            address: "fake".to_owned(),
+            account: "fake".to_owned(),
         }
     }
 
@@ -195,26 +198,26 @@ impl World {
         };
         for action in self.deliverer.handle(now, event) {
             match action {
-                Action::Configure => self.configure = true,
+                Action::ReloadConfig => self.configure = true,
                 Action::Send { request, mails } => self.start(request, mails),
-                Action::Exchange {
-                    settlements,
-                    appetite,
-                } => {
+                Action::Exchange { settlements, claim } => {
                     assert!(self.exchange.is_none(), "one exchange at a time");
-                    assert!(appetite.is_some() || !settlements.is_empty());
-                    self.exchange = Some((settlements, appetite));
+                    assert!(claim.is_some() || !settlements.is_empty());
+                    self.exchange = Some((settlements, claim));
                 }
-                Action::Tell(news) => self.news.push(news),
-                Action::Rest => self.rested = true,
+                Action::Log(event) => self.log.push(event),
+                Action::Stopped => self.rested = true,
             }
         }
-        assert!(self.flights.len() <= self.shape.concurrency, "a hard limit");
+        assert!(
+            self.requests.len() <= self.shape.concurrency,
+            "a hard limit"
+        );
     }
 
     /// Whether anything is to happen by itself, and when.
     fn next(&self) -> Option<Time> {
-        let landing = self.flights.values().map(|sent| sent.at).min();
+        let landing = self.requests.values().map(|sent| sent.at).min();
         let due = self
             .rows
             .values()
@@ -244,15 +247,15 @@ impl World {
             self.configure = false;
             let limits = self.limits();
             return match self.random(2) {
-                0 => self.say(Event::Reread(Box::new(limits))),
-                _ => self.say(Event::ConfigurationKept),
+                0 => self.say(Event::ReloadedForProbe(Box::new(limits))),
+                _ => self.say(Event::ReloadFailed),
             };
         }
         if self.exchange.is_some() {
             return self.exchange(database_fails);
         }
         let landing = self
-            .flights
+            .requests
             .iter()
             .filter(|(_, sent)| sent.at <= self.now)
             .map(|(request, _)| *request)
@@ -265,7 +268,7 @@ impl World {
             .values()
             .any(|row| row.ended.is_none() && !row.claimed && row.due > was && row.due <= self.now);
         if fell_due {
-            return self.say(Event::Look { urgent: false });
+            return self.say(Event::MailDue { urgent: false });
         }
         self.say(Event::Tick);
     }
@@ -279,7 +282,7 @@ impl World {
         };
         let urgent = row.priority < 0;
         self.rows.insert(id, row);
-        self.say(Event::Look { urgent });
+        self.say(Event::MailDue { urgent });
     }
 
     fn is_over(&self) -> bool {
@@ -287,7 +290,7 @@ impl World {
     }
 
     /// For a test that fails.
-    fn stuck(&self) -> (Status, Permit, Option<Time>, Vec<(&i64, &Row)>) {
+    fn stuck(&self) -> (TransportStatus, SendPermit, Option<Time>, Vec<(&i64, &Row)>) {
         let open = self.rows.iter().filter(|(_, row)| row.ended.is_none());
         let mut breaker = self.deliverer.breaker.clone();
         let permit = breaker.permit(self.now);
@@ -303,7 +306,7 @@ impl World {
     /// Until all has ended, in a world that works.
     fn settle_down(&mut self) {
         self.mood = Mood::Fine;
-        self.say(Event::Allowed(true));
+        self.say(Event::SendingAllowed(true));
         let mut steps = 0;
         while !self.is_over() {
             steps += 1;

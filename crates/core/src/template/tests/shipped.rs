@@ -19,7 +19,7 @@ fn the_news_of_a_changed_password_needs_nothing_and_opens_nothing() {
                 .render(part, source, &Value::from(Serde(&variables)))
                 .unwrap();
             assert!(rendered.contains(greeting), "{rendered}");
-            // Whoever gets it may not be who should: it leads nowhere.
+            // Its reader may not be the owner of the account, so it has no link.
             assert!(!rendered.contains("href"), "{rendered}");
         }
     }

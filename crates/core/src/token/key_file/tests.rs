@@ -32,7 +32,7 @@ impl Drop for Scratch {
     }
 }
 
-fn problem(path: &Path) -> Problem {
+fn problem(path: &Path) -> KeyFileProblem {
     match load(path) {
         Ok(_) => panic!("the file was accepted"),
         Err(error) => error.problem,
@@ -61,7 +61,7 @@ fn the_first_key_signs_and_all_verify() {
 fn a_missing_file_is_told_apart() {
     assert_eq!(
         problem(Path::new("/nonexistent/mailroom.key")),
-        Problem::File(FileProblem::Missing)
+        KeyFileProblem::File(SecretFileProblem::Missing)
     );
 }
 
@@ -71,7 +71,7 @@ fn every_mode_that_others_can_use_is_refused() {
     for mode in [0o640, 0o604, 0o620, 0o660, 0o644, 0o610, 0o777] {
         assert_eq!(
             problem(&scratch.file(KEY_A, mode)),
-            Problem::File(FileProblem::TooOpen { mode })
+            KeyFileProblem::File(SecretFileProblem::TooOpen { mode })
         );
     }
 }
@@ -79,32 +79,41 @@ fn every_mode_that_others_can_use_is_refused() {
 #[test]
 fn what_is_not_a_regular_file_is_refused() {
     let scratch = Scratch::new("directory");
-    assert_eq!(problem(&scratch.0), Problem::File(FileProblem::NotAFile));
+    assert_eq!(
+        problem(&scratch.0),
+        KeyFileProblem::File(SecretFileProblem::NotAFile)
+    );
 }
 
 #[test]
 fn malformed_content_names_the_line_only() {
     let scratch = Scratch::new("malformed");
     let cases = [
-        (KEY_A[1..].to_owned(), Problem::MalformedLine { line: 1 }),
-        (format!("{KEY_A}0"), Problem::MalformedLine { line: 1 }),
+        (
+            KEY_A[1..].to_owned(),
+            KeyFileProblem::MalformedLine { line: 1 },
+        ),
+        (
+            format!("{KEY_A}0"),
+            KeyFileProblem::MalformedLine { line: 1 },
+        ),
         (
             format!("{KEY_A}\n{}g", &KEY_A[1..]),
-            Problem::MalformedLine { line: 2 },
+            KeyFileProblem::MalformedLine { line: 2 },
         ),
         (
             format!("{KEY_A} {KEY_B}"),
-            Problem::MalformedLine { line: 1 },
+            KeyFileProblem::MalformedLine { line: 1 },
         ),
         (
             "\u{feff}".to_owned() + KEY_A,
-            Problem::MalformedLine { line: 1 },
+            KeyFileProblem::MalformedLine { line: 1 },
         ),
-        (String::new(), Problem::NoKey),
-        ("# nothing but this\n\n".to_owned(), Problem::NoKey),
+        (String::new(), KeyFileProblem::NoKey),
+        ("# nothing but this\n\n".to_owned(), KeyFileProblem::NoKey),
         (
             "\n".repeat(MAX_FILE_LEN as usize + 1),
-            Problem::File(FileProblem::TooLarge),
+            KeyFileProblem::File(SecretFileProblem::TooLarge),
         ),
     ];
     for (content, expected) in cases {
@@ -163,11 +172,19 @@ fn a_file_that_is_no_good_is_not_rotated() {
         (
             KEY_A,
             0o640,
-            Problem::File(FileProblem::TooOpen { mode: 0o640 }),
+            KeyFileProblem::File(SecretFileProblem::TooOpen { mode: 0o640 }),
         ),
-        (&KEY_A[1..], 0o600, Problem::MalformedLine { line: 1 }),
-        ("", 0o600, Problem::NoKey),
-        (&full, 0o600, Problem::File(FileProblem::TooLarge)),
+        (
+            &KEY_A[1..],
+            0o600,
+            KeyFileProblem::MalformedLine { line: 1 },
+        ),
+        ("", 0o600, KeyFileProblem::NoKey),
+        (
+            &full,
+            0o600,
+            KeyFileProblem::File(SecretFileProblem::TooLarge),
+        ),
     ] {
         let path = scratch.file(content, mode);
         assert_eq!(prepend(&path, &key).unwrap_err().problem, expected);
@@ -175,7 +192,10 @@ fn a_file_that_is_no_good_is_not_rotated() {
         assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
     }
     let absent = prepend(&scratch.0.join("absent"), &key).unwrap_err();
-    assert_eq!(absent.problem, Problem::File(FileProblem::Missing));
+    assert_eq!(
+        absent.problem,
+        KeyFileProblem::File(SecretFileProblem::Missing)
+    );
 }
 
 #[test]
@@ -194,19 +214,19 @@ fn what_keeps_a_mounted_file_in_its_place_is_told_apart() {
     for (kind, expected) in [
         (
             ErrorKind::ReadOnlyFilesystem,
-            Problem::Irreplaceable(ErrorKind::ReadOnlyFilesystem),
+            KeyFileProblem::Irreplaceable(ErrorKind::ReadOnlyFilesystem),
         ),
         (
             ErrorKind::ResourceBusy,
-            Problem::Irreplaceable(ErrorKind::ResourceBusy),
+            KeyFileProblem::Irreplaceable(ErrorKind::ResourceBusy),
         ),
         (
             ErrorKind::PermissionDenied,
-            Problem::Irreplaceable(ErrorKind::PermissionDenied),
+            KeyFileProblem::Irreplaceable(ErrorKind::PermissionDenied),
         ),
         (
             ErrorKind::StorageFull,
-            Problem::File(FileProblem::Io(ErrorKind::StorageFull)),
+            KeyFileProblem::File(SecretFileProblem::Io(ErrorKind::StorageFull)),
         ),
     ] {
         assert_eq!(not_replaced(&kind.into()), expected);

@@ -1,21 +1,21 @@
-//! What is wrong with the transports file, without any of its values.
+//! Errors in the transports file, without any of its values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::secret_file::Problem as FileProblem;
+use crate::secret_file::SecretFileProblem;
 
-/// Why there are no transports: file, line, what is wrong there, and what to do about it. Holds no value of the file.
+/// An error in the transports file: file, line, message and hint. It contains no value of the file.
 #[derive(Debug)]
-pub struct Error {
+pub struct ConfigError {
     path: Option<PathBuf>,
     pub(super) line: Option<usize>,
     problem: String,
     hint: String,
 }
 
-impl Error {
-    /// In a line, counted from 1.
+impl ConfigError {
+    /// An error in a line, counted from 1.
     pub(super) fn new(line: usize, problem: String, hint: impl Into<String>) -> Self {
         Self {
             path: None,
@@ -25,8 +25,8 @@ impl Error {
         }
     }
 
-    /// The file itself.
-    pub(super) fn of_file(problem: FileProblem) -> Self {
+    /// An error about the file itself.
+    pub(super) fn of_file(problem: SecretFileProblem) -> Self {
         Self {
             path: None,
             line: None,
@@ -35,7 +35,7 @@ impl Error {
         }
     }
 
-    /// In this file.
+    /// Adds the name of the file.
     pub(super) fn in_file(self, path: &Path) -> Self {
         Self {
             path: Some(path.to_owned()),
@@ -43,13 +43,13 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// The hint.
     pub fn hint(&self) -> String {
         self.hint.clone()
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("transports file")?;
         if let Some(path) = &self.path {
@@ -62,22 +62,22 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ConfigError {}
 
-/// What to do about a file that cannot be used.
-pub(super) fn file_hint(problem: FileProblem) -> &'static str {
+/// The hint for a file that cannot be used.
+pub(super) fn file_hint(problem: SecretFileProblem) -> &'static str {
     match problem {
-        FileProblem::Missing | FileProblem::NotAFile => {
+        SecretFileProblem::Missing | SecretFileProblem::NotAFile => {
             "Name a file that the server's user can read and others cannot. A relative name in the transports file counts from its directory."
         }
-        FileProblem::Unreadable => {
+        SecretFileProblem::Unreadable => {
             "Let the server's user read the file, as its owner or, if root is, as a member of its group, and pass the directories above."
         }
-        FileProblem::ForeignOwner => "Make the server's user, or root, the file's owner.",
-        FileProblem::TooOpen { .. } => {
+        SecretFileProblem::ForeignOwner => "Make the server's user, or root, the file's owner.",
+        SecretFileProblem::TooOpen { .. } => {
             "Set mode 0600 or stricter if the server's user owns it, 0640 or stricter if root does. If others may have read it, have the provider issue new credentials."
         }
-        FileProblem::TooLarge => "Keep the file below 64 kB.",
-        FileProblem::Io(_) => "Look at the disk and at the directory of the file.",
+        SecretFileProblem::TooLarge => "Keep the file below 64 kB.",
+        SecretFileProblem::Io(_) => "Look at the disk and at the directory of the file.",
     }
 }

@@ -1,22 +1,22 @@
-//! The keys that a transport may have, and how each is written. Pure.
+//! The keys of a transport, and the form of their values. Pure.
 
 /// The providers.
 pub(super) const PROVIDERS: [&str; 9] = [
     "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun", "smtp", "file", "log",
 ];
-/// What a key ends with whose value is in a file.
+/// The suffix of a key whose value is in a file.
 pub(super) const FILE: &str = "_file";
-/// A name that differs in so many letters is taken for a slip.
+/// The maximum edit distance at which another key is suggested.
 const SLIP: usize = 2;
 
 /// A key.
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// The providers that know it; none for all of them.
+    /// The providers that accept the key; none for all of them.
     of: &'static [&'static str],
-    /// There is also `NAME_file`.
+    /// Whether the key `NAME_file` exists too.
     pub(super) is_secret: bool,
-    /// How it is written.
+    /// The form of the value.
     pub(super) hint: &'static str,
 }
 
@@ -43,11 +43,11 @@ const fn secret(name: &'static str, of: &'static [&'static str], hint: &'static 
 }
 
 const BY_API_KEY: &[&str] = &["sendgrid", "postmark", "resend", "mailgun"];
-/// Those that speak HTTP.
+/// The providers that use HTTP.
 const HTTP: &[&str] = &[
     "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
 ];
-/// Those that open connections.
+/// The providers that open connections.
 const NETWORK: &[&str] = &[
     "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun", "smtp",
 ];
@@ -193,13 +193,13 @@ pub(super) const KEYS: [Key; 29] = [
 pub(super) const SECRETS: &str = "secrets";
 
 impl Key {
-    /// Whether this provider knows it.
+    /// Whether this provider accepts the key.
     pub(super) fn is_of(&self, provider: &str) -> bool {
         self.of.is_empty() || self.of.contains(&provider)
     }
 }
 
-/// The key that this name stands for, as such, in the plural, or with its value in a file.
+/// The key with this name, its plural, or its `_file` form.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
     let by = |name: &str| KEYS.iter().find(|key| key.name == name);
     let singular = |name| if name == SECRETS { "secret" } else { name };
@@ -209,12 +209,12 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
     })
 }
 
-/// How this key is written.
+/// The form of the value of this key.
 pub(super) fn hint(name: &str) -> &'static str {
     find(name).map_or("", |key| key.hint)
 }
 
-/// The names that this provider knows.
+/// The names that this provider accepts.
 pub(super) fn names(provider: &str) -> Vec<String> {
     let mut names = Vec::new();
     for key in KEYS.iter().filter(|key| key.is_of(provider)) {
@@ -229,7 +229,7 @@ pub(super) fn names(provider: &str) -> Vec<String> {
     names
 }
 
-/// The name that was meant, perhaps.
+/// The name that was probably meant.
 pub(super) fn nearest(name: &str, provider: &str) -> Option<String> {
     let names = names(provider).into_iter();
     names
@@ -239,7 +239,7 @@ pub(super) fn nearest(name: &str, provider: &str) -> Option<String> {
         .map(|(_, known)| known)
 }
 
-/// How many bytes are to be changed, put in or left out to make one of the other (Levenshtein).
+/// The number of bytes to change, insert or delete to turn one string into the other (Levenshtein distance).
 fn distance(one: &str, other: &str) -> usize {
     if one.len().abs_diff(other.len()) > SLIP {
         return usize::MAX;

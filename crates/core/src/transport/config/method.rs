@@ -1,4 +1,4 @@
-//! How a transport delivers, made from its keys.
+//! Builds a transport from its keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
-use super::error::Error;
+use super::error::ConfigError;
 use super::section::{PRINTABLE, Section, printable};
 use super::{Method, values};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::file::Directory;
-use crate::transport::http::Conduct;
+use crate::transport::http::ClientOptions;
 use crate::transport::invalid::Invalid;
-use crate::transport::network::Networks;
+use crate::transport::network_policy::AllowedNetworks;
 use crate::transport::single::Single;
 use crate::transport::smtp::{self, Login, Relay, Tls};
 use crate::transport::{providers, tls};
 
-/// Concurrent requests.
+/// Default number of concurrent requests.
 const CONCURRENCY: i32 = 64;
-/// Concurrent connections to a relay.
+/// Default number of concurrent connections to a relay.
 const CONNECTIONS: i32 = 4;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// A receiver of one's own is to be fast.
+/// A server of the application is expected to be fast.
 pub(super) const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
@@ -34,7 +34,7 @@ const SUBMISSION_PORT: u16 = 587;
 /// With implicit TLS.
 const SUBMISSIONS_PORT: u16 = 465;
 
-/// The system's authorities, read once.
+/// The certificate authorities of the system, read once.
 #[derive(Default)]
 pub(super) struct System(Option<ClientConfig>);
 
@@ -47,13 +47,13 @@ impl System {
     }
 }
 
-/// What [`make`] makes.
+/// The result of [`make`].
 pub(super) struct Made {
     pub(super) method: Method,
     pub(super) capabilities: Arc<dyn Capabilities>,
-    /// Whom the transport speaks to, and as whom; holds no secret.
+    /// Identifies server and account; contains no secret.
     pub(super) account: String,
-    /// Unless the file says otherwise.
+    /// The default concurrency.
     pub(super) concurrency: i32,
 }
 
@@ -69,16 +69,16 @@ impl Made {
     }
 }
 
-/// Makes the transport of this section.
+/// Builds the transport of a section.
 ///
 /// # Errors
-/// Which key is missing or invalid.
+/// The key that is missing or invalid.
 pub(super) fn make(
     section: &Section<'_>,
     provider: &str,
     from: &str,
     system: &mut System,
-) -> Result<Made, Error> {
+) -> Result<Made, ConfigError> {
     match provider {
         "smtp" => smtp(section, from, system),
         "file" => file(section, from),
@@ -87,7 +87,12 @@ pub(super) fn make(
     }
 }
 
-fn http(section: &Section<'_>, name: &str, from: &str, system: &mut System) -> Result<Made, Error> {
+fn http(
+    section: &Section<'_>,
+    name: &str,
+    from: &str,
+    system: &mut System,
+) -> Result<Made, ConfigError> {
     let endpoint = section.text("endpoint")?.unwrap_or("").trim();
     let credentials = section.credentials(name)?;
     let provider = providers::choose(name, endpoint, from, &credentials)
@@ -98,12 +103,12 @@ fn http(section: &Section<'_>, name: &str, from: &str, system: &mut System) -> R
     } else {
         TIMEOUT
     };
-    let conduct = conduct(section, usual, endpoint.starts_with("http:"), system)?;
+    let options = options(section, usual, endpoint.starts_with("http:"), system)?;
     let capabilities = Arc::clone(&provider) as Arc<dyn Capabilities>;
     Ok(Made {
         method: Method::Http {
             provider,
-            conduct: Box::new(conduct),
+            options: Box::new(options),
         },
         capabilities,
         account: [endpoint, from, &credentials.digest()].join("\n"),
@@ -111,21 +116,23 @@ fn http(section: &Section<'_>, name: &str, from: &str, system: &mut System) -> R
     })
 }
 
-fn conduct(
+fn options(
     section: &Section<'_>,
     usual: Duration,
     in_clear: bool,
     system: &mut System,
-) -> Result<Conduct, Error> {
+) -> Result<ClientOptions, ConfigError> {
     let networks = section.list("allowed_networks", "a network", |text| {
-        Networks::parse(text).ok().filter(|_| !text.contains(','))
+        AllowedNetworks::parse(text)
+            .ok()
+            .filter(|_| !text.contains(','))
     })?;
     let ca_file = section.path("ca_file")?;
     let tls = match &ca_file {
         None if !in_clear => system.tls(),
         ca_file => tls::config(ca_file.as_deref(), in_clear),
     };
-    Ok(Conduct {
+    Ok(ClientOptions {
         networks: networks.unwrap_or_default().into_iter().collect(),
         tls: tls.map_err(|invalid| section.invalid(&invalid))?,
         timeout: section
@@ -137,7 +144,7 @@ fn conduct(
     })
 }
 
-fn smtp(section: &Section<'_>, from: &str, system: &mut System) -> Result<Made, Error> {
+fn smtp(section: &Section<'_>, from: &str, system: &mut System) -> Result<Made, ConfigError> {
     let host = section.text("host")?.unwrap_or("").trim();
     let what = "\"starttls\", \"implicit\" or \"none\"";
     let tls = section.read("tls", what, read_tls)?;
@@ -157,7 +164,7 @@ fn smtp(section: &Section<'_>, from: &str, system: &mut System) -> Result<Made, 
         Login::Password { username, .. } | Login::Xoauth2 { username, .. } => username,
     };
     let account = format!("{host}:{port}\n{username}\n{from}");
-    let conduct = conduct(section, TIMEOUT, tls == Tls::None, system)?;
+    let options = options(section, TIMEOUT, tls == Tls::None, system)?;
     let connections = section.concurrency()?.unwrap_or(CONNECTIONS);
     let relay = Relay::new(smtp::Settings {
         host: host.to_owned(),
@@ -166,10 +173,10 @@ fn smtp(section: &Section<'_>, from: &str, system: &mut System) -> Result<Made, 
         login,
         from: from.to_owned(),
         helo: helo.map_or_else(String::new, |helo| helo.to_string()),
-        networks: conduct.networks,
-        tls_config: conduct.tls,
-        timeout: conduct.timeout,
-        connect_timeout: conduct.connect_timeout,
+        networks: options.networks,
+        tls_config: options.tls,
+        timeout: options.timeout,
+        connect_timeout: options.connect_timeout,
         connections: usize::try_from(connections).unwrap_or(1),
     });
     let relay = relay.map_err(|invalid| section.invalid(&invalid))?;
@@ -186,7 +193,7 @@ fn read_tls(text: &str) -> Option<Tls> {
     }
 }
 
-fn login(section: &Section<'_>) -> Result<Login, Error> {
+fn login(section: &Section<'_>) -> Result<Login, ConfigError> {
     let username = section.read("username", values::TEXT, values::text)?;
     let credentials = section.credentials("smtp")?;
     let password = credentials.get("password");
@@ -212,7 +219,7 @@ fn login(section: &Section<'_>) -> Result<Login, Error> {
     Err(section.invalid(&invalid))
 }
 
-fn file(section: &Section<'_>, from: &str) -> Result<Made, Error> {
+fn file(section: &Section<'_>, from: &str) -> Result<Made, ConfigError> {
     let Some(path) = section.path("directory")? else {
         return Err(section.invalid(&Invalid::missing("directory")));
     };

@@ -1,6 +1,6 @@
-//! The table of one transport: its keys as values of the right type, or an error with line and remedy.
+//! The table of one transport: its keys as typed values, or an error with line and hint.
 //!
-//! No text here quotes a value, nor a name that is unknown: either may be a secret in the wrong place.
+//! No text here quotes a value or an unknown name: either may be a secret in the wrong place.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 use zeroize::Zeroizing;
 
-use super::error::{Error, file_hint};
+use super::error::{ConfigError, file_hint};
 use super::{keys, values};
 use crate::secret_file;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Secrets of a webhook at a time: during a rotation there are two.
+/// Maximum number of webhook secrets: during a rotation there are two.
 const ROTATING: usize = 2;
 
-/// See the module.
+/// The table of one transport.
 pub(super) struct Section<'a> {
     /// The whole file.
     content: &'a str,
-    /// Names of files count from here.
+    /// The directory that file names are relative to.
     base: &'a Path,
     pub(super) name: &'a str,
-    /// Where it begins.
+    /// The position of its header.
     line: usize,
     table: &'a DeTable<'a>,
 }
@@ -47,26 +47,26 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// An error in the line of this key, or, if it is not there, in that of the header.
-    pub(super) fn error(&self, key: &str, problem: &str) -> Error {
+    /// An error in the line of this key, or of the header if the key is missing.
+    pub(super) fn error(&self, key: &str, problem: &str) -> ConfigError {
         self.error_with(key, problem, keys::hint(key))
     }
 
-    fn error_with(&self, key: &str, problem: &str, hint: impl Into<String>) -> Error {
+    fn error_with(&self, key: &str, problem: &str, hint: impl Into<String>) -> ConfigError {
         let line = self.lookup(key).map_or(self.line, |value| self.at(value));
         self.error_at(line, problem, hint)
     }
 
-    fn error_at(&self, line: usize, problem: &str, hint: impl Into<String>) -> Error {
-        Error::new(
+    fn error_at(&self, line: usize, problem: &str, hint: impl Into<String>) -> ConfigError {
+        ConfigError::new(
             line,
             format!("transport \"{}\": {problem}", self.name),
             hint,
         )
     }
 
-    /// An error in the line of the key that is invalid, or of the key that names the file with its value.
-    pub(super) fn invalid(&self, invalid: &Invalid) -> Error {
+    /// An error in the line of the invalid key, or of the key that names the file with its value.
+    pub(super) fn invalid(&self, invalid: &Invalid) -> ConfigError {
         let key = invalid.key;
         let in_file = format!("{key}{}", keys::FILE);
         let several_in_file = format!("{}{}", keys::SECRETS, keys::FILE);
@@ -84,8 +84,8 @@ impl<'a> Section<'a> {
         line_of(self.content, value.span().start)
     }
 
-    /// Who runs it.
-    pub(super) fn provider(&self) -> Result<&'static str, Error> {
+    /// The provider.
+    pub(super) fn provider(&self) -> Result<&'static str, ConfigError> {
         let Some(text) = self.text("provider")? else {
             return Err(self.error("provider", "provider is missing"));
         };
@@ -94,8 +94,8 @@ impl<'a> Section<'a> {
             .ok_or_else(|| self.error("provider", "provider is not one that mailroom knows"))
     }
 
-    /// Refuses keys that this provider does not know.
-    pub(super) fn check_names(&self, provider: &'static str) -> Result<(), Error> {
+    /// Refuses keys that this provider does not accept.
+    pub(super) fn check_names(&self, provider: &'static str) -> Result<(), ConfigError> {
         let mut names: Vec<_> = self.table.keys().collect();
         names.sort_unstable_by_key(|name| name.span().start);
         for name in names {
@@ -119,8 +119,8 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    /// A string that is not empty.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+    /// A non-empty string.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, ConfigError> {
         let Some(value) = self.lookup(key) else {
             return Ok(None);
         };
@@ -134,13 +134,13 @@ impl<'a> Section<'a> {
         Ok(Some(text))
     }
 
-    /// What a string means to `read`.
+    /// A string, parsed by `read`.
     pub(super) fn read<T>(
         &self,
         key: &str,
         what: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, ConfigError> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
@@ -148,13 +148,13 @@ impl<'a> Section<'a> {
         Ok(Some(value))
     }
 
-    /// What the strings of an array that is not empty mean to `read`.
+    /// A non-empty array of strings, each parsed by `read`.
     pub(super) fn list<T>(
         &self,
         key: &str,
         what: &str,
         read: impl Fn(&'a str) -> Option<T>,
-    ) -> Result<Option<Vec<T>>, Error> {
+    ) -> Result<Option<Vec<T>>, ConfigError> {
         let Some(value) = self.lookup(key) else {
             return Ok(None);
         };
@@ -177,12 +177,12 @@ impl<'a> Section<'a> {
         Ok(Some(list))
     }
 
-    /// A whole number.
+    /// An integer.
     pub(super) fn number(
         &self,
         key: &str,
         range: RangeInclusive<i32>,
-    ) -> Result<Option<i32>, Error> {
+    ) -> Result<Option<i32>, ConfigError> {
         let Some(value) = self.lookup(key) else {
             return Ok(None);
         };
@@ -196,28 +196,28 @@ impl<'a> Section<'a> {
     }
 
     /// The maximum number of concurrent requests, if it is given.
-    pub(super) fn concurrency(&self) -> Result<Option<i32>, Error> {
+    pub(super) fn concurrency(&self) -> Result<Option<i32>, ConfigError> {
         self.number("concurrency", 1..=1_000)
     }
 
-    /// A time.
+    /// A duration.
     pub(super) fn duration(
         &self,
         key: &str,
         range: RangeInclusive<Duration>,
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Option<Duration>, ConfigError> {
         self.read(key, "a time with a unit, within its bounds", |text| {
             values::duration(text).filter(|time| range.contains(time))
         })
     }
 
     /// The path of a file.
-    pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, Error> {
+    pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, ConfigError> {
         Ok(self.text(key)?.map(|name| self.base.join(name)))
     }
 
-    /// All that this provider wants to know its customer by, as far as it is given.
-    pub(super) fn credentials(&self, provider: &str) -> Result<Credentials, Error> {
+    /// All credentials that this provider uses and the section has.
+    pub(super) fn credentials(&self, provider: &str) -> Result<Credentials, ConfigError> {
         let mut credentials = Credentials::default();
         for key in keys::KEYS.iter().filter(|key| key.is_of(provider)) {
             if key.is_secret {
@@ -235,8 +235,8 @@ impl<'a> Section<'a> {
         Ok(credentials)
     }
 
-    /// A secret, by whichever of its keys it is given.
-    fn secrets(&self, name: &'static str) -> Result<Vec<Zeroizing<String>>, Error> {
+    /// A secret, by any of its keys.
+    fn secrets(&self, name: &'static str) -> Result<Vec<Zeroizing<String>>, ConfigError> {
         let in_file = format!("{name}{}", keys::FILE);
         let several = if name == "secret" { keys::SECRETS } else { "" };
         let several_in_file = format!("{several}{}", keys::FILE);
@@ -249,7 +249,7 @@ impl<'a> Section<'a> {
             let problem = format!("{other} is given besides {key}");
             return Err(self.error_with(other, &problem, "Keep one of the two."));
         }
-        // People choose passwords, providers the others.
+        // A person chooses a password; a provider issues the other secrets.
         let form: Form = if name == "password" {
             (values::TEXT, values::text)
         } else {
@@ -270,13 +270,13 @@ impl<'a> Section<'a> {
         Ok(values.into_iter().flatten().collect())
     }
 
-    /// What is in the file that this key names.
+    /// The contents of the file that this key names.
     fn in_file(
         &self,
         key: &str,
         (what, read): Form,
         is_list: bool,
-    ) -> Result<Vec<Option<Zeroizing<String>>>, Error> {
+    ) -> Result<Vec<Option<Zeroizing<String>>>, ConfigError> {
         let Some(path) = self.path(key)? else {
             return Ok(Vec::new());
         };
@@ -300,15 +300,15 @@ impl<'a> Section<'a> {
     }
 }
 
-/// What a value is to be, in words, and what reads it.
+/// The form of a value in words, and its parser.
 type Form = (&'static str, fn(&str) -> Option<Zeroizing<String>>);
 
-/// How a credential looks that a provider issued.
+/// The form of a credential that a provider issued.
 pub(super) const PRINTABLE: &str = "printable ASCII without spaces and quotes";
 
 pub(super) fn printable(value: &str) -> Option<Zeroizing<String>> {
     let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\'';
-    // One allocation, of the right size: nothing is left behind unzeroed.
+    // One allocation of the final size leaves no copy that is not zeroed.
     (!value.is_empty() && value.bytes().all(fits)).then(|| Zeroizing::new(value.to_owned()))
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 
 use super::*;
-use crate::deliver::rate::Unit;
 use crate::transport::providers::fixture;
+use crate::transport::rate::Unit;
 
 const WHSEC: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
@@ -57,11 +57,11 @@ domain = "mg.example.com"
 from = "Shop <shop@example.com>"
 "#;
 
-fn transports(content: &str) -> Vec<Configured> {
+fn transports(content: &str) -> Vec<TransportConfig> {
     parse(content, Path::new("/nowhere")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn problem(content: &str) -> Error {
+fn problem(content: &str) -> ConfigError {
     let result = parse(content, Path::new("/nowhere"));
     result
         .err()
@@ -69,9 +69,9 @@ fn problem(content: &str) -> Error {
 }
 
 /// What speaks HTTP.
-fn http(transport: &Configured) -> (&dyn Provider, &Conduct) {
+fn http(transport: &TransportConfig) -> (&dyn Provider, &ClientOptions) {
     match &transport.method {
-        Method::Http { provider, conduct } => (&**provider, conduct),
+        Method::Http { provider, options } => (&**provider, options),
         Method::Single(_) => panic!("{} does not speak HTTP", transport.name),
     }
 }
@@ -131,21 +131,27 @@ fn the_recipes_are_complete_and_in_their_order() {
         assert_eq!(request.uri.scheme_str(), Some("https"));
         let body = String::from_utf8_lossy(&request.body).to_lowercase();
         assert!(!body.contains("hunter2"), "{}", transport.name);
-        assert!(!transport.limits.address.to_lowercase().contains("hunter2"));
+        assert!(
+            !transport
+                .delivery
+                .account
+                .to_lowercase()
+                .contains("hunter2")
+        );
     }
     let hook = &all[0];
     assert_eq!(http(hook).1.timeout, method::WEBHOOK_TIMEOUT);
     assert!(hook.allow_from.is_empty() && hook.serves("any"));
     let ses = &all[1];
-    assert_eq!(ses.limits.rate.unwrap().unit(), Unit::Recipients);
+    assert_eq!(ses.delivery.rate.unwrap().unit(), Unit::Recipients);
     assert_eq!(http(ses).1.timeout, method::TIMEOUT);
-    assert_eq!(ses.limits.concurrency, 64);
-    assert_eq!(ses.limits.max_ambiguous, 1);
+    assert_eq!(ses.delivery.concurrency, 64);
+    assert_eq!(ses.delivery.max_ambiguous, 1);
     assert_eq!(ses.allow_from, ["shop@example.com"]);
     let postmark = &all[3];
     assert_eq!(postmark.provider_name, "postmark");
-    assert_eq!(postmark.limits.concurrency, 8);
-    assert_eq!(postmark.limits.max_ambiguous, 0);
+    assert_eq!(postmark.delivery.concurrency, 8);
+    assert_eq!(postmark.delivery.max_ambiguous, 0);
     assert_eq!(http(postmark).1.timeout, Duration::from_secs(20));
     assert_eq!(http(postmark).1.connect_timeout, Duration::from_millis(250));
     assert_eq!(postmark.allow_from, ["*@example.com"]);
@@ -154,7 +160,7 @@ fn the_recipes_are_complete_and_in_their_order() {
 
 #[test]
 fn another_account_or_endpoint_is_another_address() {
-    let address = |content: &str| transports(content)[0].limits.address.clone();
+    let address = |content: &str| transports(content)[0].delivery.account.clone();
     let one = address(&resend(""));
     assert_eq!(one, address(&resend("concurrency = 1")));
     assert_ne!(one, address(&resend("endpoint = \"https://a.example\"")));

@@ -1,4 +1,4 @@
-//! How values of the transports file are read: times, patterns of addresses, names. Pure.
+//! Parsers for values of the transports file: durations, address patterns, names. Pure.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use zeroize::Zeroizing;
 
 use crate::address;
 
-/// Bytes of a transport's name.
+/// Maximum bytes of a transport's name.
 const NAME_MAX: usize = 63;
 
-/// Whether this may name a transport: `[a-z][a-z0-9_-]{0,62}`.
+/// Whether this is a valid name of a transport: `[a-z][a-z0-9_-]{0,62}`.
 pub(super) fn is_name(text: &str) -> bool {
     let fits = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-'
@@ -19,7 +19,7 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.bytes().all(fits)
 }
 
-/// A time with one of PostgreSQL's units, with or without a space between the two.
+/// A duration with one of PostgreSQL's units, with or without a space between number and unit.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -37,17 +37,17 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * seconds).ok()
 }
 
-/// How a name or a password of a person's choice looks.
+/// The form of a name or a password that a person chose.
 pub(super) const TEXT: &str = "text without control characters";
 
-/// Reads [`TEXT`].
+/// Parses [`TEXT`].
 pub(super) fn text(text: &str) -> Option<Zeroizing<String>> {
     let fits = !text.is_empty() && !text.chars().any(char::is_control);
-    // One allocation, of the right size: nothing is left behind unzeroed.
+    // One allocation of the final size leaves no copy that is not zeroed.
     fits.then(|| Zeroizing::new(text.to_owned()))
 }
 
-/// An address, or `*@domain` for all of a domain; the domain in small letters.
+/// An address, or `*@domain` for all addresses of a domain; the domain in lower case.
 pub(super) fn pattern(text: &str) -> Option<String> {
     let (local, domain) = text.trim().rsplit_once('@')?;
     let is_clear = local == "*" || !local.contains('*');

@@ -1,8 +1,8 @@
-//! Requests that failed before a byte of them was written. Pure.
+//! Recognizes requests that failed before a byte was written. Pure.
 
 use std::error::Error;
 
-/// Whether this error, or one that it carries, says so: hyper cancels a request only while it waits for its connection.
+/// Whether this error, or one in its chain, shows that: hyper cancels a request only while it waits for its connection.
 pub(super) fn is_unwritten(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -27,7 +27,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a request over a new connection that ends, before it is sent or after it was read.
+    /// The error of a request over a new connection that ends before the request is sent, or after it was read.
     async fn failure(is_sent: bool) -> hyper::Error {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

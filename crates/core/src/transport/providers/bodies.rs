@@ -1,14 +1,14 @@
-//! The bodies of a mail as a provider gets them. Pure.
+//! The bodies of a message as a provider receives them. Pure.
 //!
-//! An empty body is none. Mail with HTML alone gets a text that is made from it: filters count its absence against a
-//! mail, and some readers show nothing else.
+//! An empty body counts as none. A message with HTML only gets a text made from it: spam filters count a missing text
+//! against a message, and some mail clients show nothing else.
 
 use std::borrow::Cow;
 
 use super::Message;
 use crate::transport::plain;
 
-/// The text: the mail's own, or one made from its HTML, if that says anything.
+/// The text body: that of the message, or one made from its HTML, unless that is empty.
 pub fn text(message: &Message) -> Option<Cow<'_, str>> {
     if let Some(text) = said(message.body_text.as_ref()) {
         return Some(Cow::Borrowed(text));
@@ -17,18 +17,18 @@ pub fn text(message: &Message) -> Option<Cow<'_, str>> {
     (!text.is_empty()).then_some(Cow::Owned(text))
 }
 
-/// The HTML.
+/// The HTML body.
 pub fn html(message: &Message) -> Option<&str> {
     said(message.body_html.as_ref())
 }
 
-/// Whether they are in the mail as a provider gets them.
+/// Whether the provider receives a text body and an HTML body.
 pub fn are_ready(message: &Message) -> bool {
     let is_said = |body: &Option<String>| body.as_ref().is_some_and(|body| !body.is_empty());
     is_said(&message.body_text) && (message.body_html.is_none() || is_said(&message.body_html))
 }
 
-/// Bytes of the subject and the bodies, those of a text to be made included: about as many as the HTML has.
+/// Size in bytes of the subject and the bodies. A text that is to be made from HTML counts like the HTML.
 pub fn bytes(message: &Message) -> usize {
     let made = match said(message.body_text.as_ref()) {
         Some(_) => 0,

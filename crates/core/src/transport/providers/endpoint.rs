@@ -1,4 +1,4 @@
-//! Where requests go: `endpoint` of the transport, or the provider's own address, and paths below it. Pure.
+//! The URL of requests: `endpoint` of the transport, or the provider's default, and paths below it. Pure.
 
 use hyper::Uri;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
@@ -7,8 +7,8 @@ use crate::transport::invalid::Invalid;
 
 const KEY: &str = "endpoint";
 
-/// An absolute address of http or https, without user, and without the port that its scheme has anyway: what a
-/// signature covers is then what the client sends as host.
+/// An absolute http or https URL, without user, and without the default port of its scheme, so that the host that a
+/// signature covers is the host that the client sends.
 #[derive(Clone)]
 pub struct Endpoint {
     scheme: Scheme,
@@ -18,10 +18,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes the setting, or `default` if it is empty.
+    /// Parses the setting, or `default` if it is empty.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in the setting.
     pub fn new(setting: &str, default: &str) -> Result<Self, Invalid> {
         let text = if setting.is_empty() { default } else { setting };
         if text.is_empty() {
@@ -66,10 +66,10 @@ impl Endpoint {
         })
     }
 
-    /// As [`Endpoint::new`], for one to which paths are appended.
+    /// As [`Endpoint::new`], for an endpoint to which paths are appended.
     ///
     /// # Errors
-    /// Also for a query.
+    /// Also if it has a query.
     pub fn base(setting: &str, default: &str) -> Result<Self, Invalid> {
         let endpoint = Self::new(setting, default)?;
         if endpoint.query.is_some() {
@@ -79,15 +79,15 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// The host's name, without a port.
+    /// The host name, without the port.
     pub fn host(&self) -> &str {
         self.authority.host()
     }
 
-    /// The address with `path` appended, which begins with a slash or is empty.
+    /// The URL with `path` appended, which is empty or begins with a slash.
     ///
     /// # Errors
-    /// If that is no address.
+    /// If the result is not a URL.
     pub fn uri(&self, path: &str) -> Result<Uri, Invalid> {
         let mut whole = format!("{}{path}", self.path);
         if whole.is_empty() {

@@ -1,4 +1,4 @@
-//! What the tests of the providers share.
+//! Helpers for the tests of the providers.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
-use super::{Answer, Message, Provider, Verdict};
+use super::{Message, MessageOutcome, Provider, Response};
 use crate::transport::credentials::Credentials;
 
 /// Credentials of these lines, `key = value`.
@@ -32,16 +32,16 @@ pub fn credentials(content: &str) -> Credentials {
     credentials
 }
 
-/// Known answers.
+/// Known responses.
 pub fn vectors(kind: &str) -> Vec<Value> {
     let all: Value =
         serde_json::from_str(include_str!("../../../../../tests/vectors/http.json")).unwrap();
     let rows = all[kind].as_array().unwrap().clone();
-    assert!(!rows.is_empty(), "the known answers are incomplete");
+    assert!(!rows.is_empty(), "the known responses are incomplete");
     rows
 }
 
-/// A mail with everything in it.
+/// A mail with all fields.
 pub fn message() -> Message {
     Message {
         id: 7,
@@ -60,7 +60,7 @@ pub fn message() -> Message {
     }
 }
 
-/// A mail to one address alone, told apart by its number.
+/// A mail with one recipient, identified by its number.
 pub fn plain(number: u8) -> Message {
     Message {
         id: i64::from(number),
@@ -71,21 +71,26 @@ pub fn plain(number: u8) -> Message {
     }
 }
 
-/// What an answer means for the messages of one request.
-pub fn verdicts(provider: &dyn Provider, messages: usize, status: u16, body: &str) -> Vec<Verdict> {
+/// The outcomes of a response to a request with several messages.
+pub fn outcomes(
+    provider: &dyn Provider,
+    messages: usize,
+    status: u16,
+    body: &str,
+) -> Vec<MessageOutcome> {
     let headers = HeaderMap::new();
-    let answer = Answer {
+    let response = Response {
         status,
         headers: &headers,
         body: body.as_bytes(),
         now: UNIX_EPOCH + Duration::from_secs(1_767_323_045),
     };
-    let verdicts = provider.verdicts(messages, &answer);
-    assert_eq!(verdicts.len(), messages, "a verdict for each message");
-    verdicts
+    let outcomes = provider.outcomes(messages, &response);
+    assert_eq!(outcomes.len(), messages, "a outcome for each message");
+    outcomes
 }
 
-/// What an answer means for the one message of a request.
-pub fn verdict(provider: &dyn Provider, status: u16, body: &str) -> Verdict {
-    verdicts(provider, 1, status, body).remove(0)
+/// The outcome of a response to a request with one message.
+pub fn outcome(provider: &dyn Provider, status: u16, body: &str) -> MessageOutcome {
+    outcomes(provider, 1, status, body).remove(0)
 }

@@ -1,18 +1,19 @@
-//! The headers that mailroom gives each mail. Pure.
+//! The headers that mailroom adds to each mail. Pure.
 
 use super::{Message, mailbox};
 
-/// The header in which a mail carries its `message_id` where the provider lets us set one, so that a receiver of
-/// the same mail twice can tell.
+/// The header with the `message_id`, where the provider allows us to set one, so that a receiver can recognize
+/// duplicates.
 const MESSAGE_ID: &str = "X-Mailroom-Message-ID";
-/// Tells those who answer mail by themselves not to (RFC 3834).
+/// Suppresses automatic replies (RFC 3834).
 const AUTO_SUBMITTED: (&str, &str) = ("Auto-Submitted", "auto-generated");
-/// The recipients of a mail that `mailroom.redirect_to` sends elsewhere.
+/// The original recipients of a mail that `mailroom.redirect_to` redirects.
 const ORIGINAL_TO: &str = "X-Original-To";
-/// Bytes of the addresses in it: SES takes a header of 995, and encoded words are longer than what they encode.
+/// Maximum bytes of the addresses in it: SES accepts a header of 995, and encoded words are longer than their text.
 const ORIGINAL_TO_BYTES: usize = 500;
 
-/// Names and values, all in ASCII, besides what each provider makes of the mail's own fields. The mail was checked.
+/// Names and values in ASCII, in addition to those that a provider makes from the fields of the mail. The mail was
+/// checked.
 pub fn all(message: &Message) -> Vec<(&'static str, String)> {
     let mut headers = vec![
         (MESSAGE_ID, message.message_id.clone()),
@@ -24,7 +25,7 @@ pub fn all(message: &Message) -> Vec<(&'static str, String)> {
     headers
 }
 
-/// As many of them as fit, and how many do not.
+/// The addresses that fit, and the number of the others.
 fn original_to(addresses: &[String]) -> String {
     let mut text = String::new();
     for (place, address) in addresses.iter().enumerate() {

@@ -10,10 +10,10 @@ use zeroize::Zeroizing;
 
 use super::Request;
 
-/// A request with this body, and with the headers every JSON request has.
+/// A request with this body and the headers of a JSON request.
 ///
 /// # Errors
-/// When the body cannot be written as JSON.
+/// If the body cannot be serialized.
 pub fn request(uri: Uri, body: &impl Serialize) -> Result<Request, String> {
     let text = serde_json::to_vec(body).map_err(|error| error.to_string())?;
     let json = HeaderValue::from_static("application/json");
@@ -32,10 +32,10 @@ pub fn bearer(token: &str) -> Zeroizing<String> {
     Zeroizing::new(format!("Bearer {token}"))
 }
 
-/// Adds a header that nobody may show.
+/// Adds a sensitive header, which no library may show.
 ///
 /// # Errors
-/// When the value cannot be one: it has a line break, say. It is not quoted.
+/// If the value cannot be a header, because of a line break for example. The value is not quoted.
 pub fn secret_header(headers: &mut HeaderMap, name: HeaderName, value: &str) -> Result<(), String> {
     let mut value = header_value(value, &name)?;
     value.set_sensitive(true);
@@ -43,10 +43,10 @@ pub fn secret_header(headers: &mut HeaderMap, name: HeaderName, value: &str) -> 
     Ok(())
 }
 
-/// A header's value.
+/// A header value.
 ///
 /// # Errors
-/// When it cannot be one: it has a line break, say. It is not quoted.
+/// If the value cannot be a header, because of a line break for example. The value is not quoted.
 pub fn header_value(value: &str, name: &HeaderName) -> Result<HeaderValue, String> {
     HeaderValue::from_str(value)
         .map_err(|_| format!("{name} has a character that no header may have"))
@@ -59,7 +59,7 @@ pub fn put_some(object: &mut Map<String, Value>, name: &str, value: Option<impl 
     }
 }
 
-/// The body of an answer, `Null` if it is no JSON.
+/// The body of a response; `Null` if it is not JSON.
 pub fn parse(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or(Value::Null)
 }

@@ -7,12 +7,12 @@ use zeroize::Zeroizing;
 /// Bytes of a block of SHA-256, FIPS 180-4.
 const BLOCK: usize = 64;
 
-/// A key, ready to sign. It has no `Debug` that shows anything of it.
+/// A key, ready to sign. Its `Debug` shows nothing of it.
 #[derive(Clone)]
 pub struct MacKey(Hmac<Sha256>);
 
 impl MacKey {
-    /// Takes over a key: RFC 2104 hashes a long one and pads a short one with zeros. Doing it here picks the
+    /// Takes over a key. RFC 2104 hashes a long key and pads a short one with zeros; doing it here selects the
     /// constructor that cannot fail.
     pub fn new(key: &[u8]) -> Self {
         let mut block = Zeroizing::new([0_u8; BLOCK]);
@@ -25,7 +25,7 @@ impl MacKey {
         Self(Hmac::<Sha256>::new((&*block).into()))
     }
 
-    /// The MAC of these parts, one after the other.
+    /// The MAC of the concatenated parts.
     pub fn sign(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = self.0.clone();
         for part in parts {
@@ -39,7 +39,7 @@ impl MacKey {
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,8 +1,8 @@
-//! Who a mail is from and to, as the providers want it. Pure.
+//! Sender and recipients in the formats of the providers. Pure.
 //!
-//! The sender may have a display name, `Example <noreply@example.com>`; recipients are bare addresses. They were
-//! checked when the mail was scheduled, but not if the row was written by hand, and some providers want
-//! them in one string: so they are checked once more.
+//! The sender may have a display name, `Example <noreply@example.com>`; recipients are addresses only. They are checked
+//! again here: a row that was inserted by hand was not checked when the mail was scheduled, and some providers take
+//! them as one string.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use super::{Message, bodies};
 use crate::address;
 use crate::transport::invalid::Invalid;
 
-/// Bytes of text in one encoded word, which has 75 characters at most (RFC 2047).
+/// Maximum bytes of text in an encoded word, which has at most 75 characters (RFC 2047).
 const WORD_BYTES: usize = 45;
 
-/// An address with or without a name.
+/// An address with or without a display name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mailbox {
     name: Option<String>,
@@ -24,10 +24,10 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// `from`: an address, or a name and an address in angle brackets.
+    /// Parses `from`: an address, or a name and an address in angle brackets.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in the setting.
     pub fn parse(setting: &str) -> Result<Self, Invalid> {
         let text = setting.trim();
         let wrong = |what: &str| Invalid::new("from", what);
@@ -56,24 +56,24 @@ impl Mailbox {
         })
     }
 
-    /// The address alone.
+    /// The address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The name alone, as people read it.
+    /// The display name as people read it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// What is behind the @.
+    /// The domain.
     pub fn domain(&self) -> &str {
         self.address
             .rsplit_once('@')
             .map_or("", |(_, domain)| domain)
     }
 
-    /// Both, the name quoted if RFC 5322 wants that: for APIs that encode what is beyond ASCII themselves.
+    /// Name and address, the name quoted if RFC 5322 requires it: for APIs that encode non-ASCII text themselves.
     pub fn text(&self) -> String {
         match self.name() {
             None => self.address.clone(),
@@ -87,7 +87,7 @@ impl Mailbox {
         }
     }
 
-    /// Both, in ASCII, a name beyond it as encoded words (RFC 2047): for APIs that copy it into the header.
+    /// Name and address in ASCII, a non-ASCII name as encoded words (RFC 2047): for APIs that copy it into the header.
     pub fn ascii_text(&self) -> String {
         match self.name() {
             Some(name) if !name.is_ascii() => format!("{} <{}>", encode(name), self.address),
@@ -100,7 +100,7 @@ fn is_phrase_text(c: char) -> bool {
     c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~ ".contains(c)
 }
 
-/// The name in front of angle brackets, without the quotes it may have.
+/// The name before the angle brackets, without quotes.
 fn parse_name(text: &str) -> Option<String> {
     let Some(quoted) = text.strip_prefix('"') else {
         return (!text.contains(['"', '<', '>'])).then(|| text.to_owned());
@@ -116,7 +116,7 @@ fn parse_name(text: &str) -> Option<String> {
     }
 }
 
-/// Any text as encoded words (RFC 2047), a space between each and the next.
+/// Text as encoded words (RFC 2047), separated by spaces.
 pub fn encode(name: &str) -> String {
     let mut words = Vec::new();
     let mut rest = name;
@@ -133,7 +133,7 @@ pub fn encode(name: &str) -> String {
     words.join(" ")
 }
 
-/// The address with its domain in ASCII (RFC 5891); `None` if that cannot be.
+/// The address with its domain in ASCII (RFC 5891); `None` if the domain has no such form.
 fn in_ascii(address: &str) -> Option<Cow<'_, str>> {
     let (local, domain) = address.rsplit_once('@')?;
     if domain.is_ascii() {
@@ -143,10 +143,11 @@ fn in_ascii(address: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("{local}@{domain}")))
 }
 
-/// The mail as a provider gets it, after [`check`]: the domains of its addresses in ASCII, and its [`bodies`].
+/// Prepares a mail for a provider: checks it as [`check`] does, converts the domains of its addresses to ASCII, and
+/// makes its [`bodies`].
 ///
 /// # Errors
-/// As [`check`]; a domain that cannot be written so.
+/// As [`check`]; or if a domain has no ASCII form.
 pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String> {
     check(message, most)?;
     let is_ascii = |list: &Vec<String>| list.iter().all(|address| address.is_ascii());
@@ -173,7 +174,7 @@ pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String>
     Ok(Cow::Owned(message))
 }
 
-/// Each of them as [`ready`] makes it.
+/// Prepares several mails as [`ready`] does.
 ///
 /// # Errors
 /// As [`ready`].
@@ -187,10 +188,10 @@ pub fn all_ready<'m>(
         .collect()
 }
 
-/// Makes sure that this mail has addresses that are such, at most `most` of them, and a body.
+/// Checks that a mail has valid addresses, at most `most`, and a body.
 ///
 /// # Errors
-/// What it lacks, without quoting an address.
+/// What is missing or invalid, without an address.
 pub fn check(message: &Message, most: usize) -> Result<(), String> {
     let lists = [
         ("recipients", &message.recipients),
@@ -201,9 +202,10 @@ pub fn check(message: &Message, most: usize) -> Result<(), String> {
     for (name, list) in lists {
         for (index, address) in list.iter().enumerate() {
             address::check(address).map_err(|problem| {
-                // Which character it is says something of the address.
+                // The reason does not name the character, which is part of the address.
                 let what = match problem {
-                    address::Problem::LocalCharacter(_) | address::Problem::DomainCharacter(_) => {
+                    address::AddressError::LocalCharacter(_)
+                    | address::AddressError::DomainCharacter(_) => {
                         "has a character that no address may have".to_owned()
                     }
                     other => other.to_string(),

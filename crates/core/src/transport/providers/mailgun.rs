@@ -1,7 +1,7 @@
 //! Mailgun. Pure.
 //!
-//! One mail a request, as a form: several would need one content with variables and are answered as a whole.
-//! Nothing is tracked, because tracking clicks rewrites the link.
+//! One mail a request, as a form: a request with several mails needs common contents with variables, and has one result
+//! for all. Tracking is off, because it rewrites links.
 
 use std::time::SystemTime;
 
@@ -15,15 +15,15 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
-use super::{Answer, Message, Provider, Request, Verdict, answer, headers, json, tag};
+use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 1000;
 
-/// See the module.
+/// The provider; see the module.
 pub struct Mailgun {
     endpoint: Endpoint,
     path: String,
@@ -33,7 +33,7 @@ pub struct Mailgun {
 
 impl Mailgun {
     /// # Errors
-    /// What is missing, or what cannot be a domain.
+    /// The setting that is missing, or the domain that is invalid.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let from = Mailbox::parse(from)?;
         let domain = credentials.get("domain").unwrap_or(from.domain());
@@ -93,7 +93,7 @@ impl Mailgun {
     }
 }
 
-/// As in `application/x-www-form-urlencoded`.
+/// Encodes as `application/x-www-form-urlencoded`.
 fn encode(text: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
@@ -135,17 +135,17 @@ impl Provider for Mailgun {
         })
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let verdict = match answer.status {
-            200..300 => Verdict::Sent {
-                // In its events it stands without the brackets.
-                provider_id: answer::id_in(&json::parse(answer.body), "id")
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let outcome = match response.status {
+            200..300 => MessageOutcome::Sent {
+                // Mailgun's events have it without the brackets.
+                provider_id: classify::id_in(&json::parse(response.body), "id")
                     .map(|id| id.trim_matches(['<', '>']).to_owned()),
             },
             // There are no error codes, and the text may quote the mail.
-            _ => answer::by_status(answer, None),
+            _ => classify::by_status(response, None),
         };
-        answer::for_all(messages, verdict)
+        classify::for_all(messages, outcome)
     }
 }
 
@@ -233,31 +233,34 @@ mod tests {
 
     #[test]
     fn what_answers_mean() {
-        let verdict = |status, body: &str| fixture::verdict(&example(), status, body);
+        let outcome = |status, body: &str| fixture::outcome(&example(), status, body);
         assert_eq!(
-            verdict(
+            outcome(
                 200,
                 r#"{"id": "<1.2@mail.example.com>", "message": "Queued."}"#
             ),
-            Verdict::Sent {
+            MessageOutcome::Sent {
                 provider_id: Some("1.2@mail.example.com".to_owned())
             }
         );
-        assert_eq!(verdict(200, ""), Verdict::Sent { provider_id: None });
+        assert_eq!(outcome(200, ""), MessageOutcome::Sent { provider_id: None });
         assert_eq!(
-            verdict(
+            outcome(
                 400,
                 r#"{"message": "'to' parameter is not a valid address"}"#
             ),
-            Verdict::Refused {
+            MessageOutcome::Refused {
                 reason: "http 400".to_owned()
             }
         );
         for status in [401, 402, 403, 404] {
-            assert!(matches!(verdict(status, ""), Verdict::Broken { .. }));
+            assert!(matches!(
+                outcome(status, ""),
+                MessageOutcome::AccountRefused { .. }
+            ));
         }
-        assert!(matches!(verdict(429, ""), Verdict::Throttled { .. }));
-        assert!(matches!(verdict(500, ""), Verdict::Retry { .. }));
+        assert!(matches!(outcome(429, ""), MessageOutcome::Throttled { .. }));
+        assert!(matches!(outcome(500, ""), MessageOutcome::Retry { .. }));
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Postmark. Pure.
 //!
-//! One mail, or up to 500 with a result for each. Links are not tracked, because that rewrites them.
+//! One mail, or up to 500 with a result for each. Tracking is off, because it rewrites links.
 
 use std::time::SystemTime;
 
@@ -10,20 +10,22 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
-use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
+use super::{
+    Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
+};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 50;
-/// Mails that one request takes.
+/// Maximum mails of one request.
 const BATCH: usize = 500;
-/// Bytes of a mail that may share a request: five hundred of them keep well within its 50 MB.
+/// Maximum bytes of a mail in a batch: 500 of them are well below the limit of 50 MB.
 const SHARED_BYTES: usize = 64 * 1024;
 const TOKEN: HeaderName = HeaderName::from_static("x-postmark-server-token");
 
-/// See the module.
+/// The provider; see the module.
 pub struct Postmark {
     endpoint: Endpoint,
     from: String,
@@ -33,7 +35,7 @@ pub struct Postmark {
 
 impl Postmark {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
@@ -100,20 +102,20 @@ impl Provider for Postmark {
         Ok(request)
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let body = json::parse(answer.body);
-        let accepted = (200..300).contains(&answer.status);
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let body = json::parse(response.body);
+        let accepted = (200..300).contains(&response.status);
         match &body {
             Value::Array(results) if accepted && results.len() == messages => results
                 .iter()
-                .map(|result| verdict(result, answer, Place::Batch))
+                .map(|result| outcome(result, response, Place::Batch))
                 .collect(),
             Value::Object(_) if !accepted || messages == 1 => {
-                answer::for_all(messages, verdict(&body, answer, Place::Alone))
+                classify::for_all(messages, outcome(&body, response, Place::Alone))
             }
-            _ if accepted && messages == 1 => vec![Verdict::Sent { provider_id: None }],
-            _ if accepted => vec![answer::unreadable(answer.status); messages],
-            _ => answer::for_all(messages, answer::by_status(answer, None)),
+            _ if accepted && messages == 1 => vec![MessageOutcome::Sent { provider_id: None }],
+            _ if accepted => vec![classify::unreadable(response.status); messages],
+            _ => classify::for_all(messages, classify::by_status(response, None)),
         }
     }
 }
@@ -121,47 +123,47 @@ impl Provider for Postmark {
 /// Where a result was found.
 #[derive(Clone, Copy)]
 enum Place {
-    /// It is the answer.
+    /// The result is the whole response.
     Alone,
-    /// It is one of several, whose status says nothing of it.
+    /// The result is one of several; the status of the response does not apply to it.
     Batch,
 }
 
-fn verdict(result: &Value, answer: &Answer<'_>, place: Place) -> Verdict {
+fn outcome(result: &Value, response: &Response<'_>, place: Place) -> MessageOutcome {
     let Some(code) = result["ErrorCode"].as_u64() else {
-        return match answer.status {
+        return match response.status {
             200..300 => match place {
-                Place::Alone => Verdict::Sent { provider_id: None },
-                Place::Batch => answer::unreadable(answer.status),
+                Place::Alone => MessageOutcome::Sent { provider_id: None },
+                Place::Batch => classify::unreadable(response.status),
             },
-            _ => answer::by_status(answer, None),
+            _ => classify::by_status(response, None),
         };
     };
     let name = format!("ErrorCode {code}");
-    let reason = || answer::reason(answer.status, Some(&name));
-    let broken = |why: &str| Verdict::Broken {
+    let reason = || classify::reason(response.status, Some(&name));
+    let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
     match code {
-        0 if (200..300).contains(&answer.status) => Verdict::Sent {
-            provider_id: answer::id_in(result, "MessageID"),
+        0 if (200..300).contains(&response.status) => MessageOutcome::Sent {
+            provider_id: classify::id_in(result, "MessageID"),
         },
         10 => broken("the credentials were refused"),
         400 | 401 => broken("the sender's address is not confirmed"),
         405 | 412 | 413 => broken("the account cannot send"),
-        // Of message streams, which the transport names.
+        // Errors about the message stream, which is a setting of the transport.
         1220..1240 => broken("the message stream does not take mail"),
-        406 => Verdict::RecipientRefused { reason: reason() },
-        300 | 402 | 403 | 409..=411 => Verdict::Refused { reason: reason() },
-        429 => answer::throttled(answer, Some(&name)),
-        100 => answer::retry(answer, Some(&name)),
+        406 => MessageOutcome::RecipientRefused { reason: reason() },
+        300 | 402 | 403 | 409..=411 => MessageOutcome::Refused { reason: reason() },
+        429 => classify::throttled(response, Some(&name)),
+        100 => classify::retry(response, Some(&name)),
         _ => match place {
-            Place::Alone if (200..300).contains(&answer.status) => {
-                Verdict::Refused { reason: reason() }
+            Place::Alone if (200..300).contains(&response.status) => {
+                MessageOutcome::Refused { reason: reason() }
             }
-            Place::Alone => answer::by_status(answer, Some(&name)),
-            // It was not accepted. Alone it has a status that says more.
-            Place::Batch => Verdict::Apart { reason: reason() },
+            Place::Alone => classify::by_status(response, Some(&name)),
+            // Not accepted. Sent alone, the mail gets a status that says more.
+            Place::Batch => MessageOutcome::SendAlone { reason: reason() },
         },
     }
 }
@@ -232,28 +234,28 @@ mod tests {
 
     #[test]
     fn what_answers_to_one_mean() {
-        let verdict = |status, code: u64| {
+        let outcome = |status, code: u64| {
             let body =
                 json!({"ErrorCode": code, "Message": "ada@example.com", "MessageID": "id-1"});
-            fixture::verdict(&postmark(), status, &body.to_string())
+            fixture::outcome(&postmark(), status, &body.to_string())
         };
         assert_eq!(
-            verdict(200, 0),
-            Verdict::Sent {
+            outcome(200, 0),
+            MessageOutcome::Sent {
                 provider_id: Some("id-1".to_owned())
             }
         );
         for code in [300, 402, 403, 411] {
             assert_eq!(
-                verdict(422, code),
-                Verdict::Refused {
+                outcome(422, code),
+                MessageOutcome::Refused {
                     reason: format!("http 422 ErrorCode {code}")
                 }
             );
         }
         assert_eq!(
-            verdict(422, 406),
-            Verdict::RecipientRefused {
+            outcome(422, 406),
+            MessageOutcome::RecipientRefused {
                 reason: "http 422 ErrorCode 406".to_owned()
             }
         );
@@ -266,21 +268,30 @@ mod tests {
             (422, 413),
         ] {
             assert!(
-                matches!(verdict(status, code), Verdict::Broken { .. }),
+                matches!(outcome(status, code), MessageOutcome::AccountRefused { .. }),
                 "{code}"
             );
         }
-        assert!(matches!(verdict(422, 1235), Verdict::Broken { .. }));
-        assert!(matches!(verdict(429, 429), Verdict::Throttled { .. }));
-        assert!(matches!(verdict(503, 100), Verdict::Retry { .. }));
-        assert!(matches!(verdict(422, 9999), Verdict::Refused { .. }));
-        assert!(matches!(verdict(500, 0), Verdict::Retry { .. }));
-        let bare = |status, body| fixture::verdict(&postmark(), status, body);
+        assert!(matches!(
+            outcome(422, 1235),
+            MessageOutcome::AccountRefused { .. }
+        ));
+        assert!(matches!(
+            outcome(429, 429),
+            MessageOutcome::Throttled { .. }
+        ));
+        assert!(matches!(outcome(503, 100), MessageOutcome::Retry { .. }));
+        assert!(matches!(outcome(422, 9999), MessageOutcome::Refused { .. }));
+        assert!(matches!(outcome(500, 0), MessageOutcome::Retry { .. }));
+        let bare = |status, body| fixture::outcome(&postmark(), status, body);
         for cut in ["{}", "[]", "{\"To\": \"ada"] {
-            assert_eq!(bare(200, cut), Verdict::Sent { provider_id: None });
+            assert_eq!(bare(200, cut), MessageOutcome::Sent { provider_id: None });
         }
-        assert!(matches!(bare(500, "<html>"), Verdict::Retry { .. }));
-        assert!(matches!(bare(401, ""), Verdict::Broken { .. }));
+        assert!(matches!(bare(500, "<html>"), MessageOutcome::Retry { .. }));
+        assert!(matches!(
+            bare(401, ""),
+            MessageOutcome::AccountRefused { .. }
+        ));
     }
 
     #[test]
@@ -290,19 +301,34 @@ mod tests {
                 .iter()
                 .map(|code| json!({"ErrorCode": code, "MessageID": "id"}))
                 .collect();
-            fixture::verdicts(&postmark(), 5, 200, &json!(results).to_string())
+            fixture::outcomes(&postmark(), 5, 200, &json!(results).to_string())
         };
-        let verdicts = codes(&[0, 406, 405, 9999, 100]);
-        assert!(matches!(verdicts[0], Verdict::Sent { .. }));
-        assert!(matches!(verdicts[1], Verdict::RecipientRefused { .. }));
-        assert!(matches!(verdicts[2], Verdict::Broken { .. }));
-        assert!(matches!(verdicts[3], Verdict::Apart { .. }));
-        assert!(matches!(verdicts[4], Verdict::Retry { .. }));
+        let outcomes = codes(&[0, 406, 405, 9999, 100]);
+        assert!(matches!(outcomes[0], MessageOutcome::Sent { .. }));
+        assert!(matches!(
+            outcomes[1],
+            MessageOutcome::RecipientRefused { .. }
+        ));
+        assert!(matches!(outcomes[2], MessageOutcome::AccountRefused { .. }));
+        assert!(matches!(outcomes[3], MessageOutcome::SendAlone { .. }));
+        assert!(matches!(outcomes[4], MessageOutcome::Retry { .. }));
         let short = codes(&[0, 0]);
-        assert!(short.iter().all(|v| matches!(v, Verdict::Unknown { .. })));
-        let whole = fixture::verdicts(&postmark(), 2, 422, r#"{"ErrorCode": 402}"#);
-        assert!(whole.iter().all(|v| matches!(v, Verdict::Apart { .. })));
-        let whole = fixture::verdicts(&postmark(), 2, 401, r#"{"ErrorCode": 10}"#);
-        assert!(whole.iter().all(|v| matches!(v, Verdict::Broken { .. })));
+        assert!(
+            short
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
+        );
+        let whole = fixture::outcomes(&postmark(), 2, 422, r#"{"ErrorCode": 402}"#);
+        assert!(
+            whole
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::SendAlone { .. }))
+        );
+        let whole = fixture::outcomes(&postmark(), 2, 401, r#"{"ErrorCode": 10}"#);
+        assert!(
+            whole
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::AccountRefused { .. }))
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Resend. Pure.
 //!
-//! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day and answers
-//! the second request with it as it did the first: the key of a mail is its `message_id`, that of several is
-//! made of theirs, so that the same mails in the same order have the same key.
+//! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day, and answers a
+//! repeated request like the first. The key of a single mail is its `message_id`; the key of a batch is made from those
+//! of its mails, so that the same mails in the same order have the same key.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,24 +14,26 @@ use zeroize::Zeroizing;
 use super::endpoint::Endpoint;
 use super::mac::sha256_hex;
 use super::mailbox::{self, Mailbox};
-use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
+use super::{
+    Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
+};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 50;
-/// Mails that one request takes.
+/// Maximum mails of one request.
 const BATCH: usize = 100;
-/// Bytes of a mail that may share a request.
+/// Maximum bytes of a mail in a batch.
 const SHARED_BYTES: usize = 64 * 1024;
-/// A day, by its documentation; an hour is for the way of a request and for clocks that differ.
+/// Documented as a day; one hour is subtracted for the duration of a request and for differences between clocks.
 const MEMORY: Duration = Duration::from_secs(23 * 3600);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// What is wrong with some mails of a request is told of those, and the others are sent.
+/// Makes Resend report the errors of single mails, and send the others.
 const VALIDATION: HeaderName = HeaderName::from_static("x-batch-validation");
 
-/// See the module.
+/// The provider; see the module.
 pub struct Resend {
     endpoint: Endpoint,
     from: String,
@@ -40,7 +42,7 @@ pub struct Resend {
 
 impl Resend {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.resend.com")?,
@@ -76,7 +78,7 @@ impl Resend {
     }
 }
 
-/// The key of a request with these mails.
+/// The idempotency key of a request with these mails.
 fn idempotency_key(messages: &[&Message]) -> String {
     match messages {
         [message] => message.message_id.clone(),
@@ -103,7 +105,7 @@ impl Capabilities for Resend {
         true
     }
 
-    fn remembers_for(&self) -> Duration {
+    fn idempotency_window(&self) -> Duration {
         MEMORY
     }
 }
@@ -129,43 +131,43 @@ impl Provider for Resend {
         Ok(request)
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let body = json::parse(answer.body);
-        if !(200..300).contains(&answer.status) {
-            return refusal(messages, answer, &body);
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let body = json::parse(response.body);
+        if !(200..300).contains(&response.status) {
+            return refusal(messages, response, &body);
         }
         if messages == 1 {
             return vec![sent(&body)];
         }
-        results(messages, answer, &body)
-            .unwrap_or_else(|| vec![answer::unreadable(answer.status); messages])
+        results(messages, response, &body)
+            .unwrap_or_else(|| vec![classify::unreadable(response.status); messages])
     }
 }
 
-fn sent(body: &Value) -> Verdict {
-    Verdict::Sent {
-        provider_id: answer::id_in(body, "id"),
+fn sent(body: &Value) -> MessageOutcome {
+    MessageOutcome::Sent {
+        provider_id: classify::id_in(body, "id"),
     }
 }
 
-/// What became of each of several: `errors` tells the places of those that were refused, `data` the ids of the
-/// others in their order. `None` if the two do not add up.
-fn results(messages: usize, answer: &Answer<'_>, body: &Value) -> Option<Vec<Verdict>> {
-    let mut verdicts: Vec<Option<Verdict>> = vec![None; messages];
+/// The outcomes of a batch: `errors` has the indexes of the refused mails, `data` the ids of the others in order.
+/// `None` if the two do not match the number of mails.
+fn results(messages: usize, response: &Response<'_>, body: &Value) -> Option<Vec<MessageOutcome>> {
+    let mut outcomes: Vec<Option<MessageOutcome>> = vec![None; messages];
     let none = Vec::new();
     for error in body["errors"].as_array().unwrap_or(&none) {
         let place = usize::try_from(error["index"].as_u64()?).ok()?;
-        *verdicts.get_mut(place)? = Some(Verdict::Refused {
-            reason: answer::reason(answer.status, Some("validation_error")),
+        *outcomes.get_mut(place)? = Some(MessageOutcome::Refused {
+            reason: classify::reason(response.status, Some("validation_error")),
         });
     }
-    let accepted = verdicts.iter().filter(|verdict| verdict.is_none()).count();
+    let accepted = outcomes.iter().filter(|outcome| outcome.is_none()).count();
     let data = body["data"].as_array()?;
     if data.len() != accepted {
         return None;
     }
     let mut ids = data.iter();
-    verdicts
+    outcomes
         .into_iter()
         .map(|refused| match refused {
             Some(refused) => Some(refused),
@@ -174,27 +176,27 @@ fn results(messages: usize, answer: &Answer<'_>, body: &Value) -> Option<Vec<Ver
         .collect()
 }
 
-fn refusal(messages: usize, answer: &Answer<'_>, body: &Value) -> Vec<Verdict> {
-    let name = body["name"].as_str().and_then(answer::code);
-    let reason = || answer::reason(answer.status, name);
-    let broken = |why: &str| Verdict::Broken {
+fn refusal(messages: usize, response: &Response<'_>, body: &Value) -> Vec<MessageOutcome> {
+    let name = body["name"].as_str().and_then(classify::code);
+    let reason = || classify::reason(response.status, name);
+    let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
-    let verdict = match name.unwrap_or("") {
-        // A request with this key was accepted before, with other contents.
+    let outcome = match name.unwrap_or("") {
+        // A request with this key but with other contents was accepted before.
         "invalid_idempotent_request" => {
-            return vec![Verdict::Sent { provider_id: None }; messages];
+            return vec![MessageOutcome::Sent { provider_id: None }; messages];
         }
-        "concurrent_idempotent_requests" => answer::retry(answer, name),
+        "concurrent_idempotent_requests" => classify::retry(response, name),
         "daily_quota_exceeded" | "monthly_quota_exceeded" => broken("the quota is spent"),
         "invalid_from_address" => broken("from was refused"),
         "missing_api_key" | "restricted_api_key" | "invalid_api_key" | "suspended_api_key" => {
             broken("the credentials were refused")
         }
-        "rate_limit_exceeded" => answer::throttled(answer, name),
-        _ => answer::by_status(answer, name),
+        "rate_limit_exceeded" => classify::throttled(response, name),
+        _ => classify::by_status(response, name),
     };
-    answer::for_all(messages, verdict)
+    classify::for_all(messages, outcome)
 }
 
 #[cfg(test)]
@@ -261,23 +263,23 @@ mod tests {
 
     #[test]
     fn what_answers_to_one_mean() {
-        let verdict = |status, name: &str| {
+        let outcome = |status, name: &str| {
             let body = json!({"statusCode": status, "name": name, "message": "ada@example.com"});
-            fixture::verdict(&resend(), status, &body.to_string())
+            fixture::outcome(&resend(), status, &body.to_string())
         };
         assert_eq!(
-            fixture::verdict(&resend(), 200, r#"{"id": "49a3999c"}"#),
-            Verdict::Sent {
+            fixture::outcome(&resend(), 200, r#"{"id": "49a3999c"}"#),
+            MessageOutcome::Sent {
                 provider_id: Some("49a3999c".to_owned())
             }
         );
         assert_eq!(
-            fixture::verdict(&resend(), 200, "{}"),
-            Verdict::Sent { provider_id: None }
+            fixture::outcome(&resend(), 200, "{}"),
+            MessageOutcome::Sent { provider_id: None }
         );
         assert_eq!(
-            verdict(422, "validation_error"),
-            Verdict::Refused {
+            outcome(422, "validation_error"),
+            MessageOutcome::Refused {
                 reason: "http 422 validation_error".to_owned()
             }
         );
@@ -291,36 +293,36 @@ mod tests {
             (429, "monthly_quota_exceeded"),
         ] {
             assert!(
-                matches!(verdict(status, name), Verdict::Broken { .. }),
+                matches!(outcome(status, name), MessageOutcome::AccountRefused { .. }),
                 "{name}"
             );
         }
-        let concurrent = verdict(409, "concurrent_idempotent_requests");
-        assert!(matches!(concurrent, Verdict::Retry { .. }));
-        let other = verdict(409, "invalid_idempotent_request");
-        assert_eq!(other, Verdict::Sent { provider_id: None });
-        let limit = verdict(429, "rate_limit_exceeded");
-        assert!(matches!(limit, Verdict::Throttled { .. }));
+        let concurrent = outcome(409, "concurrent_idempotent_requests");
+        assert!(matches!(concurrent, MessageOutcome::Retry { .. }));
+        let other = outcome(409, "invalid_idempotent_request");
+        assert_eq!(other, MessageOutcome::Sent { provider_id: None });
+        let limit = outcome(429, "rate_limit_exceeded");
+        assert!(matches!(limit, MessageOutcome::Throttled { .. }));
         assert!(matches!(
-            verdict(500, "application_error"),
-            Verdict::Retry { .. }
+            outcome(500, "application_error"),
+            MessageOutcome::Retry { .. }
         ));
     }
 
     #[test]
     fn each_mail_of_several_has_its_result() {
-        let verdicts = |body: Value| fixture::verdicts(&resend(), 3, 200, &body.to_string());
-        let id = |id: &str| Verdict::Sent {
+        let outcomes = |body: Value| fixture::outcomes(&resend(), 3, 200, &body.to_string());
+        let id = |id: &str| MessageOutcome::Sent {
             provider_id: Some(id.to_owned()),
         };
-        let all = verdicts(json!({"data": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}));
+        let all = outcomes(json!({"data": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}));
         assert_eq!(all, [id("a"), id("b"), id("c")]);
-        let some = verdicts(json!({
+        let some = outcomes(json!({
             "data": [{"id": "a"}, {"id": "c"}],
             "errors": [{"index": 1, "message": "ada@example.com is bad"}],
         }));
         assert_eq!(some[0], id("a"));
-        assert!(matches!(some[1], Verdict::Refused { .. }));
+        assert!(matches!(some[1], MessageOutcome::Refused { .. }));
         assert_eq!(some[2], id("c"));
         for unclear in [
             json!({"data": [{"id": "a"}]}),
@@ -328,25 +330,32 @@ mod tests {
             json!({"errors": [{"index": 0}]}),
             json!("no"),
         ] {
-            let verdicts = verdicts(unclear);
+            let outcomes = outcomes(unclear);
             assert!(
-                verdicts
+                outcomes
                     .iter()
-                    .all(|v| matches!(v, Verdict::Unknown { .. }))
+                    .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
             );
         }
     }
 
     #[test]
     fn a_batch_that_is_refused_is_tried_apart_unless_it_was_sent_before() {
-        let verdicts = |status, name: &str| {
+        let outcomes = |status, name: &str| {
             let body = json!({"name": name}).to_string();
-            fixture::verdicts(&resend(), 2, status, &body)
+            fixture::outcomes(&resend(), 2, status, &body)
         };
-        let bad = verdicts(422, "validation_error");
-        assert!(bad.iter().all(|v| matches!(v, Verdict::Apart { .. })));
-        let before = verdicts(409, "invalid_idempotent_request");
-        assert!(before.iter().all(|v| matches!(v, Verdict::Sent { .. })));
+        let bad = outcomes(422, "validation_error");
+        assert!(
+            bad.iter()
+                .all(|v| matches!(v, MessageOutcome::SendAlone { .. }))
+        );
+        let before = outcomes(409, "invalid_idempotent_request");
+        assert!(
+            before
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::Sent { .. }))
+        );
     }
 
     proptest! {
@@ -354,7 +363,7 @@ mod tests {
         fn any_answer_has_a_verdict_for_each(
             status in 200_u16..600, messages in 1_usize..5, body in "\\PC{0,40}|\\{\"(data|errors|name|id)\": ?(\\[(\\{\"(id|index)\": ?[0-9]\\},?){0,3}\\]|\"[a-z]{0,5}\")\\}",
         ) {
-            let _ = fixture::verdicts(&resend(), messages, status, &body);
+            let _ = fixture::outcomes(&resend(), messages, status, &body);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! SendGrid, API v3. Pure.
 //!
-//! One mail a request: a request with more of them is answered as a whole, so that one bad address would be
-//! everybody's. Clicks are not tracked, because that rewrites the link.
+//! One mail a request: a request with several mails has one result, so that one bad address would fail all of them.
+//! Tracking is off, because it rewrites links.
 
 use std::time::SystemTime;
 
@@ -11,15 +11,15 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
-use super::{Answer, Message, Provider, Request, Verdict, answer, headers, json, tag};
+use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one mail takes.
+/// Maximum recipients of one mail.
 const MOST: usize = 1000;
 
-/// See the module.
+/// The provider; see the module.
 pub struct SendGrid {
     endpoint: Endpoint,
     from: Mailbox,
@@ -28,7 +28,7 @@ pub struct SendGrid {
 
 impl SendGrid {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com")?,
@@ -67,7 +67,7 @@ impl SendGrid {
     }
 }
 
-/// Who gets it: an address that is in two lists counts for the first, for SendGrid refuses a mail otherwise.
+/// The recipients. An address that is in two lists counts for the first, because SendGrid refuses such a mail.
 fn personalization(message: &Message) -> Value {
     let mut seen: Vec<String> = Vec::new();
     let mut personalization = Map::new();
@@ -114,19 +114,20 @@ impl Provider for SendGrid {
         Ok(request)
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let verdict = match answer.status {
-            200..300 => Verdict::Sent {
-                provider_id: answer::text(answer.headers, "x-message-id").and_then(answer::id),
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let outcome = match response.status {
+            200..300 => MessageOutcome::Sent {
+                provider_id: classify::text(response.headers, "x-message-id")
+                    .and_then(classify::id),
             },
             _ => {
-                // There are no error codes, but the field that it does not like.
-                let body = json::parse(answer.body);
-                let field = body["errors"][0]["field"].as_str().and_then(answer::code);
-                answer::by_status(answer, field)
+                // There are no error codes, but the name of the rejected field.
+                let body = json::parse(response.body);
+                let field = body["errors"][0]["field"].as_str().and_then(classify::code);
+                classify::by_status(response, field)
             }
         };
-        answer::for_all(messages, verdict)
+        classify::for_all(messages, outcome)
     }
 }
 
@@ -190,37 +191,40 @@ mod tests {
 
     #[test]
     fn what_answers_mean() {
-        let verdict = |status, body: &str| fixture::verdict(&sendgrid(), status, body);
-        assert_eq!(verdict(202, ""), Verdict::Sent { provider_id: None });
+        let outcome = |status, body: &str| fixture::outcome(&sendgrid(), status, body);
+        assert_eq!(outcome(202, ""), MessageOutcome::Sent { provider_id: None });
         let body =
             r#"{"errors": [{"message": "ada@ is bad", "field": "personalizations.0.to.0.email"}]}"#;
         assert_eq!(
-            verdict(400, body),
-            Verdict::Refused {
+            outcome(400, body),
+            MessageOutcome::Refused {
                 reason: "http 400 personalizations.0.to.0.email".to_owned()
             }
         );
         for status in [401, 403, 404, 405] {
-            assert!(matches!(verdict(status, ""), Verdict::Broken { .. }));
+            assert!(matches!(
+                outcome(status, ""),
+                MessageOutcome::AccountRefused { .. }
+            ));
         }
-        assert!(matches!(verdict(413, ""), Verdict::Refused { .. }));
-        assert!(matches!(verdict(429, ""), Verdict::Throttled { .. }));
-        assert!(matches!(verdict(500, ""), Verdict::Retry { .. }));
+        assert!(matches!(outcome(413, ""), MessageOutcome::Refused { .. }));
+        assert!(matches!(outcome(429, ""), MessageOutcome::Throttled { .. }));
+        assert!(matches!(outcome(500, ""), MessageOutcome::Retry { .. }));
     }
 
     #[test]
     fn the_id_is_in_a_header() {
         let mut headers = hyper::HeaderMap::new();
         headers.insert("x-message-id", "14c5d75ce93.dfd.64b469".parse().unwrap());
-        let answer = Answer {
+        let response = Response {
             status: 202,
             headers: &headers,
             body: b"",
             now: UNIX_EPOCH,
         };
         assert_eq!(
-            sendgrid().verdicts(1, &answer),
-            [Verdict::Sent {
+            sendgrid().outcomes(1, &response),
+            [MessageOutcome::Sent {
                 provider_id: Some("14c5d75ce93.dfd.64b469".to_owned())
             }]
         );

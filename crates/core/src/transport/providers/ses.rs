@@ -1,8 +1,8 @@
 //! Amazon SES, API v2. Pure.
 //!
-//! One mail is a SendEmail with `Simple` content. Several share a SendBulkEmail, which wants a template: ours,
-//! inline, is nothing but variables, and each mail's subject and bodies are their values. SES puts values in as
-//! they are and does not look for variables in them, so what a mail says, braces included, stays what it is.
+//! One mail is a SendEmail with `Simple` content. A batch is a SendBulkEmail, which needs a template: an inline
+//! template that consists of variables only, with subject and bodies of each mail as their values. SES inserts values
+//! as they are and does not interpret variables in them, so a mail may contain braces.
 
 use std::time::SystemTime;
 
@@ -11,18 +11,20 @@ use serde_json::{Map, Value, json};
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox};
 use super::sigv4::Signer;
-use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, headers, json, tag};
+use super::{
+    Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
+};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Addresses that one SendEmail takes, and entries that one SendBulkEmail takes.
+/// Maximum recipients of one SendEmail, and entries of one SendBulkEmail.
 const MOST: usize = 50;
-/// Bytes that a mail which shares a request may take in it: fifty of them fit into the megabyte it may have.
+/// Maximum bytes of a mail in a batch: fifty of them fit into the limit of one megabyte.
 const SHARED_BYTES: usize = 16 * 1024;
 const HOST_END: &str = ".amazonaws.com";
 
-/// See the module.
+/// The provider; see the module.
 pub struct Ses {
     endpoint: Endpoint,
     from: String,
@@ -32,7 +34,7 @@ pub struct Ses {
 
 impl Ses {
     /// # Errors
-    /// What is missing.
+    /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let known = credentials
             .get("region")
@@ -89,7 +91,7 @@ impl Ses {
         let entries: Vec<Value> = messages
             .iter()
             .map(|message| {
-                // All that the template names must be there, or SES accepts the mail and sends nothing.
+                // All variables of the template must be present, or SES accepts the mail and does not send it.
                 let values = json!({
                     "subject": message.subject,
                     "text": message.body_text.as_deref().unwrap_or(""),
@@ -122,7 +124,7 @@ impl Ses {
         envelope.insert("FromEmailAddress".to_owned(), json!(self.from));
         let set = self.configuration_set.as_deref();
         json::put_some(&mut envelope, "ConfigurationSetName", set);
-        // Links are signed: they must not be rewritten, even if account or configuration set say so.
+        // Links are signed and must not be rewritten, even if the account or the configuration set enables tracking.
         envelope.insert(
             "ConfigurationOverrides".to_owned(),
             json!({"Tracking": {"ClickTrackingEnabled": "DISABLED", "OpenTrackingEnabled": "DISABLED"}}),
@@ -172,7 +174,7 @@ fn tags(message: &Message) -> Value {
     ])
 }
 
-/// Of what fits into a bulk request, one address and not much to say, whether it has a text and HTML.
+/// Whether a small mail with one recipient, which fits into a bulk request, has a text and HTML.
 fn small_parts(message: &Message) -> Option<(bool, bool)> {
     let is_to_one =
         message.recipients.len() == 1 && message.cc.is_empty() && message.bcc.is_empty();
@@ -186,7 +188,7 @@ fn small_parts(message: &Message) -> Option<(bool, bool)> {
     (bytes <= SHARED_BYTES).then_some((text.is_some(), html.is_some()))
 }
 
-/// Bytes of this text as JSON within JSON.
+/// Size in bytes of this text as JSON within JSON.
 fn quoted_twice(text: &str) -> usize {
     let quoted = |byte: u8| match byte {
         b'"' | b'\\' => 4,
@@ -224,43 +226,44 @@ impl Provider for Ses {
         Ok(request)
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let body = json::parse(answer.body);
-        if !(200..300).contains(&answer.status) {
-            return answer::for_all(messages, refusal(answer, &body));
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let body = json::parse(response.body);
+        if !(200..300).contains(&response.status) {
+            return classify::for_all(messages, refusal(response, &body));
         }
         if messages == 1 {
-            return vec![Verdict::Sent {
-                provider_id: answer::id_in(&body, "MessageId"),
+            return vec![MessageOutcome::Sent {
+                provider_id: classify::id_in(&body, "MessageId"),
             }];
         }
         match body["BulkEmailEntryResults"].as_array() {
-            Some(results) if results.len() == messages => {
-                results.iter().map(|result| entry(result, answer)).collect()
-            }
-            _ => vec![answer::unreadable(answer.status); messages],
+            Some(results) if results.len() == messages => results
+                .iter()
+                .map(|result| entry(result, response))
+                .collect(),
+            _ => vec![classify::unreadable(response.status); messages],
         }
     }
 }
 
-/// The name of an error: in a header `MessageRejected:http://…`, or in the body, with a prefix or without.
-fn error_name<'a>(answer: &'a Answer<'_>, body: &'a Value) -> Option<&'a str> {
-    let text = answer::text(answer.headers, "x-amzn-errortype").or_else(|| {
+/// The name of an error: in a header `MessageRejected:http://…`, or in the body, with or without a prefix.
+fn error_name<'a>(response: &'a Response<'_>, body: &'a Value) -> Option<&'a str> {
+    let text = classify::text(response.headers, "x-amzn-errortype").or_else(|| {
         ["__type", "code", "type"]
             .iter()
             .find_map(|name| body[name].as_str())
     })?;
     let text = text.rsplit('#').next().unwrap_or(text);
-    answer::code(text.split(':').next().unwrap_or(text))
+    classify::code(text.split(':').next().unwrap_or(text))
 }
 
-fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
-    let name = error_name(answer, body);
-    let reason = || answer::reason(answer.status, name);
-    let broken = |why: &str| Verdict::Broken {
+fn refusal(response: &Response<'_>, body: &Value) -> MessageOutcome {
+    let name = error_name(response, body);
+    let reason = || classify::reason(response.status, name);
+    let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
-    // The same name for what is wrong with a mail and with the account. Of the words nothing is kept.
+    // The same name is used for errors of a message and of the account. The text of the error is read, and not kept.
     let says = |words: &str| {
         ["message", "Message"].iter().any(|member| {
             body[member]
@@ -270,14 +273,14 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
     };
     match name.unwrap_or("") {
         "MessageRejected" if says("not verified") => broken("the sender's address is not verified"),
-        // Of the day; the rate, which is one of the second, is called that.
+        // The quota of a day; the rate of a second has a name of its own.
         "TooManyRequestsException" | "ThrottlingException" | "Throttling" if says("quota") => {
             broken("the quota is spent")
         }
         "TooManyRequestsException" | "ThrottlingException" | "Throttling" => {
-            answer::throttled(answer, name)
+            classify::throttled(response, name)
         }
-        "MessageRejected" | "BadRequestException" => Verdict::Refused { reason: reason() },
+        "MessageRejected" | "BadRequestException" => MessageOutcome::Refused { reason: reason() },
         "LimitExceededException" => broken("the quota is spent"),
         "AccountSuspendedException" | "SendingPausedException" => broken("the account cannot send"),
         "MailFromDomainNotVerifiedException" => broken("the sender's domain is not verified"),
@@ -288,7 +291,7 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
         {
             broken("the clock of this machine is wrong")
         }
-        // Both go into the signature.
+        // Both are part of the signature.
         "SignatureDoesNotMatch" | "InvalidSignatureException" => {
             broken("the secret access key or the clock is wrong")
         }
@@ -302,29 +305,29 @@ fn refusal(answer: &Answer<'_>, body: &Value) -> Verdict {
         | "NotAuthorized"
         | "OptInRequired"
         | "UnrecognizedClientException" => broken("the credentials were refused"),
-        _ => answer::by_status(answer, name),
+        _ => classify::by_status(response, name),
     }
 }
 
-/// What became of one mail of several.
-fn entry(result: &Value, answer: &Answer<'_>) -> Verdict {
-    let status = result["Status"].as_str().and_then(answer::code);
-    let reason = || answer::reason(answer.status, status);
-    let broken = |why: &str| Verdict::Broken {
+/// The outcome of one mail of a batch.
+fn entry(result: &Value, response: &Response<'_>) -> MessageOutcome {
+    let status = result["Status"].as_str().and_then(classify::code);
+    let reason = || classify::reason(response.status, status);
+    let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
     match status.unwrap_or("") {
-        "SUCCESS" => Verdict::Sent {
-            provider_id: answer::id_in(result, "MessageId"),
+        "SUCCESS" => MessageOutcome::Sent {
+            provider_id: classify::id_in(result, "MessageId"),
         },
-        "TRANSIENT_FAILURE" => answer::retry(answer, status),
-        "ACCOUNT_THROTTLED" => answer::throttled(answer, status),
-        // Alone it is told what is wrong with it, or with the account.
+        "TRANSIENT_FAILURE" => classify::retry(response, status),
+        "ACCOUNT_THROTTLED" => classify::throttled(response, status),
+        // Sent alone, the mail gets an error that distinguishes message and account.
         "MESSAGE_REJECTED"
         | "INVALID_PARAMETER"
         | "FAILED"
         | "TEMPLATE_NOT_FOUND"
-        | "TEMPLATE_DOES_NOT_EXIST" => Verdict::Apart { reason: reason() },
+        | "TEMPLATE_DOES_NOT_EXIST" => MessageOutcome::SendAlone { reason: reason() },
         "ACCOUNT_DAILY_QUOTA_EXCEEDED" => broken("the quota is spent"),
         "ACCOUNT_SUSPENDED" | "ACCOUNT_SENDING_PAUSED" => broken("the account cannot send"),
         "MAIL_FROM_DOMAIN_NOT_VERIFIED" => broken("the sender's domain is not verified"),
@@ -332,7 +335,7 @@ fn entry(result: &Value, answer: &Answer<'_>) -> Verdict {
         | "CONFIGURATION_SET_DOES_NOT_EXIST"
         | "CONFIGURATION_SET_SENDING_PAUSED"
         | "INVALID_SENDING_POOL_NAME" => broken("the configuration set cannot send"),
-        _ => answer::unreadable(answer.status),
+        _ => classify::unreadable(response.status),
     }
 }
 

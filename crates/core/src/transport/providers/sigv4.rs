@@ -1,7 +1,7 @@
 //! AWS Signature Version 4 for requests with a body and without a query. Pure.
 //!
-//! Signed are `content-type`, `host`, `x-amz-date` and the session token if there is one: the host as the client
-//! sends it, which is why [`super::endpoint`] leaves no port that goes without saying.
+//! The signed headers are `content-type`, `host`, `x-amz-date` and the session token if there is one. The host must be
+//! the one that the client sends, so [`super::endpoint`] removes a default port.
 
 use std::time::SystemTime;
 
@@ -10,16 +10,16 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
 use zeroize::Zeroizing;
 
 use super::mac::{MacKey, hex, sha256_hex};
-use super::{Request, answer, json};
-use crate::transport::calendar;
+use super::{Request, classify, json};
 use crate::transport::credentials::Credentials;
+use crate::transport::dates;
 use crate::transport::invalid::Invalid;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Credentials, for one service in one region.
+/// Credentials for one service in one region.
 pub struct Signer {
     access_key_id: String,
     secret_access_key: Zeroizing<String>,
@@ -30,7 +30,7 @@ pub struct Signer {
 
 impl Signer {
     /// # Errors
-    /// Which credential is missing.
+    /// The credential that is missing.
     pub fn new(
         credentials: &Credentials,
         region: &str,
@@ -46,12 +46,12 @@ impl Signer {
         })
     }
 
-    /// Adds the headers that prove who sends this request, and when.
+    /// Adds the headers with the signature and the time.
     ///
     /// # Errors
-    /// When a credential cannot be a header.
+    /// If a credential cannot be a header.
     pub fn sign(&self, request: &mut Request, now: SystemTime) -> Result<(), String> {
-        let moment = calendar::basic(calendar::unix(now));
+        let moment = dates::basic(dates::unix(now));
         let date = json::header_value(&moment, &DATE)?;
         request.headers.insert(DATE, date);
         if let Some(token) = &self.session_token {
@@ -76,7 +76,7 @@ impl Signer {
         json::secret_header(&mut request.headers, AUTHORIZATION, &value)
     }
 
-    /// The key of one day.
+    /// The signing key of a day.
     fn key(&self, day: &str) -> MacKey {
         let mut start = Zeroizing::new(Vec::with_capacity(4 + self.secret_access_key.len()));
         start.extend_from_slice(b"AWS4");
@@ -89,7 +89,7 @@ impl Signer {
     }
 }
 
-/// The names of the signed headers, and the request as it is signed.
+/// The names of the signed headers, and the canonical request.
 fn canonical(request: &Request) -> (String, String) {
     let authority = request.uri.authority().map_or("", |host| host.as_str());
     let host = authority.to_ascii_lowercase();
@@ -99,7 +99,7 @@ fn canonical(request: &Request) -> (String, String) {
         names.push(name.to_string());
         lines.push_str(&format!("{name}:{value}\n"));
     };
-    // In the order of their names.
+    // In alphabetical order.
     line(&CONTENT_TYPE, header(&request.headers, &CONTENT_TYPE));
     line(&hyper::header::HOST, &host);
     line(&DATE, header(&request.headers, &DATE));
@@ -116,10 +116,10 @@ fn canonical(request: &Request) -> (String, String) {
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
-    answer::text(headers, name.as_str()).unwrap_or("")
+    classify::text(headers, name.as_str()).unwrap_or("")
 }
 
-/// What is percent-encoded in the path is encoded again: only S3 is signed otherwise.
+/// Percent-encoded characters of the path are encoded again, as for every service except S3.
 fn encode_path(path: &str) -> String {
     path.bytes().fold(String::new(), |mut text, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
@@ -155,7 +155,7 @@ mod tests {
             headers,
             body: Bytes::from(text("body").to_owned()),
         };
-        let now = calendar::parse_http_date("Fri, 02 Jan 2026 03:04:05 GMT").unwrap();
+        let now = dates::parse_http_date("Fri, 02 Jan 2026 03:04:05 GMT").unwrap();
         signer.sign(&mut request, now).unwrap();
         assert_eq!(request.headers[DATE], text("amz_date"));
         assert!(request.headers[AUTHORIZATION].is_sensitive());

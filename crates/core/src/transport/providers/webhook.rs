@@ -1,9 +1,8 @@
-//! A server of one's own, spoken to as Standard Webhooks 1.0 says. Pure.
+//! A server of the application, by Standard Webhooks 1.0. Pure.
 //!
-//! One event a mail, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
-//! transport, so that a rotation needs no coordination: two during it, one before and after. All but
-//! `webhook-timestamp` and the signature is the same over all attempts; a receiver that sees a
-//! `webhook-id` twice sees the same mail twice.
+//! A mail is one event, `{"type": "mail.send", "timestamp": …, "data": {…}}`, signed with each `secret` of the
+//! transport: two during a rotation, one before and after it. All of a request except `webhook-timestamp` and the
+//! signature is the same for all attempts; a receiver recognizes a duplicate by its `webhook-id`.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -18,16 +17,16 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mac::MacKey;
-use super::{Answer, Message, Provider, Request, Verdict, answer, bodies, json};
-use crate::transport::calendar;
+use super::{Message, MessageOutcome, Provider, Request, Response, bodies, classify, json};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
+use crate::transport::dates;
 use crate::transport::invalid::Invalid;
 
 const PREFIX: &str = "whsec_";
-/// With `true`, an answer of 422 refuses the mail for good.
+/// With the value `true`, a response of 422 refuses the mail permanently.
 const PERMANENT: &str = "mailroom-permanent";
-/// Bytes of a secret, by the specification.
+/// Allowed bytes of a secret, by the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// The body of a request.
@@ -39,7 +38,7 @@ struct Event<'a> {
     data: Mail<'a>,
 }
 
-/// What it tells of the mail.
+/// The contents of the event.
 #[derive(Serialize)]
 struct Mail<'a> {
     message_id: &'a str,
@@ -55,7 +54,7 @@ struct Mail<'a> {
     variables: &'a RawValue,
 }
 
-/// See the module.
+/// The provider; see the module.
 pub struct Webhook {
     uri: Uri,
     secrets: Vec<MacKey>,
@@ -63,7 +62,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// # Errors
-    /// Without an endpoint, without a secret, or with one that is none.
+    /// If the endpoint or the secret is missing, or a secret is invalid.
     pub fn new(endpoint: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let secrets = credentials
             .all("secret")
@@ -79,7 +78,7 @@ impl Webhook {
         })
     }
 
-    /// `v1,…` for each secret.
+    /// The signatures: `v1,…` for each secret.
     fn signatures(&self, id: &str, timestamp: &str, body: &[u8]) -> String {
         let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
         let sign = |secret: &MacKey| format!("v1,{}", STANDARD.encode(secret.sign(&parts)));
@@ -91,7 +90,7 @@ impl Webhook {
 fn key(secret: &str) -> Option<MacKey> {
     let encoded = secret.strip_prefix(PREFIX)?;
     let mut bytes = Zeroizing::new([0_u8; *SECRET_BYTES.end()]);
-    // Longer secrets do not fit, and are refused by that.
+    // Longer secrets do not fit, and are refused for it.
     let length = STANDARD.decode_slice(encoded, &mut *bytes).ok()?;
     SECRET_BYTES
         .contains(&length)
@@ -111,7 +110,7 @@ impl Provider for Webhook {
         };
         let body = Event {
             kind: "mail.send",
-            timestamp: calendar::rfc3339(u64::try_from(message.created_at).unwrap_or(0)),
+            timestamp: dates::rfc3339(u64::try_from(message.created_at).unwrap_or(0)),
             data: Mail {
                 message_id: &message.message_id,
                 kind: &message.kind,
@@ -126,7 +125,7 @@ impl Provider for Webhook {
             },
         };
         let mut request = json::request(self.uri.clone(), &body)?;
-        let timestamp = calendar::unix(now).to_string();
+        let timestamp = dates::unix(now).to_string();
         let signatures = self.signatures(&message.message_id, &timestamp, &request.body);
         for (name, value) in [
             ("webhook-id", message.message_id.as_str()),
@@ -140,23 +139,25 @@ impl Provider for Webhook {
         Ok(request)
     }
 
-    fn verdicts(&self, messages: usize, answer: &Answer<'_>) -> Vec<Verdict> {
-        let verdict = match answer.status {
-            200..300 => Verdict::Sent { provider_id: None },
-            410 => Verdict::Broken {
+    fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
+        let outcome = match response.status {
+            200..300 => MessageOutcome::Sent { provider_id: None },
+            410 => MessageOutcome::AccountRefused {
                 reason: format!(
                     "{}: the receiver wants nothing any more",
-                    answer::reason(answer.status, None)
+                    classify::reason(response.status, None)
                 ),
             },
-            422 if answer::text(answer.headers, PERMANENT) == Some("true") => Verdict::Refused {
-                reason: answer::reason(answer.status, None),
-            },
-            429 | 502 | 504 => answer::throttled(answer, None),
-            // The receiver is the application's own, and may be in the middle of a deployment.
-            _ => answer::retry(answer, None),
+            422 if classify::text(response.headers, PERMANENT) == Some("true") => {
+                MessageOutcome::Refused {
+                    reason: classify::reason(response.status, None),
+                }
+            }
+            429 | 502 | 504 => classify::throttled(response, None),
+            // The receiver belongs to the application, and may be in the middle of a deployment.
+            _ => classify::retry(response, None),
         };
-        answer::for_all(messages, verdict)
+        classify::for_all(messages, outcome)
     }
 }
 
@@ -253,36 +254,42 @@ mod tests {
     #[test]
     fn what_answers_mean() {
         let webhook = webhook(&format!("secret = {OLD}")).unwrap();
-        let verdict = |status| fixture::verdict(&webhook, status, "");
+        let outcome = |status| fixture::outcome(&webhook, status, "");
         for status in [200, 201, 202, 204] {
-            assert_eq!(verdict(status), Verdict::Sent { provider_id: None });
+            assert_eq!(outcome(status), MessageOutcome::Sent { provider_id: None });
         }
-        assert!(matches!(verdict(410), Verdict::Broken { .. }));
-        assert!(matches!(verdict(302), Verdict::Retry { .. }));
-        assert!(matches!(verdict(500), Verdict::Retry { .. }));
+        assert!(matches!(
+            outcome(410),
+            MessageOutcome::AccountRefused { .. }
+        ));
+        assert!(matches!(outcome(302), MessageOutcome::Retry { .. }));
+        assert!(matches!(outcome(500), MessageOutcome::Retry { .. }));
         for status in [400, 401, 403, 404, 413, 422] {
-            assert!(matches!(verdict(status), Verdict::Retry { .. }), "{status}");
+            assert!(
+                matches!(outcome(status), MessageOutcome::Retry { .. }),
+                "{status}"
+            );
         }
         for status in [429, 502, 504] {
-            assert!(matches!(verdict(status), Verdict::Throttled { .. }));
+            assert!(matches!(outcome(status), MessageOutcome::Throttled { .. }));
         }
         let mut headers = hyper::HeaderMap::new();
         headers.insert(PERMANENT, "true".parse().unwrap());
-        let answer = |status| Answer {
+        let response = |status| Response {
             status,
             headers: &headers,
             body: b"",
             now: UNIX_EPOCH,
         };
         assert_eq!(
-            webhook.verdicts(1, &answer(422)),
-            [Verdict::Refused {
+            webhook.outcomes(1, &response(422)),
+            [MessageOutcome::Refused {
                 reason: "http 422".to_owned()
             }]
         );
         assert!(matches!(
-            webhook.verdicts(1, &answer(400))[..],
-            [Verdict::Retry { .. }]
+            webhook.outcomes(1, &response(400))[..],
+            [MessageOutcome::Retry { .. }]
         ));
     }
 
@@ -291,8 +298,8 @@ mod tests {
         fn no_body_is_ever_quoted(body in ".{1,200}", status in 200_u16..600) {
             let webhook = webhook(&format!("secret = {OLD}")).unwrap();
             prop_assert_eq!(
-                fixture::verdict(&webhook, status, &body),
-                fixture::verdict(&webhook, status, "")
+                fixture::outcome(&webhook, status, &body),
+                fixture::outcome(&webhook, status, "")
             );
         }
 

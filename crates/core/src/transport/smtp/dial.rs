@@ -10,14 +10,14 @@ use tokio_rustls::TlsConnector;
 
 use super::wire::Stream;
 use super::{Peer, Tls};
-use crate::transport::delivered::Failure;
+use crate::transport::delivered::DeliveryError;
 use crate::transport::http::presentable;
 
 /// Connects to the server; with implicit TLS the handshake is included.
 ///
 /// # Errors
 /// Why there is no connection.
-pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Stream>, Failure> {
+pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Stream>, DeliveryError> {
     let limit = deadline.min(Instant::now() + peer.connect_timeout);
     let dialling = async {
         let stream = connect(peer).await?;
@@ -31,11 +31,11 @@ pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Strea
         .unwrap_or_else(|_| Err(unreached("timeout while connecting")))
 }
 
-fn unreached(reason: &str) -> Failure {
-    Failure::Unreached(format!("no connection: {}", presentable(reason)))
+fn unreached(reason: &str) -> DeliveryError {
+    DeliveryError::NotSent(format!("no connection: {}", presentable(reason)))
 }
 
-async fn connect(peer: &Peer) -> Result<TcpStream, Failure> {
+async fn connect(peer: &Peer) -> Result<TcpStream, DeliveryError> {
     let addresses = match peer.names.look_up(&peer.host).await {
         Ok(addresses) => addresses,
         Err(error) => return Err(unreached(&error.to_string())),
@@ -45,7 +45,7 @@ async fn connect(peer: &Peer) -> Result<TcpStream, Failure> {
         // The checked address itself is dialled: a second look-up could return another one.
         if !peer.networks.permit(address) {
             failure.get_or_insert_with(|| {
-                Failure::Denied(format!(
+                DeliveryError::Denied(format!(
                     "address {address} of the relay is not public; see allowed_networks"
                 ))
             });
@@ -53,7 +53,7 @@ async fn connect(peer: &Peer) -> Result<TcpStream, Failure> {
         }
         if peer.tls == Tls::None && !peer.networks.permit_in_clear(address) {
             failure.get_or_insert_with(|| {
-                Failure::Denied("smtp without TLS is for loopback addresses only".to_owned())
+                DeliveryError::Denied("smtp without TLS is for loopback addresses only".to_owned())
             });
             continue;
         }
@@ -82,7 +82,7 @@ pub(super) fn server_name(host: &str) -> Option<ServerName<'static>> {
 pub(super) async fn encrypt(
     peer: &Peer,
     stream: Box<dyn Stream>,
-) -> Result<Box<dyn Stream>, Failure> {
+) -> Result<Box<dyn Stream>, DeliveryError> {
     let name = server_name(&peer.host)
         .ok_or_else(|| unreached("the host is not a name that a certificate can have"))?;
     let connector = TlsConnector::from(Arc::clone(&peer.config));

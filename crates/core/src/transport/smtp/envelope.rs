@@ -1,7 +1,7 @@
 //! The envelope of a message, as MAIL and RCPT commands. Pure.
 
-use super::session::Extensions;
-use super::verdict::Stage;
+use super::extensions::Extensions;
+use super::outcome::Stage;
 use crate::message::Message;
 use crate::transport::mime;
 use crate::transport::providers::mailbox::Mailbox;

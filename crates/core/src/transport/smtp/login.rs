@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use super::Login;
-use super::session::{Extensions, Stopped, ask, judged};
-use super::verdict::Stage;
+use super::command::{Stopped, ask, result_of};
+use super::extensions::Extensions;
+use super::outcome::Stage;
 use super::wire::Wire;
 use crate::secret_file;
 use crate::transport::delivered::Delivered;
@@ -35,7 +36,8 @@ pub(super) async fn log_in(
             username,
             token_file,
         } if extensions.xoauth2 => {
-            let token = token(token_file).map_err(|reason| Box::new(Delivered::broken(reason)))?;
+            let token =
+                token(token_file).map_err(|reason| Box::new(Delivered::account_refused(reason)))?;
             let words = Zeroizing::new(format!(
                 "user={username}\x01auth=Bearer {}\x01\x01",
                 token.as_str()
@@ -44,7 +46,7 @@ pub(super) async fn log_in(
         }
         _ => {
             let reason = "the server offers no supported AUTH mechanism";
-            Err(Box::new(Delivered::broken(reason)))
+            Err(Box::new(Delivered::account_refused(reason)))
         }
     }
 }
@@ -62,7 +64,7 @@ async fn finish(wire: &mut Wire, command: &str, words: &[&str]) -> Result<(), St
         match answer.code {
             235 => return Ok(()),
             334 if words.len() > 0 || !word.is_empty() => command = "",
-            _ => return Err(judged(&answer, Stage::Login)),
+            _ => return Err(result_of(&answer, Stage::Login)),
         }
     }
 }

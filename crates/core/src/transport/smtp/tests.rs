@@ -1,6 +1,6 @@
 use super::*;
 use crate::transport::delivered::Refused;
-use crate::transport::providers::Verdict;
+use crate::transport::providers::MessageOutcome;
 use crate::transport::providers::fixture;
 use std::future::Future;
 
@@ -46,7 +46,7 @@ fn settings(port: u16) -> Settings {
         login: Login::None,
         from: "Shop <shop@example.com>".to_owned(),
         helo: "client.example".to_owned(),
-        networks: Networks::parse("127.0.0.1").unwrap(),
+        networks: AllowedNetworks::parse("127.0.0.1").unwrap(),
         tls_config,
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
@@ -77,15 +77,15 @@ fn deliver_to(says: Says) -> (Delivered, Arc<Seen>) {
     deliver(script, &fixture::plain(1))
 }
 
-fn sent(id: Option<&str>) -> Result<Verdict, Failure> {
-    Ok(Verdict::Sent {
+fn sent(id: Option<&str>) -> Result<MessageOutcome, DeliveryError> {
+    Ok(MessageOutcome::Sent {
         provider_id: id.map(str::to_owned),
     })
 }
 
 fn unreached(delivered: &Delivered) -> &str {
     match &delivered.result {
-        Err(Failure::Unreached(reason)) => reason,
+        Err(DeliveryError::NotSent(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }

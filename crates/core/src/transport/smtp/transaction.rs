@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::envelope::Envelope;
+use super::outcome::{self, Stage};
 use super::reply::Reply;
 use super::session::Session;
-use super::verdict::{self, Stage};
 use super::wire::Broke;
 use crate::transport::delivered::{Delivered, Refused};
-use crate::transport::providers::Verdict;
+use crate::transport::providers::MessageOutcome;
 
 /// In this many attempts, the message is sent to no recipient while the server defers one of them (4yz). Later
 /// attempts send it to the accepted recipients and report the deferred ones as refused.
@@ -24,7 +24,7 @@ pub(super) struct Stale(String);
 impl Stale {
     /// The result if no other connection is tried.
     pub fn unreached(self) -> Delivered {
-        Delivered::unreached(self.0)
+        Delivered::not_sent(self.0)
     }
 }
 
@@ -58,7 +58,7 @@ impl Answers {
     }
 
     fn lost(&self) -> Box<Delivered> {
-        Box::new(Delivered::unreached(format!(
+        Box::new(Delivered::not_sent(format!(
             "before the mail was sent: {}",
             self.reason()
         )))
@@ -162,7 +162,7 @@ impl Session {
         answers: &mut Answers,
     ) -> Result<Vec<Refused>, Box<Delivered>> {
         let judged =
-            |reply: &Reply, stage| Delivered::judged(verdict::of(reply, stage), Some(reply.code));
+            |reply: &Reply, stage| Delivered::decided(outcome::of(reply, stage), Some(reply.code));
         let sender = answers.next()?;
         if !sender.is_done() {
             return Err(Box::new(judged(&sender, Stage::Sender)));
@@ -220,8 +220,8 @@ impl Session {
     async fn finish(&mut self, envelope: &Envelope<'_>, answers: &mut Answers) -> Box<Delivered> {
         let stage = envelope.text_stage();
         let judged = |reply: &Reply| {
-            Box::new(Delivered::judged(
-                verdict::of(reply, stage),
+            Box::new(Delivered::decided(
+                outcome::of(reply, stage),
                 Some(reply.code),
             ))
         };
@@ -245,11 +245,11 @@ impl Session {
             self.wire.set_deadline(Instant::now() + INTERRUPTION);
             return match (self.wire.reply().await, quiet) {
                 (Ok(reply), _) if reply.is_temporary() || reply.is_final() => judged(&reply),
-                (_, Err(broke)) | (Err(broke), _) => Box::new(Delivered::unreached(format!(
+                (_, Err(broke)) | (Err(broke), _) => Box::new(Delivered::not_sent(format!(
                     "before the end of the mail: {}",
                     broke.reason()
                 ))),
-                (Ok(reply), _) => Box::new(Delivered::unreached(format!(
+                (Ok(reply), _) => Box::new(Delivered::not_sent(format!(
                     "before the end of the mail: {}",
                     reply.reason()
                 ))),
@@ -263,8 +263,8 @@ impl Session {
             Ok(reply) if reply.is_done() => {
                 self.is_usable = true;
                 let provider_id = reply.queue_id();
-                Box::new(Delivered::judged(
-                    Verdict::Sent { provider_id },
+                Box::new(Delivered::decided(
+                    MessageOutcome::Sent { provider_id },
                     Some(reply.code),
                 ))
             }
@@ -280,13 +280,13 @@ impl Session {
 
 fn unknown(reason: String) -> Delivered {
     let reason = format!("after the end of the mail: {reason}");
-    Delivered::judged(Verdict::Unknown { reason }, None)
+    Delivered::decided(MessageOutcome::Ambiguous { reason }, None)
 }
 
 /// Adds the recipients that were refused. If the message was not sent, the next attempt asks the deferred ones again, so
 /// they are left out.
 fn with_refused(mut delivered: Box<Delivered>, mut refused: Vec<Refused>) -> Box<Delivered> {
-    if !matches!(delivered.result, Ok(Verdict::Sent { .. })) {
+    if !matches!(delivered.result, Ok(MessageOutcome::Sent { .. })) {
         refused.retain(|refused| refused.code / 100 == 5);
     }
     delivered.refused = refused;
@@ -296,8 +296,8 @@ fn with_refused(mut delivered: Box<Delivered>, mut refused: Vec<Refused>) -> Box
 /// If all recipients were refused: the refusal that is most likely to concern other messages, too.
 fn gravest(refusals: Vec<Delivered>) -> Option<Delivered> {
     let gravity = |delivered: &Delivered| match delivered.result {
-        Ok(Verdict::Broken { .. }) => 0,
-        Ok(Verdict::Refused { .. }) => 1,
+        Ok(MessageOutcome::AccountRefused { .. }) => 0,
+        Ok(MessageOutcome::Refused { .. }) => 1,
         _ => 2,
     };
     refusals.into_iter().min_by_key(gravity)

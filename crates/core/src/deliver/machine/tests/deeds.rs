@@ -94,15 +94,15 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
                     world.step(database_fails);
                 }
             }
-            Deed::Allowed(allowed) => world.say(Event::Allowed(allowed)),
-            Deed::Hurry => world.say(Event::Hurry),
+            Deed::Allowed(allowed) => world.say(Event::SendingAllowed(allowed)),
+            Deed::Hurry => world.say(Event::RetryNow),
             Deed::Reload => {
                 let limits = world.limits();
                 world.say(Event::Configured(Box::new(limits)));
             }
             Deed::Reread => {
                 let limits = world.limits();
-                world.say(Event::Reread(Box::new(limits)));
+                world.say(Event::ReloadedForProbe(Box::new(limits)));
             }
             Deed::Pass(seconds) => {
                 let until = world.now + Duration::from_secs(seconds.into());
@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_nothing_is_lost_and_little_is_sent_twice(
+    fn no_sequence_of_events_loses_mail_or_sends_it_too_often(
         shape in shapes(), seed in any::<u64>(), deeds in deeds()
     ) {
         run(shape, seed, deeds);

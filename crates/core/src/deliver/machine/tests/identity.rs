@@ -10,7 +10,7 @@ struct Hand {
     /// The requests that wait for an answer, with the `message_id` of each mail.
     sent: Vec<(u64, Vec<String>)>,
     /// What the exchange under way tells, and how much it claims.
-    exchange: Option<(Settlements, Option<Appetite>)>,
+    exchange: Option<(Settlements, Option<ClaimLimit>)>,
 }
 
 impl Hand {
@@ -21,7 +21,7 @@ impl Hand {
             sent: Vec::new(),
             exchange: None,
         };
-        hand.say(Event::Configured(Box::new(Limits {
+        hand.say(Event::Configured(Box::new(DeliveryConfig {
             capabilities: Arc::new(Fake {
                 batch,
                 idempotent: false,
@@ -29,7 +29,7 @@ impl Hand {
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,
-            address: "fake".to_owned(),
+            account: "fake".to_owned(),
         })));
         hand
     }
@@ -45,10 +45,9 @@ impl Hand {
                     let ids = mails.iter().map(|mail| mail.message.message_id.clone());
                     self.sent.push((request, ids.collect()));
                 }
-                Action::Exchange {
-                    settlements,
-                    appetite,
-                } => self.exchange = Some((*settlements, appetite)),
+                Action::Exchange { settlements, claim } => {
+                    self.exchange = Some((*settlements, claim))
+                }
                 _ => {}
             }
         }
@@ -62,33 +61,36 @@ impl Hand {
 
     /// The exchange under way ends so; returns which mails it told had been sent.
     fn end_exchange(&mut self, lost: &[i64], mails: Vec<Mail>) -> Vec<i64> {
-        let (settled, appetite) = self.exchange.take().unwrap();
+        let (settled, claim) = self.exchange.take().unwrap();
         let told = settled.sent.ids.clone();
         let claimed = Claimed {
             mails,
             ..Claimed::default()
         };
-        self.say(Event::Exchanged(Box::new(Exchanged {
+        self.say(Event::Exchanged(Box::new(ExchangeResult {
             settled,
             lost: lost.to_vec(),
-            claimed: appetite.map(|appetite| (appetite, claimed)),
-            ..Exchanged::default()
+            claimed: claim.map(|claim| (claim, claimed)),
+            ..ExchangeResult::default()
         })));
         told
     }
 
     /// Claims these, in an exchange of its own.
     fn claim(&mut self, mails: Vec<Mail>) -> Vec<i64> {
-        self.say(Event::Look { urgent: false });
+        self.say(Event::MailDue { urgent: false });
         self.end_exchange(&[], mails)
     }
 
     /// The first request that waits has been taken by the provider; returns its mails.
     fn answer(&mut self) -> Vec<String> {
         let (request, mails) = self.sent.remove(0);
-        self.say(Event::Answered {
+        self.say(Event::RequestDone {
             request,
-            outcome: Outcome::Answered(vec![Verdict::Sent { provider_id: None }; mails.len()]),
+            outcome: RequestOutcome::Completed(vec![
+                MessageOutcome::Sent { provider_id: None };
+                mails.len()
+            ]),
             status: Some(200),
         });
         mails
@@ -153,7 +155,7 @@ fn what_is_in_flight_settles_no_other_mail() {
 fn what_waits_to_be_told_settles_no_other_mail() {
     let mut hand = Hand::new(1);
     hand.claim(vec![of("a", 1)]);
-    hand.say(Event::Look { urgent: false });
+    hand.say(Event::MailDue { urgent: false });
     // During the exchange that claims the other one.
     assert_eq!(hand.answer(), ["a-1"]);
     hand.end_exchange(&[], vec![of("b", 1)]);

@@ -7,7 +7,7 @@ impl World {
         assert!(!self.stopped, "nothing is sent after a stop");
         assert!((1..=self.shape.batch).contains(&mails.len()));
         let flying: HashSet<i64> = self
-            .flights
+            .requests
             .values()
             .flat_map(|sent| sent.mails.iter().map(|mail| mail.message.id))
             .collect();
@@ -35,7 +35,7 @@ impl World {
             mails,
             mood: self.mood,
         };
-        self.flights.insert(request, sent);
+        self.requests.insert(request, sent);
     }
 
     /// No more than the burst and the rate, but for a mail that alone needs more than the burst.
@@ -84,7 +84,7 @@ impl World {
     }
 
     pub(super) fn land(&mut self, request: u64) {
-        let sent = self.flights.remove(&request).unwrap();
+        let sent = self.requests.remove(&request).unwrap();
         let count = sent.mails.len();
         let mut status = None;
         let outcome = match sent.mood {
@@ -101,7 +101,7 @@ impl World {
                 if count > 1 && sent.mails.iter().any(is_bad) {
                     status = Some(422);
                     let reason = "http 422".to_owned();
-                    Outcome::Answered(vec![Verdict::Apart { reason }; count])
+                    RequestOutcome::Completed(vec![MessageOutcome::SendAlone { reason }; count])
                 } else if sent.mails.iter().any(is_invented) {
                     let good: Vec<Mail> = sent
                         .mails
@@ -112,24 +112,27 @@ impl World {
                     self.take(&good);
                     self.taken += usize::from(!good.is_empty());
                     status = Some(if good.is_empty() { 422 } else { 200 });
-                    let verdict = |mail: &Mail| {
+                    let outcome_of = |mail: &Mail| {
                         if is_invented(mail) {
                             let reason = "http 422 406".to_owned();
-                            Verdict::RecipientRefused { reason }
+                            MessageOutcome::RecipientRefused { reason }
                         } else {
-                            Verdict::Sent { provider_id: None }
+                            MessageOutcome::Sent { provider_id: None }
                         }
                     };
-                    Outcome::Answered(sent.mails.iter().map(verdict).collect())
+                    RequestOutcome::Completed(sent.mails.iter().map(outcome_of).collect())
                 } else if is_bad(&sent.mails[0]) {
                     status = Some(422);
                     let reason = "http 422".to_owned();
-                    Outcome::Answered(vec![Verdict::Refused { reason }])
+                    RequestOutcome::Completed(vec![MessageOutcome::Refused { reason }])
                 } else {
                     self.take(&sent.mails);
                     self.taken += 1;
                     status = Some(200);
-                    Outcome::Answered(vec![Verdict::Sent { provider_id: None }; count])
+                    RequestOutcome::Completed(vec![
+                        MessageOutcome::Sent { provider_id: None };
+                        count
+                    ])
                 }
             }
             Mood::Mute | Mood::Deaf => {
@@ -137,50 +140,50 @@ impl World {
                     self.take(&sent.mails);
                 }
                 let reason = "timeout".to_owned();
-                Outcome::Answered(vec![Verdict::Unknown { reason }; count])
+                RequestOutcome::Completed(vec![MessageOutcome::Ambiguous { reason }; count])
             }
             Mood::Picky => {
                 status = Some(400);
                 let reason = "http 400".to_owned();
-                let verdict = if count > 1 {
-                    Verdict::Apart { reason }
+                let outcome_of = if count > 1 {
+                    MessageOutcome::SendAlone { reason }
                 } else {
-                    Verdict::Refused { reason }
+                    MessageOutcome::Refused { reason }
                 };
-                Outcome::Answered(vec![verdict; count])
+                RequestOutcome::Completed(vec![outcome_of; count])
             }
             Mood::Locked => {
                 status = Some(401);
                 let reason = "http 401".to_owned();
-                Outcome::Answered(vec![Verdict::Broken { reason }; count])
+                RequestOutcome::Completed(vec![MessageOutcome::AccountRefused { reason }; count])
             }
             Mood::Busy | Mood::Busier => {
                 status = Some(429);
-                let verdict = Verdict::Throttled {
+                let outcome_of = MessageOutcome::Throttled {
                     reason: "http 429".to_owned(),
                     after: (sent.mood == Mood::Busier).then_some(Duration::from_secs(3_600)),
                 };
-                Outcome::Answered(vec![verdict; count])
+                RequestOutcome::Completed(vec![outcome_of; count])
             }
             Mood::Broken => {
                 status = Some(503);
-                let verdict = Verdict::Retry {
+                let outcome_of = MessageOutcome::Retry {
                     reason: "http 503".to_owned(),
                     after: None,
                 };
-                Outcome::Answered(vec![verdict; count])
+                RequestOutcome::Completed(vec![outcome_of; count])
             }
-            Mood::Away => Outcome::Unreached("no connection".to_owned()),
-            Mood::Denied => Outcome::Denied("not public".to_owned()),
+            Mood::Away => RequestOutcome::NotSent("no connection".to_owned()),
+            Mood::Denied => RequestOutcome::EndpointDenied("not public".to_owned()),
         };
-        if let Outcome::Answered(verdicts) = &outcome
-            && let [Verdict::Refused { .. }] = verdicts[..]
+        if let RequestOutcome::Completed(outcomes) = &outcome
+            && let [MessageOutcome::Refused { .. }] = outcomes[..]
         {
             let row = self.rows.get_mut(&sent.mails[0].message.id).unwrap();
             let (first, _) = row.refused.unwrap_or((self.taken, 0));
             row.refused = Some((first, self.taken));
         }
-        self.say(Event::Answered {
+        self.say(Event::RequestDone {
             request,
             outcome,
             status,

@@ -5,7 +5,7 @@ use super::*;
 impl World {
     /// The database does its part, or fails.
     pub(super) fn exchange(&mut self, fails: bool) {
-        let Some((settlements, appetite)) = self.exchange.take() else {
+        let Some((settlements, claim)) = self.exchange.take() else {
             return;
         };
         if fails {
@@ -16,19 +16,19 @@ impl World {
             });
         }
         self.settle(&settlements);
-        let claimed = appetite.map(|appetite| {
-            let mails = self.claim(appetite.mails as usize);
+        let claimed = claim.map(|claim| {
+            let mails = self.claim(claim.mails as usize);
             let claimed = Claimed {
                 mails,
                 surplus: 0,
                 budget: None,
             };
-            (appetite, claimed)
+            (claim, claimed)
         });
-        self.say(Event::Exchanged(Box::new(Exchanged {
+        self.say(Event::Exchanged(Box::new(ExchangeResult {
             settled: *settlements,
             claimed,
-            ..Exchanged::default()
+            ..ExchangeResult::default()
         })));
     }
 
@@ -46,13 +46,13 @@ impl World {
             row.ended = Some("sent");
         }
         let failed = &settlements.failed;
-        for (place, id) in failed.ids.iter().enumerate() {
+        for (index, id) in failed.ids.iter().enumerate() {
             let row = self.rows.get_mut(id).unwrap();
             row.attempts += 1;
-            row.ambiguous += i32::from(failed.ambiguous[place]);
-            row.batch.clone_from(&failed.batches[place]);
-            if failed.permanent[place] {
-                row.ended = Some(if failed.ambiguous[place] {
+            row.ambiguous += i32::from(failed.ambiguous[index]);
+            row.batch.clone_from(&failed.batches[index]);
+            if failed.permanent[index] {
+                row.ended = Some(if failed.ambiguous[index] {
                     "ambiguous"
                 } else {
                     "refused"

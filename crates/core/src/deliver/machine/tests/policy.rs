@@ -36,8 +36,8 @@ impl World {
             .count()
     }
 
-    fn told(&self, is_wanted: impl Fn(&News) -> bool) -> usize {
-        self.news.iter().filter(|news| is_wanted(news)).count()
+    fn told(&self, is_wanted: impl Fn(&LogEvent) -> bool) -> usize {
+        self.log.iter().filter(|event| is_wanted(event)).count()
     }
 }
 
@@ -57,14 +57,14 @@ fn refused_while_nothing_passes_pauses_and_holds_everything() {
         assert_eq!(ended, 0);
         world.settle_down();
         assert_eq!(world.count("sent"), world.rows.len());
-        assert_eq!(world.told(|news| matches!(news, News::Paused(..))), 1);
-        assert_eq!(world.told(|news| matches!(news, News::Resumed(_))), 1);
-        assert_eq!(world.told(|news| matches!(news, News::Ended(..))), 0);
+        assert_eq!(world.told(|news| matches!(news, LogEvent::Paused(..))), 1);
+        assert_eq!(world.told(|news| matches!(news, LogEvent::Resumed(_))), 1);
+        assert_eq!(world.told(|news| matches!(news, LogEvent::Failed(..))), 0);
     }
 }
 
 #[test]
-fn addresses_that_the_provider_refuses_stop_nobody() {
+fn refused_addresses_do_not_stop_other_mail() {
     for batch in [1, 50] {
         let mut world = World::new(Shape { batch, ..shape() }, 2);
         for id in 1..=1_050 {
@@ -77,7 +77,7 @@ fn addresses_that_the_provider_refuses_stop_nobody() {
         world.settle_down();
         assert_eq!(world.count("refused"), 50);
         assert!(world.count("sent") >= 1_000);
-        assert_eq!(world.told(|news| matches!(news, News::Paused(..))), 0);
+        assert_eq!(world.told(|news| matches!(news, LogEvent::Paused(..))), 0);
     }
 }
 
@@ -175,13 +175,13 @@ fn urgent_mail_has_a_paused_transport_tried_at_once() {
 }
 
 #[test]
-fn one_long_wait_holds_nobody_and_two_are_probed_each_minute() {
+fn one_long_wait_stops_no_other_mail_and_two_are_probed_each_minute() {
     let mut world = World::new(shape(), 7);
     world.mood = Mood::Busier;
     world.schedule_many(100);
     let later = world.now + 30 * MINUTE;
     world.run_until(later);
-    assert_eq!(world.told(|news| matches!(news, News::Paused(..))), 1);
+    assert_eq!(world.told(|news| matches!(news, LogEvent::Paused(..))), 1);
     assert_eq!(world.rows.values().map(|row| row.attempts).max(), Some(0));
     let back = world.now;
     world.settle_down();
@@ -215,7 +215,7 @@ fn after_a_stop_nothing_is_sent_and_all_that_was_is_settled() {
     world.schedule_many(1_000);
     let soon = world.now + Duration::from_secs(2);
     world.run_until(soon);
-    assert!(!world.flights.is_empty());
+    assert!(!world.requests.is_empty());
     world.say(Event::Stop);
     world.stopped = true;
     while !world.rested {
@@ -231,12 +231,12 @@ fn what_a_transport_that_fails_had_in_flight_may_have_been_sent_and_the_rest_cos
     let mut world = World::new(shape(), 10);
     world.mood = Mood::Deaf;
     world.schedule_many(100);
-    while world.flights.is_empty() {
+    while world.requests.is_empty() {
         world.step(false);
     }
-    let flying = world.flights.len();
-    world.flights.clear();
-    world.say(Event::Failed("it broke".to_owned()));
+    let flying = world.requests.len();
+    world.requests.clear();
+    world.say(Event::ThreadRestarted("it broke".to_owned()));
     assert_eq!(world.deliverer.status().state, "paused");
     world.settle_down();
     let ambiguous = world.rows.values().filter(|row| row.ambiguous > 0).count();
@@ -295,16 +295,16 @@ fn what_was_read_for_another_ones_probe_changes_limits_only() {
     let next = world.deliverer.status().next_try;
     world.shape.concurrency = 3;
     let limits = world.limits();
-    world.say(Event::Reread(Box::new(limits)));
-    world.say(Event::ConfigurationKept);
+    world.say(Event::ReloadedForProbe(Box::new(limits)));
+    world.say(Event::ReloadFailed);
     let status = world.deliverer.status();
     assert_eq!((status.state, status.next_try), ("throttled", next));
     // Another account may not be throttled.
-    let limits = Limits {
-        address: "other".to_owned(),
+    let limits = DeliveryConfig {
+        account: "other".to_owned(),
         ..world.limits()
     };
-    world.say(Event::Reread(Box::new(limits)));
+    world.say(Event::ReloadedForProbe(Box::new(limits)));
     assert_eq!(world.deliverer.status().state, "healthy");
 }
 
@@ -319,7 +319,7 @@ fn a_probe_goes_with_the_old_settings_when_there_are_no_new_ones() {
     assert!(world.deliverer.status().paused_since.is_some());
     world.mood = Mood::Fine;
     world.configure = false;
-    world.say(Event::ConfigurationKept);
+    world.say(Event::ReloadFailed);
     world.settle_down();
     assert_eq!(world.count("sent"), world.rows.len());
     assert_eq!(world.deliverer.status().paused_since, None);
@@ -353,12 +353,12 @@ fn nothing_that_is_held_is_sent_after_its_lease_has_ended() {
         7,
     );
     world.schedule_many(20);
-    world.say(Event::LeasesUntil(world.now));
+    world.say(Event::LeasesEndAt(world.now));
     let end = world.now + 10 * MINUTE;
     world.run_until(end);
     assert_eq!(world.count("sent"), 0);
     assert_eq!(world.deliverer.status().in_flight, 0);
-    world.say(Event::LeasesUntil(world.now + 60 * MINUTE));
+    world.say(Event::LeasesEndAt(world.now + 60 * MINUTE));
     world.settle_down();
     assert_eq!(world.count("sent"), 20);
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use serde_json::{Value, json};
 
-use super::world::Owner;
+use super::world::TestRunner;
 use super::*;
 use crate::deliver::fixture::mail;
 use crate::transport::smtp::tests::server::{CLOSE, Script, Seen, start};
@@ -57,29 +57,29 @@ fn into(directory: &Path) -> String {
 }
 
 /// A mail without a body, which no transport can send.
-fn schedule_unsendable(owner: &mut Owner, id: i64) {
+fn schedule_unsendable(runner: &mut TestRunner, id: i64) {
     let mut empty = mail(id);
     empty.message.body_text = None;
-    let waiting = owner.waiting.entry("a".to_owned()).or_default();
+    let waiting = runner.waiting.entry("a".to_owned()).or_default();
     waiting.push_back(empty);
-    owner.thread.look(false);
+    runner.thread.mail_due(false);
 }
 
 #[test]
 fn a_relay_gets_one_message_a_transaction_over_few_connections() {
     let (port, seen) = serve(Script::default());
-    let mut owner = Owner::new(relay(port));
-    owner.schedule("a", 200);
-    owner.until("all are sent", |owner| owner.sent("a") == 200);
+    let mut runner = TestRunner::new(relay(port));
+    runner.schedule("a", 200);
+    runner.until("all are sent", |runner| runner.sent("a") == 200);
     assert_eq!(seen.mails(), 200);
     assert!((1..=3).contains(&seen.connections()));
-    schedule_unsendable(&mut owner, 1_000);
-    owner.until("it ended", |owner| !owner.ended.is_empty());
-    assert_eq!(owner.ended, [(1_000, "there is no body".to_owned())]);
-    assert_eq!(owner.state("a"), Some("healthy"));
-    let ended = News::Ended(1, "there is no body".to_owned());
-    owner.until("it is told", |owner| !owner.news.is_empty());
-    assert_eq!(owner.news, [("a".into(), ended)]);
+    schedule_unsendable(&mut runner, 1_000);
+    runner.until("it ended", |runner| !runner.ended.is_empty());
+    assert_eq!(runner.ended, [(1_000, "there is no body".to_owned())]);
+    assert_eq!(runner.state("a"), Some("healthy"));
+    let ended = LogEvent::Failed(1, "there is no body".to_owned());
+    runner.until("it is told", |runner| !runner.log.is_empty());
+    assert_eq!(runner.log, [("a".into(), ended)]);
 }
 
 #[test]
@@ -91,30 +91,30 @@ fn refused_recipients_of_a_sent_mail_are_settled_and_told_without_addresses() {
         },
         ..Script::default()
     });
-    let mut owner = Owner::new(relay(port));
+    let mut runner = TestRunner::new(relay(port));
     let mut mail = mail(7);
     mail.message.cc = vec!["x1@example.com".to_owned(), "x2@example.com".to_owned()];
-    owner
+    runner
         .waiting
         .entry("a".to_owned())
         .or_default()
         .push_back(mail);
-    owner.thread.look(false);
-    owner.until("it is sent", |owner| owner.sent("a") == 1);
-    let news = News::RecipientsRefused {
+    runner.thread.mail_due(false);
+    runner.until("it is sent", |runner| runner.sent("a") == 1);
+    let news = LogEvent::RecipientsRefused {
         id: 7,
         count: 2,
         reason: "smtp 550 5.1.1".to_owned(),
     };
-    assert_eq!(owner.news, [("a".into(), news)]);
+    assert_eq!(runner.log, [("a".into(), news)]);
     let refused = |address: &str| json!({"recipient": address, "response_code": 550, "error": "smtp 550 5.1.1"});
-    let settled: Value = serde_json::from_str(&owner.refused[0]).unwrap();
+    let settled: Value = serde_json::from_str(&runner.refused[0]).unwrap();
     let expected = json!([refused("x1@example.com"), refused("x2@example.com")]);
     assert_eq!(settled, expected);
     // All that go to everybody settle nothing of the kind.
-    owner.schedule("a", 1);
-    owner.until("it is sent", |owner| owner.sent("a") == 2);
-    assert_eq!(owner.refused.len(), 1);
+    runner.schedule("a", 1);
+    runner.until("it is sent", |runner| runner.sent("a") == 2);
+    assert_eq!(runner.refused.len(), 1);
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn a_relay_that_is_not_there_or_closes_pauses_the_transport() {
         says: |_, _, line| (line == "connect").then_some(CLOSE),
         ..Script::default()
     });
-    let mut owner = Owner::new(relay(port));
-    owner.schedule("a", 100);
-    owner.until("it is paused", |owner| owner.state("a") == Some("paused"));
-    assert_eq!((owner.sent("a"), seen.mails()), (0, 0));
+    let mut runner = TestRunner::new(relay(port));
+    runner.schedule("a", 100);
+    runner.until("it is paused", |runner| runner.state("a") == Some("paused"));
+    assert_eq!((runner.sent("a"), seen.mails()), (0, 0));
     let (port, seen) = serve(Script::default());
-    owner.file = Some(relay(port));
-    owner.configure();
-    owner.until("all are sent", |owner| owner.sent("a") == 100);
+    runner.file = Some(relay(port));
+    runner.configure();
+    runner.until("all are sent", |runner| runner.sent("a") == 100);
     assert_eq!(seen.mails(), 100);
 }
 
@@ -139,33 +139,33 @@ fn mail_that_waits_for_a_connection_when_the_worker_stops_was_not_sent() {
     // Accepts connections and never speaks.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let mut owner = Owner::new(relay(port));
-    owner.schedule("a", 3);
-    owner.until("all are under way", |owner| {
-        let statuses = owner.thread.statuses();
+    let mut runner = TestRunner::new(relay(port));
+    runner.schedule("a", 3);
+    runner.until("all are under way", |runner| {
+        let statuses = runner.thread.statuses();
         statuses
             .first()
             .is_some_and(|(_, status)| status.in_flight == 3)
     });
-    owner.thread.stop();
-    owner.thread.give_up();
-    owner.until("it rests", |owner| owner.thread.is_resting());
-    assert_eq!((owner.sent("a"), owner.waiting("a")), (0, 3));
-    let waiting = owner.waiting["a"].iter();
+    runner.thread.stop();
+    runner.thread.abandon_requests();
+    runner.until("it rests", |runner| runner.thread.has_stopped());
+    assert_eq!((runner.sent("a"), runner.waiting("a")), (0, 3));
+    let waiting = runner.waiting["a"].iter();
     let ambiguous: i32 = waiting.map(|mail| mail.ambiguous_attempts).sum();
     assert_eq!(ambiguous, 0);
-    assert_eq!(owner.thread.statuses()[0].1.ambiguous, 0);
+    assert_eq!(runner.thread.statuses()[0].1.ambiguous, 0);
 }
 
 #[test]
 fn a_directory_gets_a_file_a_message() {
     let scratch = Scratch::new("file");
-    let mut owner = Owner::new(into(&scratch.0));
-    owner.schedule("a", 20);
-    schedule_unsendable(&mut owner, 1_000);
-    owner.until("all are written", |owner| owner.sent("a") == 20);
-    owner.until("the other ended", |owner| !owner.ended.is_empty());
-    assert_eq!(owner.ended, [(1_000, "there is no body".to_owned())]);
+    let mut runner = TestRunner::new(into(&scratch.0));
+    runner.schedule("a", 20);
+    schedule_unsendable(&mut runner, 1_000);
+    runner.until("all are written", |runner| runner.sent("a") == 20);
+    runner.until("the other ended", |runner| !runner.ended.is_empty());
+    assert_eq!(runner.ended, [(1_000, "there is no body".to_owned())]);
     let names = std::fs::read_dir(&scratch.0).unwrap();
     let names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -177,24 +177,24 @@ fn a_directory_gets_a_file_a_message() {
 #[test]
 fn a_directory_that_is_missing_pauses_the_transport() {
     let scratch = Scratch::new("missing");
-    let mut owner = Owner::new(into(&scratch.0.join("none")));
-    owner.schedule("a", 10);
-    owner.until("it is paused", |owner| owner.state("a") == Some("paused"));
+    let mut runner = TestRunner::new(into(&scratch.0.join("none")));
+    runner.schedule("a", 10);
+    runner.until("it is paused", |runner| runner.state("a") == Some("paused"));
     std::fs::create_dir(scratch.0.join("none")).unwrap();
-    owner.thread.hurry();
-    owner.until("all are written", |owner| owner.sent("a") == 10);
+    runner.thread.retry_now();
+    runner.until("all are written", |runner| runner.sent("a") == 10);
 }
 
 #[test]
 fn the_log_gets_a_line_a_message() {
-    let mut owner = Owner::new("[transports.a]\nprovider = \"log\"\n".to_owned());
-    owner.schedule("a", 3);
-    owner.until("all are logged", |owner| owner.sent("a") == 3);
-    let lines: Vec<&str> = owner
-        .news
+    let mut runner = TestRunner::new("[transports.a]\nprovider = \"log\"\n".to_owned());
+    runner.schedule("a", 3);
+    runner.until("all are logged", |runner| runner.sent("a") == 3);
+    let lines: Vec<&str> = runner
+        .log
         .iter()
         .map(|(name, news)| match news {
-            News::Logged(line) if &**name == "a" => line.as_str(),
+            LogEvent::Logged(line) if &**name == "a" => line.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -206,14 +206,14 @@ fn the_log_gets_a_line_a_message() {
 #[test]
 fn a_transport_that_becomes_a_relay_loses_and_repeats_nothing() {
     let receiver = super::world::Receiver::start(503);
-    let mut owner = Owner::new(super::world::file(&[("a", receiver.address, "")]));
-    owner.schedule("a", 50);
-    owner.until("it is paused", |owner| owner.state("a") == Some("paused"));
+    let mut runner = TestRunner::new(super::world::file(&[("a", receiver.address, "")]));
+    runner.schedule("a", 50);
+    runner.until("it is paused", |runner| runner.state("a") == Some("paused"));
     let (port, seen) = serve(Script::default());
-    owner.file = Some(relay(port));
-    owner.configure();
+    runner.file = Some(relay(port));
+    runner.configure();
     // As the worker does from time to time.
-    owner.thread.look(false);
-    owner.until("all are sent", |owner| owner.sent("a") == 50);
+    runner.thread.mail_due(false);
+    runner.until("all are sent", |runner| runner.sent("a") == 50);
     assert_eq!(seen.mails(), 50);
 }

@@ -1,14 +1,14 @@
-//! Receivers on this machine, and an owner with an outbox in memory.
+//! Receivers on this machine, and an runner with an outbox in memory.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicU16;
 use std::sync::{Condvar, atomic::AtomicUsize};
 
 use super::*;
+use crate::deliver::exchange::Claimed;
 use crate::deliver::fixture::mail;
-use crate::deliver::intake::Claimed;
 use crate::deliver::mail::Mail;
 use crate::transport::config;
 
@@ -120,9 +120,9 @@ pub(super) fn file(webhooks: &[(&str, SocketAddr, &str)]) -> String {
 /// A claim, or an attempt at one: of which transport, and what was paused then.
 pub(super) type Claim = (Arc<str>, Vec<(Arc<str>, Duration)>);
 
-/// The owner of a thread.
-pub(super) struct Owner {
-    pub(super) thread: Thread,
+/// The runner of a thread.
+pub(super) struct TestRunner {
+    pub(super) thread: DeliveryThread,
     /// By transport.
     pub(super) waiting: BTreeMap<String, VecDeque<Mail>>,
     pub(super) sent: BTreeMap<String, usize>,
@@ -132,7 +132,7 @@ pub(super) struct Owner {
     /// Mails that failed for good, and why.
     pub(super) ended: Vec<(i64, String)>,
     pub(super) claims: Vec<Claim>,
-    pub(super) news: Vec<(Arc<str>, News)>,
+    pub(super) log: Vec<(Arc<str>, LogEvent)>,
     /// How often it was asked for the settings.
     pub(super) asked: usize,
     /// What the file says when it is asked; `None` when it cannot be read.
@@ -142,10 +142,10 @@ pub(super) struct Owner {
     next_id: i64,
 }
 
-impl Owner {
+impl TestRunner {
     pub(super) fn new(file: String) -> Self {
-        let thread = Thread::start(|body| std::thread::Builder::new().spawn(body)).unwrap();
-        let owner = Self {
+        let thread = DeliveryThread::start(|body| std::thread::Builder::new().spawn(body)).unwrap();
+        let runner = Self {
             thread,
             waiting: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -153,14 +153,14 @@ impl Owner {
             refused: Vec::new(),
             ended: Vec::new(),
             claims: Vec::new(),
-            news: Vec::new(),
+            log: Vec::new(),
             asked: 0,
             file: Some(file),
             is_slow_to_configure: false,
             next_id: 1,
         };
-        owner.configure();
-        owner
+        runner.configure();
+        runner
     }
 
     /// Reads the file.
@@ -171,7 +171,7 @@ impl Owner {
                 self.thread
                     .configure(transports.unwrap_or_else(|error| panic!("{error}")));
             }
-            None => self.thread.keep_configuration(),
+            None => self.thread.keep_config(),
         }
     }
 
@@ -181,21 +181,21 @@ impl Owner {
             waiting.push_back(mail(self.next_id));
             self.next_id += 1;
         }
-        self.thread.look(false);
+        self.thread.mail_due(false);
     }
 
     /// Takes the jobs there are, without doing them.
     pub(super) fn exchanges(&mut self) -> Vec<Job> {
         let mut exchanges = Vec::new();
-        for job in self.thread.jobs() {
+        for job in self.thread.take_jobs() {
             match job {
-                Job::Configure => {
+                Job::ReloadConfig => {
                     self.asked += 1;
                     if !self.is_slow_to_configure {
                         self.configure();
                     }
                 }
-                Job::Tell(transport, news) => self.news.push((transport, news)),
+                Job::Log(transport, event) => self.log.push((transport, event)),
                 exchange @ Job::Exchange { .. } => exchanges.push(exchange),
             }
         }
@@ -206,7 +206,7 @@ impl Owner {
         let Job::Exchange {
             transport,
             settlements,
-            appetite,
+            claim,
             paused,
         } = job
         else {
@@ -221,12 +221,12 @@ impl Owner {
             mail.message.attempts = attempts;
             waiting.push_back(mail);
         }
-        for (place, &id) in failed.ids.iter().enumerate() {
-            if failed.permanent[place] {
-                self.ended.push((id, failed.errors[place].clone()));
+        for (index, &id) in failed.ids.iter().enumerate() {
+            if failed.permanent[index] {
+                self.ended.push((id, failed.errors[index].clone()));
                 continue;
             }
-            let (attempts, ambiguous) = (failed.attempts[place], failed.ambiguous[place]);
+            let (attempts, ambiguous) = (failed.attempts[index], failed.ambiguous[index]);
             let mut mail = mail(id);
             mail.message.attempts = attempts + 1;
             mail.ambiguous_attempts = ambiguous.into();
@@ -236,19 +236,19 @@ impl Owner {
         self.refused.extend(refused.cloned());
         *self.sent.entry(name.clone()).or_default() += settlements.sent.ids.len();
         *self.failed.entry(name).or_default() += failed.ids.len();
-        let claimed = appetite.map(|appetite| {
+        let claimed = claim.map(|claim| {
             self.claims.push((Arc::clone(&transport), paused));
-            let count = waiting.len().min(appetite.mails as usize);
+            let count = waiting.len().min(claim.mails as usize);
             let claimed = Claimed {
                 mails: waiting.drain(..count).collect(),
                 ..Claimed::default()
             };
-            (appetite, claimed)
+            (claim, claimed)
         });
-        let exchanged = Exchanged {
+        let exchanged = ExchangeResult {
             settled: *settlements,
             claimed,
-            ..Exchanged::default()
+            ..ExchangeResult::default()
         };
         self.thread.exchanged(&transport, exchanged);
     }

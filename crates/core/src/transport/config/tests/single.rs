@@ -10,7 +10,7 @@ fn file(provider: &str, lines: &str) -> String {
 }
 
 /// The relay of a transport with these lines.
-fn relay(lines: &str) -> (Configured, Arc<Single>) {
+fn relay(lines: &str) -> (TransportConfig, Arc<Single>) {
     let content = file(
         "smtp",
         &format!("host = \"smtp.example.com\"\n{FROM}{lines}"),
@@ -39,9 +39,9 @@ fn a_relay_by_its_keys() {
     assert_eq!(smtp(&single).limits(), (4, method::TIMEOUT));
     assert_eq!(configured.provider_name, "smtp");
     assert_eq!(configured.allow_from, ["shop@example.com"]);
-    assert_eq!(configured.limits.concurrency, 4);
-    assert_eq!(configured.limits.capabilities.batch_limit(), 1);
-    assert!(!configured.limits.capabilities.is_idempotent());
+    assert_eq!(configured.delivery.concurrency, 4);
+    assert_eq!(configured.delivery.capabilities.batch_limit(), 1);
+    assert!(!configured.delivery.capabilities.is_idempotent());
 
     let (configured, single) = relay(
         "tls = \"implicit\"\nusername = \"hunter2 user\"\npassword = \"hunter2 \\\"grüße\\\"\"\nconcurrency = 9\ntimeout = \"7 s\"\nhelo = \"db.example.com\"",
@@ -54,8 +54,8 @@ fn a_relay_by_its_keys() {
     assert_eq!(username, "hunter2 user");
     assert_eq!(password.as_str(), "hunter2 \"grüße\"");
     assert_eq!(smtp(&single).limits(), (9, Duration::from_secs(7)));
-    assert_eq!(configured.limits.concurrency, 9);
-    assert!(!configured.limits.address.contains("grüße"));
+    assert_eq!(configured.delivery.concurrency, 9);
+    assert!(!configured.delivery.account.contains("grüße"));
 
     let (_, single) = relay("tls = \"none\"\nport = 25");
     let (_, port, tls, _) = smtp(&single).peer();
@@ -69,7 +69,7 @@ fn a_relay_by_its_keys() {
 
 #[test]
 fn another_relay_or_user_is_another_address() {
-    let address = |lines: &str| relay(lines).0.limits.address;
+    let address = |lines: &str| relay(lines).0.delivery.account;
     let one = address("username = \"a\"\npassword = \"1\"");
     assert_eq!(one, address("username = \"a\"\npassword = \"2\""));
     assert_ne!(one, address("username = \"b\"\npassword = \"1\""));
@@ -122,14 +122,14 @@ fn a_directory_and_the_log() {
     ));
     for (transport, name) in all.iter().zip(["file", "log"]) {
         assert_eq!(transport.provider_name, name);
-        assert_eq!(transport.limits.concurrency, 1);
+        assert_eq!(transport.delivery.concurrency, 1);
         let Method::Single(single) = &transport.method else {
             panic!("it speaks HTTP");
         };
         assert!(single.check(&fixture::message()).is_ok());
     }
     assert_eq!(
-        all[0].limits.address,
+        all[0].delivery.account,
         "b\nfile\n/nowhere/mail\nShop <shop@example.com>"
     );
     assert_eq!(all[0].allow_from, ["shop@example.com"]);

@@ -170,18 +170,21 @@ proptest! {
 #[test]
 fn what_answers_to_one_mean() {
     let ses = ses("region = us-east-1");
-    let verdict = |status, body: &str| fixture::verdict(&ses, status, body);
+    let outcome = |status, body: &str| fixture::outcome(&ses, status, body);
     assert_eq!(
-        verdict(200, r#"{"MessageId": "0100-1"}"#),
-        Verdict::Sent {
+        outcome(200, r#"{"MessageId": "0100-1"}"#),
+        MessageOutcome::Sent {
             provider_id: Some("0100-1".to_owned())
         }
     );
-    assert_eq!(verdict(200, "<html>"), Verdict::Sent { provider_id: None });
-    let named = |status, name: &str| verdict(status, &format!(r#"{{"__type": "{name}"}}"#));
+    assert_eq!(
+        outcome(200, "<html>"),
+        MessageOutcome::Sent { provider_id: None }
+    );
+    let named = |status, name: &str| outcome(status, &format!(r#"{{"__type": "{name}"}}"#));
     assert_eq!(
         named(400, "com.amazonaws.ses#MessageRejected"),
-        Verdict::Refused {
+        MessageOutcome::Refused {
             reason: "http 400 MessageRejected".to_owned()
         }
     );
@@ -189,7 +192,10 @@ fn what_answers_to_one_mean() {
         (429, "TooManyRequestsException"),
         (400, "ThrottlingException"),
     ] {
-        assert!(matches!(named(status, name), Verdict::Throttled { .. }));
+        assert!(matches!(
+            named(status, name),
+            MessageOutcome::Throttled { .. }
+        ));
     }
     for (status, name) in [
         (400, "LimitExceededException"),
@@ -201,19 +207,22 @@ fn what_answers_to_one_mean() {
         (400, "IncompleteSignature"),
     ] {
         assert!(
-            matches!(named(status, name), Verdict::Broken { .. }),
+            matches!(named(status, name), MessageOutcome::AccountRefused { .. }),
             "{name}"
         );
     }
-    assert!(matches!(verdict(503, ""), Verdict::Retry { .. }));
+    assert!(matches!(outcome(503, ""), MessageOutcome::Retry { .. }));
     let rate = r#"{"__type": "ThrottlingException", "message": "Maximum sending rate exceeded."}"#;
-    assert!(matches!(verdict(400, rate), Verdict::Throttled { .. }));
+    assert!(matches!(
+        outcome(400, rate),
+        MessageOutcome::Throttled { .. }
+    ));
     for name in ["ThrottlingException", "TooManyRequestsException"] {
         let quota =
             format!(r#"{{"__type": "{name}", "message": "Daily message quota exceeded."}}"#);
         assert_eq!(
-            verdict(400, &quota),
-            Verdict::Broken {
+            outcome(400, &quota),
+            MessageOutcome::AccountRefused {
                 reason: format!("http 400 {name}: the quota is spent")
             }
         );
@@ -225,9 +234,12 @@ fn a_clock_that_is_wrong_is_named() {
     let ses = ses("region = us-east-1");
     let reason = |name: &str, message: &str| {
         let body = json!({"__type": name, "message": message}).to_string();
-        let verdict = fixture::verdict(&ses, 403, &body);
-        assert!(matches!(verdict, Verdict::Broken { .. }), "{name}");
-        verdict.reason().to_owned()
+        let outcome = fixture::outcome(&ses, 403, &body);
+        assert!(
+            matches!(outcome, MessageOutcome::AccountRefused { .. }),
+            "{name}"
+        );
+        outcome.reason().to_owned()
     };
     let clock = "the clock of this machine is wrong";
     assert!(reason("RequestExpired", "").ends_with(clock));
@@ -250,15 +262,15 @@ fn a_sender_who_is_not_verified_is_no_fault_of_the_mail() {
     let mut headers = hyper::HeaderMap::new();
     let value = "MessageRejected:http://internal.amazon.com/coral/";
     headers.insert("x-amzn-errortype", value.parse().unwrap());
-    let answer = Answer {
+    let response = Response {
         status: 400,
         headers: &headers,
         body: b"{\"message\": \"Email address is not verified. canary@example.com\"}",
         now: UNIX_EPOCH,
     };
     assert_eq!(
-        ses.verdicts(1, &answer),
-        [Verdict::Broken {
+        ses.outcomes(1, &response),
+        [MessageOutcome::AccountRefused {
             reason: "http 400 MessageRejected: the sender's address is not verified".to_owned()
         }]
     );
@@ -273,9 +285,9 @@ fn each_mail_of_several_has_its_result() {
             .map(|status| json!({"Status": status, "MessageId": "id"}))
             .collect();
         let body = json!({"BulkEmailEntryResults": results}).to_string();
-        fixture::verdicts(&ses, 7, 200, &body)
+        fixture::outcomes(&ses, 7, 200, &body)
     };
-    let verdicts = results(&[
+    let outcomes = results(&[
         "SUCCESS",
         "TRANSIENT_FAILURE",
         "ACCOUNT_THROTTLED",
@@ -284,22 +296,34 @@ fn each_mail_of_several_has_its_result() {
         "FAILED",
         "SOMETHING_NEW",
     ]);
-    assert!(matches!(verdicts[0], Verdict::Sent { .. }));
-    assert!(matches!(verdicts[1], Verdict::Retry { .. }));
-    assert!(matches!(verdicts[2], Verdict::Throttled { .. }));
-    assert!(matches!(verdicts[3], Verdict::Apart { .. }));
-    assert!(matches!(verdicts[4], Verdict::Broken { .. }));
-    assert!(matches!(verdicts[5], Verdict::Apart { .. }));
-    assert!(matches!(verdicts[6], Verdict::Unknown { .. }));
+    assert!(matches!(outcomes[0], MessageOutcome::Sent { .. }));
+    assert!(matches!(outcomes[1], MessageOutcome::Retry { .. }));
+    assert!(matches!(outcomes[2], MessageOutcome::Throttled { .. }));
+    assert!(matches!(outcomes[3], MessageOutcome::SendAlone { .. }));
+    assert!(matches!(outcomes[4], MessageOutcome::AccountRefused { .. }));
+    assert!(matches!(outcomes[5], MessageOutcome::SendAlone { .. }));
+    assert!(matches!(outcomes[6], MessageOutcome::Ambiguous { .. }));
     for name in [
         "CONFIGURATION_SET_NOT_FOUND",
         "CONFIGURATION_SET_DOES_NOT_EXIST",
     ] {
-        let verdicts = results(&[name; 7]);
-        assert!(verdicts.iter().all(|v| matches!(v, Verdict::Broken { .. })));
+        let outcomes = results(&[name; 7]);
+        assert!(
+            outcomes
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::AccountRefused { .. }))
+        );
     }
     let short = results(&["SUCCESS"]);
-    assert!(short.iter().all(|v| matches!(v, Verdict::Unknown { .. })));
-    let refused = fixture::verdicts(&ses, 2, 400, r#"{"__type": "BadRequestException"}"#);
-    assert!(refused.iter().all(|v| matches!(v, Verdict::Apart { .. })));
+    assert!(
+        short
+            .iter()
+            .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
+    );
+    let refused = fixture::outcomes(&ses, 2, 400, r#"{"__type": "BadRequestException"}"#);
+    assert!(
+        refused
+            .iter()
+            .all(|v| matches!(v, MessageOutcome::SendAlone { .. }))
+    );
 }

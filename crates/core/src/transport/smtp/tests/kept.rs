@@ -100,7 +100,10 @@ fn what_may_have_arrived_is_never_repeated_here() {
         let (relay, seen) = relay(script).await;
         relay.send(&fixture::plain(1), now()).await;
         let delivered = relay.send(&fixture::plain(2), now()).await;
-        assert!(matches!(delivered.result, Ok(Verdict::Unknown { .. })));
+        assert!(matches!(
+            delivered.result,
+            Ok(MessageOutcome::Ambiguous { .. })
+        ));
         assert_eq!((seen.connections(), seen.mails()), (1, 2));
     });
 }
@@ -136,7 +139,7 @@ fn a_server_that_says_421_is_left() {
         };
         let (relay, seen) = relay(script).await;
         let delivered = relay.send(&fixture::plain(1), now()).await;
-        assert!(matches!(delivered.result, Ok(Verdict::Retry { .. })));
+        assert!(matches!(delivered.result, Ok(MessageOutcome::Retry { .. })));
         let delivered = relay.send(&fixture::plain(1), now()).await;
         assert_eq!(delivered.result, sent(Some("4F1B2C")));
         assert_eq!(seen.connections(), 2);

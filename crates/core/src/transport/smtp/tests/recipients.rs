@@ -65,7 +65,10 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
     let mut message = to_many(3);
     let (delivered, seen) = deliver(script.clone(), &message);
     let reason = "smtp 452 4.2.2".to_owned();
-    assert_eq!(delivered.result, Ok(Verdict::RecipientDeferred { reason }));
+    assert_eq!(
+        delivered.result,
+        Ok(MessageOutcome::RecipientDeferred { reason })
+    );
     assert_eq!(delivered.status, Some(452));
     assert_eq!(delivered.refused.len(), 1);
     assert!(seen.commands("DATA").is_empty());
@@ -90,7 +93,7 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
 
 #[test]
 fn when_all_are_refused_the_gravest_reason_counts() {
-    let verdict = |says: Says| {
+    let outcome = |says: Says| {
         let script = Script {
             says,
             ..Script::default()
@@ -101,33 +104,33 @@ fn when_all_are_refused_the_gravest_reason_counts() {
     };
     let reason = "smtp 550 5.1.1".to_owned();
     assert_eq!(
-        verdict(|_, _, line| line.starts_with("RCPT").then_some("550 5.1.1 no")),
-        Verdict::RecipientRefused { reason }
+        outcome(|_, _, line| line.starts_with("RCPT").then_some("550 5.1.1 no")),
+        MessageOutcome::RecipientRefused { reason }
     );
     let reason = "smtp 554 5.7.1".to_owned();
     assert_eq!(
-        verdict(|_, _, line| match line {
+        outcome(|_, _, line| match line {
             "RCPT TO:<r1@example.com>" => Some("550 5.1.1 no"),
             "RCPT TO:<r2@example.com>" => Some("554 5.7.1 no"),
             _ => None,
         }),
-        Verdict::Refused { reason }
+        MessageOutcome::Refused { reason }
     );
     assert!(matches!(
-        verdict(|_, _, line| match line {
+        outcome(|_, _, line| match line {
             "RCPT TO:<r1@example.com>" => Some("554 5.7.1 no"),
             "RCPT TO:<r2@example.com>" => Some("530 5.7.0 log in"),
             _ => None,
         }),
-        Verdict::Broken { .. }
+        MessageOutcome::AccountRefused { .. }
     ));
     assert!(matches!(
-        verdict(|_, _, line| match line {
+        outcome(|_, _, line| match line {
             "RCPT TO:<r1@example.com>" => Some("554 5.7.1 no"),
             "RCPT TO:<r2@example.com>" => Some("450 4.2.0 later"),
             _ => None,
         }),
-        Verdict::RecipientDeferred { .. }
+        MessageOutcome::RecipientDeferred { .. }
     ));
 }
 
@@ -153,7 +156,10 @@ fn data_without_a_recipient_is_ended_with_a_dot() {
             let (relay, seen) = relay(script).await;
             let delivered = relay.send(&fixture::plain(1), now()).await;
             let reason = "smtp 550 5.1.1".to_owned();
-            assert_eq!(delivered.result, Ok(Verdict::RecipientRefused { reason }));
+            assert_eq!(
+                delivered.result,
+                Ok(MessageOutcome::RecipientRefused { reason })
+            );
             assert_eq!(delivered.status, Some(550));
             // The connection is as good as before.
             let _ = relay.send(&fixture::plain(2), now()).await;

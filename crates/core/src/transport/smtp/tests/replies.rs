@@ -1,5 +1,5 @@
+use super::super::outcome::{Stage, of};
 use super::super::reply::{Enhanced, Garbled, Partial, Reply};
-use super::super::verdict::{Stage, of};
 use super::*;
 use proptest::prelude::*;
 
@@ -81,13 +81,13 @@ fn ids() {
 
 #[test]
 fn what_they_mean() {
-    let name = |verdict| match verdict {
-        Verdict::Retry { after: None, .. } => "retry",
-        Verdict::Throttled { after: None, .. } => "throttled",
-        Verdict::Refused { .. } => "refused",
-        Verdict::RecipientRefused { .. } => "recipient",
-        Verdict::RecipientDeferred { .. } => "deferred",
-        Verdict::Broken { .. } => "broken",
+    let name = |outcome| match outcome {
+        MessageOutcome::Retry { after: None, .. } => "retry",
+        MessageOutcome::Throttled { after: None, .. } => "throttled",
+        MessageOutcome::Refused { .. } => "refused",
+        MessageOutcome::RecipientRefused { .. } => "recipient",
+        MessageOutcome::RecipientDeferred { .. } => "deferred",
+        MessageOutcome::AccountRefused { .. } => "broken",
         other => panic!("{other:?}"),
     };
     use Stage::*;

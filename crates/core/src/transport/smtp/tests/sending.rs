@@ -108,7 +108,7 @@ fn a_mail_that_is_too_large_is_refused_here() {
         large.body_text = Some("x".repeat(3000));
         assert_eq!(relay.check(&large), Ok(()));
         let delivered = relay.send(&large, now()).await;
-        let Err(Failure::Unsendable(shown)) = delivered.result else {
+        let Err(DeliveryError::Unsendable(shown)) = delivered.result else {
             panic!("{delivered:?}");
         };
         assert!(
@@ -129,7 +129,10 @@ fn addresses_beyond_ascii() {
     let mut message = fixture::plain(1);
     message.recipients = vec!["jörg@bücher.example".to_owned()];
     let (delivered, seen) = deliver(Script::default(), &message);
-    assert!(matches!(delivered.result, Err(Failure::Unsendable(_))));
+    assert!(matches!(
+        delivered.result,
+        Err(DeliveryError::Unsendable(_))
+    ));
     assert!(seen.commands("MAIL").is_empty());
     let (delivered, seen) = deliver(script(&["SMTPUTF8", "8BITMIME"]), &message);
     assert_eq!(delivered.result, sent(Some("4F1B2C")));
@@ -168,21 +171,21 @@ fn reports_are_asked_for_where_the_server_makes_them() {
 
 #[test]
 fn what_a_server_may_say() {
-    let retry = |reason: &str| Verdict::Retry {
+    let retry = |reason: &str| MessageOutcome::Retry {
         reason: reason.to_owned(),
         after: None,
     };
-    let throttled = |reason: &str| Verdict::Throttled {
+    let throttled = |reason: &str| MessageOutcome::Throttled {
         reason: reason.to_owned(),
         after: None,
     };
-    let refused = |reason: &str| Verdict::Refused {
+    let refused = |reason: &str| MessageOutcome::Refused {
         reason: reason.to_owned(),
     };
-    let broken = |reason: &str| Verdict::Broken {
+    let broken = |reason: &str| MessageOutcome::AccountRefused {
         reason: reason.to_owned(),
     };
-    let cases: [(Says, Verdict); 9] = [
+    let cases: [(Says, MessageOutcome); 9] = [
         (
             |_, _, line| (line == "connect").then_some("421 4.3.2 busy with ada@example.com"),
             retry("smtp 421 4.3.2"),
@@ -245,32 +248,35 @@ fn addresses_that_must_not_be_dialled() {
         let (port, seen) = start(Script::default()).await;
         for networks in ["", "10.0.0.0/8"] {
             let mut settings = settings(port);
-            settings.networks = Networks::parse(networks).unwrap();
+            settings.networks = AllowedNetworks::parse(networks).unwrap();
             let relay = Relay::new(settings).unwrap();
             let delivered = relay.send(&fixture::plain(1), now()).await;
-            assert!(matches!(delivered.result, Err(Failure::Denied(_))));
+            assert!(matches!(delivered.result, Err(DeliveryError::Denied(_))));
         }
         for tls in [Tls::Implicit, Tls::Starttls] {
             let mut settings = settings(port);
-            settings.networks = Networks::default();
+            settings.networks = AllowedNetworks::default();
             settings.tls = tls;
             let relay = Relay::new(settings).unwrap();
             let delivered = relay.send(&fixture::plain(1), now()).await;
             let reason = "address 127.0.0.1 of the relay is not public; see allowed_networks";
-            assert_eq!(delivered.result, Err(Failure::Denied(reason.to_owned())));
+            assert_eq!(
+                delivered.result,
+                Err(DeliveryError::Denied(reason.to_owned()))
+            );
         }
         assert_eq!(seen.connections(), 0);
     });
     run(async {
         let mut settings = settings(1);
         settings.host = "192.0.2.1".to_owned();
-        settings.networks = Networks::parse("0.0.0.0/0").unwrap();
+        settings.networks = AllowedNetworks::parse("0.0.0.0/0").unwrap();
         let delivered = Relay::new(settings)
             .unwrap()
             .send(&fixture::plain(1), now())
             .await;
         let reason = "smtp without TLS is for loopback addresses only".to_owned();
-        assert_eq!(delivered.result, Err(Failure::Denied(reason)));
+        assert_eq!(delivered.result, Err(DeliveryError::Denied(reason)));
     });
 }
 

@@ -1,0 +1,63 @@
+//! Messages that were refused or throttled while it is not known whether the message or the transport is at fault.
+
+use std::collections::HashMap;
+
+/// The maximum number of messages in each of the two maps.
+const MAX_SUSPECTS: usize = 10_000;
+
+/// The suspects by `outbox.id`.
+#[derive(Clone, Default)]
+pub(super) struct Suspects {
+    /// In how many epochs each message was refused or throttled, and the latest of them.
+    refused: HashMap<i64, (u32, u32)>,
+    /// The epoch in which each message was first refused for its contents or addresses.
+    rejected: HashMap<i64, u32>,
+    /// Number of times that another message was accepted.
+    epoch: u32,
+}
+
+impl Suspects {
+    pub(super) fn is_empty(&self) -> bool {
+        self.refused.is_empty()
+    }
+
+    pub(super) fn contains(&self, id: i64) -> bool {
+        self.refused.contains_key(&id)
+    }
+
+    /// This message was accepted.
+    pub(super) fn remove(&mut self, id: i64) {
+        self.refused.remove(&id);
+        self.rejected.remove(&id);
+    }
+
+    /// A message was accepted that was sent after the suspects.
+    pub(super) fn next_epoch(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Records that a message was refused or throttled. Returns whether that happened in at least `limit` earlier epochs,
+    /// so that the message is at fault.
+    pub(super) fn add(&mut self, id: i64, limit: u32) -> bool {
+        if self.refused.len() >= MAX_SUSPECTS {
+            self.refused.clear();
+        }
+        let epoch = self.epoch;
+        let (count, last) = self.refused.entry(id).or_insert((0, epoch));
+        let is_at_fault = *count >= limit && *last != epoch;
+        if *last != epoch || *count == 0 {
+            *count += 1;
+            *last = epoch;
+        }
+        is_at_fault
+    }
+
+    /// Records that a message was refused for its contents or addresses. Returns whether that happened in an earlier epoch.
+    pub(super) fn add_rejected(&mut self, id: i64) -> bool {
+        self.add(id, u32::MAX);
+        if self.rejected.len() >= MAX_SUSPECTS {
+            self.rejected.clear();
+        }
+        *self.rejected.entry(id).or_insert(self.epoch) != self.epoch
+    }
+}

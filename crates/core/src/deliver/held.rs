@@ -1,0 +1,104 @@
+//! The mails that a deliverer holds: from the claim until the settle is committed.
+
+use std::collections::HashMap;
+
+use super::mail::Mail;
+use super::settlements::Settlements;
+
+/// The maximum number of outcomes that are kept for mails whose claims were lost.
+const MAX_LATE: usize = 10_000;
+
+struct Held {
+    /// Another database, or this one after a restore, may have another mail with the same id.
+    message_id: String,
+    /// `outbox.failed_attempts` of the latest claim.
+    attempts: i32,
+    size: usize,
+}
+
+/// The held mails by `outbox.id`, and the outcomes that could not be settled because a claim was lost.
+#[derive(Default)]
+pub(super) struct HeldMails {
+    mails: HashMap<i64, Held>,
+    bytes: usize,
+    /// Outcomes of mails that are no longer held, each with the `message_id`.
+    late: HashMap<i64, (String, Settlements)>,
+}
+
+impl HeldMails {
+    pub(super) fn len(&self) -> usize {
+        self.mails.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.mails.is_empty()
+    }
+
+    /// Total size of the held mails in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a mail with this id is held, be it this message or another one.
+    pub(super) fn contains_id(&self, id: i64) -> bool {
+        self.mails.contains_key(&id)
+    }
+
+    /// Whether this message is held, and not another one with the same id.
+    pub(super) fn contains(&self, mail: &Mail) -> bool {
+        let held = self.mails.get(&mail.message.id);
+        held.is_some_and(|held| held.message_id == mail.message.message_id)
+    }
+
+    /// `failed_attempts` of the claim of this mail, with which it has to be settled.
+    pub(super) fn attempts(&self, id: i64) -> Option<i32> {
+        self.mails.get(&id).map(|held| held.attempts)
+    }
+
+    /// Records a later claim of a message that is held already. Returns false if it is not.
+    pub(super) fn renew(&mut self, mail: &Mail) -> bool {
+        match self.mails.get_mut(&mail.message.id) {
+            Some(held) if held.message_id == mail.message.message_id => {
+                held.attempts = mail.message.attempts;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds a mail whose id is not held.
+    pub(super) fn insert(&mut self, mail: &Mail) {
+        self.bytes += mail.size;
+        let held = Held {
+            message_id: mail.message.message_id.clone(),
+            attempts: mail.message.attempts,
+            size: mail.size,
+        };
+        self.mails.insert(mail.message.id, held);
+    }
+
+    /// Removes a mail and returns its `message_id`.
+    pub(super) fn remove(&mut self, id: i64) -> Option<String> {
+        let held = self.mails.remove(&id)?;
+        self.bytes = self.bytes.saturating_sub(held.size);
+        Some(held.message_id)
+    }
+
+    /// Keeps the outcome of one mail whose claim was lost before it could be settled.
+    pub(super) fn keep_late(&mut self, id: i64, message_id: String, outcome: Settlements) {
+        if self.late.len() >= MAX_LATE {
+            self.late.clear();
+        }
+        self.late.insert(id, (message_id, outcome));
+    }
+
+    /// Takes the outcome of an earlier claim of this message.
+    pub(super) fn take_late(&mut self, mail: &Mail) -> Option<Settlements> {
+        let id = mail.message.id;
+        let (message_id, _) = self.late.get(&id)?;
+        if *message_id != mail.message.message_id {
+            return None;
+        }
+        self.late.remove(&id).map(|(_, outcome)| outcome)
+    }
+}

@@ -1,0 +1,255 @@
+//! What a deliverer claims, and when it settles.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::state::Deliverer;
+use crate::deliver::Time;
+use crate::deliver::breaker::SendPermit;
+use crate::deliver::events::Action;
+use crate::deliver::exchange::{BudgetState, ClaimLimit, ExchangeResult};
+use crate::deliver::mail::Mail;
+use crate::deliver::rate_limiter;
+use crate::deliver::settlements::Settlements;
+
+/// How long a settlement waits for others at low and at high throughput: an exchange with the database has a fixed cost.
+const SETTLE_DELAY: Duration = Duration::from_millis(5);
+const BUSY_SETTLE_DELAY: Duration = Duration::from_millis(20);
+/// This number of settlements does not wait, and this number of mails in 100 ms is high throughput.
+const SETTLE_BATCH: usize = 512;
+/// Number of full sets of concurrent requests for which mail is held.
+const PREFETCH: usize = 2;
+/// The maximum number of held mails that a claim aims at.
+const MAX_HELD: usize = 2_048;
+/// The maximum number of mails in one claim, which keeps the transaction short.
+const MAX_CLAIM: usize = 512;
+/// The maximum total size of held mails in bytes, unless one mail is larger.
+const MAX_HELD_BYTES: usize = 32 << 20;
+/// Number of mails that are claimed to choose a probe from.
+const PROBE_CANDIDATES: usize = 8;
+/// Number of mails that are claimed in spite of a full queue when one of them is urgent.
+const URGENT_CLAIM: usize = 16;
+
+impl Deliverer {
+    /// Starts an exchange if there is something to settle or to claim, and none is running.
+    pub(super) fn start_exchange(&mut self, now: Time, actions: &mut Vec<Action>) {
+        if self.exchange_is_running || now < self.exchange_retry_at {
+            return;
+        }
+        let claim = self.claim_limit(now);
+        if claim.is_none() && !self.is_settle_due(now) {
+            return;
+        }
+        let held = &self.held;
+        self.settlements.update_attempts(|id| held.attempts(id));
+        self.settle_at = None;
+        self.claim_is_urgent &= claim.is_none();
+        self.exchange_is_running = true;
+        self.exchange_time.begin(now);
+        actions.push(Action::Exchange {
+            settlements: Box::new(std::mem::take(&mut self.settlements)),
+            claim,
+        });
+    }
+
+    fn is_settle_due(&self, now: Time) -> bool {
+        !self.settlements.is_empty()
+            && (self.requests.is_empty()
+                || self.settlements.len() >= SETTLE_BATCH
+                || self.settle_at.is_none_or(|at| at <= now))
+    }
+
+    /// How long a new settlement may wait for others.
+    pub(super) fn settle_delay(&self) -> Duration {
+        if self.throughput.recent() >= SETTLE_BATCH {
+            BUSY_SETTLE_DELAY
+        } else {
+            SETTLE_DELAY
+        }
+    }
+
+    /// How much to claim now, if anything.
+    pub(super) fn claim_limit(&mut self, now: Time) -> Option<ClaimLimit> {
+        if !self.may_send() || !self.claim_wanted || self.config.is_none() {
+            return None;
+        }
+        let mails = match self.breaker.permit(now) {
+            SendPermit::Requests(concurrency) => {
+                let urgent = self.claim_is_urgent.then_some(URGENT_CLAIM);
+                self.free_places(concurrency).or(urgent)?
+            }
+            SendPermit::Probe if self.queue.is_empty() && self.is_probe_due(now) => {
+                PROBE_CANDIDATES * self.probe_candidates
+            }
+            SendPermit::Probe | SendPermit::WaitUntil(_) | SendPermit::ProbeInFlight => {
+                return None;
+            }
+        };
+        let bytes = MAX_HELD_BYTES.saturating_sub(self.held.bytes()).max(1);
+        let average_size = self.held.bytes() / self.held.len().max(1);
+        let mails = mails.min(bytes / average_size.max(1)).max(1);
+        Some(ClaimLimit {
+            mails: u32::try_from(mails).unwrap_or(u32::MAX),
+            bytes,
+            check_budgets: self.check_budgets,
+        })
+    }
+
+    /// How many more mails to hold at this number of concurrent requests; `None` if too few to be worth a claim.
+    fn free_places(&self, concurrency: usize) -> Option<usize> {
+        let target = concurrency
+            .saturating_mul(PREFETCH)
+            .saturating_mul(self.batch_limit())
+            .max(self.throughput.within(self.exchange_time.prefetch()))
+            .min(MAX_HELD);
+        let target = rate_limiter::limit_held(self.rate(), self.batch_limit(), target);
+        let free = target.saturating_sub(self.held.len());
+        let is_worth_it = free >= target.div_ceil(4) && self.held.bytes() < MAX_HELD_BYTES;
+        is_worth_it.then_some(free.min(MAX_CLAIM))
+    }
+
+    /// Applies the result of an exchange.
+    pub(super) fn note_exchanged(&mut self, now: Time, result: ExchangeResult) {
+        self.exchange_is_running = false;
+        self.exchange_retry_at = Time::ZERO;
+        self.exchange_time.end(now);
+        let ExchangeResult {
+            settled,
+            lost,
+            unsettled,
+            claimed,
+        } = result;
+        self.drop_settled(settled, &lost, unsettled);
+        let Some((limit, claimed)) = claimed else {
+            return;
+        };
+        let count = claimed.mails.len() + claimed.surplus;
+        self.claim_wanted = count >= limit.mails as usize || claimed.surplus > 0;
+        if let Some(budget) = claimed.budget {
+            self.check_budgets = budget != BudgetState::Unlimited;
+            self.claim_at = match budget {
+                BudgetState::SpentFor(wait) => Some(now.saturating_add(wait)),
+                BudgetState::Unlimited | BudgetState::Available => None,
+            };
+        }
+        for mail in claimed.mails {
+            self.take_in(now, mail);
+        }
+    }
+
+    /// No longer holds what an exchange settled. An outcome that could not be settled is kept for a later claim of the
+    /// same message: if it is sent, or has ended, it must not be sent again.
+    fn drop_settled(&mut self, settled: Settlements, lost: &[i64], unsettled: Settlements) {
+        let is_incomplete = !lost.is_empty() || !unsettled.is_empty();
+        let mut message_ids = HashMap::new();
+        for &id in settled.ids().chain(unsettled.ids()) {
+            let message_id = self.held.remove(id);
+            if is_incomplete {
+                message_ids.extend(message_id.map(|message_id| (id, message_id)));
+            }
+        }
+        let mut late = Vec::new();
+        if !lost.is_empty() {
+            let settled = settled.split().into_iter();
+            late.extend(
+                settled.filter(|one| one.is_final() && one.ids().any(|id| lost.contains(id))),
+            );
+        }
+        let unsettled = unsettled.split().into_iter();
+        late.extend(unsettled.filter(|one| !one.sent.ids.is_empty()));
+        for outcome in late {
+            let id = outcome.ids().next().copied();
+            if let Some(id) = id
+                && let Some(message_id) = message_ids.remove(&id)
+            {
+                self.held.keep_late(id, message_id, outcome);
+            }
+        }
+    }
+
+    /// Holds a mail that was claimed.
+    fn take_in(&mut self, now: Time, mut mail: Mail) {
+        if self.held.renew(&mail) {
+            // Its lease had expired. It is settled with the new claim.
+            self.queue.renew(&mail);
+            return;
+        }
+        if self.held.contains_id(mail.message.id) {
+            self.forget(mail.message.id);
+        }
+        self.held.insert(&mail);
+        if let Some(outcome) = self.held.take_late(&mail) {
+            self.settlements.extend(outcome);
+            self.settle_at.get_or_insert(now);
+            return;
+        }
+        match mail.batch.clone().filter(|_| self.is_idempotent()) {
+            Some(key) => {
+                let config = self.config.as_ref();
+                let account = config.map(|config| config.account.as_str());
+                self.retry_batches.collect(now, key, account, mail);
+            }
+            None => {
+                mail.batch = None;
+                self.queue.put(mail);
+            }
+        }
+    }
+
+    /// Drops the waiting mails whose claims are no longer valid.
+    pub(super) fn drop_lost(&mut self, in_force: &HashSet<i64>) {
+        self.split_batches(|mails| {
+            let is_lost = |mail: &Mail| !in_force.contains(&mail.message.id);
+            mails.iter().any(is_lost)
+        });
+        let lost = self
+            .queue
+            .retain(|mail| in_force.contains(&mail.message.id));
+        for mail in &lost {
+            self.held.remove(mail.message.id);
+            self.claim_wanted = true;
+        }
+    }
+
+    /// Drops a mail because its database now has another one with this id. Nothing is settled for it any more; if it is in
+    /// flight, its response will be ignored.
+    fn forget(&mut self, id: i64) {
+        self.held.remove(id);
+        let has_id = |mail: &Mail| mail.message.id == id;
+        self.split_batches(|mails| mails.iter().any(has_id));
+        self.queue.retain(|mail| !has_id(mail));
+        self.settlements.remove(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::deliver::Now;
+    use crate::deliver::events::Event;
+    use crate::deliver::mail::Claim;
+
+    #[test]
+    fn what_could_not_be_settled_is_tried_again_when_it_is_time() {
+        let now = |at| Now {
+            at,
+            wall: SystemTime::UNIX_EPOCH,
+        };
+        let mut deliverer = Deliverer::new();
+        let mut settlements = Box::new(Settlements::default());
+        settlements.sent(Claim { id: 1, attempts: 0 }, None, &[]);
+        let retry_at = Duration::from_secs(1);
+        let failed = Event::ExchangeFailed {
+            settlements,
+            retry_at,
+        };
+        let actions = deliverer.handle(now(Time::ZERO), failed);
+        assert!(actions.is_empty(), "not before");
+        // Nothing else may ever happen.
+        assert_eq!(deliverer.wake_at(), Some(retry_at));
+        let actions = deliverer.handle(now(retry_at), Event::Tick);
+        assert!(matches!(actions[..], [Action::Exchange { .. }]));
+    }
+}

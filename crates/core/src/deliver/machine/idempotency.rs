@@ -1,0 +1,213 @@
+//! How long a provider recognizes a repeated request.
+//!
+//! The time of a mail's first attempt is not stored. `created_at` is not later than it, so the deliverer counts from there:
+//! a mail that was created long before it was due counts as no longer recognized too early, never too late. It is then
+//! repeated as often as with a provider that recognizes nothing.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::state::Deliverer;
+use crate::deliver::mail::Mail;
+
+impl Deliverer {
+    /// Whether the provider may no longer recognize a request with this mail.
+    pub(super) fn may_be_forgotten(&self, mail: &Mail, wall: SystemTime) -> bool {
+        self.idempotency_window()
+            .is_some_and(|window| is_older(mail, window, wall))
+    }
+
+    /// Whether the provider may no longer recognize this mail, and its ambiguous attempts are used up.
+    pub(super) fn is_unrepeatable(&self, mail: &Mail, wall: SystemTime) -> bool {
+        mail.ambiguous_attempts > self.max_ambiguous() && self.may_be_forgotten(mail, wall)
+    }
+
+    /// Splits the batches that the provider may no longer recognize.
+    pub(super) fn split_forgotten_batches(&mut self, wall: SystemTime) {
+        if let Some(window) = self
+            .idempotency_window()
+            .filter(|_| self.retry_batches.has_complete())
+        {
+            self.split_batches(|mails| mails.iter().any(|mail| is_older(mail, window, wall)));
+        }
+    }
+
+    /// How long the provider recognizes a repeated request; `None` for a provider that never does, or always does.
+    fn idempotency_window(&self) -> Option<Duration> {
+        let capabilities = &self.config.as_ref()?.capabilities;
+        let window = capabilities.idempotency_window();
+        (capabilities.is_idempotent() && window < Duration::MAX).then_some(window)
+    }
+}
+
+/// Whether the mail was created at least this long ago.
+fn is_older(mail: &Mail, age: Duration, wall: SystemTime) -> bool {
+    let created = Duration::from_secs(mail.message.created_at.try_into().unwrap_or(0));
+    let now = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(created) >= age
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::deliver::Now;
+    use crate::deliver::events::{Action, Event, RequestOutcome};
+    use crate::deliver::exchange::{Claimed, ExchangeResult};
+    use crate::deliver::fixture::mail;
+    use crate::deliver::retry_batches::batch_key;
+    use crate::message::Message;
+    use crate::transport::capabilities::{Capabilities, DeliveryConfig};
+    use crate::transport::providers::{MessageOutcome, Provider, Request, Response};
+
+    const ACCOUNT: &str = "forgetful";
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    struct Forgetful;
+
+    impl Capabilities for Forgetful {
+        fn batch_limit(&self) -> usize {
+            2
+        }
+
+        fn is_idempotent(&self) -> bool {
+            true
+        }
+
+        fn idempotency_window(&self) -> Duration {
+            DAY
+        }
+    }
+
+    impl Provider for Forgetful {
+        fn request(&self, _: &[&Message], _: SystemTime) -> Result<Request, String> {
+            Err("not asked".to_owned())
+        }
+
+        fn outcomes(&self, _: usize, _: &Response<'_>) -> Vec<MessageOutcome> {
+            Vec::new()
+        }
+    }
+
+    /// What a deliverer did.
+    #[derive(Default)]
+    struct Told {
+        /// The requests, by the mails in each.
+        sent: Vec<Vec<i64>>,
+        /// The mails that failed, whether for good, and whether they go again as they went.
+        failed: Vec<(i64, bool, bool)>,
+    }
+
+    /// Has it claim these, so long after they were scheduled, and no request have an answer.
+    fn deliver(age: Duration, mails: Vec<Mail>) -> Told {
+        let mut deliverer = Deliverer::new();
+        let mut told = Told::default();
+        let limits = DeliveryConfig {
+            capabilities: Arc::new(Forgetful),
+            concurrency: 8,
+            rate: None,
+            max_ambiguous: 1,
+            account: ACCOUNT.to_owned(),
+        };
+        let mut events = VecDeque::from([Event::Configured(Box::new(limits))]);
+        let mut mails = Some(mails);
+        for step in 0..20 {
+            let at = Duration::from_millis(100) * step;
+            let wall = UNIX_EPOCH + age + at;
+            let event = events.pop_front().unwrap_or(Event::Tick);
+            for action in deliverer.handle(Now { at, wall }, event) {
+                match action {
+                    Action::Send { request, mails } => {
+                        let ids = mails.iter().map(|mail| mail.message.id);
+                        told.sent.push(ids.collect());
+                        let reason = "timeout".to_owned();
+                        let outcomes = vec![MessageOutcome::Ambiguous { reason }; mails.len()];
+                        events.push_back(Event::RequestDone {
+                            request,
+                            outcome: RequestOutcome::Completed(outcomes),
+                            status: None,
+                        });
+                    }
+                    Action::Exchange { settlements, claim } => {
+                        let failed = &settlements.failed;
+                        for (index, id) in failed.ids.iter().enumerate() {
+                            let again = failed.batches[index].is_some();
+                            told.failed.push((*id, failed.permanent[index], again));
+                        }
+                        let claimed = Claimed {
+                            mails: mails.take().unwrap_or_default(),
+                            ..Claimed::default()
+                        };
+                        events.push_back(Event::Exchanged(Box::new(ExchangeResult {
+                            settled: *settlements,
+                            claimed: claim.map(|claim| (claim, claimed)),
+                            ..ExchangeResult::default()
+                        })));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        told
+    }
+
+    fn ambiguous(id: i64, times: i32) -> Mail {
+        Mail {
+            ambiguous_attempts: times,
+            ..mail(id)
+        }
+    }
+
+    /// Mails that are to go again as they went.
+    fn again(times: i32) -> Vec<Mail> {
+        let mails = [ambiguous(1, times), ambiguous(2, times)];
+        let key = batch_key(ACCOUNT, mails.iter());
+        let in_batch = |mail| Mail {
+            ambiguous_alone: false,
+            batch: Some(key.clone()),
+            ..mail
+        };
+        mails.map(in_batch).into()
+    }
+
+    const SOON: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn what_is_known_again_is_sent_as_often_as_it_takes() {
+        let told = deliver(SOON, vec![ambiguous(1, 5)]);
+        assert_eq!(told.sent, [[1]]);
+        assert_eq!(told.failed, [(1, false, false)]);
+        let told = deliver(SOON, again(5));
+        assert_eq!(told.sent, [[1, 2]]);
+        assert_eq!(told.failed, [(1, false, true), (2, false, true)]);
+    }
+
+    #[test]
+    fn what_may_be_forgotten_is_sent_as_often_as_is_allowed() {
+        for age in [DAY, 3 * DAY] {
+            let fresh = deliver(age, vec![ambiguous(1, 0)]);
+            assert_eq!(fresh.sent, [[1]]);
+            assert_eq!(fresh.failed, [(1, false, false)]);
+            let once = deliver(age, vec![ambiguous(1, 1)]);
+            assert_eq!(once.sent, [[1]]);
+            assert_eq!(once.failed, [(1, true, false)]);
+            let often = deliver(age, vec![ambiguous(1, 2)]);
+            assert!(often.sent.is_empty());
+            assert_eq!(often.failed, [(1, true, false)]);
+        }
+    }
+
+    #[test]
+    fn requests_that_may_be_forgotten_are_parted() {
+        let told = deliver(DAY, again(1));
+        assert_eq!(told.failed, [(1, true, false), (2, true, false)]);
+        let told = deliver(DAY, again(2));
+        assert!(told.sent.is_empty());
+        assert_eq!(told.failed, [(1, true, false), (2, true, false)]);
+        // Nor is a new one kept together.
+        let told = deliver(DAY, vec![mail(1), mail(2)]);
+        assert_eq!(told.sent, [[1, 2]]);
+        assert_eq!(told.failed, [(1, false, false), (2, false, false)]);
+    }
+}

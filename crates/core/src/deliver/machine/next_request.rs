@@ -1,0 +1,150 @@
+//! Which mails the next request contains.
+
+use super::state::Deliverer;
+use crate::deliver::mail::Mail;
+use crate::deliver::rate_limiter::{added_cost, max_batch_cost};
+use crate::deliver::{Now, Time};
+
+/// The maximum of [`Deliverer::probe_candidates`].
+const MAX_PROBE_CANDIDATES: usize = 64;
+
+/// The mails of one request.
+pub(super) struct NextRequest {
+    pub(super) mails: Vec<Mail>,
+    /// Whether exactly these mails were in one request before.
+    pub(super) is_retry: bool,
+}
+
+impl Deliverer {
+    /// The next request, if the rate admits one.
+    pub(super) fn next_request(&mut self, now: Now) -> Option<NextRequest> {
+        self.split_forgotten_batches(now.wall);
+        if !self.breaker.has_open_refusals()
+            && let Some(mails) = self.retry_batches.pop()
+        {
+            return self.admit_retry(now.at, mails);
+        }
+        let Some(first) = self.next_mail(now) else {
+            self.attribute_refusals(now.at);
+            return None;
+        };
+        let batch_limit = self.batch_limit();
+        let rate = self.rate();
+        let mut cost = added_cost(rate, &first);
+        let mut mails = vec![first];
+        while mails.len() < batch_limit
+            && let Some(next) = self.queue.first()
+            && self.may_share(&mails[0], next)
+            && !next.is_expired(now.wall)
+            && !self.is_unrepeatable(next, now.wall)
+            && let sum = cost.saturating_add(added_cost(rate, next))
+            && sum <= max_batch_cost(rate)
+        {
+            cost = sum;
+            mails.extend(self.queue.pop());
+        }
+        self.admit(now.at, mails)
+    }
+
+    /// The probe of a paused transport: a mail that was not refused before, or else a batch that may have been sent.
+    pub(super) fn next_probe(&mut self, now: Now) -> Option<NextRequest> {
+        self.split_forgotten_batches(now.wall);
+        let next = self.next_mail(now);
+        let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
+        // A larger claim may find a mail that was not refused before.
+        self.probe_candidates = match &next {
+            Some(mail) if !is_suspect(mail) => 1,
+            _ => (self.probe_candidates * 2).min(MAX_PROBE_CANDIDATES),
+        };
+        if let Some(mail) = next {
+            return self.admit(now.at, vec![mail]);
+        }
+        let mails = self.retry_batches.pop()?;
+        self.admit_retry(now.at, mails)
+    }
+
+    /// Applies the rate to a request. The mails that it does not admit go back to the queue.
+    fn admit(&mut self, now: Time, mails: Vec<Mail>) -> Option<NextRequest> {
+        let (mails, rest) = self.rate_limiter.admit(self.rate(), now, mails);
+        for mail in rest {
+            self.queue.put_back(mail);
+        }
+        (!mails.is_empty()).then_some(NextRequest {
+            mails,
+            is_retry: false,
+        })
+    }
+
+    /// The same for a batch, which is sent whole or not yet.
+    fn admit_retry(&mut self, now: Time, mails: Vec<Mail>) -> Option<NextRequest> {
+        if self.rate_limiter.admits_all(self.rate(), now, &mails) {
+            return Some(NextRequest {
+                mails,
+                is_retry: true,
+            });
+        }
+        self.retry_batches.push(mails);
+        None
+    }
+
+    /// Attributes the latest refusals to the transport if no other mail can show whether the refused mails are at fault:
+    /// none waits, none is in flight, and none is to be claimed.
+    fn attribute_refusals(&mut self, now: Time) {
+        let has_refused = !self.queue.is_empty() || self.retry_batches.has_complete();
+        if has_refused
+            && self.breaker.has_open_refusals()
+            && self.requests.is_empty()
+            && !self.exchange_is_running
+            && self.claim_limit(now).is_none()
+        {
+            self.breaker.attribute_refusals(now);
+        }
+    }
+
+    /// Takes the next mail that can be sent out of the queue, and ends or releases the others on the way.
+    fn next_mail(&mut self, now: Now) -> Option<Mail> {
+        loop {
+            let mail = self.take_next()?;
+            if mail.is_expired(now.wall) {
+                // The next claim ends it, and records the reason.
+                self.release(&mail);
+            } else if self.is_unrepeatable(&mail, now.wall) {
+                self.end_unrepeatable(&mail);
+            } else {
+                return Some(mail);
+            }
+        }
+    }
+
+    /// Prefers mails that were not refused or throttled before, so that a single such mail does not delay the others.
+    fn take_next(&mut self) -> Option<Mail> {
+        if !self.breaker.has_suspects() {
+            return self.queue.pop();
+        }
+        let breaker = &self.breaker;
+        let other = self.queue.take(|mail| !breaker.is_suspect(mail.message.id));
+        let only_others = breaker.has_open_refusals() && !breaker.is_paused();
+        other.or_else(|| if only_others { None } else { self.queue.pop() })
+    }
+
+    /// Whether two mails may be in one request. A mail that may have been sent alone is recognized only if it is sent alone
+    /// again.
+    fn may_share(&self, first: &Mail, next: &Mail) -> bool {
+        let Some(config) = &self.config else {
+            return false;
+        };
+        let provider = &config.capabilities;
+        let must_be_alone = |mail: &Mail| {
+            mail.alone
+                || mail.group_key.is_some() && provider.is_idempotent()
+                || provider.is_idempotent() && mail.ambiguous_attempts > 0 && mail.ambiguous_alone
+        };
+        // A batch that is to be repeated must be due, and claimed, together.
+        let has_same_priority = !provider.is_idempotent() || first.priority == next.priority;
+        has_same_priority
+            && !must_be_alone(first)
+            && !must_be_alone(next)
+            && !self.breaker.is_suspect(next.message.id)
+            && provider.may_share(&first.message, &next.message)
+    }
+}

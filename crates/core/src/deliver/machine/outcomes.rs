@@ -1,0 +1,339 @@
+//! What a deliverer does with the result of a request: each of its mails is settled, or goes back to the queue.
+
+use std::sync::Arc;
+
+use super::state::{Deliverer, InFlightRequest};
+use crate::deliver::Now;
+use crate::deliver::breaker::{Disposition, Signal};
+use crate::deliver::events::RequestOutcome;
+use crate::deliver::mail::Mail;
+use crate::deliver::retry_batches::batch_key;
+use crate::deliver::settlements::{Ambiguity, FailedAttempt};
+use crate::transport::delivered::Refused;
+use crate::transport::providers::MessageOutcome;
+
+/// A request that has ended, as far as each of its mails depends on it.
+struct EndedRequest {
+    number: u64,
+    /// `outbox.id` of its first mail. The circuit breaker counts a request once, under this id.
+    leader: i64,
+    /// Whether it had one mail only.
+    is_single: bool,
+    /// Whether exactly these mails were in one request before.
+    is_retry: bool,
+    /// The key of the batch, if it is to be repeated with exactly these mails.
+    batch: Option<String>,
+    /// Status code of the response.
+    status: Option<u16>,
+    /// Refused recipients of the only mail; it goes to the others.
+    refused: Vec<Refused>,
+}
+
+impl Deliverer {
+    /// Applies the result of a request.
+    pub(super) fn note_request_done(
+        &mut self,
+        now: Now,
+        number: u64,
+        outcome: RequestOutcome,
+        status: Option<u16>,
+    ) {
+        let Some(in_flight) = self.requests.remove(&number) else {
+            return;
+        };
+        let InFlightRequest {
+            mails,
+            is_retry,
+            refused,
+        } = in_flight;
+        let mails = Arc::unwrap_or_clone(mails);
+        let count = mails.len();
+        self.mails_in_flight -= count;
+        self.throughput.add(now.at, count);
+        let (mails, outcome) = self.without_dropped(mails, outcome);
+        let is_whole = mails.len() == count;
+        let Some(first) = mails.first() else {
+            // Its mails were unsendable, so a probe has shown nothing: another one follows.
+            return self.breaker.note_unsent(now.at, number);
+        };
+        let mut request = EndedRequest {
+            number,
+            leader: first.message.id,
+            is_single: count == 1,
+            is_retry: is_retry && is_whole,
+            batch: None,
+            status,
+            refused,
+        };
+        let may_be_forgotten = |mail: &Mail| self.may_be_forgotten(mail, now.wall);
+        if !request.is_single
+            && is_whole
+            && self.is_recognized(number)
+            && is_batch_undecided(&outcome, is_retry)
+            && !mails.iter().any(may_be_forgotten)
+        {
+            let key = |account: &str| batch_key(account, mails.iter());
+            request.batch = self.account().map(key);
+        }
+        match outcome {
+            RequestOutcome::Abandoned => {
+                for mail in mails {
+                    let reason = "given up before there was an answer";
+                    self.note_ambiguous(now, &mail, &request, reason);
+                }
+            }
+            RequestOutcome::EndpointDenied(reason) => {
+                let signal = || Signal::Denied(reason.clone());
+                self.note_unsent(now, &request, mails, &reason, signal);
+            }
+            RequestOutcome::NotSent(reason) => {
+                let signal = || Signal::Unreachable(reason.clone());
+                self.note_unsent(now, &request, mails, &reason, signal);
+            }
+            RequestOutcome::Completed(outcomes) => {
+                self.note_outcomes(now, &request, mails, outcomes);
+            }
+        }
+        // Has an effect only if it was a probe that has shown nothing: another one follows.
+        self.breaker.note_unsent(now.at, number);
+        if !self.settlements.is_empty() {
+            self.settle_at.get_or_insert(now.at + self.settle_delay());
+        }
+    }
+
+    /// Removes the mails that were dropped while the request was in flight, and their outcomes.
+    fn without_dropped(
+        &mut self,
+        mails: Vec<Mail>,
+        outcome: RequestOutcome,
+    ) -> (Vec<Mail>, RequestOutcome) {
+        if mails.iter().all(|mail| self.held.contains(mail)) {
+            return (mails, outcome);
+        }
+        let is_kept: Vec<bool> = mails.iter().map(|mail| self.held.contains(mail)).collect();
+        for (mail, _) in mails.iter().zip(&is_kept).filter(|(_, kept)| !**kept) {
+            self.queue.finish(mail);
+        }
+        let outcome = match outcome {
+            RequestOutcome::Completed(outcomes) => {
+                RequestOutcome::Completed(only(outcomes, &is_kept))
+            }
+            other => other,
+        };
+        (only(mails, &is_kept), outcome)
+    }
+
+    /// No mail of the request was sent.
+    fn note_unsent(
+        &mut self,
+        now: Now,
+        request: &EndedRequest,
+        mails: Vec<Mail>,
+        reason: &str,
+        signal: impl Fn() -> Signal,
+    ) {
+        let mut uncounted = Vec::new();
+        for mail in mails {
+            match self.signal(now, &mail, request, signal()) {
+                Disposition::Release => uncounted.push(mail),
+                _ => self.fail(&mail, request, FailedAttempt::new(reason.to_owned())),
+            }
+        }
+        self.put_back(uncounted, request.is_retry);
+    }
+
+    /// Puts mails back whose attempt does not count. A repeated batch stays together.
+    fn put_back(&mut self, mails: Vec<Mail>, is_retry: bool) {
+        if is_retry && mails.len() > 1 {
+            self.retry_batches.push(mails);
+        } else {
+            for mail in mails {
+                self.queue.put_back(mail);
+            }
+        }
+    }
+
+    fn note_outcomes(
+        &mut self,
+        now: Now,
+        request: &EndedRequest,
+        mails: Vec<Mail>,
+        outcomes: Vec<MessageOutcome>,
+    ) {
+        let is_refused_as_a_whole = !request.is_single
+            && !request.is_retry
+            && !self.breaker.is_paused()
+            && request
+                .status
+                .is_some_and(|status| !(200..300).contains(&status))
+            && outcomes
+                .iter()
+                .all(|outcome| matches!(outcome, MessageOutcome::AccountRefused { .. }));
+        if is_refused_as_a_whole {
+            // Requests with one mail each show whether the account, one mail or the batch call is refused.
+            for mail in mails {
+                self.send_alone(mail);
+            }
+            return;
+        }
+        let mut uncounted = Vec::new();
+        for (mail, outcome) in mails.into_iter().zip(outcomes) {
+            match outcome {
+                MessageOutcome::SendAlone { .. } if !request.is_single => self.send_alone(mail),
+                outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
+            }
+        }
+        self.put_back(uncounted, request.is_retry);
+    }
+
+    /// Puts a mail back that was refused in a batch, perhaps because of another mail: its next request has no other mail.
+    fn send_alone(&mut self, mut mail: Mail) {
+        mail.alone = true;
+        self.queue.put_back(mail);
+    }
+
+    /// Settles a mail by its outcome. Returns it if the attempt does not count.
+    fn note_outcome(
+        &mut self,
+        now: Now,
+        mail: Mail,
+        request: &EndedRequest,
+        outcome: MessageOutcome,
+    ) -> Option<Mail> {
+        let Some(signal) = signal_of(&outcome) else {
+            let reason = outcome.reason().to_owned();
+            match outcome {
+                MessageOutcome::RecipientDeferred { .. } => {
+                    self.fail(&mail, request, FailedAttempt::new(reason));
+                }
+                _ => self.end(mail, reason, request.status),
+            }
+            return None;
+        };
+        match self.signal(now, &mail, request, signal) {
+            Disposition::Release => return Some(mail),
+            Disposition::End => self.end(mail, outcome.reason().to_owned(), request.status),
+            Disposition::Settle | Disposition::CountAttempt => match outcome {
+                MessageOutcome::Sent { provider_id } => {
+                    self.settlements
+                        .sent(mail.claim(), provider_id, &request.refused);
+                    self.queue.finish(&mail);
+                }
+                MessageOutcome::Ambiguous { reason } => {
+                    self.note_ambiguous(now, &mail, request, &reason);
+                }
+                MessageOutcome::Retry { reason, after }
+                | MessageOutcome::Throttled { reason, after } => {
+                    let attempt = FailedAttempt {
+                        retry_after: after,
+                        ..FailedAttempt::new(reason)
+                    };
+                    self.fail(&mail, request, attempt);
+                }
+                MessageOutcome::Refused { reason }
+                | MessageOutcome::RecipientRefused { reason }
+                | MessageOutcome::RecipientDeferred { reason }
+                | MessageOutcome::SendAlone { reason }
+                | MessageOutcome::AccountRefused { reason } => {
+                    self.fail(&mail, request, FailedAttempt::new(reason));
+                }
+            },
+        }
+        None
+    }
+
+    fn signal(
+        &mut self,
+        now: Now,
+        mail: &Mail,
+        request: &EndedRequest,
+        signal: Signal,
+    ) -> Disposition {
+        let id = mail.message.id;
+        self.breaker
+            .record(now.at, id, request.leader, request.number, signal)
+    }
+
+    /// Whether the provider recognizes a repetition of this request.
+    fn is_recognized(&self, request: u64) -> bool {
+        request > self.last_request_to_old_account && self.is_idempotent()
+    }
+
+    /// Counts an attempt that may have sent the mail. It ends if it may not be repeated.
+    fn note_ambiguous(&mut self, now: Now, mail: &Mail, request: &EndedRequest, reason: &str) {
+        self.ambiguous_count += 1;
+        let is_recognized = request.batch.is_some()
+            || request.is_single
+                && self.is_recognized(request.number)
+                && !self.may_be_forgotten(mail, now.wall);
+        let is_last = !is_recognized && mail.ambiguous_attempts >= self.max_ambiguous();
+        // A provider that recognizes a repeated request does not recognize one mail of a batch.
+        let (ambiguity, in_batch) = if request.is_single {
+            (Ambiguity::Alone, "")
+        } else {
+            (Ambiguity::InBatch, "with others: ")
+        };
+        let attempt = FailedAttempt {
+            permanent: is_last,
+            ambiguity,
+            ..FailedAttempt::new(format!("may have been sent: {in_batch}{reason}"))
+        };
+        if is_last {
+            self.failure_log.add(&attempt.reason);
+        }
+        self.fail(mail, request, attempt);
+    }
+
+    /// Settles a failed attempt.
+    fn fail(&mut self, mail: &Mail, request: &EndedRequest, attempt: FailedAttempt) {
+        let attempt = FailedAttempt {
+            status: request.status,
+            batch: request.batch.clone().filter(|_| !attempt.permanent),
+            ..attempt
+        };
+        self.settlements.failed(mail.claim(), attempt);
+        self.queue.finish(mail);
+    }
+}
+
+/// The items that are kept.
+fn only<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
+    let kept = all.into_iter().zip(is_kept).filter(|(_, kept)| **kept);
+    kept.map(|(item, _)| item).collect()
+}
+
+/// Whether a batch is to be repeated with exactly these mails: the provider may have accepted it, and has said nothing
+/// definite about any of them.
+fn is_batch_undecided(outcome: &RequestOutcome, is_retry: bool) -> bool {
+    match outcome {
+        RequestOutcome::Abandoned => true,
+        RequestOutcome::NotSent(_) | RequestOutcome::EndpointDenied(_) => is_retry,
+        RequestOutcome::Completed(outcomes) => outcomes.iter().all(|outcome| match outcome {
+            MessageOutcome::Ambiguous { .. } | MessageOutcome::Retry { .. } => true,
+            MessageOutcome::Throttled { .. } | MessageOutcome::AccountRefused { .. } => is_retry,
+            MessageOutcome::Sent { .. }
+            | MessageOutcome::Refused { .. }
+            | MessageOutcome::RecipientRefused { .. }
+            | MessageOutcome::RecipientDeferred { .. }
+            | MessageOutcome::SendAlone { .. } => false,
+        }),
+    }
+}
+
+/// What the outcome of one mail means for the transport; `None` if nothing.
+fn signal_of(outcome: &MessageOutcome) -> Option<Signal> {
+    Some(match outcome {
+        MessageOutcome::Sent { .. } => Signal::Accepted,
+        MessageOutcome::RecipientRefused { .. } | MessageOutcome::RecipientDeferred { .. } => {
+            return None;
+        }
+        MessageOutcome::Refused { reason } | MessageOutcome::SendAlone { reason } => {
+            Signal::MessageRefused(reason.clone())
+        }
+        MessageOutcome::Retry { reason, .. } | MessageOutcome::Ambiguous { reason } => {
+            Signal::Failed(reason.clone())
+        }
+        MessageOutcome::Throttled { reason, after } => Signal::Throttled(reason.clone(), *after),
+        MessageOutcome::AccountRefused { reason } => Signal::AccountRefused(reason.clone()),
+    })
+}

@@ -1,0 +1,203 @@
+//! The state of a deliverer, and questions about it that change nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::deliver::Time;
+use crate::deliver::breaker::CircuitBreaker;
+use crate::deliver::events::TransportStatus;
+use crate::deliver::failure_log::FailureLog;
+use crate::deliver::held::HeldMails;
+use crate::deliver::mail::Mail;
+use crate::deliver::queue::Queue;
+use crate::deliver::rate_limiter::RateLimiter;
+use crate::deliver::retry_batches::RetryBatches;
+use crate::deliver::settlements::Settlements;
+use crate::deliver::throughput::{ExchangeTime, Throughput};
+use crate::transport::capabilities::DeliveryConfig;
+use crate::transport::delivered::Refused;
+use crate::transport::rate::Rate;
+
+/// A request whose response has not arrived.
+pub(super) struct InFlightRequest {
+    pub(super) mails: Arc<Vec<Mail>>,
+    /// Whether exactly these mails were in one request before.
+    pub(super) is_retry: bool,
+    /// Refused recipients of the only mail; it goes to the others.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// The deliverer of one transport.
+///
+/// Every held mail is in exactly one of `queue`, `retry_batches`, `requests` and `settlements`.
+pub struct Deliverer {
+    /// `None` until the transports file was read.
+    pub(super) config: Option<DeliveryConfig>,
+    pub(super) breaker: CircuitBreaker,
+    pub(super) rate_limiter: RateLimiter,
+
+    pub(super) held: HeldMails,
+    pub(super) queue: Queue,
+    pub(super) retry_batches: RetryBatches,
+    /// Requests in flight by their numbers.
+    pub(super) requests: HashMap<u64, InFlightRequest>,
+    /// Number of mails in `requests`.
+    pub(super) mails_in_flight: usize,
+    pub(super) next_request: u64,
+    /// Requests up to this number went to another account.
+    pub(super) last_request_to_old_account: u64,
+
+    pub(super) settlements: Settlements,
+    /// When `settlements` are to be settled at the latest.
+    pub(super) settle_at: Option<Time>,
+    pub(super) exchange_is_running: bool,
+    /// No exchange starts before this time.
+    pub(super) exchange_retry_at: Time,
+
+    /// Whether mail may be due.
+    pub(super) claim_wanted: bool,
+    /// Whether it includes urgent mail.
+    pub(super) claim_is_urgent: bool,
+    /// When to claim again because a spent budget has room again.
+    pub(super) claim_at: Option<Time>,
+    /// Whether a budget may exist.
+    pub(super) check_budgets: bool,
+    /// Factor for the number of mails that are claimed to choose a probe from.
+    pub(super) probe_candidates: usize,
+    /// When urgent mail last caused a probe.
+    pub(super) urgent_probe_at: Option<Time>,
+    /// Whether [`crate::deliver::events::Action::ReloadConfig`] waits for its event.
+    pub(super) config_is_loading: bool,
+    /// Whether the configuration was read for the next probe.
+    pub(super) config_is_fresh: bool,
+
+    pub(super) throughput: Throughput,
+    pub(super) exchange_time: ExchangeTime,
+    pub(super) failure_log: FailureLog,
+    pub(super) ambiguous_count: u64,
+
+    pub(super) is_sending_allowed: bool,
+    /// Nothing is sent from this time on: another deliverer may have claimed the held mails.
+    pub(super) leases_end_at: Option<Time>,
+    pub(super) is_stopping: bool,
+    /// Whether [`crate::deliver::events::Action::Stopped`] was returned.
+    pub(super) has_stopped: bool,
+    pub(super) wake_at: Option<Time>,
+}
+
+impl Default for Deliverer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deliverer {
+    /// A deliverer that waits for its configuration.
+    pub fn new() -> Self {
+        Self {
+            config: None,
+            breaker: CircuitBreaker::new(1),
+            rate_limiter: RateLimiter::default(),
+            held: HeldMails::default(),
+            queue: Queue::default(),
+            retry_batches: RetryBatches::default(),
+            requests: HashMap::new(),
+            mails_in_flight: 0,
+            next_request: 1,
+            last_request_to_old_account: 0,
+            settlements: Settlements::default(),
+            settle_at: None,
+            exchange_is_running: false,
+            exchange_retry_at: Time::ZERO,
+            claim_wanted: true,
+            claim_is_urgent: false,
+            claim_at: None,
+            check_budgets: true,
+            probe_candidates: 1,
+            urgent_probe_at: None,
+            config_is_loading: false,
+            config_is_fresh: false,
+            throughput: Throughput::default(),
+            exchange_time: ExchangeTime::default(),
+            failure_log: FailureLog::default(),
+            ambiguous_count: 0,
+            is_sending_allowed: true,
+            leases_end_at: None,
+            is_stopping: false,
+            has_stopped: false,
+            wake_at: None,
+        }
+    }
+
+    /// When [`crate::deliver::events::Event::Tick`] is due, if no other event comes first.
+    pub fn wake_at(&self) -> Option<Time> {
+        self.wake_at
+    }
+
+    /// The state of the transport.
+    pub fn status(&self) -> TransportStatus {
+        let (state, reason, next_try) = self.breaker.status();
+        TransportStatus {
+            state,
+            reason: reason.to_owned(),
+            next_try,
+            paused_since: self.breaker.paused_since(),
+            in_flight: self.mails_in_flight,
+            is_holding: !self.held.is_empty(),
+            ambiguous: self.ambiguous_count,
+        }
+    }
+
+    /// Whether the circuit breaker has paused the transport.
+    pub fn is_paused(&self) -> bool {
+        self.breaker.is_paused()
+    }
+
+    /// Since when the transport is paused, if it is.
+    pub fn paused_since(&self) -> Option<Time> {
+        self.breaker.paused_since()
+    }
+
+    /// Whether this configuration names the account that is in use.
+    pub fn uses_account_of(&self, config: &DeliveryConfig) -> bool {
+        let current = self.config.as_ref();
+        current.is_some_and(|current| current.account == config.account)
+    }
+
+    pub(super) fn account(&self) -> Option<&str> {
+        self.config.as_ref().map(|config| config.account.as_str())
+    }
+
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.config.as_ref().and_then(|config| config.rate)
+    }
+
+    pub(super) fn batch_limit(&self) -> usize {
+        let config = self.config.as_ref();
+        config.map_or(1, |config| config.capabilities.batch_limit().max(1))
+    }
+
+    pub(super) fn is_idempotent(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.capabilities.is_idempotent())
+    }
+
+    pub(super) fn max_ambiguous(&self) -> i32 {
+        let config = self.config.as_ref();
+        config.map_or(0, |config| config.max_ambiguous)
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        self.is_sending_allowed && !self.is_stopping
+    }
+
+    /// Whether a paused transport is to be probed now, with a configuration that was just read.
+    pub(super) fn is_probe_due(&self, now: Time) -> bool {
+        self.config_is_fresh && !self.rate_limiter.is_waiting(now)
+    }
+
+    /// Whether there is mail that a paused transport could be probed with.
+    pub(super) fn has_mail(&self) -> bool {
+        self.claim_wanted || !self.queue.is_empty() || self.retry_batches.has_complete()
+    }
+}

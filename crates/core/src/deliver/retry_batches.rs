@@ -1,0 +1,123 @@
+//! Requests with several mails that are repeated with exactly these mails, because the provider recognizes a repeated
+//! request only then.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::Time;
+use super::mail::Mail;
+
+/// How long a batch waits until all its mails have been claimed again.
+const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The key of a batch: a UUID (RFC 9562, version 8) made from the provider account and from the `message_id`s of the
+/// mails, in any order.
+pub fn batch_key<'m>(account: &str, mails: impl Iterator<Item = &'m Mail>) -> String {
+    let mut ids: Vec<&str> = mails.map(|mail| mail.message.message_id.as_str()).collect();
+    ids.sort_unstable();
+    let mut hash = Sha256::new();
+    hash.update(account.as_bytes());
+    for id in ids {
+        hash.update([0]);
+        hash.update(id.as_bytes());
+    }
+    let hash: [u8; 32] = hash.finalize().into();
+    let mut text = String::with_capacity(36);
+    for (index, byte) in hash[..16].iter().enumerate() {
+        let byte = match index {
+            6 => byte & 0x0f | 0x80,
+            8 => byte & 0x3f | 0x80,
+            _ => *byte,
+        };
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 0x0f] {
+            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+    }
+    text
+}
+
+/// The batches that are to be repeated.
+#[derive(Default)]
+pub(super) struct RetryBatches {
+    /// Batches whose mails have all been claimed again.
+    complete: Vec<Vec<Mail>>,
+    /// Other batches by their keys, each with the time at which its first mail was claimed again.
+    incomplete: HashMap<String, (Time, Vec<Mail>)>,
+}
+
+impl RetryBatches {
+    /// Adds a claimed mail to its batch.
+    pub(super) fn collect(&mut self, now: Time, key: String, account: Option<&str>, mail: Mail) {
+        let (_, mails) = self
+            .incomplete
+            .entry(key.clone())
+            .or_insert_with(|| (now, Vec::new()));
+        mails.push(mail);
+        let is_complete = account.is_some_and(|account| batch_key(account, mails.iter()) == key);
+        if is_complete && let Some((_, mails)) = self.incomplete.remove(&key) {
+            self.complete.push(mails);
+        }
+    }
+
+    /// Adds a complete batch.
+    pub(super) fn push(&mut self, mails: Vec<Mail>) {
+        self.complete.push(mails);
+    }
+
+    /// Takes a complete batch.
+    pub(super) fn pop(&mut self) -> Option<Vec<Mail>> {
+        self.complete.pop()
+    }
+
+    /// Whether there is a complete batch.
+    pub(super) fn has_complete(&self) -> bool {
+        !self.complete.is_empty()
+    }
+
+    /// Takes the mails of the batches that have waited for the rest of their mails for too long.
+    pub(super) fn take_expired(&mut self, now: Time) -> Vec<Mail> {
+        let is_expired = |_: &String, batch: &mut (Time, Vec<Mail>)| {
+            now.saturating_sub(batch.0) >= COLLECT_TIMEOUT
+        };
+        let expired = self.incomplete.extract_if(is_expired);
+        expired.flat_map(|(_, (_, mails))| mails).collect()
+    }
+
+    /// Takes the mails of all batches for which the predicate is true.
+    pub(super) fn take_where(&mut self, is_taken: impl Fn(&[Mail]) -> bool) -> Vec<Mail> {
+        let complete = self.complete.extract_if(.., |mails| is_taken(mails));
+        let mut taken: Vec<Mail> = complete.flatten().collect();
+        let incomplete = self.incomplete.extract_if(|_, (_, mails)| is_taken(mails));
+        taken.extend(incomplete.flat_map(|(_, (_, mails))| mails));
+        taken
+    }
+
+    /// When [`Self::take_expired`] has something to return next.
+    pub(super) fn expires_at(&self) -> Option<Time> {
+        let batches = self.incomplete.values();
+        let oldest = batches.map(|(since, _)| *since).min()?;
+        Some(oldest + COLLECT_TIMEOUT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deliver::fixture::mail;
+
+    #[test]
+    fn the_key_depends_on_the_mails_and_on_the_account() {
+        let mails: Vec<Mail> = (1..=3).map(mail).collect();
+        let id = batch_key("resend", mails.iter());
+        assert_eq!(id, batch_key("resend", mails.iter().rev()));
+        assert_ne!(id, batch_key("resend", mails[1..].iter()));
+        assert_ne!(id, batch_key("webhook", mails.iter()));
+        assert_eq!((id.len(), &id[14..15]), (36, "8"));
+        assert!("89ab".contains(&id[19..20]), "{id}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Executes exchanges, which settle and claim in one transaction, and extends leases.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::state::JobRunner;
+use crate::deliver::Time;
+use crate::deliver::exchange::{ClaimLimit, ExchangeResult};
+use crate::deliver::settlements::Settlements;
+use crate::deliver::store::{ClaimRequest, ErrorKind, Host, Store, StoreError};
+
+/// The wait before a failed exchange is repeated while the process stops.
+const STOP_RETRY: Duration = Duration::from_millis(100);
+/// The same while a restore is running.
+const RESTORE_RETRY: Duration = Duration::from_secs(1);
+/// Number of mails of which none can be settled, after which the cause is not any of them.
+const MAX_UNSETTLED: usize = 8;
+
+/// One exchange of a transport.
+pub(super) struct Exchange {
+    pub(super) transport: Arc<str>,
+    pub(super) settlements: Box<Settlements>,
+    pub(super) claim: Option<ClaimLimit>,
+    pub(super) paused: Vec<(Arc<str>, Duration)>,
+}
+
+impl<H: Host> JobRunner<H> {
+    /// Executes an exchange and reports its result to the delivery thread.
+    ///
+    /// # Errors
+    /// If the store no longer exists, or leases cannot be extended.
+    pub(super) fn exchange<S: Store>(
+        &mut self,
+        store: &mut S,
+        exchange: Exchange,
+        now: Time,
+    ) -> Result<(), S::Error> {
+        let Exchange {
+            transport,
+            settlements,
+            claim: limit,
+            paused,
+        } = exchange;
+        if self.settle_each && !settlements.is_empty() {
+            return self.settle_each(store, &transport, settlements, now);
+        }
+        let began = Instant::now();
+        let asked_at = self.thread.now();
+        let request = limit.map(|limit| ClaimRequest {
+            transport: &transport,
+            limit,
+            paused: &paused,
+        });
+        let (lost, claimed) = match store.exchange(&self.claimant, &settlements, request) {
+            Ok(result) => result,
+            Err(error) => return self.note_error(&transport, settlements, error, now),
+        };
+        self.settle_each = false;
+        if self.failures.end() > 0 {
+            self.host.log(&self.log.recovered());
+        }
+        if self.host.stop_requested() {
+            // The mail that was just claimed is not sent.
+            self.thread.stop();
+        }
+        for id in settlements.ids() {
+            self.held.remove(id);
+        }
+        if let Some(claimed) = &claimed {
+            if self.held.is_empty() {
+                self.leases.begin(now, asked_at);
+            }
+            let ids = claimed.mails.iter().map(|mail| mail.message.id);
+            self.held.extend(ids);
+            self.set_leases_end();
+        }
+        let result = ExchangeResult {
+            settled: *settlements,
+            lost,
+            unsettled: Settlements::default(),
+            claimed: limit.zip(claimed),
+        };
+        self.thread.exchanged(&transport, result);
+        if began.elapsed() >= self.extension_interval() {
+            // The commit waited for a standby, and the leases began before.
+            self.extend(store, now)?;
+        }
+        Ok(())
+    }
+
+    /// Extends the leases of all held mails.
+    ///
+    /// # Errors
+    /// No lease was extended.
+    pub fn extend<S: Store>(&mut self, store: &mut S, now: Time) -> Result<(), S::Error> {
+        self.leases.note_attempt(now);
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let asked_at = self.thread.now();
+        let ids: Vec<i64> = self.held.iter().copied().collect();
+        let valid = store.extend(&self.claimant, &ids)?;
+        self.leases.note_extended(asked_at);
+        if valid.len() < ids.len() {
+            // Mails in flight stay in `held` until they are settled.
+            self.thread.keep_claims(valid.into_iter().collect());
+        }
+        // Only now: a mail whose claim was lost must not be sent.
+        self.set_leases_end();
+        Ok(())
+    }
+
+    fn set_leases_end(&self) {
+        let end = self.leases.end(self.host.lease());
+        self.thread.set_leases_end(end);
+    }
+
+    /// Settles each mail in a transaction of its own, after settling several together has failed. A mail that cannot be
+    /// settled, because of a trigger on the outbox for example, then does not keep others from being settled (I8). Its claim
+    /// expires, which counts as an attempt, so that it ends eventually.
+    fn settle_each<S: Store>(
+        &mut self,
+        store: &mut S,
+        transport: &Arc<str>,
+        settlements: Box<Settlements>,
+        now: Time,
+    ) -> Result<(), S::Error> {
+        let mut result = ExchangeResult::default();
+        let mut last_error = None;
+        let mut rest = settlements.split().into_iter();
+        for one in rest.by_ref() {
+            match store.exchange(&self.claimant, &one, None) {
+                Ok((lost, _)) => {
+                    result.lost.extend(lost);
+                    result.settled.extend(one);
+                }
+                Err(error) => {
+                    result.unsettled.extend(one);
+                    let is_hopeless =
+                        result.settled.is_empty() && result.unsettled.len() >= MAX_UNSETTLED;
+                    if is_hopeless || error.kind() != ErrorKind::Row {
+                        let mut open = std::mem::take(&mut result.unsettled);
+                        rest.for_each(|one| open.extend(one));
+                        for id in result.settled.ids() {
+                            self.held.remove(id);
+                        }
+                        self.thread.exchanged(transport, result);
+                        return self.note_error(transport, Box::new(open), error, now);
+                    }
+                    last_error = Some(error);
+                }
+            }
+        }
+        self.settle_each = false;
+        self.failures.end();
+        for id in result.settled.ids().chain(result.unsettled.ids()) {
+            self.held.remove(id);
+        }
+        if let Some(error) = last_error {
+            let ids: Vec<String> = result.unsettled.ids().take(5).map(i64::to_string).collect();
+            error.warn(&format!(
+                "{} could not settle {} mails, whose claims will lapse, among them {}",
+                self.log.0,
+                result.unsettled.len(),
+                ids.join(", ")
+            ));
+        }
+        self.thread.exchanged(transport, result);
+        Ok(())
+    }
+
+    /// An exchange failed and changed nothing: it is repeated later.
+    ///
+    /// # Errors
+    /// The error itself, if the store no longer exists, so that no repetition can succeed.
+    fn note_error<E: StoreError>(
+        &mut self,
+        transport: &Arc<str>,
+        settlements: Box<Settlements>,
+        error: E,
+        now: Time,
+    ) -> Result<(), E> {
+        // A stop cancels statements too, so it is checked first.
+        let delay = if self.host.stop_requested() {
+            self.settle_each = true;
+            STOP_RETRY
+        } else if error.kind() == ErrorKind::Restoring {
+            // Requests in flight are settled when the restore is over.
+            RESTORE_RETRY
+        } else if error.kind() == ErrorKind::Gone {
+            self.thread
+                .exchange_failed(transport, settlements, self.thread.now());
+            return Err(error);
+        } else {
+            self.settle_each = true;
+            let retry = self.failures.record(now);
+            if retry.log {
+                error.warn(&format!(
+                    "{} could not claim or settle mail (attempt {}, next in {} s)",
+                    self.log.0,
+                    self.failures.count(),
+                    retry.delay.as_secs()
+                ));
+            }
+            retry.delay
+        };
+        let retry_at = self.thread.now().saturating_add(delay);
+        self.thread
+            .exchange_failed(transport, settlements, retry_at);
+        Ok(())
+    }
+}

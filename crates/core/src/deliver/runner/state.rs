@@ -1,0 +1,39 @@
+//! The state of a job runner.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::leases::Leases;
+use super::log_lines::LogPrefix;
+use super::publish::Publisher;
+use crate::backoff::Failures;
+use crate::deliver::Time;
+use crate::deliver::store::Host;
+use crate::deliver::thread::DeliveryThread;
+
+/// The job runner of a database.
+pub struct JobRunner<H> {
+    pub(super) host: H,
+    pub(super) log: LogPrefix,
+    pub(super) claimant: String,
+    pub(super) thread: DeliveryThread,
+    pub(super) publisher: Publisher,
+    /// `mailroom.redirect_to`.
+    pub(super) redirect_to: Option<String>,
+    /// `outbox.id` of the mails whose claims are not settled yet.
+    pub(super) held: HashSet<i64>,
+    pub(super) leases: Leases,
+    /// Whether the latest exchange failed, so that the next settles each mail in a transaction of its own.
+    pub(super) settle_each: bool,
+    pub(super) is_sending_allowed: bool,
+    /// When to read an unreadable transports file again.
+    pub(super) reload_at: Time,
+    pub(super) failures: Failures,
+}
+
+impl<H: Host> JobRunner<H> {
+    /// The age of a lease at which it is extended: two thirds of it are left for that.
+    pub(super) fn extension_interval(&self) -> Duration {
+        self.host.lease() / 3
+    }
+}

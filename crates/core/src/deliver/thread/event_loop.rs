@@ -1,0 +1,386 @@
+//! The event loop of the delivery thread: hands events to the deliverers, and executes their actions.
+//!
+//! There is one deliverer for each transport. They share nothing but the thread, so a slow transport does not delay another.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
+
+use super::client::TransportClient;
+use super::fallback::Fallback;
+use super::protocol::{Command, Job, Shared, lock};
+use super::request::RequestHandle;
+use crate::deliver::events::{Action, Event, TransportStatus};
+use crate::deliver::machine::Deliverer;
+use crate::deliver::mail::Mail;
+use crate::deliver::{Now, Time};
+use crate::transport::capabilities::DeliveryConfig;
+use crate::transport::config::TransportConfig;
+
+/// One transport.
+struct Transport {
+    name: Arc<str>,
+    /// Identifies the transport in results of requests. A later transport of the same name has another number.
+    number: u64,
+    deliverer: Deliverer,
+    client: TransportClient,
+    /// Whether it was removed from the transports file.
+    is_removed: bool,
+    /// Whether, after a stop, nothing is in flight and everything is settled.
+    has_stopped: bool,
+}
+
+impl Transport {
+    fn new(name: Arc<str>, number: u64, client: TransportClient) -> Self {
+        Self {
+            name,
+            number,
+            deliverer: Deliverer::new(),
+            client,
+            is_removed: false,
+            has_stopped: false,
+        }
+    }
+}
+
+/// The event loop.
+pub(super) struct EventLoop {
+    /// In the order of the file, followed by those that were removed from it.
+    transports: Vec<Transport>,
+    next_number: u64,
+    /// The requests in flight.
+    requests: JoinSet<()>,
+    /// Whether a deliverer is handling an event, so that a panic is its own.
+    is_handling: bool,
+    is_sending_allowed: bool,
+    is_stopping: bool,
+    /// Whether the job runner was asked for the configuration.
+    config_is_loading: bool,
+    fallback: Fallback,
+    shared: Arc<Shared>,
+    commands: UnboundedSender<Command>,
+    origin: Instant,
+}
+
+impl EventLoop {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        commands: UnboundedSender<Command>,
+        origin: Instant,
+    ) -> Self {
+        Self {
+            transports: Vec::new(),
+            next_number: 1,
+            requests: JoinSet::new(),
+            is_handling: false,
+            is_sending_allowed: true,
+            is_stopping: false,
+            config_is_loading: false,
+            fallback: Fallback::default(),
+            shared,
+            commands,
+            origin,
+        }
+    }
+
+    /// Abandons the requests in flight after a panic. Returns false if a deliverer panicked, so that its state is not
+    /// reliable.
+    pub(super) fn recover(&mut self) -> bool {
+        if self.is_handling {
+            return false;
+        }
+        self.requests = JoinSet::new();
+        let reason = "the sending thread failed and was started again";
+        self.handle_all(|| Event::ThreadRestarted(reason.to_owned()));
+        self.publish_statuses();
+        true
+    }
+
+    /// Runs until [`Command::End`].
+    pub(super) async fn run(&mut self, commands: &mut UnboundedReceiver<Command>) {
+        loop {
+            let mut next = match self.wake_at() {
+                Some(at) => {
+                    let at = (self.origin + at).into();
+                    match tokio::time::timeout_at(at, commands.recv()).await {
+                        Ok(command) => command,
+                        Err(_) => Some(Command::Tick),
+                    }
+                }
+                None => commands.recv().await,
+            };
+            if next.is_none() {
+                return;
+            }
+            // Handles all commands that have arrived before it publishes the states.
+            while let Some(command) = next {
+                if let Command::End = command {
+                    return;
+                }
+                self.execute(command);
+                next = commands.try_recv().ok();
+            }
+            while self.requests.try_join_next().is_some() {}
+            self.announce_fallback();
+            self.drop_removed();
+            self.publish_statuses();
+        }
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        let deliverers = self.transports.iter();
+        deliverers
+            .filter_map(|transport| transport.deliverer.wake_at())
+            .chain(self.fallback.announce_at())
+            .min()
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Configure(transports) => self.configure(transports),
+            Command::KeepConfig => {
+                self.config_is_loading = false;
+                self.handle_all(|| Event::ReloadFailed);
+            }
+            Command::MailDue { urgent } => self.handle_all(|| Event::MailDue { urgent }),
+            Command::RetryNow => self.handle_all(|| Event::RetryNow),
+            Command::AllowSending(allowed) => {
+                self.is_sending_allowed = allowed;
+                self.handle_all(|| Event::SendingAllowed(allowed));
+            }
+            Command::LeasesEndAt(at) => self.handle_all(|| Event::LeasesEndAt(at)),
+            Command::ClaimsInForce(ids) => {
+                let ids = Arc::new(ids);
+                self.handle_all(|| Event::ClaimsInForce(Arc::clone(&ids)));
+            }
+            Command::Stop => {
+                self.is_stopping = true;
+                self.handle_all(|| Event::Stop);
+            }
+            Command::Exchange(name, event) => {
+                let mut names = self.transports.iter().map(|transport| &transport.name);
+                if let Some(index) = names.position(|known| *known == name) {
+                    self.handle(index, event);
+                }
+            }
+            Command::Request(number, event) => {
+                let mut numbers = self.transports.iter().map(|transport| transport.number);
+                if let Some(index) = numbers.position(|known| known == number) {
+                    self.handle(index, event);
+                }
+            }
+            Command::AbandonRequests => self.requests.abort_all(),
+            Command::Tick => {
+                let now = self.origin.elapsed();
+                for index in 0..self.transports.len() {
+                    let wake_at = self.transports[index].deliverer.wake_at();
+                    if wake_at.is_some_and(|at| at <= now) {
+                        self.handle(index, Event::Tick);
+                    }
+                }
+            }
+            Command::End => {}
+        }
+    }
+
+    /// Sets the transports; see [`super::DeliveryThread::configure`].
+    fn configure(&mut self, transports: Vec<TransportConfig>) {
+        let is_for_probe = std::mem::take(&mut self.config_is_loading);
+        if self.is_stopping {
+            return;
+        }
+        // Creates the clients first, so that a panic here changes nothing.
+        let configured: Vec<(Arc<str>, DeliveryConfig, TransportClient)> = transports
+            .into_iter()
+            .map(|transport| {
+                let client = TransportClient::new(transport.method);
+                (transport.name, transport.delivery, client)
+            })
+            .collect();
+        let mut old = std::mem::take(&mut self.transports);
+        let mut events_by_index = Vec::new();
+        for (name, config, client) in configured {
+            let mut events = Vec::new();
+            match old.iter().position(|known| known.name == name) {
+                Some(index) => {
+                    let mut known = old.remove(index);
+                    if std::mem::take(&mut known.is_removed) {
+                        known.has_stopped = false;
+                        events.push(Event::Start);
+                    }
+                    // A reload for the probe of another transport does not close the connections of this one.
+                    let deliverer = &known.deliverer;
+                    if !is_for_probe || deliverer.is_paused() || !deliverer.uses_account_of(&config)
+                    {
+                        known.client = client;
+                    }
+                    self.transports.push(known);
+                }
+                None => {
+                    events.push(Event::SendingAllowed(self.is_sending_allowed));
+                    self.transports
+                        .push(Transport::new(name, self.next_number, client));
+                    self.next_number += 1;
+                }
+            }
+            let config = Box::new(config);
+            events.push(if is_for_probe {
+                Event::ReloadedForProbe(config)
+            } else {
+                Event::Configured(config)
+            });
+            events_by_index.push(events);
+        }
+        for mut removed in old {
+            removed.is_removed = true;
+            events_by_index.push(vec![Event::Stop]);
+            self.transports.push(removed);
+        }
+        for (index, events) in events_by_index.into_iter().enumerate() {
+            for event in events {
+                self.handle(index, event);
+            }
+        }
+    }
+
+    /// Drops the removed transports that have stopped.
+    fn drop_removed(&mut self) {
+        self.transports
+            .retain(|transport| !(transport.is_removed && transport.has_stopped));
+        let has_stopped = self.is_stopping && self.transports.iter().all(|known| known.has_stopped);
+        if has_stopped && !self.shared.has_stopped.swap(true, Ordering::AcqRel) {
+            self.shared.wake();
+        }
+    }
+
+    /// Has the other transports check for mail that may fall back on them.
+    fn announce_fallback(&mut self) {
+        let is_active = self.is_sending_allowed && !self.is_stopping;
+        let transports = self.transports.iter();
+        let states = transports
+            .filter(|transport| !transport.is_removed)
+            .map(|transport| (transport.number, transport.deliverer.is_paused()));
+        let now = self.origin.elapsed();
+        for number in self.fallback.announce(now, states.collect(), is_active) {
+            let mut numbers = self.transports.iter().map(|transport| transport.number);
+            if let Some(index) = numbers.position(|known| known == number) {
+                self.handle(index, Event::MailDue { urgent: false });
+            }
+        }
+    }
+
+    /// The other paused transports, and for how long they have been paused; none for a transport that is paused itself.
+    fn others_paused(&self, index: usize) -> Vec<(Arc<str>, Duration)> {
+        if self.transports[index].deliverer.is_paused() {
+            return Vec::new();
+        }
+        let now = self.origin.elapsed();
+        let others = self.transports.iter().filter(|other| !other.is_removed);
+        others
+            .filter_map(|other| {
+                let since = other.deliverer.paused_since()?;
+                Some((Arc::clone(&other.name), now.saturating_sub(since)))
+            })
+            .collect()
+    }
+
+    /// Publishes the states of the transports to the job runner, and wakes it if a state or its reason changed.
+    fn publish_statuses(&self) {
+        let transports = self.transports.iter();
+        let statuses: Vec<(Arc<str>, TransportStatus)> = transports
+            .map(|transport| (Arc::clone(&transport.name), transport.deliverer.status()))
+            .collect();
+        let mut published = lock(&self.shared.statuses);
+        if *published != statuses {
+            let is_same = |((old_name, old), (name, new)): (&Named, &Named)| {
+                old_name == name && old.state == new.state && old.reason == new.reason
+            };
+            let is_changed =
+                published.len() != statuses.len() || !published.iter().zip(&statuses).all(is_same);
+            *published = statuses;
+            drop(published);
+            if is_changed {
+                self.shared.wake();
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            at: self.origin.elapsed(),
+            wall: SystemTime::now(),
+        }
+    }
+
+    fn handle_all(&mut self, event: impl Fn() -> Event) {
+        for index in 0..self.transports.len() {
+            self.handle(index, event());
+        }
+    }
+
+    /// Hands an event to a deliverer and executes its actions.
+    fn handle(&mut self, index: usize, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let now = self.now();
+            self.is_handling = true;
+            let actions = self.transports[index].deliverer.handle(now, event);
+            self.is_handling = false;
+            let mut requests = Vec::new();
+            for action in actions {
+                match action {
+                    Action::Send { request, mails } => requests.push((request, mails)),
+                    other => self.pass_on(index, other),
+                }
+            }
+            // Last, so that no other action is lost if building a request panics.
+            for (request, mails) in requests {
+                events.extend(self.send(index, request, &mails));
+            }
+        }
+    }
+
+    /// Executes any action but [`Action::Send`]; most become jobs.
+    fn pass_on(&mut self, index: usize, action: Action) {
+        let name = Arc::clone(&self.transports[index].name);
+        match action {
+            Action::ReloadConfig => {
+                if !std::mem::replace(&mut self.config_is_loading, true) {
+                    self.shared.push(Job::ReloadConfig);
+                }
+            }
+            Action::Exchange { settlements, claim } => self.shared.push(Job::Exchange {
+                transport: name,
+                settlements,
+                claim,
+                paused: claim.map_or_else(Vec::new, |_| self.others_paused(index)),
+            }),
+            Action::Log(event) => self.shared.push(Job::Log(name, event)),
+            Action::Stopped => self.transports[index].has_stopped = true,
+            Action::Send { .. } => {}
+        }
+    }
+
+    /// Starts a request and returns the events that are known already.
+    fn send(&mut self, index: usize, request: u64, mails: &Arc<Vec<Mail>>) -> Vec<Event> {
+        let transport = &self.transports[index];
+        let handle = RequestHandle {
+            transport: transport.number,
+            name: Arc::clone(&transport.name),
+            request,
+            shared: Arc::clone(&self.shared),
+            commands: self.commands.clone(),
+        };
+        let (future, events) = transport.client.clone().prepare(handle, mails);
+        if let Some(future) = future {
+            self.requests.spawn(future);
+        }
+        events
+    }
+}
+
+type Named = (Arc<str>, TransportStatus);

@@ -1,0 +1,110 @@
+//! What a reply means for a message. Pure.
+//!
+//! | reply | outcome |
+//! |---|---|
+//! | 4.2.z, or 4yz with a code of [`NAMES_RECIPIENT`], to RCPT, or to the content if there is one recipient | `RecipientDeferred` |
+//! | any other 4yz | `Retry` |
+//! | 4.7.z, except to STARTTLS, where 454 4.7.0 concerns TLS alone | `Throttled` |
+//! | 530 | `Broken`: credentials or TLS required |
+//! | 534, 535, 538, 5.7.8, 5.7.9 | `Broken`: credentials |
+//! | 5.4.5 | `Broken`: quota of the account |
+//! | 5yz to connection, EHLO, STARTTLS, AUTH | `Broken` |
+//! | 5.7.z to MAIL; 5.1.7 and 5.1.8 to MAIL or RCPT (Postfix checks the sender at RCPT) | `Broken`: sender |
+//! | a code of [`NAMES_RECIPIENT`] to RCPT, or to the content if there is one recipient | `RecipientRefused` |
+//! | any other 5yz | `Refused` |
+//! | any other code | `Retry` |
+
+use super::reply::Reply;
+use crate::transport::providers::MessageOutcome;
+
+/// What the server replies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The connection or EHLO.
+    Hello,
+    /// STARTTLS.
+    Tls,
+    /// AUTH.
+    Login,
+    /// MAIL.
+    Sender,
+    /// RCPT.
+    Recipient,
+    /// DATA or the content of a message to one recipient.
+    TextToOne,
+    /// DATA or the content of a message to several recipients.
+    TextToSeveral,
+}
+
+/// Enhanced codes (subject, detail) that say that the recipient does not exist or accepts no mail: bad mailbox, domain or
+/// syntax, moved, null MX, disabled, full.
+///
+/// 5.4.1 and 5.4.4 are left out: some servers reply so to any recipient that they do not relay to, which is a matter of
+/// configuration, and configuration never ends a message.
+const NAMES_RECIPIENT: [(u16, u16); 7] = [(1, 1), (1, 2), (1, 3), (1, 6), (1, 10), (2, 1), (2, 2)];
+/// The subject of enhanced codes on the state of a mailbox.
+const MAILBOX: u16 = 2;
+/// Codes, and enhanced codes, that say that credentials are wrong or too weak.
+const LOGIN_CODES: [u16; 3] = [534, 535, 538];
+const LOGIN: [(u16, u16); 2] = [(7, 8), (7, 9)];
+/// Enhanced codes that say that the sender's address is invalid.
+const SENDER: [(u16, u16); 2] = [(1, 7), (1, 8)];
+/// The enhanced code that says that the account has used up its quota, e.g. of Gmail.
+const QUOTA: [(u16, u16); 1] = [(4, 5)];
+
+/// The outcome on a reply other than the expected one.
+pub(super) fn of(reply: &Reply, stage: Stage) -> MessageOutcome {
+    if reply.is_final() {
+        of_final(reply, stage)
+    } else if reply.is_temporary() {
+        let is_policy = reply.enhanced.is_some_and(|enhanced| enhanced.subject == 7);
+        let (reason, after) = (reply.reason(), None);
+        if matches!(stage, Stage::Recipient | Stage::TextToOne) && names_recipient(reply) {
+            MessageOutcome::RecipientDeferred { reason }
+        } else if is_policy && stage != Stage::Tls {
+            MessageOutcome::Throttled { reason, after }
+        } else {
+            MessageOutcome::Retry { reason, after }
+        }
+    } else {
+        MessageOutcome::Retry {
+            reason: format!("{}: out of order", reply.reason()),
+            after: None,
+        }
+    }
+}
+
+/// Whether a temporary reply concerns this recipient alone: a greylisting server replies so to each new one.
+fn names_recipient(reply: &Reply) -> bool {
+    reply
+        .enhanced
+        .is_some_and(|code| code.subject == MAILBOX || code.is_any(&NAMES_RECIPIENT))
+}
+
+fn of_final(reply: &Reply, stage: Stage) -> MessageOutcome {
+    let has = |known: &[(u16, u16)]| reply.enhanced.is_some_and(|code| code.is_any(known));
+    let is_policy = reply.enhanced.is_some_and(|code| code.subject == 7);
+    let broken = |why: &str| MessageOutcome::AccountRefused {
+        reason: format!("{}: {why}", reply.reason()),
+    };
+    let reason = reply.reason();
+    if reply.code == 530 {
+        return broken("the server requires authentication or TLS");
+    }
+    if LOGIN_CODES.contains(&reply.code) || has(&LOGIN) || stage == Stage::Login {
+        return broken("the credentials were refused");
+    }
+    if has(&QUOTA) {
+        return broken("the account cannot send");
+    }
+    match stage {
+        Stage::Hello => broken("the server takes no mail from here"),
+        Stage::Tls => broken("the server does not speak TLS"),
+        Stage::Sender if is_policy || has(&SENDER) => broken("the sender was refused"),
+        Stage::Recipient if has(&SENDER) => broken("the sender was refused"),
+        Stage::Recipient | Stage::TextToOne if has(&NAMES_RECIPIENT) => {
+            MessageOutcome::RecipientRefused { reason }
+        }
+        _ => MessageOutcome::Refused { reason },
+    }
+}
