@@ -701,6 +701,28 @@ fn each_line_of_the_log_is_in_the_sources() {
 }
 
 #[test]
+fn each_line_of_the_log_is_explained() {
+    let page = read("docs/reference/log-lines.md");
+    let mut checked = 0;
+    for path in files("src", "rs") {
+        let source = fs::read_to_string(&path).unwrap();
+        for literal in ["\"mailroom ", "\"mailroom: "] {
+            for (start, _) in source.match_indices(literal) {
+                let line = &source[start + 1..];
+                let end = line.find(['"', '{', '\\', '(']).unwrap();
+                let line = line[..end].trim_end_matches([' ', ',', ':']);
+                // Names of processes, contexts and claimants are shorter, and have no verb.
+                if line.len() >= 24 {
+                    assert!(page.contains(line), "{}: {line}", path.display());
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked >= 15, "only {checked} lines were found");
+}
+
+#[test]
 fn each_key_of_the_transports_file_is_explained() {
     let source = files("crates/core/src", "rs")
         .into_iter()
