@@ -42,7 +42,7 @@ test_functions() {
             sub(/\(.*/, "", $2)
             printf "CREATE FUNCTION tests.%s() RETURNS void LANGUAGE c AS \47MODULE_PATHNAME\47, \47%s_wrapper\47;\n", $2, $2
             declared = 0
-        }' "$root/src/pg_test.rs"
+        }' "$root"/src/pg_test/*.rs
 }
 
 # package <log> <what> <profile> <options of cargo build...>: what CREATE EXTENSION
