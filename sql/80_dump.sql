@@ -8,7 +8,7 @@
 
 CREATE FUNCTION @extschema@._is_restoring() RETURNS boolean
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_restores_wrapper';
+    AS 'MODULE_PATHNAME', '_is_restoring_wrapper';
 COMMENT ON FUNCTION @extschema@._is_restoring() IS
     'Internal. Whether this session restores a dump; if so, nothing is handed out until it ends.';
 

@@ -18,7 +18,7 @@ use crate::table::{Row, Target, Unit};
 
 const LATENCY: Duration = Duration::from_millis(200);
 
-/// The row of fleet.
+/// The row of fleet. The function is long because the steps of the measurement share its variables.
 pub fn measure(effort: Effort) -> Vec<Row> {
     let mut row = Row::new(
         "fleet: three clusters, while the fourth is stopped and started / before",

@@ -14,7 +14,8 @@ use crate::table::Row;
 /// Accounts, each with a link.
 const ACCOUNTS: usize = 30_000;
 
-/// The rows of links: redeeming what is no good, and verifying what is forged.
+/// The rows of links: redeeming invalid links, and verifying forged ones. The function is long because it has one block
+/// for each kind of link.
 pub fn measure(effort: Effort) -> Vec<Row> {
     let limit = effort.of(None, Some(100));
     let cluster = ground::without_workers();

@@ -10,7 +10,7 @@ use crate::table::Row;
 /// Accounts of each kind.
 const ACCOUNTS: usize = 5_000;
 
-/// The rows of requests.
+/// The rows of requests. The function is long because the steps of the measurement share its variables.
 pub fn measure(effort: Effort) -> Vec<Row> {
     let cluster = ground::with_workers();
     let mut client = ground::create_database(&cluster, "requests", &[]);

@@ -162,6 +162,7 @@ fn connect_pooled(cluster: &Cluster, database: &str) -> Client {
 }
 
 /// The large database while its worker delivers and another session holds a snapshot: the last minute against the first.
+/// The function is long because the steps of the measurement share its variables.
 fn under_snapshot(effort: Effort, cluster: &Cluster) -> Vec<Row> {
     let (length, window) = effort.of((600, 60), (12, 4));
     eprintln!("   a snapshot is held for {length} s");

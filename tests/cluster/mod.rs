@@ -6,70 +6,29 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     reason = "each test program uses its own part of this module"
 )]
 
+mod directories;
+mod patience;
+mod programs;
+mod questions;
 pub mod transports;
 
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use postgres::{Client, Config, NoTls};
 
-/// How long a condition may take to come true before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Stops what runs beside a test or a measurement, also when that fails.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Notes for how long the machine kept a thread from running that wanted to.
-///
-/// A test whose claim holds on a machine that runs its threads only (a worker that waits two seconds for an answer,
-/// say) begins again when the machine did not, instead of asking less.
-pub struct Halts {
-    longest: Arc<AtomicU64>,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Halts {
-    /// Looks from now on.
-    pub fn watch() -> Self {
-        let longest = Arc::new(AtomicU64::new(0));
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (theirs, end) = (Arc::clone(&longest), Arc::clone(&stopped));
-        std::thread::spawn(move || {
-            while !end.load(Ordering::Relaxed) {
-                let before = Instant::now();
-                std::thread::sleep(Duration::from_millis(10));
-                let gap = before.elapsed().as_millis().try_into().unwrap();
-                theirs.fetch_max(gap, Ordering::Relaxed);
-            }
-        });
-        Self { longest, stopped }
-    }
-
-    /// The longest halt so far; some milliseconds of it are no halt at all.
-    pub fn longest(&self) -> Duration {
-        Duration::from_millis(self.longest.load(Ordering::Relaxed))
-    }
-}
-
-impl Drop for Halts {
-    fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-}
+use directories::{copy_tree, fresh_directory, template, template_with_app};
+pub use patience::{Halts, PATIENCE, StopAtEnd, eventually, eventually_or_tell};
+pub use programs::{ask_pg_config, bin_directory, cpu_ticks, has_contrib, signal, skip};
+use programs::{give_away, server_identity};
+pub use questions::{another_worker, find_worker, number};
 
 /// How to end a server, as `pg_ctl stop -m` spells it.
 #[derive(Clone, Copy, Debug)]
@@ -411,25 +370,6 @@ impl Cluster {
     }
 }
 
-/// The process id of the worker of the client's database, if there is one.
-pub fn find_worker(client: &mut Client) -> Option<i32> {
-    client
-        .query_opt(
-            "SELECT pid FROM pg_stat_activity \
-             WHERE backend_type = 'mailroom worker' AND datname = current_database()",
-            &[],
-        )
-        .unwrap()
-        .map(|row| row.get(0))
-}
-
-/// The process id of the worker that follows `old` in the client's database, once there is one.
-pub fn another_worker(client: &mut Client, old: i32) -> i32 {
-    eventually("another worker", || {
-        find_worker(client).filter(|&pid| pid != old)
-    })
-}
-
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -438,234 +378,4 @@ impl Drop for Cluster {
         self.stop_server(Stop::Immediate);
         let _ = std::fs::remove_dir_all(&self.root);
     }
-}
-
-/// Waits until `condition` returns something, looking again and again; fails the test after [`PATIENCE`].
-pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    eventually_or_tell(what, || condition().ok_or("nothing of it"))
-}
-
-/// As [`eventually`], for a condition that says what it found instead; the last of it is told when the test fails.
-pub fn eventually_or_tell<T, E: std::fmt::Display>(
-    what: &str,
-    mut condition: impl FnMut() -> Result<T, E>,
-) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match condition() {
-            Ok(value) => return value,
-            Err(seen) if Instant::now() >= deadline => {
-                panic!("gave up waiting for {what}: {seen}")
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
-}
-
-/// As [`Cluster::has_contrib`], for the server whose programs are in this directory, before it is started.
-pub fn has_contrib(bin: &Path, extension: &str) -> bool {
-    let control = format!("extension/{extension}.control");
-    let has = ask_program(&bin.join("pg_config"), "--sharedir")
-        .join(control)
-        .exists();
-    if !has {
-        skip(&format!("this server has no {extension}"));
-    }
-    has
-}
-
-/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's path.
-///
-/// What a passing test prints is kept from the terminal; this goes around that.
-pub fn skip(why: &str) {
-    use std::io::Write;
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}
-
-/// Sends a signal, by its name, to a process of the server.
-pub fn signal(name: &str, pid: i32) {
-    // The shell's own: a bare Debian has no such program.
-    let command = format!("kill -{name} {pid}");
-    let status = Command::new("sh").args(["-c", &command]).status().unwrap();
-    assert!(status.success(), "no process {pid} to send {name} to");
-}
-
-/// CPU time a process has used, in clock ticks of 10 ms.
-pub fn cpu_ticks(pid: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat
-        .rsplit(") ")
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-}
-
-/// One number from a query.
-pub fn number(client: &mut Client, query: &str) -> i64 {
-    client
-        .query_one(&format!("SELECT ({query})::bigint"), &[])
-        .unwrap()
-        .get(0)
-}
-
-/// The programs of the server under test.
-pub fn bin_directory(variable: &str) -> PathBuf {
-    ask_pg_config(variable, "--bindir")
-}
-
-/// A path that pg_config prints.
-pub fn ask_pg_config(variable: &str, option: &str) -> PathBuf {
-    let program = std::env::var(variable).unwrap_or_else(|_| {
-        panic!("{variable} is not set: run the tests with `make test`, which prepares a server for them")
-    });
-    ask_program(Path::new(&program), option)
-}
-
-fn ask_program(pg_config: &Path, option: &str) -> PathBuf {
-    let output = Command::new(pg_config).arg(option).output().unwrap();
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
-}
-
-/// The user that runs the server when we are root.
-fn server_identity() -> Option<(u32, u32)> {
-    static IDENTITY: OnceLock<Option<(u32, u32)>> = OnceLock::new();
-    *IDENTITY.get_or_init(|| {
-        let id = |arguments: &[&str]| -> Option<u32> {
-            let output = Command::new("id").args(arguments).output().ok()?;
-            String::from_utf8(output.stdout).ok()?.trim().parse().ok()
-        };
-        if id(&["-u"]) != Some(0) {
-            return None;
-        }
-        Some((
-            id(&["-u", "postgres"]).expect("user postgres"),
-            id(&["-g", "postgres"]).expect("group postgres"),
-        ))
-    })
-}
-
-fn give_away(path: &Path) {
-    if let Some((uid, gid)) = server_identity() {
-        chown(path, Some(uid), Some(gid)).unwrap();
-    }
-}
-
-/// A new directory with a short name: a socket's path may have 107 bytes at most.
-fn fresh_directory() -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!(
-        "mailroom-{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    );
-    let path = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir(&path).unwrap();
-    give_away(&path);
-    path
-}
-
-/// An empty data directory, made once by each test program and copied for each cluster.
-fn template(bin: &Path) -> &'static Path {
-    static TEMPLATE: OnceLock<Template> = OnceLock::new();
-    &TEMPLATE
-        .get_or_init(|| {
-            let root = fresh_directory();
-            let mut initdb = Command::new(bin.join("initdb"));
-            if let Some((uid, gid)) = server_identity() {
-                initdb.uid(uid).gid(gid);
-            }
-            let output = initdb
-                .args([
-                    "-A",
-                    "trust",
-                    "-U",
-                    "postgres",
-                    "-E",
-                    "UTF8",
-                    "--locale=C.UTF-8",
-                    "--no-sync",
-                    "-D",
-                ])
-                .arg(root.join("data"))
-                .current_dir(&root)
-                .output()
-                .unwrap();
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            Template {
-                data: root.join("data"),
-            }
-        })
-        .data
-}
-
-/// As [`template`], of the server under test, with what [`Cluster::start_with_app`] promises.
-fn template_with_app() -> &'static Path {
-    static TEMPLATE: OnceLock<Template> = OnceLock::new();
-    &TEMPLATE
-        .get_or_init(|| {
-            let maker = Cluster::new();
-            copy_tree(template(&maker.bin), &maker.data());
-            // No worker, and nothing that a file would keep.
-            maker.start_server_with(&format!(
-                "-c listen_addresses= -c unix_socket_directories='{}' -c fsync=off",
-                maker.root.display()
-            ));
-            drop(maker.create_database("app"));
-            maker.stop_server(Stop::Fast);
-            let data = maker.data();
-            // It has stopped; what is left goes with the process.
-            std::mem::forget(maker);
-            Template { data }
-        })
-        .data
-}
-
-/// A static is never dropped, so the directory goes with the process: see [`remove_at_exit`].
-struct Template {
-    data: PathBuf,
-}
-
-/// Removes the template when the test program ends.
-extern "C" fn remove_template() {
-    let name = format!("mailroom-{}-", std::process::id());
-    for entry in std::fs::read_dir(std::env::temp_dir())
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        if entry.file_name().to_string_lossy().starts_with(&name) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-fn copy_tree(from: &Path, to: &Path) {
-    remove_at_exit();
-    let status = Command::new("cp")
-        .args(["-a", "--reflink=auto"])
-        .arg(from)
-        .arg(to)
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
-fn remove_at_exit() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    unsafe extern "C" {
-        fn atexit(callback: extern "C" fn()) -> i32;
-    }
-    ONCE.get_or_init(|| {
-        // SAFETY: the callback takes nothing, does not unwind and uses no thread-local state.
-        unsafe { atexit(remove_template) };
-    });
 }

@@ -20,35 +20,9 @@ mod mailbox;
 mod process;
 
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 
 use cluster::Cluster;
 use demo::Demo;
-
-/// When its input ends, it stops the servers of this program and removes their files, those whose names begin with `$0`.
-const GUARD: &str = r#"
-cat >/dev/null
-for file in "$0"*/data/postmaster.pid; do
-    read -r server <"$file" || continue
-    kill -QUIT "$server"
-    while kill -0 "$server"; do sleep 0.1; done
-done 2>/dev/null
-rm -rf "$0"*
-"#;
-
-/// Starts the guard: Ctrl-C ends this program without dropping anything, and a server is in a session of its own.
-fn guard() -> Child {
-    let name = format!("mailroom-{}-", std::process::id());
-    Command::new("sh")
-        .args(["-c", GUARD])
-        .arg(std::env::temp_dir().join(name))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .unwrap()
-}
 
 /// Lets a person at the terminal use a cluster until psql ends.
 fn psql() {
@@ -70,11 +44,8 @@ fn psql() {
 }
 
 fn main() {
-    let mut guard = guard();
     if std::env::args().nth(1).as_deref() == Some("psql") {
         psql();
-        drop(guard.stdin.take());
-        guard.wait().unwrap();
         return;
     }
     let mut shown = std::io::stdout();
@@ -92,7 +63,4 @@ fn main() {
     } else {
         println!("Run it from a terminal and the cluster waits for you; here it is gone now.");
     }
-    drop(demo);
-    drop(guard.stdin.take());
-    guard.wait().unwrap();
 }

@@ -55,7 +55,7 @@ fn i8_no_message_is_larger_than_the_setting() {
         &mut shop,
         "SELECT mailroom_send('a@example.com', 'S', 'T', data => jsonb_build_object('a', repeat('x', 1024 * 1024 - 8)))",
     );
-    let data = "data has 1048577 octets as JSON, at most 1048576 are allowed";
+    let data = "data has 1048577 octets as JSON, at most 1048576 are allowed.";
     assert_eq!(told, (invalid.clone(), data.to_owned()));
 
     // Around the functions an application writes nothing else.

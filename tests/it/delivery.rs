@@ -77,7 +77,7 @@ fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
             "SELECT count(*) FROM outbox_attempts WHERE response_code = 500"
         ) > 0
     );
-    for reason in ["timeout after", "no answer"] {
+    for reason in ["timeout after", "no response"] {
         let query = format!("SELECT count(*) FROM outbox_attempts WHERE error LIKE '%{reason}%'");
         assert!(
             number(&mut post.client, &query) > 0,

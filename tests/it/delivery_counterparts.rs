@@ -107,19 +107,19 @@ fn faults(wiremock: &WireMock, path: &str, url: &str, settings: &[&str], protoco
         case(
             "reset",
             json!({"fault": "CONNECTION_RESET_BY_PEER"}),
-            Some((None, "no answer")),
+            Some((None, "no response")),
             "sent",
         ),
         case(
             "empty",
             json!({"fault": "EMPTY_RESPONSE"}),
-            Some((None, "no answer")),
+            Some((None, "no response")),
             "sent",
         ),
         case(
             "garbage",
             json!({"fault": "RANDOM_DATA_THEN_CLOSE"}),
-            Some((None, "no answer")),
+            Some((None, "no response")),
             "sent",
         ),
         case(

@@ -90,10 +90,9 @@ fn mail_from_an_unverified_address_waits_until_it_is_verified() {
             .then_some(())
     });
     assert_eq!(count(&mut app, "error"), 0);
-    assert_eq!(
-        number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
-        0
-    );
+    let counted = "SELECT coalesce(string_agg(DISTINCT last_error, '; '), 'none') FROM outbox WHERE failed_attempts > 0";
+    let counted: String = app.query_one(counted, &[]).unwrap().get(0);
+    assert_eq!(counted, "none", "attempts were counted");
     assert!(moto.mails().is_empty());
 
     moto.verify_identity("noreply@example.com", "eu-west-1");

@@ -3,9 +3,12 @@
 //! Prism stands before WireMock and passes on what it finds no fault with; its answers it checks too. The
 //! descriptions are in the folder that `MAILROOM_SPECS` names.
 
+use std::sync::OnceLock;
+
 use crate::counterparts::http;
 use crate::counterparts::scene::{Scene, count, register, send_rich, until_delivered};
 use crate::counterparts::servers::Prism;
+use crate::counterparts::tls::Authority;
 use crate::counterparts::wiremock::WireMock;
 use serde_json::{Value, json};
 
@@ -22,9 +25,15 @@ fn found_no_fault(prism: &Prism) {
     assert_eq!(complaints.len(), 1, "{complaints:#?}");
 }
 
+/// One of this module's own: which paths it is asked for, the providers decide.
+fn wiremock() -> &'static WireMock {
+    static OWN: OnceLock<WireMock> = OnceLock::new();
+    OWN.get_or_init(|| WireMock::start(Authority::shared()))
+}
+
 #[test]
 fn resend_gets_what_its_description_allows() {
-    let wiremock = WireMock::shared();
+    let wiremock = wiremock();
     let id = "{\"id\":\"{{randomValue type='UUID'}}\"}";
     let each = format!(
         "{{\"data\":[{{{{#each (parseJson request.body) as |mail|}}}}{id}{{{{#unless @last}}}},{{{{/unless}}}}{{{{/each}}}}]}}"
@@ -79,7 +88,7 @@ fn resend_gets_what_its_description_allows() {
 
 #[test]
 fn sendgrid_gets_what_its_description_allows() {
-    let wiremock = WireMock::shared();
+    let wiremock = wiremock();
     wiremock.answer(
         "/v3/mail/send",
         &json!({"status": 202, "headers": {"X-Message-Id": "sg-id"}}),

@@ -119,7 +119,13 @@ fn the_python_sender_delivers_by_smtp() {
     assert!(!bob.contains("Bcc:"));
 
     // Without an SMTP server an attempt fails, and the story is told.
+    let port = smtp.port;
     drop(smtp);
+    eventually("its port to be closed", || {
+        std::net::TcpStream::connect(("127.0.0.1", port))
+            .is_err()
+            .then_some(())
+    });
     client
         .batch_execute("SELECT mailroom_send('x@example.com', 'S', 'T', max_attempts => 1)")
         .unwrap();

@@ -84,11 +84,11 @@ mod tests {
         let mut now = seconds(1000);
         let mut told = Vec::new();
         while now < seconds(1000 + 3600) {
-            let verdict = failures.record(now);
-            if verdict.log {
+            let retry = failures.record(now);
+            if retry.log {
                 told.push(now);
             }
-            now += verdict.delay;
+            now += retry.delay;
         }
         assert_eq!(told[0], seconds(1000));
         for pair in told.windows(2) {

@@ -23,8 +23,8 @@ use minijinja::machinery::{CodeGenerator, Instructions, eval, make_string_output
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
-use dialect::Dialect;
-use meter::{Meter, Words};
+use dialect::DialectChecker;
+use meter::{AllowedNames, Meter};
 /// The variables of a mail, and a converter from any serializable value.
 pub use minijinja::{Value, value::Serde};
 use refusal::Refusal;
@@ -168,7 +168,7 @@ impl TemplateError {
 fn compile<'s>(
     part: Part,
     source: &'s str,
-    words: &Words,
+    names: &AllowedNames,
 ) -> Result<Instructions<'s>, TemplateError> {
     if source.len() > SOURCE_MAX {
         let what = format!(
@@ -181,7 +181,7 @@ fn compile<'s>(
     depth::check_depth(source).map_err(refused)?;
     let tree = parse(source, "template", SyntaxConfig::default())
         .map_err(|error| TemplateError::at(part, source, &error, explain_syntax))?;
-    let tree = Dialect { words }.template(&tree).map_err(refused)?;
+    let tree = DialectChecker { names }.template(&tree).map_err(refused)?;
     let mut generator = CodeGenerator::new("template", source);
     generator.compile_stmt(&tree);
     Ok(generator.finish().0)
@@ -191,7 +191,7 @@ fn compile<'s>(
 pub struct Engine {
     environment: Environment<'static>,
     meter: Meter,
-    words: Words,
+    names: AllowedNames,
     /// By source, so that a changed template is never missed.
     compiled: HashMap<&'static str, Instructions<'static>>,
     /// Octets of source in `compiled`.
@@ -214,11 +214,11 @@ impl Engine {
         // Needed for the place of an error.
         environment.set_debug(true);
         let meter = Meter::default();
-        let words = meter::furnish(&mut environment, &meter);
+        let names = meter::register(&mut environment, &meter);
         Self {
             environment,
             meter,
-            words,
+            names,
             compiled: HashMap::new(),
             kept: 0,
         }
@@ -229,7 +229,7 @@ impl Engine {
     /// # Errors
     /// The first error found.
     pub fn check(&self, part: Part, source: &str) -> Result<(), TemplateError> {
-        compile(part, source, &self.words).map(drop)
+        compile(part, source, &self.names).map(drop)
     }
 
     /// Renders a part with these variables, an object.
@@ -247,7 +247,7 @@ impl Engine {
             if let Some(instructions) = self.compiled.get(source) {
                 return self.run(part, source, instructions, variables);
             }
-            let instructions = compile(part, source, &self.words)?;
+            let instructions = compile(part, source, &self.names)?;
             let rendered = self.run(part, source, &instructions, variables);
             self.keep(part, source);
             rendered
@@ -262,7 +262,7 @@ impl Engine {
         }
         let source: &'static str = Box::leak(source.into());
         self.kept += source.len();
-        if let Ok(instructions) = compile(part, source, &self.words) {
+        if let Ok(instructions) = compile(part, source, &self.names) {
             self.compiled.insert(source, instructions);
         }
     }

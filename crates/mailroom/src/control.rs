@@ -1,4 +1,4 @@
-//! What signals ask of all threads.
+//! Stop and reload requests of signals, for all threads.
 
 use tokio::sync::watch;
 

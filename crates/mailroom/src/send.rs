@@ -93,15 +93,8 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         log.warn(&message, "", &hint);
         ExitCode::from(code)
     };
-    let around = Environment::of_process();
-    let mut targets = Vec::new();
-    for (number, given) in arguments.databases.iter().enumerate() {
-        let target = Target::parse(given, &around).map_err(|problem| {
-            let message = format!("database {}: {problem}", number + 1);
-            refuse(2, message, "See mailroom --help.".to_owned())
-        })?;
-        targets.push(target);
-    }
+    let targets = parse_targets(&arguments.databases)
+        .map_err(|message| refuse(2, message, "See mailroom --help.".to_owned()))?;
     // An error in the file ends the program at the start. Later, an error keeps the previous transports in force.
     config::load(&arguments.transports)
         .map_err(|error| refuse(1, error.to_string(), error.hint()))?;
@@ -150,6 +143,16 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         threads,
         once: arguments.once,
     })
+}
+
+/// The connection parameters of the databases, or why one of them has none.
+fn parse_targets(databases: &[String]) -> Result<Vec<Target>, String> {
+    let environment = Environment::of_process();
+    let target = |(index, given): (usize, &String)| {
+        Target::parse(given, &environment)
+            .map_err(|error| format!("database {}: {error}", index + 1))
+    };
+    databases.iter().enumerate().map(target).collect()
 }
 
 /// The names of the databases in the log; with their hosts if the names alone are not unique.

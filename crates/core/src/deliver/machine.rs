@@ -58,14 +58,7 @@ impl Deliverer {
             Event::ExchangeFailed {
                 settlements,
                 retry_at,
-            } => {
-                self.exchange_is_running = false;
-                self.exchange_retry_at = retry_at;
-                let newer = std::mem::replace(&mut self.settlements, *settlements);
-                self.settlements.extend(newer);
-                // Wakes the deliverer even if no other event ever comes.
-                self.settle_at = Some(retry_at);
-            }
+            } => self.note_exchange_failed(*settlements, retry_at),
             Event::ClaimsInForce(ids) => self.drop_lost(&ids),
             Event::Unsendable {
                 request,

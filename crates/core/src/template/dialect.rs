@@ -12,28 +12,29 @@ use minijinja::machinery::ast::{
 };
 use minijinja::value::Value;
 
-use super::meter::{FACTOR, MADE, PICKED, WEIGHED, Words};
+use super::meter::{AllowedNames, CHARGE_OUTER, CHARGE_RESULT, CHARGE_VALUE, ONLY_NUMBERS};
 use super::refusal::Refusal;
 
-/// Copies a syntax tree.
-pub struct Dialect<'a> {
+/// Checks a syntax tree, and copies it with metering.
+pub struct DialectChecker<'a> {
     /// The names that templates may use.
-    pub words: &'a Words,
+    pub names: &'a AllowedNames,
 }
 
-type Built<T> = Result<T, Refusal>;
+type Checked<T> = Result<T, Refusal>;
 
-impl Dialect<'_> {
+impl DialectChecker<'_> {
     /// Copies the tree of a template.
-    pub fn template<'s>(&self, tree: &Stmt<'s>) -> Built<Stmt<'s>> {
+    pub fn template<'s>(&self, tree: &Stmt<'s>) -> Checked<Stmt<'s>> {
         self.statement(tree)
     }
 
-    fn statements<'s>(&self, all: &[Stmt<'s>]) -> Built<Vec<Stmt<'s>>> {
+    fn statements<'s>(&self, all: &[Stmt<'s>]) -> Checked<Vec<Stmt<'s>>> {
         all.iter().map(|one| self.statement(one)).collect()
     }
 
-    fn statement<'s>(&self, statement: &Stmt<'s>) -> Built<Stmt<'s>> {
+    /// Copies a statement. The function is long because it has one arm for each kind of statement.
+    fn statement<'s>(&self, statement: &Stmt<'s>) -> Checked<Stmt<'s>> {
         Ok(match statement {
             Stmt::Template(all) => {
                 let children = self.statements(&all.children)?;
@@ -53,8 +54,8 @@ impl Dialect<'_> {
             Stmt::ForLoop(each) => Stmt::ForLoop(Spanned::new(
                 ForLoop {
                     target: self.target(&each.target)?,
-                    iter: self.plain(&each.iter)?,
-                    filter_expr: self.maybe(each.filter_expr.as_ref())?,
+                    iter: self.expression(&each.iter)?,
+                    filter_expr: self.optional(each.filter_expr.as_ref())?,
                     recursive: each.recursive,
                     body: self.statements(&each.body)?,
                     else_body: self.statements(&each.else_body)?,
@@ -63,17 +64,17 @@ impl Dialect<'_> {
             )),
             Stmt::IfCond(choice) => Stmt::IfCond(Spanned::new(
                 IfCond {
-                    expr: self.plain(&choice.expr)?,
+                    expr: self.expression(&choice.expr)?,
                     true_body: self.statements(&choice.true_body)?,
                     false_body: self.statements(&choice.false_body)?,
                 },
                 choice.span(),
             )),
             Stmt::WithBlock(with) => {
-                let assignments: Built<Vec<_>> = with
+                let assignments: Checked<Vec<_>> = with
                     .assignments
                     .iter()
-                    .map(|(target, value)| Ok((self.target(target)?, self.plain(value)?)))
+                    .map(|(target, value)| Ok((self.target(target)?, self.expression(value)?)))
                     .collect();
                 Stmt::WithBlock(Spanned::new(
                     WithBlock {
@@ -86,28 +87,28 @@ impl Dialect<'_> {
             Stmt::Set(set) => Stmt::Set(Spanned::new(
                 Set {
                     target: self.target(&set.target)?,
-                    expr: self.plain(&set.expr)?,
+                    expr: self.expression(&set.expr)?,
                 },
                 set.span(),
             )),
             Stmt::SetBlock(set) => Stmt::SetBlock(Spanned::new(
                 SetBlock {
                     target: self.target(&set.target)?,
-                    filter: self.maybe(set.filter.as_ref())?,
+                    filter: self.optional(set.filter.as_ref())?,
                     body: self.statements(&set.body)?,
                 },
                 set.span(),
             )),
             Stmt::AutoEscape(escape) => Stmt::AutoEscape(Spanned::new(
                 AutoEscape {
-                    enabled: self.plain(&escape.enabled)?,
+                    enabled: self.expression(&escape.enabled)?,
                     body: self.statements(&escape.body)?,
                 },
                 escape.span(),
             )),
             Stmt::FilterBlock(block) => Stmt::FilterBlock(Spanned::new(
                 FilterBlock {
-                    filter: self.plain(&block.filter)?,
+                    filter: self.expression(&block.filter)?,
                     body: self.statements(&block.body)?,
                 },
                 block.span(),
@@ -122,27 +123,27 @@ impl Dialect<'_> {
     }
 
     /// An emitted expression. A recursive call of a loop writes here, and has no value.
-    fn emitted<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
+    fn emitted<'s>(&self, expression: &Expr<'s>) -> Checked<Expr<'s>> {
         match expression {
             Expr::Call(call) if is_loop(call) => Ok(Expr::Call(self.call(call)?)),
-            other => self.plain(other),
+            other => self.expression(other),
         }
     }
 
-    fn maybe<'s>(&self, expression: Option<&Expr<'s>>) -> Built<Option<Expr<'s>>> {
-        expression.map(|found| self.plain(found)).transpose()
+    fn optional<'s>(&self, expression: Option<&Expr<'s>>) -> Checked<Option<Expr<'s>>> {
+        expression.map(|found| self.expression(found)).transpose()
     }
 
-    fn all<'s>(&self, expressions: &[Expr<'s>]) -> Built<Vec<Expr<'s>>> {
-        expressions.iter().map(|one| self.plain(one)).collect()
+    fn expressions<'s>(&self, expressions: &[Expr<'s>]) -> Checked<Vec<Expr<'s>>> {
+        expressions.iter().map(|one| self.expression(one)).collect()
     }
 
     /// The target of an assignment: names, and lists of names.
-    fn target<'s>(&self, target: &Expr<'s>) -> Built<Expr<'s>> {
+    fn target<'s>(&self, target: &Expr<'s>) -> Checked<Expr<'s>> {
         let each = |items: &[Expr<'s>]| items.iter().map(|item| self.target(item)).collect();
         Ok(match target {
             Expr::List(list) => {
-                let items: Built<_> = each(&list.items);
+                let items: Checked<_> = each(&list.items);
                 Expr::List(Spanned::new(List { items: items? }, list.span()))
             }
             Expr::Var(name) => Expr::Var(Spanned::new(Var { id: name.id }, name.span())),
@@ -150,26 +151,26 @@ impl Dialect<'_> {
         })
     }
 
-    fn weighed<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
-        Ok(around(WEIGHED, self.plain(expression)?))
+    fn charged<'s>(&self, expression: &Expr<'s>) -> Checked<Expr<'s>> {
+        Ok(wrap(CHARGE_VALUE, self.expression(expression)?))
     }
 
-    /// Copies and meters an expression.
-    fn plain<'s>(&self, expression: &Expr<'s>) -> Built<Expr<'s>> {
+    /// Copies and meters an expression. The function is long because it has one arm for each kind of expression.
+    fn expression<'s>(&self, expression: &Expr<'s>) -> Checked<Expr<'s>> {
         Ok(match expression {
             Expr::Var(name) => Expr::Var(Spanned::new(Var { id: name.id }, name.span())),
             Expr::Const(found) => {
                 let value = found.value.clone();
                 Expr::Const(Spanned::new(Const { value }, found.span()))
             }
-            Expr::Slice(slice) => around(
-                MADE,
+            Expr::Slice(slice) => wrap(
+                CHARGE_RESULT,
                 Expr::Slice(Spanned::new(
                     Slice {
-                        expr: self.weighed(&slice.expr)?,
-                        start: self.maybe(slice.start.as_ref())?,
-                        stop: self.maybe(slice.stop.as_ref())?,
-                        step: self.maybe(slice.step.as_ref())?,
+                        expr: self.charged(&slice.expr)?,
+                        start: self.optional(slice.start.as_ref())?,
+                        stop: self.optional(slice.stop.as_ref())?,
+                        step: self.optional(slice.step.as_ref())?,
                     },
                     slice.span(),
                 )),
@@ -180,81 +181,81 @@ impl Dialect<'_> {
                         UnaryOpKind::Not => UnaryOpKind::Not,
                         UnaryOpKind::Neg => UnaryOpKind::Neg,
                     },
-                    expr: self.plain(&unary.expr)?,
+                    expr: self.expression(&unary.expr)?,
                 },
                 unary.span(),
             )),
             Expr::BinOp(binary) => self.binary(binary)?,
             Expr::Compare(compare) => {
-                let ops: Built<Vec<_>> = compare
+                let ops: Checked<Vec<_>> = compare
                     .ops
                     .iter()
                     .map(|next| {
                         Ok(CompareOp {
                             op: next.op,
-                            expr: self.weighed(&next.expr)?,
+                            expr: self.charged(&next.expr)?,
                         })
                     })
                     .collect();
-                let expr = self.weighed(&compare.expr)?;
+                let expr = self.charged(&compare.expr)?;
                 Expr::Compare(Spanned::new(Compare { expr, ops: ops? }, compare.span()))
             }
             Expr::IfExpr(choice) => Expr::IfExpr(Spanned::new(
                 IfExpr {
-                    test_expr: self.plain(&choice.test_expr)?,
-                    true_expr: self.plain(&choice.true_expr)?,
-                    false_expr: self.maybe(choice.false_expr.as_ref())?,
+                    test_expr: self.expression(&choice.test_expr)?,
+                    true_expr: self.expression(&choice.true_expr)?,
+                    false_expr: self.optional(choice.false_expr.as_ref())?,
                 },
                 choice.span(),
             )),
             Expr::Filter(filter) => {
-                known("filter", filter.name, &self.words.filters, filter.span())?;
+                check_name("filter", filter.name, &self.names.filters, filter.span())?;
                 Expr::Filter(Spanned::new(
                     Filter {
                         name: filter.name,
-                        expr: self.maybe(filter.expr.as_ref())?,
-                        args: self.arguments(&filter.args, Self::plain)?,
+                        expr: self.optional(filter.expr.as_ref())?,
+                        args: self.arguments(&filter.args, Self::expression)?,
                     },
                     filter.span(),
                 ))
             }
             Expr::Test(test) => {
-                known("test", test.name, &self.words.tests, test.span())?;
+                check_name("test", test.name, &self.names.tests, test.span())?;
                 // A test without an argument examines the type of a value, except for the two that examine letters.
                 let looks = !test.args.is_empty() || matches!(test.name, "lower" | "upper");
                 Expr::Test(Spanned::new(
                     Test {
                         name: test.name,
                         expr: if looks {
-                            self.weighed(&test.expr)?
+                            self.charged(&test.expr)?
                         } else {
-                            self.plain(&test.expr)?
+                            self.expression(&test.expr)?
                         },
-                        args: self.arguments(&test.args, Self::weighed)?,
+                        args: self.arguments(&test.args, Self::charged)?,
                     },
                     test.span(),
                 ))
             }
             Expr::GetAttr(get) => Expr::GetAttr(Spanned::new(
                 GetAttr {
-                    expr: self.plain(&get.expr)?,
+                    expr: self.expression(&get.expr)?,
                     name: get.name,
                 },
                 get.span(),
             )),
             Expr::GetItem(get) => Expr::GetItem(Spanned::new(
                 GetItem {
-                    expr: around(PICKED, self.plain(&get.expr)?),
-                    subscript_expr: self.weighed(&get.subscript_expr)?,
+                    expr: wrap(CHARGE_OUTER, self.expression(&get.expr)?),
+                    subscript_expr: self.charged(&get.subscript_expr)?,
                 },
                 get.span(),
             )),
-            Expr::Call(call) => around(MADE, Expr::Call(self.call(call)?)),
+            Expr::Call(call) => wrap(CHARGE_RESULT, Expr::Call(self.call(call)?)),
             Expr::List(list) => self.container(
                 list.items.is_empty(),
                 Expr::List(Spanned::new(
                     List {
-                        items: self.all(&list.items)?,
+                        items: self.expressions(&list.items)?,
                     },
                     list.span(),
                 )),
@@ -263,7 +264,7 @@ impl Dialect<'_> {
                 tuple.items.is_empty(),
                 Expr::Tuple(Spanned::new(
                     Tuple {
-                        items: self.all(&tuple.items)?,
+                        items: self.expressions(&tuple.items)?,
                     },
                     tuple.span(),
                 )),
@@ -272,8 +273,8 @@ impl Dialect<'_> {
                 map.keys.is_empty(),
                 Expr::Map(Spanned::new(
                     Map {
-                        keys: self.all(&map.keys)?,
-                        values: self.all(&map.values)?,
+                        keys: self.expressions(&map.keys)?,
+                        values: self.expressions(&map.values)?,
                     },
                     map.span(),
                 )),
@@ -281,12 +282,15 @@ impl Dialect<'_> {
         })
     }
 
-    fn binary<'s>(&self, binary: &Spanned<BinOp<'s>>) -> Built<Expr<'s>> {
+    fn binary<'s>(&self, binary: &Spanned<BinOp<'s>>) -> Checked<Expr<'s>> {
         use BinOpKind::{
             Add, Concat, Div, Eq, FloorDiv, Gt, Gte, In, Lt, Lte, Mul, Ne, Pow, Rem, ScAnd, ScOr,
             Sub,
         };
-        let (left, right) = (self.plain(&binary.left)?, self.plain(&binary.right)?);
+        let (left, right) = (
+            self.expression(&binary.left)?,
+            self.expression(&binary.right)?,
+        );
         let op = binary.op;
         let with =
             |left, right| Expr::BinOp(Spanned::new(BinOp { op, left, right }, binary.span()));
@@ -294,31 +298,34 @@ impl Dialect<'_> {
             ScAnd | ScOr => with(left, right),
             // These accept numbers only.
             Sub | Div | FloorDiv | Rem | Pow => with(left, right),
-            Mul => with(around(FACTOR, left), around(FACTOR, right)),
-            Add | Concat => around(MADE, with(around(WEIGHED, left), around(WEIGHED, right))),
+            Mul => with(wrap(ONLY_NUMBERS, left), wrap(ONLY_NUMBERS, right)),
+            Add | Concat => wrap(
+                CHARGE_RESULT,
+                with(wrap(CHARGE_VALUE, left), wrap(CHARGE_VALUE, right)),
+            ),
             Eq | Ne | Lt | Lte | Gt | Gte | In => {
-                with(around(WEIGHED, left), around(WEIGHED, right))
+                with(wrap(CHARGE_VALUE, left), wrap(CHARGE_VALUE, right))
             }
         })
     }
 
-    fn call<'s>(&self, call: &Spanned<Call<'s>>) -> Built<Spanned<Call<'s>>> {
+    fn call<'s>(&self, call: &Spanned<Call<'s>>) -> Checked<Spanned<Call<'s>>> {
         if let Expr::Var(name) = &call.expr {
             // A `recursive` loop is called by this name.
             if name.id != "loop" {
-                known("function", name.id, &self.words.functions, name.span())?;
+                check_name("function", name.id, &self.names.functions, name.span())?;
             }
         }
-        let expr = self.plain(&call.expr)?;
-        let args = self.arguments(&call.args, Self::weighed)?;
+        let expr = self.expression(&call.expr)?;
+        let args = self.arguments(&call.args, Self::charged)?;
         Ok(Spanned::new(Call { expr, args }, call.span()))
     }
 
     fn arguments<'s>(
         &self,
         args: &[CallArg<'s>],
-        build: fn(&Self, &Expr<'s>) -> Built<Expr<'s>>,
-    ) -> Built<Vec<CallArg<'s>>> {
+        build: fn(&Self, &Expr<'s>) -> Checked<Expr<'s>>,
+    ) -> Checked<Vec<CallArg<'s>>> {
         args.iter()
             .map(|arg| match arg {
                 CallArg::Pos(value) => Ok(CallArg::Pos(build(self, value)?)),
@@ -336,7 +343,7 @@ impl Dialect<'_> {
         if is_empty {
             container
         } else {
-            around(MADE, container)
+            wrap(CHARGE_RESULT, container)
         }
     }
 }
@@ -346,7 +353,7 @@ fn is_loop(call: &Spanned<Call<'_>>) -> bool {
 }
 
 /// Passes a value through a filter of the meter.
-fn around<'s>(filter: &'static str, expression: Expr<'s>) -> Expr<'s> {
+fn wrap<'s>(filter: &'static str, expression: Expr<'s>) -> Expr<'s> {
     let span = expression.span();
     Expr::Filter(Spanned::new(
         Filter {
@@ -358,10 +365,10 @@ fn around<'s>(filter: &'static str, expression: Expr<'s>) -> Expr<'s> {
     ))
 }
 
-fn known(sort: &str, name: &str, words: &[&str], span: Span) -> Built<()> {
+fn check_name(sort: &str, name: &str, allowed: &[&str], span: Span) -> Checked<()> {
     // The engine ignores spaces in names: `divisible by` is `divisibleby`.
     let name: String = name.split_ascii_whitespace().collect();
-    if words.contains(&name.as_str()) {
+    if allowed.contains(&name.as_str()) {
         return Ok(());
     }
     Err(Refusal::new(span, format!("there is no {sort} \"{name}\"")))

@@ -22,13 +22,13 @@ const NODE: u64 = 32;
 const NESTING_MAX: usize = 200;
 
 /// The filter that charges for a whole value before an operation.
-pub const WEIGHED: &str = "weighed";
+pub const CHARGE_VALUE: &str = "weighed";
 /// The filter that charges for the result of an operation, and materializes it.
-pub const MADE: &str = "made";
+pub const CHARGE_RESULT: &str = "made";
 /// The filter that charges for the outer level of a value before an element is taken from it.
-pub const PICKED: &str = "picked";
+pub const CHARGE_OUTER: &str = "picked";
 /// The filter that lets only numbers pass: multiplication makes any other value longer.
-pub const FACTOR: &str = "factor";
+pub const ONLY_NUMBERS: &str = "factor";
 
 /// The remaining budget of a part.
 #[derive(Clone, Default)]
@@ -54,7 +54,7 @@ impl Meter {
     }
 
     /// Charges for a value and everything in it, counted as often as it occurs, and returns the cost.
-    fn weigh(&self, value: &Value) -> Result<u64, Error> {
+    fn charge_value(&self, value: &Value) -> Result<u64, Error> {
         self.weigh_within(value, 0)
     }
 
@@ -88,13 +88,13 @@ impl Meter {
     }
 
     /// Charges for reading the length or the letters of a string, or the outer level of a list.
-    fn pick(&self, value: &Value) -> Result<(), Error> {
+    fn charge_outer(&self, value: &Value) -> Result<(), Error> {
         self.charge(NODE.saturating_add(value.as_str().map_or(0, str::len) as u64))
     }
 
     /// Charges for the result of an operation and materializes it: nested lazy values would be computed again at each
     /// use.
-    fn made(&self, value: Value) -> Result<Value, Error> {
+    fn charge_result(&self, value: Value) -> Result<Value, Error> {
         let value = if value.kind() == ValueKind::Iterable {
             let items: Result<Vec<Value>, Error> = value
                 .try_iter()?
@@ -104,27 +104,27 @@ impl Meter {
         } else {
             value
         };
-        self.weigh(&value)?;
+        self.charge_value(&value)?;
         Ok(value)
     }
 
     /// Charges for a filter: for its operands, and for its arguments once more for each element, because each element
     /// is compared with them, looked up in them or joined by them.
-    fn admit(&self, order: Order, args: &[Value]) -> Result<(), Error> {
+    fn charge_arguments(&self, access: InputAccess, args: &[Value]) -> Result<(), Error> {
         let Some((first, others)) = args.split_first() else {
             return Ok(());
         };
-        let weight = self.weigh(first)?;
+        let weight = self.charge_value(first)?;
         let mut rest: u64 = 0;
         for other in others {
-            rest = rest.saturating_add(self.weigh(other)?);
+            rest = rest.saturating_add(self.charge_value(other)?);
         }
         let count = match first.kind() {
             ValueKind::String => first.as_str().map_or(0, str::len),
             _ => first.len().unwrap_or(0),
         } as u64;
         self.charge(count.saturating_add(1).saturating_mul(rest))?;
-        if order == Order::Compares {
+        if access == InputAccess::Pairwise {
             // Each comparison may copy both operands to fold their case; the longest string may be in each.
             let rounds = u64::from(count.checked_ilog2().unwrap_or(0) + 1);
             let longest = longest(first).min(weight);
@@ -158,17 +158,17 @@ fn longest(value: &Value) -> u64 {
 
 /// How a filter reads its input.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum InputAccess {
     /// Reads no elements of a list, but may read a string.
-    Picks,
-    /// Reads it once.
-    Reads,
+    Outer,
+    /// Reads all of it once.
+    Once,
     /// Compares its elements with each other.
-    Compares,
+    Pairwise,
 }
 
 /// The names that templates may use, and the operations behind them.
-pub struct Words {
+pub struct AllowedNames {
     /// Filters.
     pub filters: Vec<&'static str>,
     /// Tests.
@@ -178,47 +178,60 @@ pub struct Words {
 }
 
 /// Registers everything that a template may name. Left out are operations that create large values from small ones
-/// (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), and those that show everything (`pprint`, `debug`).
-pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
-    let mut words = Words {
+/// (`format`, `indent`, `batch`, `slice`, `chain`, `zip`), and those that show everything (`pprint`, `debug`). The function is
+/// long because it has one line for each name.
+pub fn register(environment: &mut Environment<'static>, meter: &Meter) -> AllowedNames {
+    let mut names = AllowedNames {
         filters: Vec::new(),
         tests: Vec::new(),
         functions: vec!["range"],
     };
-    let mut filter = |order: Order, name: &'static str, function: Value| {
+    let mut filter = |access: InputAccess, name: &'static str, function: Value| {
         let meter = meter.clone();
-        words.filters.push(name);
+        names.filters.push(name);
         environment.add_filter(
             name,
             move |state: &mut State, args: Rest<ValueOrKwargs>| -> Result<Value, Error> {
                 let args = args.into_values();
-                if order == Order::Picks {
-                    args.iter().try_for_each(|arg| meter.pick(arg))?;
+                if access == InputAccess::Outer {
+                    args.iter().try_for_each(|arg| meter.charge_outer(arg))?;
                     return function.call(state, &args);
                 }
-                meter.admit(order, &args)?;
-                meter.made(function.call(state, &args)?)
+                meter.charge_arguments(access, &args)?;
+                meter.charge_result(function.call(state, &args)?)
             },
         );
     };
     macro_rules! filters {
-        ($order:ident: $($name:ident)*) => {
-            $(filter(Order::$order, stringify!($name), Value::from_function(filters::$name));)*
+        ($access:ident: $($name:ident)*) => {
+            $(filter(InputAccess::$access, stringify!($name), Value::from_function(filters::$name));)*
         };
     }
-    filters!(Picks: abs attr bool default first float int length round);
-    filters!(Reads: capitalize escape items join last lines list lower map reject rejectattr replace reverse safe
+    filters!(Outer: abs attr bool default first float int length round);
+    filters!(Once: capitalize escape items join last lines list lower map reject rejectattr replace reverse safe
         select selectattr split string title trim upper urlencode);
-    filters!(Compares: dictsort groupby max min sort unique);
-    filter(Order::Picks, "count", Value::from_function(filters::length));
-    filter(Order::Picks, "d", Value::from_function(filters::default));
-    filter(Order::Reads, "e", Value::from_function(filters::escape));
-    filter(Order::Reads, "sum", Value::from_function(sum));
+    filters!(Pairwise: dictsort groupby max min sort unique);
+    filter(
+        InputAccess::Outer,
+        "count",
+        Value::from_function(filters::length),
+    );
+    filter(
+        InputAccess::Outer,
+        "d",
+        Value::from_function(filters::default),
+    );
+    filter(
+        InputAccess::Once,
+        "e",
+        Value::from_function(filters::escape),
+    );
+    filter(InputAccess::Once, "sum", Value::from_function(sum));
 
     macro_rules! tests {
         ($($name:literal: $function:ident,)*) => {
             $(
-                words.tests.push($name);
+                names.tests.push($name);
                 environment.add_test($name, tests::$function);
             )*
         };
@@ -236,18 +249,20 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
 
     // The filters that the dialect inserts. They are not in the list of names, so no template can use them.
     let ours = meter.clone();
-    environment.add_filter(WEIGHED, move |value: &Value| -> Result<Value, Error> {
-        ours.weigh(value)?;
+    environment.add_filter(CHARGE_VALUE, move |value: &Value| -> Result<Value, Error> {
+        ours.charge_value(value)?;
         Ok(value.clone())
     });
     let ours = meter.clone();
-    environment.add_filter(PICKED, move |value: &Value| -> Result<Value, Error> {
-        ours.pick(value)?;
+    environment.add_filter(CHARGE_OUTER, move |value: &Value| -> Result<Value, Error> {
+        ours.charge_outer(value)?;
         Ok(value.clone())
     });
     let ours = meter.clone();
-    environment.add_filter(MADE, move |value: &Value| ours.made(value.clone()));
-    environment.add_filter(FACTOR, |value: &Value| -> Result<Value, Error> {
+    environment.add_filter(CHARGE_RESULT, move |value: &Value| {
+        ours.charge_result(value.clone())
+    });
+    environment.add_filter(ONLY_NUMBERS, |value: &Value| -> Result<Value, Error> {
         if value.is_number() || value.is_undefined() {
             return Ok(value.clone());
         }
@@ -260,12 +275,12 @@ pub fn furnish(environment: &mut Environment<'static>, meter: &Meter) -> Words {
     environment.add_function(
         "range",
         move |lower: isize, upper: Option<isize>, step: Option<isize>| -> Result<Value, Error> {
-            ours.made(functions::range(lower, upper, step)?)
+            ours.charge_result(functions::range(lower, upper, step)?)
         },
     );
     let ours = meter.clone();
     environment.set_formatter(move |out, state, value| format_value(&ours, out, state, value));
-    words
+    names
 }
 
 /// Adds numbers. It takes no start value: adding strings one by one would copy the first as often as there are others.

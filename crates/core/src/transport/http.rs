@@ -262,7 +262,7 @@ fn trouble(error: &legacy::Error) -> HttpError {
             "the connection ended before the request was written: {reason}"
         ))
     } else {
-        HttpError::Ambiguous(format!("no answer: {reason}"))
+        HttpError::Ambiguous(format!("no response: {reason}"))
     }
 }
 

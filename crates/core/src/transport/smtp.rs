@@ -100,7 +100,7 @@ pub struct Settings {
     pub from: String,
     /// The client's name in EHLO; if empty, the domain of `from`.
     pub helo: String,
-    /// AllowedNetworks that may be dialled although they are not public.
+    /// Networks that may be connected to although they are not public.
     pub networks: AllowedNetworks,
     /// The trusted certificate authorities, see [`super::tls::config`].
     pub tls_config: rustls::ClientConfig,
@@ -244,7 +244,7 @@ impl Relay {
     /// Connects, agrees on TLS and authenticates, as for a message, and sends none.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The step that failed, and why.
     pub async fn reach(&self) -> Result<(), String> {
         match Session::open(&self.peer, Instant::now() + self.timeout).await {
             Ok(session) => {
@@ -283,7 +283,7 @@ impl Relay {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Option<Extensions>> {
-        // What it guards is whole at any time.
+        // The value behind the mutex is consistent even after a panic.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

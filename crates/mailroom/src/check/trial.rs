@@ -180,7 +180,7 @@ impl Trial {
         let outcome = |test: Test| {
             let outcome = test.outcome.unwrap_or_else(|| {
                 let reason = reasons.get(&test.transport).cloned();
-                Err(reason.unwrap_or_else(|| "no answer".to_owned()))
+                Err(reason.unwrap_or_else(|| "no response".to_owned()))
             });
             (test.transport, outcome)
         };

@@ -10,7 +10,7 @@ use mailroom_core::deliver::runner::JobRunner;
 use tokio::runtime::Runtime;
 
 use super::collector::Collector;
-use super::host::Process;
+use super::host::{self, Process};
 use super::once::{Once, State};
 use super::outage::{Outage, jitter};
 use super::plan::{Ending, Plan};
@@ -20,8 +20,6 @@ use crate::readable_fd::ReadableFd;
 use crate::session::Session;
 use crate::session::outbox::{Ledger, Outbox};
 
-/// The poll interval with `--once`.
-const ONCE_POLL: Duration = Duration::from_millis(200);
 /// How long a connection must last for the next one to be made at once.
 const STABLE: Duration = Duration::from_secs(10);
 /// Starts each line of the log.
@@ -125,12 +123,7 @@ impl Database {
         if let Some(runner) = &mut self.runner {
             runner.note_new_store();
         }
-        let poll = if plan.once {
-            ONCE_POLL.min(plan.poll)
-        } else {
-            plan.poll
-        };
-        let mut watch = Watch::new(poll, self.now());
+        let mut watch = Watch::new(plan.poll_interval(), self.now());
         let mut collector = session.is_collector().then(Collector::new);
         let mut look = Some(Look::Polled);
         let mut jobs_fd: Option<ReadableFd> = None;
@@ -154,21 +147,10 @@ impl Database {
                 self.start_runner(session);
             }
             if let Some(collector) = &mut collector {
-                let linger = if plan.once {
-                    Duration::ZERO
-                } else {
-                    Duration::MAX
-                };
-                let origin = self.origin;
-                let now = move || origin.elapsed();
-                let done = collector.work(session, &plan.log, &now, look.take(), linger)?;
-                if done.any {
-                    self.look(done.urgent);
-                    watch.notify();
-                }
+                self.collect(session, collector, look.take(), &mut watch)?;
             }
             if watch.take_due(self.now()) {
-                self.look(false);
+                self.mail_due(false);
             }
             let next = self.deliver(session)?;
             if plan.once
@@ -183,18 +165,46 @@ impl Database {
             let until = [next, collect_at].into_iter().flatten();
             let until = until.fold(watch.next_at(), Time::min);
             self.wait(session, until, &mut jobs_fd);
-            let notifications = session.notifications()?;
-            if notifications.outbox {
-                watch.notify();
-                self.look(false);
-            }
-            if let Some(runner) = self.runner.as_mut().filter(|_| notifications.recheck) {
-                runner.retry_now();
-            }
-            if notifications.tokens {
+            if self.handle_notifications(session, &mut watch)? {
                 look = Some(Look::Woken);
             }
         }
+    }
+
+    /// Collects tokens, and does the other tasks of the collector.
+    fn collect(
+        &mut self,
+        session: &mut Session,
+        collector: &mut Collector,
+        announced: Option<Look>,
+        watch: &mut Watch,
+    ) -> Result<(), DatabaseError> {
+        let linger = self.plan.max_linger();
+        let origin = self.origin;
+        let now = move || origin.elapsed();
+        let done = collector.work(session, &self.plan.log, &now, announced, linger)?;
+        if done.any {
+            self.mail_due(done.urgent);
+            watch.notify();
+        }
+        Ok(())
+    }
+
+    /// Handles the notifications that have arrived. Returns whether one announced tokens.
+    fn handle_notifications(
+        &mut self,
+        session: &mut Session,
+        watch: &mut Watch,
+    ) -> Result<bool, DatabaseError> {
+        let notifications = session.notifications()?;
+        if notifications.outbox {
+            watch.notify();
+            self.mail_due(false);
+        }
+        if let Some(runner) = self.runner.as_mut().filter(|_| notifications.recheck) {
+            runner.retry_now();
+        }
+        Ok(notifications.tokens)
     }
 
     /// Polls the database. Returns whether mail is due; `None` after an error.
@@ -238,7 +248,7 @@ impl Database {
             })?;
         self.outage.end(&self.plan, session, self.now());
         if watch.answer(self.now(), polled.due_in) {
-            self.look(false);
+            self.mail_due(false);
         }
         Ok(Some(polled.due_in.is_some_and(|seconds| seconds <= 0.0)))
     }
@@ -262,7 +272,7 @@ impl Database {
         Some(ending)
     }
 
-    fn look(&self, urgent: bool) {
+    fn mail_due(&self, urgent: bool) {
         if let Some(runner) = &self.runner {
             runner.mail_due(urgent);
         }
@@ -285,25 +295,19 @@ impl Database {
 
     /// Starts the job runner, unless the file names no transport for this database.
     fn start_runner(&mut self, session: &Session) {
-        let host = Process {
-            runtime: Rc::clone(&self.runtime),
-            control: self.plan.control.clone(),
-            log: self.plan.log.clone(),
-            path: self.plan.transports.clone(),
-            database: session.database().to_owned(),
-            lease: Rc::clone(&self.lease),
-            files: self.plan.files,
-        };
-        let spawn = |body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new()
-                .name("deliverer".to_owned())
-                .spawn(body)
-        };
-        match JobRunner::start(host, LOG_PREFIX, self.claimant.clone(), spawn, self.now()) {
+        let (runtime, lease) = (Rc::clone(&self.runtime), Rc::clone(&self.lease));
+        let host = Process::new(&self.plan, session.database(), runtime, lease);
+        match JobRunner::start(
+            host,
+            LOG_PREFIX,
+            self.claimant.clone(),
+            host::spawn,
+            self.now(),
+        ) {
             Ok(Some(mut runner)) => {
                 runner.set_redirect(session.settings().redirect_to.as_deref());
                 self.runner = Some(runner);
-                self.look(false);
+                self.mail_due(false);
             }
             Ok(None) => {
                 let what = "the transports file names no transport for this database";

@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mailroom_core::deliver::store::{Host, LogLine};
 use mailroom_core::transport::config::{self, ConfigError, TransportConfig};
 use tokio::runtime::Runtime;
 
+use super::plan::Plan;
 use crate::control::Control;
 use crate::log::Log;
 use crate::readable_fd::ReadableFd;
@@ -19,15 +21,43 @@ const OWN_FILES: usize = 32;
 
 /// The process, for one database.
 pub struct Process {
-    pub(super) runtime: Rc<Runtime>,
-    pub(super) control: Control,
-    pub(super) log: Log,
-    pub(super) path: PathBuf,
+    runtime: Rc<Runtime>,
+    control: Control,
+    log: Log,
+    /// The transports file.
+    path: PathBuf,
     /// The name of the database, as the server reports it.
-    pub(super) database: String,
-    pub(super) lease: Rc<Cell<Duration>>,
+    database: String,
+    lease: Rc<Cell<Duration>>,
     /// Maximum open files of this database's thread.
-    pub(super) files: usize,
+    files: usize,
+}
+
+impl Process {
+    /// The process for a database, whose settings determine `lease`.
+    pub fn new(
+        plan: &Plan,
+        database: &str,
+        runtime: Rc<Runtime>,
+        lease: Rc<Cell<Duration>>,
+    ) -> Self {
+        Self {
+            runtime,
+            control: plan.control.clone(),
+            log: plan.log.clone(),
+            path: plan.transports.clone(),
+            database: database.to_owned(),
+            lease,
+            files: plan.files,
+        }
+    }
+}
+
+/// Starts a delivery thread.
+pub fn spawn(body: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("deliverer".to_owned())
+        .spawn(body)
 }
 
 impl Host for Process {

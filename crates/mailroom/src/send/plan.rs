@@ -7,6 +7,9 @@ use crate::conninfo::Target;
 use crate::control::Control;
 use crate::log::Log;
 
+/// The maximum poll interval with `--once`.
+const ONCE_POLL: Duration = Duration::from_millis(200);
+
 /// How a thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -37,4 +40,24 @@ pub struct Plan {
     pub once: bool,
     /// Maximum open files.
     pub files: usize,
+}
+
+impl Plan {
+    /// The time between two polls.
+    pub fn poll_interval(&self) -> Duration {
+        if self.once {
+            ONCE_POLL.min(self.poll)
+        } else {
+            self.poll
+        }
+    }
+
+    /// The longest that a token may wait for a full batch; with `--once` it does not wait.
+    pub fn max_linger(&self) -> Duration {
+        if self.once {
+            Duration::ZERO
+        } else {
+            Duration::MAX
+        }
+    }
 }

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres::{AsyncMessage, Client, Connection, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{ConnectionEvent, STATEMENT_TIMEOUT, Session};
@@ -103,28 +104,9 @@ impl Session {
         let mut stopping = control.clone();
         let attached = runtime.block_on(async {
             let attach = async {
-                let (client, mut connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
+                let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
                 let (sender, events) = unbounded_channel();
-                let connection = tokio::spawn(async move {
-                    loop {
-                        let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
-                        let event = match message {
-                            Some(Ok(AsyncMessage::Notification(notification))) => {
-                                let (channel, payload) =
-                                    (notification.channel(), notification.payload());
-                                ConnectionEvent::Notified(channel.to_owned(), payload.to_owned())
-                            }
-                            Some(Ok(_)) => continue,
-                            Some(Err(error)) => {
-                                ConnectionEvent::Ended(DatabaseError::from(error).to_string())
-                            }
-                            None => return,
-                        };
-                        if sender.send(event).is_err() {
-                            return;
-                        }
-                    }
-                });
+                let connection = tokio::spawn(receive(connection, sender));
                 let found = find(&client).await?;
                 Ok::<_, DatabaseError>((client, events, connection, found))
             };
@@ -211,6 +193,28 @@ impl Session {
         }
         self.channels = Some(wanted);
         Ok(())
+    }
+}
+
+/// Drives a connection, and forwards its events until it ends.
+async fn receive<S, T>(mut connection: Connection<S, T>, events: UnboundedSender<ConnectionEvent>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        let event = match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            Some(Ok(AsyncMessage::Notification(notification))) => ConnectionEvent::Notified(
+                notification.channel().to_owned(),
+                notification.payload().to_owned(),
+            ),
+            Some(Ok(_)) => continue,
+            Some(Err(error)) => ConnectionEvent::Ended(DatabaseError::from(error).to_string()),
+            None => return,
+        };
+        if events.send(event).is_err() {
+            return;
+        }
     }
 }
 

@@ -137,6 +137,16 @@ impl Deliverer {
         }
     }
 
+    /// An exchange failed and changed nothing. Its settlements are repeated first.
+    pub(super) fn note_exchange_failed(&mut self, settlements: Settlements, retry_at: Time) {
+        self.exchange_is_running = false;
+        self.exchange_retry_at = retry_at;
+        let newer = std::mem::replace(&mut self.settlements, settlements);
+        self.settlements.extend(newer);
+        // Wakes the deliverer even if no other event ever comes.
+        self.settle_at = Some(retry_at);
+    }
+
     /// No longer holds what an exchange settled. An outcome that could not be settled is kept for a later claim of the
     /// same message: if it is sent, or has ended, it must not be sent again.
     fn drop_settled(&mut self, settled: Settlements, lost: &[i64], unsettled: Settlements) {

@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// What a deliverer did.
+    /// The actions of a deliverer.
     #[derive(Default)]
     struct Told {
         /// The requests, by the mails in each.
@@ -99,7 +99,7 @@ mod tests {
         failed: Vec<(i64, bool, bool)>,
     }
 
-    /// Has it claim these, so long after they were scheduled, and no request have an answer.
+    /// A deliverer claims these mails at this age, and no request gets a response.
     fn deliver(age: Duration, mails: Vec<Mail>) -> Told {
         let mut deliverer = Deliverer::new();
         let mut told = Told::default();

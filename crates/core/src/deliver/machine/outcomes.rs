@@ -75,29 +75,40 @@ impl Deliverer {
             let key = |account: &str| batch_key(account, mails.iter());
             request.batch = self.account().map(key);
         }
-        match outcome {
-            RequestOutcome::Abandoned => {
-                for mail in mails {
-                    let reason = "given up before there was an answer";
-                    self.note_ambiguous(now, &mail, &request, reason);
-                }
-            }
-            RequestOutcome::EndpointDenied(reason) => {
-                let signal = || Signal::Denied(reason.clone());
-                self.note_unsent(now, &request, mails, &reason, signal);
-            }
-            RequestOutcome::NotSent(reason) => {
-                let signal = || Signal::Unreachable(reason.clone());
-                self.note_unsent(now, &request, mails, &reason, signal);
-            }
-            RequestOutcome::Completed(outcomes) => {
-                self.note_outcomes(now, &request, mails, outcomes);
-            }
-        }
+        self.settle_request(now, &request, mails, outcome);
         // Has an effect only if it was a probe that has shown nothing: another one follows.
         self.breaker.note_unsent(now.at, number);
         if !self.settlements.is_empty() {
             self.settle_at.get_or_insert(now.at + self.settle_delay());
+        }
+    }
+
+    /// Settles the mails of a request, or puts them back.
+    fn settle_request(
+        &mut self,
+        now: Now,
+        request: &EndedRequest,
+        mails: Vec<Mail>,
+        outcome: RequestOutcome,
+    ) {
+        match outcome {
+            RequestOutcome::Abandoned => {
+                for mail in mails {
+                    let reason = "given up before there was a response";
+                    self.note_ambiguous(now, &mail, request, reason);
+                }
+            }
+            RequestOutcome::EndpointDenied(reason) => {
+                let signal = || Signal::Denied(reason.clone());
+                self.note_unsent(now, request, mails, &reason, signal);
+            }
+            RequestOutcome::NotSent(reason) => {
+                let signal = || Signal::Unreachable(reason.clone());
+                self.note_unsent(now, request, mails, &reason, signal);
+            }
+            RequestOutcome::Completed(outcomes) => {
+                self.note_outcomes(now, request, mails, outcomes);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The deliverer against a world of its own, on a virtual clock: an outbox, a provider with faults, and a network.
+//! The deliverer in a simulation with a virtual clock: an outbox, a provider with faults, and a network.
 //!
 //! Every step checks what must hold at any time; in the end, when the provider works again, every mail must have ended.
 
@@ -19,7 +19,7 @@ use crate::transport::capabilities::{Capabilities, DeliveryConfig};
 use crate::transport::providers::{MessageOutcome, Provider, Request, Response};
 use crate::transport::rate::{Rate, Unit};
 
-/// A provider whose answers the world makes.
+/// A provider whose responses the simulation makes.
 struct Fake {
     batch: usize,
     idempotent: bool,
@@ -67,13 +67,13 @@ struct Row {
     refused: Option<(usize, usize)>,
 }
 
-/// What the provider does.
+/// The behaviour of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     Fine,
-    /// Takes mail, and the answer is lost.
+    /// Accepts mail, and the response is lost.
     Mute,
-    /// Does not take it, and the answer is lost.
+    /// Does not accept it, and the response is lost.
     Deaf,
     /// 400 to everything.
     Picky,
@@ -126,14 +126,14 @@ struct World {
     exchange: Option<(Box<Settlements>, Option<ClaimLimit>)>,
     configure: bool,
     mood: Mood,
-    /// Requests that were answered by 2xx.
+    /// Number of requests with a 2xx response.
     taken: usize,
     steps: u64,
     random: u64,
     rested: bool,
     stopped: bool,
     log: Vec<LogEvent>,
-    /// What the rate still allows, and since when.
+    /// The tokens that the rate allows, and since when.
     allowance: (f64, Time),
     /// Mails of each request.
     sizes: Vec<usize>,
@@ -311,7 +311,7 @@ impl World {
         while !self.is_over() {
             steps += 1;
             if steps % 1_000 == 0 {
-                // What is refused for what it is ends once another one passes.
+                // A refused mail ends once another one is accepted.
                 self.schedule(Row::default());
             }
             assert!(steps < 200_000, "stuck: {:?}", self.stuck());

@@ -51,13 +51,13 @@ impl LogPrefix {
             LogEvent::Paused(reason, next) => self.warning(
                 &format!("transport \"{transport}\" paused: {reason}"),
                 &format!(
-                    "Its mail waits. One message is tried in {} s, then now and then.",
+                    "Its mail waits. The first probe, one message, follows in {} s.",
                     next.as_secs()
                 ),
-                "SELECT mailroom_wake_worker() has one tried at once.",
+                "SELECT mailroom_wake_worker() probes at once.",
             ),
             LogEvent::Throttled(reason, wait) => self.line(&format!(
-                ": transport \"{transport}\" slowed: {reason}; next request in {:.1} s",
+                ": transport \"{transport}\" throttled: {reason}; next request in {:.1} s",
                 wait.as_secs_f64()
             )),
             LogEvent::Resumed(after) => self.line(&format!(

@@ -109,7 +109,7 @@ fn classify(
             };
             let mut outcomes = provider.outcomes(count, &response);
             if outcomes.len() != count {
-                let reason = format!("the answer tells of {} messages", outcomes.len());
+                let reason = format!("the response has results for {} messages", outcomes.len());
                 outcomes = vec![MessageOutcome::Ambiguous { reason }; count];
             }
             (RequestOutcome::Completed(outcomes), Some(status))

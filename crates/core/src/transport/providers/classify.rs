@@ -50,7 +50,7 @@ pub fn reason(status: u16, code: Option<&str>) -> String {
 /// The request was accepted, but the response cannot be read.
 pub fn unreadable(status: u16) -> MessageOutcome {
     MessageOutcome::Ambiguous {
-        reason: format!("http {status} with an response that cannot be read"),
+        reason: format!("http {status} with a response that cannot be read"),
     }
 }
 

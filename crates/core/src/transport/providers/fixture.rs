@@ -86,7 +86,7 @@ pub fn outcomes(
         now: UNIX_EPOCH + Duration::from_secs(1_767_323_045),
     };
     let outcomes = provider.outcomes(messages, &response);
-    assert_eq!(outcomes.len(), messages, "a outcome for each message");
+    assert_eq!(outcomes.len(), messages, "an outcome for each message");
     outcomes
 }
 

@@ -42,7 +42,7 @@ async fn connect(peer: &Peer) -> Result<TcpStream, DeliveryError> {
     };
     let mut failure = None;
     for address in addresses {
-        // The checked address itself is dialled: a second look-up could return another one.
+        // Connects to the checked address: a second resolution could return another one.
         if !peer.networks.permit(address) {
             failure.get_or_insert_with(|| {
                 DeliveryError::Denied(format!(

@@ -52,7 +52,7 @@ const SENDER: [(u16, u16); 2] = [(1, 7), (1, 8)];
 /// The enhanced code that says that the account has used up its quota, e.g. of Gmail.
 const QUOTA: [(u16, u16); 1] = [(4, 5)];
 
-/// The outcome on a reply other than the expected one.
+/// The outcome of a reply other than the expected one.
 pub(super) fn of(reply: &Reply, stage: Stage) -> MessageOutcome {
     if reply.is_final() {
         of_final(reply, stage)

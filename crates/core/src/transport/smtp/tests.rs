@@ -60,7 +60,7 @@ async fn relay(script: Script) -> (Relay, Arc<Seen>) {
     (Relay::new(settings(port)).unwrap(), seen)
 }
 
-/// What becomes of one mail that a server with this script is sent.
+/// Sends one mail to a server with this script.
 pub(crate) fn deliver(script: Script, message: &Message) -> (Delivered, Arc<Seen>) {
     run(async {
         let (relay, seen) = relay(script).await;

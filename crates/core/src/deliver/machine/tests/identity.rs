@@ -3,13 +3,13 @@
 use super::*;
 use crate::deliver::settlements::Settlements;
 
-/// A deliverer whose exchanges and answers a test makes.
+/// A deliverer whose exchanges and responses a test makes.
 struct Hand {
     deliverer: Deliverer,
     at: Time,
-    /// The requests that wait for an answer, with the `message_id` of each mail.
+    /// The requests in flight, with the `message_id` of each mail.
     sent: Vec<(u64, Vec<String>)>,
-    /// What the exchange under way tells, and how much it claims.
+    /// The settlements and the limit of the running exchange.
     exchange: Option<(Settlements, Option<ClaimLimit>)>,
 }
 
@@ -59,7 +59,7 @@ impl Hand {
         self.say(Event::Tick);
     }
 
-    /// The exchange under way ends so; returns which mails it told had been sent.
+    /// Ends the running exchange; returns the mails that it settled as sent.
     fn end_exchange(&mut self, lost: &[i64], mails: Vec<Mail>) -> Vec<i64> {
         let (settled, claim) = self.exchange.take().unwrap();
         let told = settled.sent.ids.clone();
@@ -104,7 +104,7 @@ fn of(of: &str, id: i64) -> Mail {
     mail
 }
 
-/// Sends a mail of the first database, whose claim has been lost by the time that this is told.
+/// Sends a mail of the first database, whose claim is lost before it is settled.
 fn with_an_answer_in_hand() -> Hand {
     let mut hand = Hand::new(1);
     assert!(hand.claim(vec![of("a", 1)]).is_empty());

@@ -1,4 +1,4 @@
-//! What becomes of the requests of the world.
+//! The network and the provider of the simulation.
 
 use super::*;
 
@@ -71,7 +71,7 @@ impl World {
         let mut ids: Vec<i64> = mails.iter().map(|mail| mail.message.id).collect();
         ids.sort_unstable();
         if ids.iter().any(|id| self.rows[id].bad) {
-            // Refused, and the answer is lost.
+            // Refused, and the response is lost.
             return;
         }
         if self.shape.idempotent && !self.known.insert(ids.clone()) {

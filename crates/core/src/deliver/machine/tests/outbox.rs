@@ -68,7 +68,7 @@ impl World {
                 }
             }
         }
-        // What goes together is due together.
+        // The mails of a batch are due at the same time.
         let mut due: HashMap<String, Time> = HashMap::new();
         for id in &failed.ids {
             let row = &self.rows[id];

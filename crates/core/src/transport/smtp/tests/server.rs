@@ -23,7 +23,7 @@ pub fn certificate() -> CertificateDer<'static> {
 /// Maps the number of the connection, the number of the message in it (both from 1) and a command to a reply.
 pub type Says = fn(usize, usize, &str) -> Option<&'static str>;
 
-/// What the server does.
+/// The behaviour of the server.
 #[derive(Clone)]
 pub struct Script {
     /// The extensions in the reply to EHLO.
@@ -53,12 +53,12 @@ impl Default for Script {
     }
 }
 
-/// What the server has seen.
+/// The connections and commands that the server has seen.
 #[derive(Default)]
 pub struct Seen {
     /// Connections so far.
     pub connections: AtomicUsize,
-    /// Those that are open.
+    /// Number of open connections.
     pub open: AtomicUsize,
     /// All commands.
     pub commands: Mutex<Vec<String>>,

@@ -1,0 +1,173 @@
+//! Requests for links, and the worker that answers them.
+
+use super::Random;
+use crate::cluster::{Cluster, eventually, number};
+
+#[test]
+fn the_worker_answers_requests() {
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "CREATE ROLE web LOGIN IN ROLE mailroom_app; \
+             INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active')",
+        )
+        .unwrap();
+    let mut web = cluster.connect_as("app", "web");
+    for address in ["nobody@example.com", "A@example.com", "a@example.com"] {
+        web.execute("SELECT mailroom_request_recovery($1)", &[&address])
+            .unwrap();
+    }
+    let row = eventually("the mail", || {
+        client
+            .query_opt(
+                "SELECT secrets->>'token', secrets->>'code' FROM outbox WHERE state = 'scheduled'",
+                &[],
+            )
+            .unwrap()
+    });
+    eventually("an answer to all", || {
+        (number(&mut client, "SELECT count(*) FROM link_requests") == 0).then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 1);
+    let (token, code): (String, String) = (row.get(0), row.get(1));
+    let outcome: String = web
+        .query_one(
+            "SELECT outcome FROM mailroom_redeem($1, $2)",
+            &[&token, &code],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(outcome, "ok");
+    // The mail was not sent, and need not be any more.
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'cancelled' AND secrets IS NULL"
+        ),
+        1
+    );
+}
+
+/// Most of what is announced comes to nothing, and the rest is not left to the poll floor.
+#[test]
+fn strangers_do_not_hold_up_those_behind_them() {
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '1h'", "mailroom.batch_limit = 10"]);
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active'); \
+             BEGIN; \
+             SELECT mailroom_request_recovery(i || '@example.com') FROM generate_series(1, 35) i; \
+             SELECT mailroom_request_recovery('a@example.com'); \
+             COMMIT",
+        )
+        .unwrap();
+    eventually("the mail", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'",
+        ) == 1)
+            .then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 0);
+}
+
+#[test]
+fn a_request_for_an_account_in_use_is_answered_later() {
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '100ms'"]);
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) \
+             VALUES ('a@example.com', 'a', 'active'), ('b@example.com', 'b', 'active')",
+        )
+        .unwrap();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN; UPDATE accounts SET login = 'c' WHERE login = 'a'")
+        .unwrap();
+    for address in ["a@example.com", "b@example.com"] {
+        client
+            .execute("SELECT mailroom_request_recovery($1)", &[&address])
+            .unwrap();
+    }
+    // The other one's mail goes all the same.
+    let mails = "SELECT count(*) FROM outbox WHERE state = 'scheduled'";
+    eventually("the other mail", || {
+        (number(&mut client, mails) == 1).then_some(())
+    });
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 1);
+    holder.batch_execute("COMMIT").unwrap();
+    eventually("the mail", || {
+        (number(&mut client, mails) == 2).then_some(())
+    });
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM job_runs WHERE error IS NOT NULL"
+        ),
+        0
+    );
+}
+
+/// Requests, redemptions, suspensions and new addresses at once: no deadlock, no two open links.
+#[test]
+fn everything_at_once_ends_in_no_deadlock() {
+    let (cluster, mut client) = Cluster::start_with_app(&[
+        "mailroom.request_interval = 0",
+        "mailroom.requests_per_hour = 1000",
+        "mailroom.batch_timeout = 0",
+        "deadlock_timeout = '100ms'",
+    ]);
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) \
+             SELECT i || '@example.com', i, 'active' FROM generate_series(1, 5) i",
+        )
+        .unwrap();
+    std::thread::scope(|scope| {
+        for session in 0..8_u64 {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut client = cluster.connect("app");
+                let mut random = Random(session + 1);
+                for _ in 0..100 {
+                    let account = i64::try_from(random.below(5) + 1).unwrap();
+                    let statement = match random.below(4) {
+                        0 => {
+                            "SELECT r.outcome FROM tokens t, mailroom_redeem(mailroom_sign(t.action, t.secret, t.code), t.code) r \
+                             WHERE t.account = $1 AND t.consumed_at IS NULL AND t.revoked_at IS NULL"
+                        }
+                        1 => {
+                            "UPDATE accounts SET status = CASE status WHEN 'active' THEN 'suspended' \
+                             ELSE 'active' END::account_status WHERE id = $1"
+                        }
+                        _ => {
+                            "SELECT mailroom_request_recovery(email)::text FROM accounts WHERE id = $1"
+                        }
+                    };
+                    client.query(statement, &[&account]).unwrap();
+                    let open = number(
+                        &mut client,
+                        "SELECT coalesce(max(n), 0) FROM ( \
+                             SELECT count(*) n FROM tokens \
+                             WHERE consumed_at IS NULL AND revoked_at IS NULL \
+                             GROUP BY account, action) t",
+                    );
+                    assert!(open <= 1, "{open} open links for one account");
+                }
+            });
+        }
+    });
+    assert!(!cluster.log().contains("deadlock"));
+    assert!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM tokens WHERE consumed_at IS NOT NULL"
+        ) > 0
+    );
+    cluster.verify();
+}

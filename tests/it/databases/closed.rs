@@ -1,0 +1,143 @@
+//! Databases that let nobody in, and some that have no extension.
+
+use std::time::{Duration, Instant};
+
+use super::{AT_ONCE, expect_mail, served, wait_for_workers};
+use crate::cluster::{Cluster, Stop, another_worker, eventually, find_worker, number};
+
+#[test]
+fn a_database_that_lets_nobody_in_is_tried_ever_more_slowly() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    wait_for_workers(&mut client, &["app"]);
+    let worker = find_worker(&mut client).unwrap();
+    let oid = number(
+        &mut client,
+        "SELECT oid::bigint FROM pg_database WHERE datname = 'app'",
+    );
+    drop(client);
+    let version = cluster.data().join(format!("base/{oid}/PG_VERSION"));
+    let away = version.with_extension("away");
+    std::fs::rename(&version, &away).unwrap();
+    let mut other = cluster.connect("postgres");
+    let ended = Instant::now();
+    other
+        .execute("SELECT pg_terminate_backend($1)", &[&worker])
+        .unwrap();
+    let refusals = || {
+        cluster
+            .log()
+            .matches("mailroom worker FATAL:  \"base/")
+            .count()
+    };
+    eventually("four starts that fail", || (refusals() == 4).then_some(()));
+    // After one, two, four and eight seconds.
+    let last = Instant::now();
+    assert!(last - ended > Duration::from_secs(14));
+    // The next one is sixteen seconds away, unless somebody says that the database is well.
+    std::fs::rename(&away, &version).unwrap();
+    other
+        .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS true")
+        .unwrap();
+    wait_for_workers(&mut other, &["app"]);
+    assert!(last.elapsed() < Duration::from_secs(16));
+}
+
+#[test]
+fn a_worker_that_cannot_get_into_its_database_does_not_hold_up_the_others() {
+    let cluster = Cluster::start(&[]);
+    let mut holder = cluster.create_database("app");
+    let mut client = cluster.create_database("other");
+    wait_for_workers(&mut client, &["app", "other"]);
+    let workers = ["app", "other"].map(|name| cluster.worker(name));
+    holder
+        .batch_execute("BEGIN; LOCK TABLE pg_class IN ACCESS EXCLUSIVE MODE")
+        .unwrap();
+    let mut terminate = |worker: i32| {
+        client
+            .execute("SELECT pg_terminate_backend($1)", &[&worker])
+            .unwrap();
+    };
+    terminate(workers[0]);
+    let mut waiting = || {
+        eventually("a worker that waits for the lock", || {
+            let rows = holder
+                .query(
+                    "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'pg_class'::regclass",
+                    &[],
+                )
+                .unwrap();
+            Some(rows.first()?.get::<_, i32>(0))
+        })
+    };
+    let stuck = waiting();
+    terminate(workers[1]);
+    another_worker(&mut cluster.connect("other"), workers[1]);
+    // It goes when it is told to, and another comes.
+    terminate(stuck);
+    eventually("the next one", || (waiting() != stuck).then_some(()));
+    holder.batch_execute("ROLLBACK").unwrap();
+    wait_for_workers(&mut client, &["app", "other"]);
+}
+
+#[test]
+fn a_schema_of_the_extensions_name_without_it_is_left_alone() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.connect("postgres");
+    client.batch_execute("CREATE DATABASE decoy").unwrap();
+    let mut decoy = cluster.connect("decoy");
+    decoy
+        .batch_execute("CREATE SCHEMA mailroom; CREATE TABLE pending (lane int, token int); CREATE TABLE accounts ()")
+        .unwrap();
+    drop(decoy);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    let mut app = cluster.create_database("app");
+    expect_mail(&mut app, "a");
+    wait_for_workers(&mut app, &["app"]);
+    let log = cluster.log();
+    assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn a_database_that_was_closed_for_a_while_gets_its_worker_back() {
+    let cluster = Cluster::start(AT_ONCE);
+    drop(cluster.create_database("app"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["app"]);
+    client
+        .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS false")
+        .unwrap();
+    client
+        .batch_execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'",
+        )
+        .unwrap();
+    wait_for_workers(&mut client, &[]);
+    // The launcher looks at it a second later, and again when it is open: after a restart, too.
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!served(&mut client).contains("app"));
+        client
+            .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS true")
+            .unwrap();
+        wait_for_workers(&mut client, &["app"]);
+        expect_mail(&mut cluster.connect("app"), "later");
+        cluster
+            .connect("app")
+            .batch_execute("DELETE FROM outbox; DELETE FROM accounts")
+            .unwrap();
+        client
+            .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS false")
+            .unwrap();
+        drop(client);
+        cluster.stop_server(Stop::Fast);
+        cluster.start_server();
+        client = cluster.connect("postgres");
+    }
+    let log = cluster.log();
+    assert!(
+        !log.contains("not currently accepting connections"),
+        "{log}"
+    );
+}

@@ -1,0 +1,82 @@
+//! More databases than there are workers for.
+
+use std::collections::BTreeSet;
+
+use super::{served, wait_for_workers};
+use crate::cluster::{Cluster, Stop, eventually, find_worker, number};
+
+#[test]
+fn beyond_max_databases_there_is_one_warning_and_the_rest_works() {
+    let cluster = Cluster::start(&[
+        "mailroom.batch_limit = 1",
+        "mailroom.max_databases = 2",
+        "max_worker_processes = 12",
+    ]);
+    for name in ["one", "two", "three"] {
+        drop(cluster.create_database(name));
+    }
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["one", "two"]);
+    drop(client);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    let mut client = cluster.connect("postgres");
+    eventually("two workers", || {
+        (served(&mut client).len() == 2).then_some(())
+    });
+    eventually("the warning", || {
+        cluster
+            .log()
+            .contains("mailroom looks after 2 databases at most; some have no worker")
+            .then_some(())
+    });
+    assert_eq!(cluster.log().matches("some have no worker").count(), 1);
+    // Room for the third one, as soon as another is gone.
+    let mut all = BTreeSet::from(["one", "two", "three"].map(str::to_owned));
+    let first = served(&mut client).into_iter().next().unwrap();
+    client
+        .batch_execute(&format!("DROP DATABASE {first}"))
+        .unwrap();
+    all.remove(&first);
+    eventually("a worker in the one that had none", || {
+        (served(&mut client) == all).then_some(())
+    });
+}
+
+#[test]
+fn who_creates_the_extension_beyond_max_databases_is_told() {
+    let cluster = Cluster::start(&["mailroom.max_databases = 1", "max_worker_processes = 12"]);
+    drop(cluster.create_database("one"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["one"]);
+    client.batch_execute("CREATE DATABASE two").unwrap();
+    let told = cluster.psql("two", "CREATE EXTENSION mailroom");
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(
+        told.contains("mailroom looks after 1 databases at most, and this one is beyond that"),
+        "{told}"
+    );
+    cluster
+        .connect("one")
+        .batch_execute("DROP EXTENSION mailroom")
+        .unwrap();
+    wait_for_workers(&mut client, &["two"]);
+}
+
+#[test]
+fn without_a_free_worker_process_there_is_one_warning() {
+    // The launcher and the server's own logical replication launcher take both.
+    let cluster = Cluster::start(&["max_worker_processes = 2"]);
+    let mut client = cluster.create_database("app");
+    eventually("the warning", || {
+        cluster
+            .log()
+            .contains("mailroom cannot start a worker: no free worker process")
+            .then_some(())
+    });
+    assert_eq!(find_worker(&mut client), None);
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
+        .unwrap();
+    assert_eq!(number(&mut client, "SELECT mailroom_collect()"), 1);
+}

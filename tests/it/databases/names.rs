@@ -1,0 +1,158 @@
+//! Databases that are dropped, renamed and copied.
+
+use std::time::Duration;
+
+use super::{AT_ONCE, expect_mail, served, wait_for_workers};
+use crate::cluster::{Cluster, eventually, find_worker, number};
+use postgres::Client;
+
+/// Ends the pause that the worker begins in a copy in which mail waits.
+fn resume_copy(client: &mut Client) {
+    eventually("the worker to pause", || {
+        (number(client, "SELECT count(*) FROM pauses") == 1).then_some(())
+    });
+    client.batch_execute("SELECT mailroom_resume()").unwrap();
+}
+
+#[test]
+fn drop_database_succeeds_at_the_first_try() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut other = cluster.connect("postgres");
+    for round in 0..5 {
+        let mut client = cluster.create_database("app");
+        expect_mail(&mut client, &format!("a{round}"));
+        drop(client);
+        other.batch_execute("DROP DATABASE app").unwrap();
+        wait_for_workers(&mut other, &[]);
+    }
+    // Not even a moment after the extension was made, when the worker is only just starting.
+    for _ in 0..20 {
+        drop(cluster.create_database("app"));
+        other.batch_execute("DROP DATABASE app").unwrap();
+    }
+    wait_for_workers(&mut other, &[]);
+    assert!(
+        !cluster.log().contains("FATAL:  database"),
+        "a worker was sent into a dropped database"
+    );
+}
+
+#[test]
+fn a_drop_database_that_fails_leaves_the_worker_at_work() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    expect_mail(&mut client, "a");
+    // Another client is connected, so this fails after the server's five seconds.
+    assert!(
+        cluster
+            .connect("postgres")
+            .batch_execute("DROP DATABASE app")
+            .is_err()
+    );
+    wait_for_workers(&mut client, &["app"]);
+    expect_mail(&mut client, "b");
+}
+
+#[test]
+fn only_the_owner_can_send_a_worker_away() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    expect_mail(&mut client, "a");
+    let worker = find_worker(&mut client).unwrap();
+    client
+        .batch_execute("CREATE ROLE mallory LOGIN CREATEDB")
+        .unwrap();
+    let mut mallory = cluster.connect_as("postgres", "mallory");
+    for statement in [
+        "DROP DATABASE app",
+        "ALTER DATABASE app RENAME TO mine",
+        "CREATE DATABASE mine TEMPLATE app",
+    ] {
+        let error = mallory.batch_execute(statement).unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "42501", "{statement}");
+    }
+    expect_mail(&mut client, "b");
+    assert_eq!(find_worker(&mut client), Some(worker));
+}
+
+#[test]
+fn rename_and_template_succeed_and_the_worker_comes_back() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("app");
+    expect_mail(&mut client, "a");
+    drop(client);
+    let mut other = cluster.connect("postgres");
+    other
+        .batch_execute("ALTER DATABASE app RENAME TO \"The App\"")
+        .unwrap();
+    wait_for_workers(&mut other, &["The App"]);
+    other
+        .batch_execute("CREATE DATABASE copy TEMPLATE \"The App\"")
+        .unwrap();
+    wait_for_workers(&mut other, &["The App", "copy"]);
+    let mut copy = cluster.connect("copy");
+    assert_eq!(number(&mut copy, "SELECT count(*) FROM outbox"), 1);
+    resume_copy(&mut copy);
+    expect_mail(&mut copy, "b");
+    expect_mail(&mut cluster.connect("The App"), "c");
+}
+
+#[test]
+fn a_template_is_copied_by_whoever_may_copy_it() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.create_database("pattern");
+    expect_mail(&mut client, "a");
+    client
+        .batch_execute("ALTER DATABASE pattern IS_TEMPLATE true; CREATE ROLE maker LOGIN CREATEDB")
+        .unwrap();
+    drop(client);
+    cluster
+        .connect_as("postgres", "maker")
+        .batch_execute("CREATE DATABASE copy TEMPLATE pattern")
+        .unwrap();
+    let mut other = cluster.connect("postgres");
+    wait_for_workers(&mut other, &["copy", "pattern"]);
+    let mut copy = cluster.connect("copy");
+    resume_copy(&mut copy);
+    expect_mail(&mut copy, "b");
+}
+
+#[test]
+fn template1_is_copied_whoever_works_there() {
+    let cluster = Cluster::start(AT_ONCE);
+    cluster
+        .connect("template1")
+        .batch_execute("CREATE EXTENSION mailroom")
+        .unwrap();
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["template1"]);
+    client.batch_execute("CREATE DATABASE one").unwrap();
+    wait_for_workers(&mut client, &["one", "template1"]);
+    client
+        .batch_execute("CREATE DATABASE two TEMPLATE DEFAULT")
+        .unwrap();
+    wait_for_workers(&mut client, &["one", "template1", "two"]);
+    expect_mail(&mut cluster.connect("two"), "a");
+}
+
+#[test]
+fn a_database_whose_drop_broke_off_is_left_alone() {
+    let cluster = Cluster::start(AT_ONCE);
+    drop(cluster.create_database("gone"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["gone"]);
+    // What DROP DATABASE writes before it deletes files.
+    for statement in [
+        "UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'gone'",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'gone'",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
+    wait_for_workers(&mut client, &[]);
+    drop(cluster.create_database("app"));
+    wait_for_workers(&mut client, &["app"]);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(!served(&mut client).contains("gone"));
+    let log = cluster.log();
+    assert!(!log.contains("invalid database"), "{log}");
+}

@@ -1,0 +1,86 @@
+//! What cannot be settled.
+
+use std::sync::{Arc, Mutex};
+
+use super::{ambiguous, arrived, send, told};
+use crate::cluster::{eventually, number};
+use crate::post::Post;
+use crate::receiver::{Receiver, status};
+
+/// Refuses that a mail with this subject becomes `sent`.
+fn refuse(post: &mut Post, subject: &str) {
+    post.client
+        .batch_execute(&format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE check_violation USING MESSAGE = 'not this one'; END $$; \
+             CREATE TRIGGER refuse AFTER UPDATE OF state ON outbox FOR EACH ROW \
+             WHEN (NEW.state = 'sent' AND NEW.subject = '{subject}') EXECUTE FUNCTION refuse()"
+        ))
+        .unwrap();
+}
+
+#[test]
+fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
+    let (receiver, arrivals) = ambiguous();
+    let mut post = Post::start(
+        &receiver,
+        &["mailroom.lease = '3s'", "mailroom.max_attempts = 3"],
+    );
+    refuse(&mut post, "fine");
+    send(&mut post, &["fine", "another"]);
+    post.wait_for("state = 'error' AND subject = 'fine'", 1);
+    assert_eq!(
+        told(&mut post, "fine"),
+        ("error".to_owned(), 3, "claim lapsed".to_owned())
+    );
+    let lapsed = "SELECT count(*) FROM outbox_attempts a JOIN outbox o ON o.id = a.outbox_id \
+                  WHERE a.outcome = 'lease_expired' AND o.subject = 'fine'";
+    assert_eq!(number(&mut post.client, lapsed), 3);
+    post.wait_for("state = 'sent' AND subject = 'another'", 1);
+    assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+    // The worker remembers: once the trigger is gone, it is put on record without being sent again.
+    post.client
+        .batch_execute("DROP TRIGGER refuse ON outbox; SELECT mailroom_retry(id) FROM outbox WHERE subject = 'fine'")
+        .unwrap();
+    post.wait_for("state = 'sent' AND subject = 'fine'", 1);
+    assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+}
+
+#[test]
+fn at_the_end_of_the_worker_it_spoils_no_other() {
+    // Nobody is answered until all are under way.
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let theirs = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_| {
+        drop(theirs.lock());
+        status(200)
+    });
+    let settings = ["transport.timeout = '10min'", "mailroom.lease = '1h'"];
+    let mut post = Post::start(&receiver, &settings);
+    refuse(&mut post, "Hello 3");
+    post.send(10);
+    eventually("all to be under way", || {
+        (receiver.open() == 10).then_some(())
+    });
+    // The worker is told to stop while it has the answers and cannot settle a thing.
+    let worker = post.worker();
+    let mut other = post.cluster.connect("app");
+    other
+        .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
+        .unwrap();
+    drop(closed);
+    let backend = post.backend();
+    let waits = format!("SELECT count(*) FROM pg_locks WHERE pid = {backend} AND NOT granted");
+    eventually("the worker to have all answers and to wait", || {
+        (receiver.count() == 10 && number(&mut post.client, &waits) == 1).then_some(())
+    });
+    crate::cluster::signal("TERM", worker);
+    other.batch_execute("COMMIT").unwrap();
+    post.another_worker(worker);
+    // What was settled by then does not lapse. An answer that was heard too late is a failure that was settled.
+    post.wait_for("state = 'sent'", 9);
+    let lapsed = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'";
+    let lapsed = number(&mut post.client, lapsed);
+    assert!(lapsed <= 1, "{lapsed} claims lapsed");
+}

@@ -1,0 +1,273 @@
+//! The calls, which are the same for each driver.
+
+use serde_json::{Value, json};
+
+/// What is called, with which parameters, and the text of the first column that comes of it.
+pub type Call = (&'static str, Value, &'static str);
+
+const ID: &str = "0197c5d0-0000-7000-8000-000000000001";
+
+const LATER: &str = "2040-01-01T00:00:00+00:00";
+
+pub fn calls() -> Vec<Call> {
+    let secret = json!({"bytes": "07".repeat(32)});
+    vec![
+        // Scheduling.
+        (
+            "SELECT mailroom_send($1, $2, $3)::text",
+            json!(["a@example.com, b@example.com", "Subject", "Text"]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_send($1, subject => $2, body_text => $3, cc => $4, data => $5, send_at => $6, priority => $7, \
+             item_key => $8, max_attempts => $9, message_id => $10)::text",
+            json!(["c@example.com", "Subject", "Text", null, {"json": {"n": 1}}, {"time": LATER}, -5, "key", 3, {"uuid": ID}]),
+            "2",
+        ),
+        (
+            "SELECT mailroom_send($1, $2, $3, message_id => $4)::text",
+            json!(["c@example.com", "Subject", "Text", {"uuid": ID}]),
+            "2",
+        ),
+        (
+            "SELECT id::text FROM mailroom_send_many($1)",
+            json!([{"json": [{"recipients": ["d@example.com"], "subject": "S", "body_text": "T", "group_key": "g", "priority": 9}]}]),
+            "3",
+        ),
+        (
+            "SELECT mailroom_reschedule($1, $2)::text",
+            json!([2, {"time": "2041-01-01T00:00:00+00:00"}]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_reschedule_item($1, $2)::text",
+            json!(["key", {"time": LATER}]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_cancel_item($1)::text",
+            json!(["key"]),
+            "true",
+        ),
+        ("SELECT mailroom_cancel($1)::text", json!([2]), "false"),
+        (
+            "SELECT (mailroom_next_due() <= now())::text",
+            json!([]),
+            "true",
+        ),
+        // Transports.
+        (
+            "INSERT INTO routes (position, kind_pattern, transport) VALUES ($1, $2, $3) RETURNING transport::text",
+            json!([1, "digest%", "bulk"]),
+            "bulk",
+        ),
+        (
+            "SELECT mailroom_send($1, $2, $3, kind => $4, transport => $5)::text",
+            json!(["e@example.com", "Subject", "Text", "digest", null]),
+            "4",
+        ),
+        (
+            "SELECT (mailroom_next_due($1) <= now())::text",
+            json!([["bulk"]]),
+            "true",
+        ),
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2, transports => $3)",
+            json!([1, "me", ["bulk", "other"]]),
+            "4",
+        ),
+        (
+            "SELECT mailroom_release($1, claimant => $2)::text",
+            json!([4, "me"]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_reroute($1, $2)::text",
+            json!(["bulk", ""]),
+            "1",
+        ),
+        ("SELECT mailroom_cancel($1)::text", json!([4]), "true"),
+        // Claiming and settling.
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2)",
+            json!([1, "me"]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_extend($1, claimant => $2)::text",
+            json!([1, "me"]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_extend_many($1, claimant => $2)::text",
+            json!([[1, 2], "me"]),
+            "{1}",
+        ),
+        (
+            "SELECT mailroom_release($1, claimant => $2)::text",
+            json!([1, "me"]),
+            "true",
+        ),
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2)",
+            json!([1, "me"]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_release_many($1, $2)::text",
+            json!([[1], "me"]),
+            "{1}",
+        ),
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2)",
+            json!([1, "me"]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_mark_error($1, $2, permanent => $3, response_code => $4, claimant => $5)::text",
+            json!([1, "no such mailbox", true, 550, "me"]),
+            "true",
+        ),
+        ("SELECT mailroom_retry($1)::text", json!([1]), "true"),
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2)",
+            json!([1, "me"]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_mark_error_many($1, $2, claimant => $3, failed_attempts => $4::integer[])::text",
+            json!([[1], ["busy"], "me", [1]]),
+            "{1}",
+        ),
+        (
+            "UPDATE outbox SET state = 'error', last_error = 'busy' WHERE id = $1 RETURNING state::text",
+            json!([1]),
+            "error",
+        ),
+        (
+            "SELECT mailroom_retry_failed(kind => $1, batch_limit => $2)::text",
+            json!(["message", 10]),
+            "1",
+        ),
+        (
+            "SELECT id::text FROM mailroom_claim($1, claimant => $2)",
+            json!([1, "me"]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_mark_sent($1, claimant => $2)::text",
+            json!([1, "me"]),
+            "true",
+        ),
+        (
+            "SELECT id::text FROM mailroom_claim_group(claimant => $1, group_key => $2)",
+            json!(["me", "g"]),
+            "3",
+        ),
+        (
+            "SELECT mailroom_mark_sent_many($1, $2, $3)::text",
+            json!([[3], ["provider"], "me"]),
+            "{3}",
+        ),
+        // Accounts and links.
+        (
+            "INSERT INTO accounts (email, login) VALUES ($1, $2) RETURNING id::text",
+            json!(["ada@example.com", "ada"]),
+            "1",
+        ),
+        ("SELECT mailroom_collect($1)::text", json!([10]), "1"),
+        (
+            "SELECT mailroom_request_activation($1)::text",
+            json!(["ada@example.com"]),
+            "",
+        ),
+        (
+            "SELECT mailroom_request_recovery($1)::text",
+            json!(["ada@example.com"]),
+            "",
+        ),
+        (
+            "SELECT mailroom_answer_requests($1)::text",
+            json!([10]),
+            "0",
+        ),
+        (
+            "INSERT INTO accounts (email, login) VALUES ($1, $2) RETURNING id::text",
+            json!(["bob@example.com", "bob"]),
+            "2",
+        ),
+        ("SELECT login FROM mailroom_dequeue($1)", json!([1]), "bob"),
+        (
+            "SELECT (mailroom_dequeue_line($1) IS NULL)::text",
+            json!([10]),
+            "true",
+        ),
+        (
+            "SELECT outcome FROM mailroom_peek($1)",
+            json!(["A".repeat(86)]),
+            "invalid",
+        ),
+        (
+            "SELECT outcome FROM mailroom_redeem($1, $2)",
+            json!(["A".repeat(86), "04711"]),
+            "invalid",
+        ),
+        ("SELECT mailroom_revoke($1)::text", json!([1]), "1"),
+        (
+            "SELECT length(mailroom_sign($1::text::token_action, $2, $3))::text",
+            json!(["password_recovery", secret, "04711"]),
+            "86",
+        ),
+        (
+            "SELECT mailroom_verify($1, $2::text::token_action, $3)::text",
+            json!(["A".repeat(86), "password_recovery", "04711"]),
+            "false",
+        ),
+        // The rest.
+        (
+            "SELECT subject FROM mailroom_preview($1, $2)",
+            json!(["password_changed", {"json": {"login": "ada"}}]),
+            "Your password was changed",
+        ),
+        (
+            "SELECT waiting::text FROM mailroom_status()",
+            json!([]),
+            "0",
+        ),
+        ("SELECT mailroom_pause()::text", json!([]), "true"),
+        ("SELECT mailroom_resume()::text", json!([]), "true"),
+        (
+            "SELECT (mailroom_wake_worker() IS NOT NULL)::text",
+            json!([]),
+            "true",
+        ),
+        (
+            "SELECT purged::text FROM mailroom_purge($1)",
+            json!([10]),
+            "0",
+        ),
+        (
+            "SELECT mailroom_attach($1, email => $2, login => $3)::text",
+            json!(["people", "mail", "nick"]),
+            "1",
+        ),
+        ("SELECT mailroom_detach($1)::text", json!(["people"]), "1"),
+        (
+            "SELECT (mailroom_rotate_key() > 1)::text",
+            json!([]),
+            "true",
+        ),
+        // What is refused is told apart by its SQLSTATE.
+        (
+            "SELECT mailroom_send($1, $2, $3)",
+            json!(["nobody", "S", "T"]),
+            "22023",
+        ),
+        (
+            "SELECT mailroom_reschedule($1, $2)",
+            json!([1, null]),
+            "22023",
+        ),
+        ("SELECT mailroom_retry_failed()", json!([]), "22023"),
+    ]
+}

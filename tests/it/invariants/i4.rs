@@ -1,0 +1,215 @@
+//! I4: what a statement costs does not depend on how much there is besides.
+
+use std::collections::BTreeMap;
+
+use super::{STEPS, pages, rounds, untidied};
+use crate::cluster::{Cluster, eventually_or_tell, number};
+use postgres::Client;
+
+/// Which batches of the last rounds cost more pages than those of the first ones, and how many more.
+///
+/// Now and then a session looks through the whole queue, as often as the time it takes for that allows, which this is
+/// not about: hence the medians.
+fn costlier(rounds: &[BTreeMap<&'static str, u64>]) -> Vec<String> {
+    let median = |rounds: &[BTreeMap<&'static str, u64>], step: &str| {
+        let mut costs: Vec<u64> = rounds.iter().map(|round| round[step]).collect();
+        costs.sort_unstable();
+        costs[costs.len() / 2]
+    };
+    STEPS
+        .iter()
+        .filter_map(|(step, _)| {
+            // The very first ones fill the session's caches.
+            let early = median(&rounds[5..16], step);
+            let late = median(&rounds[rounds.len() - 51..], step);
+            // A fifth more is what an index costs that has grown. One look at each row that was processed by then would
+            // be a third more in the largest of these, and as much again in the smallest.
+            (late * 5 > early * 6).then(|| format!("{step}: {early} pages, later {late}"))
+        })
+        .collect()
+}
+
+#[test]
+fn i4_a_batch_looks_at_as_many_pages_behind_many_processed_rows() {
+    let (_cluster, mut client) = untidied();
+    let costs = rounds(&mut client, "a", 300);
+    assert_eq!(costlier(&costs), Vec::<String>::new());
+}
+
+#[test]
+fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pending")
+        .unwrap();
+    let costs = rounds(&mut client, "a", 300);
+    assert_eq!(costlier(&costs), Vec::<String>::new());
+    // None of it could have been tidied up.
+    client.batch_execute("VACUUM pending").unwrap();
+    let seen = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'pending'";
+    eventually_or_tell("the rows that were taken to be there still", || {
+        let dead = number(&mut client, seen);
+        if dead >= 60_000 { Ok(()) } else { Err(dead) }
+    });
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
+/// Whether a group is free is looked up for that group, and not among all claims that there were.
+#[test]
+fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_held() {
+    const ROUNDS: usize = 30;
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    let mut costs = Vec::new();
+    for round in 0..ROUNDS {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \
+                 SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', md5('{round} ' || i) FROM generate_series(1, 250) i; \
+                 SELECT count(*) FROM mailroom_claim(250, '1 h', 'me'); \
+                 SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed'), claimant => 'me')"
+            ))
+            .unwrap();
+        if round == 1 {
+            // Statistics know of no claim.
+            client.batch_execute("ANALYZE outbox").unwrap();
+            holder
+                .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+                .unwrap();
+        }
+        costs.push(pages(
+            &mut client,
+            "SELECT cardinality(free) FROM _free_groups(ARRAY(SELECT md5(i::text) FROM generate_series(1, 10) i), 100)",
+        ));
+    }
+    let (early, late) = (costs[7], costs[ROUNDS - 1]);
+    assert!(late <= 2 * early, "{early} pages, later {late}: {costs:?}");
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
+/// Mail that waits for one transport costs nothing to those who claim others.
+#[test]
+fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_another() {
+    const CALLS: [&str; 6] = [
+        "SELECT id FROM mailroom_claim(100, '1 h', 'me')",
+        "SELECT id FROM mailroom_claim(100, '1 h', 'me', '{relay}')",
+        "SELECT id FROM mailroom_claim(100, '1 h', 'me', '{relay,none}')",
+        "SELECT id FROM mailroom_claim_group(100, '1 h', 'me', transports => '{relay}')",
+        "SELECT id FROM mailroom_claim_group(100, '1 h', 'me', 'g', '{relay}')",
+        "SELECT mailroom_next_due('{none,later}')",
+    ];
+    let cluster = Cluster::start(&["shared_preload_libraries = ''", "autovacuum = off"]);
+    let costs = [0, 100_000].map(|others| {
+        let mut client = cluster.create_database(&format!("app{others}"));
+        client
+            .batch_execute("SET client_min_messages = error; SET jit = off")
+            .unwrap();
+        // In front of, among and behind the others, and a group of which more waits for another transport.
+        for (rows, columns) in [
+            (others / 2, "'slow', i % 10 - 5, NULL, now() - interval '1 h'"),
+            (others / 4, "'slow', -100, 'g', now() - interval '1 h'"),
+            (1_000, "CASE i % 2 WHEN 0 THEN '' ELSE 'relay' END, i % 4, CASE WHEN i % 10 = 1 THEN 'g' END, now() - interval '1 h'"),
+            (100, "'later', 0, NULL, now() + interval '1 h'"),
+            (others / 4, "'slow', i % 10 - 5, NULL, now() - interval '2 h'"),
+        ] {
+            client
+                .batch_execute(&format!(
+                    "INSERT INTO outbox (kind, recipients, subject, body_text, transport, priority, group_key, send_at) \
+                     SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', {columns} FROM generate_series(1, {rows}) i"
+                ))
+                .unwrap();
+        }
+        client.batch_execute("VACUUM (ANALYZE)").unwrap();
+        CALLS.map(|call| {
+            // Taken back, so that each finds the same; the first ones fill the session's caches.
+            let mut calls = [(); 5].map(|()| {
+                client.batch_execute("BEGIN").unwrap();
+                let looked = pages(&mut client, call);
+                client.batch_execute("ROLLBACK").unwrap();
+                looked
+            });
+            calls[2..].sort_unstable();
+            calls[3]
+        })
+    });
+    for (call, (without, with)) in CALLS.iter().zip(costs[0].into_iter().zip(costs[1])) {
+        // An index of a hundred times as many rows may have a level more, which is a page for each look.
+        assert!(
+            with <= without + without / 2 + 30,
+            "{call}: {without} pages, {with} beside much other mail"
+        );
+    }
+}
+
+/// The pages that it takes to answer requests for addresses of accounts, and for others.
+fn answers(client: &mut Client, round: usize) -> [u64; 2] {
+    ["holder", "stranger"].map(|of| {
+        client
+            .batch_execute(&format!(
+                "SELECT mailroom_request_activation('{of}{round}-' || i || '@example.com') FROM generate_series(1, 100) i"
+            ))
+            .unwrap();
+        pages(client, "SELECT mailroom_answer_requests(100)")
+    })
+}
+
+#[test]
+fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''", "autovacuum = off"]);
+    let mut clients = [("few", 2_000), ("many", 40_000)].map(|(name, accounts)| {
+        let mut client = cluster.create_database(name);
+        client
+            .batch_execute("SET client_min_messages = error; SET jit = off")
+            .unwrap();
+        crate::volume::fill(&mut client, accounts);
+        client
+    });
+    let costlier: Vec<String> = crate::volume::OPERATIONS
+        .iter()
+        .enumerate()
+        .filter_map(|(number, operation)| {
+            let [few, many] = clients.each_mut().map(|client| {
+                // The first calls fill the session's caches.
+                let mut calls =
+                    [(); 7].map(|()| crate::volume::once(client, number, crate::volume::pages));
+                calls[2..].sort_unstable();
+                calls[4]
+            });
+            // An index of twenty times as many rows may have two levels for one, which is a page for each look. Looking at
+            // all there is of anything would be twenty times as much. Status counts to 10,000.
+            let most = 3 * few
+                + if operation.name == "status" {
+                    10_000
+                } else {
+                    0
+                };
+            let name = operation.name;
+            (many > most).then(|| format!("{name}: {few} pages, {many} where there is more"))
+        })
+        .collect();
+    assert_eq!(costlier, Vec::<String>::new());
+}
+
+#[test]
+fn i4_requests_are_answered_by_as_many_pages_among_many_accounts() {
+    let (_cluster, mut client) = untidied();
+    let mut costs = Vec::new();
+    for (round, accounts) in [200, 200, 40_000].into_iter().enumerate() {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO accounts (email, login) \
+                 SELECT 'holder{round}-' || i || '@example.com', '{round}-' || i FROM generate_series(1, {accounts}) i; \
+                 DELETE FROM pending; UPDATE tokens SET created_at = 0, revoked_at = 0; ANALYZE"
+            ))
+            .unwrap();
+        // Those that were answered are another matter.
+        client.batch_execute("VACUUM link_requests").unwrap();
+        costs.push(answers(&mut client, round));
+    }
+    // The first filled the session's caches. With a hundred times as many accounts an index has a level more, which is a
+    // page for each look: eight of them to answer a holder of an account, one to find that there is none.
+    for (looks, (few, many)) in [8, 1].into_iter().zip(costs[1].into_iter().zip(costs[2])) {
+        assert!(many <= few + looks * 100, "{costs:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! I4, of upkeep and of the purge.
+
+use super::{pages, untidied};
+use crate::cluster::{eventually_or_tell, number};
+
+/// What the worker does besides, and a purge, with a hundred mails more in each round that were claimed and settled.
+#[test]
+fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
+    const ROUNDS: usize = 80;
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+        .unwrap();
+    client.batch_execute("SET mailroom.retention = 0").unwrap();
+    let steps = [
+        "SELECT _maintain_outbox(false)",
+        "SELECT mailroom_purge(250)",
+    ];
+    let costs: Vec<[u64; 2]> = (0..ROUNDS)
+        .map(|_| {
+            client
+                .batch_execute(
+                    "INSERT INTO outbox (kind, recipients, subject, body_text) \
+                     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 250); \
+                     SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM mailroom_claim(250, '1 ms', 'me')), claimant => 'me')",
+                )
+                .unwrap();
+            // Positions stay a tenth of a second behind the present, and one round of all is within it.
+            std::thread::sleep(std::time::Duration::from_millis(120));
+            // The first call has something to do; and as often as that may take a twentieth of the time one starts at the
+            // beginning, not twice in a row.
+            steps.map(|statement| {
+                let calls = [0; 3].map(|_| pages(&mut client, statement));
+                calls.into_iter().min().unwrap()
+            })
+        })
+        .collect();
+    assert_eq!(
+        number(&mut client, "SELECT count(*) FROM outbox"),
+        0,
+        "all were purged"
+    );
+    for (step, statement) in steps.iter().enumerate() {
+        let median = |rounds: &[[u64; 2]]| {
+            let mut costs: Vec<u64> = rounds.iter().map(|round| round[step]).collect();
+            costs.sort_unstable();
+            costs[costs.len() / 2]
+        };
+        let (early, late) = (median(&costs[5..16]), median(&costs[ROUNDS - 31..]));
+        assert!(
+            late * 5 <= early * 6,
+            "{statement}: {early} pages, later {late}"
+        );
+    }
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
+/// While nothing can be tidied up, what came in behind all positions is found in looks of which none is a look at all: mail
+/// of a known and of a new priority, and a claim that lapsed long ago.
+#[test]
+fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
+    const ROUNDS: i64 = 60;
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+        .unwrap();
+    let claim = "SELECT id FROM mailroom_claim(1000, '1 ms', 'me')";
+    // In another order than that in which they lie.
+    client
+        .batch_execute(&format!(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
+             SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', now() - random() * interval '1 hour' \
+             FROM generate_series(1, {ROUNDS} * 1000)"
+        ))
+        .unwrap();
+    for round in 0..ROUNDS {
+        client
+            .batch_execute(&format!(
+                "SELECT mailroom_mark_sent_many(ARRAY({claim}), claimant => 'me')"
+            ))
+            .unwrap();
+        // A session takes looks at all for dear after two of them that were. They may take a twentieth of the time, so
+        // that a fast machine would come to one alone while there is enough to look at.
+        if round >= ROUNDS / 2 {
+            std::thread::sleep(std::time::Duration::from_millis(60));
+        }
+    }
+    // A look at all is a look at each of them.
+    let all = 1_000 * ROUNDS.unsigned_abs();
+    let mut other = cluster.connect("app");
+    other
+        .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        .unwrap();
+    let looked = pages(
+        &mut other,
+        "SELECT id FROM outbox WHERE state = 'scheduled'",
+    );
+    assert!(looked > all, "{looked} pages");
+    other
+        .batch_execute(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, priority, send_at) \
+             SELECT 'own', '{a@example.com}', 'Hello', 'Text', p, now() - interval '2 hours' FROM unnest('{-5, 0, 7}'::integer[]) p; \
+             INSERT INTO outbox (kind, recipients, subject, body_text, state, claimed_by, claimed_at, claimed_until) \
+             SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'claimed', 'gone', now() - interval '1 hour', now() - interval '1 hour'",
+        )
+        .unwrap();
+    client
+        .batch_execute("CREATE TEMP TABLE found (id bigint)")
+        .unwrap();
+    let mut most = 0;
+    eventually_or_tell("all that came in late to be claimed", || {
+        most = most.max(pages(
+            &mut client,
+            &format!("INSERT INTO found {}", claim.replace("1 ms", "1 h")),
+        ));
+        match number(&mut client, "SELECT count(*) FROM found") {
+            4 => Ok(()),
+            found => Err(found),
+        }
+    });
+    assert!(most < all / 4, "a claim looked at {most} pages");
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
+/// What may not be deleted hides nothing from a purge, in a session that never purged before either; and where there is
+/// nothing to delete it says so at once.
+#[test]
+fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
+    let (cluster, mut client) = untidied();
+    client
+        .batch_execute(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, send_at, created_at) \
+             SELECT 'own', '{a@example.com}', 'S', 'T', now() + interval '1 year', now() - interval '30 days' FROM generate_series(1, 3000); \
+             INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+             VALUES ('own', '{a@example.com}', 'sent', now() - interval '30 days', now() - interval '30 days'); \
+             INSERT INTO outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, error) \
+             SELECT id, 1, 'failed', now(), now(), 'no' FROM outbox WHERE state = 'scheduled'; \
+             INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active'); \
+             INSERT INTO tokens (account, action, created_at, expires_at) \
+             SELECT 1, 'password_recovery', 1, extract(epoch FROM now() + interval '1 day') FROM generate_series(1, 2500); \
+             INSERT INTO tokens (account, action, created_at, expires_at) VALUES (1, 'password_recovery', 1, 2)",
+        )
+        .unwrap();
+    let purged: Vec<(i32, bool)> = (0..5)
+        .map(|_| {
+            let row = cluster
+                .connect("app")
+                .query_one("SELECT purged, more FROM mailroom_purge()", &[])
+                .unwrap();
+            (row.get(0), row.get(1))
+        })
+        .collect();
+    // The mail at once; the token behind 2500 that last for longer with the third; then it has come to the end.
+    assert_eq!(
+        purged[..3],
+        [(1, true), (0, true), (1, false)],
+        "{purged:?}"
+    );
+    for (table, rows) in [
+        ("outbox", 3000),
+        ("outbox_attempts", 3000),
+        ("tokens", 2500),
+    ] {
+        let count = format!("SELECT count(*) FROM {table}");
+        assert_eq!(number(&mut client, &count), rows, "{table}");
+    }
+}

@@ -1,0 +1,145 @@
+//! What senders that listen hear of mail.
+
+use super::{hear_on, insert_accounts, settle, with_mail_that_a_sender_heard_of};
+use crate::cluster::{Cluster, eventually, number};
+
+#[test]
+fn senders_hear_of_mail_when_it_becomes_due() {
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    settle(&mut client, &mut listener);
+
+    let send = "SELECT mailroom_send('a@example.com', 'S', 'T', send_at => clock_timestamp() + $1::text::interval)";
+    client.query_one(send, &[&"0"]).unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    client.query_one(send, &[&"1 h"]).unwrap();
+    client.query_one(send, &[&"500 ms"]).unwrap();
+    let due = "SELECT count(*) FROM outbox WHERE send_at <= clock_timestamp()";
+    hear_on(&mut listener, "outbox_due");
+    assert_eq!(number(&mut client, due), 2);
+
+    // What a rolled-back transaction scheduled is announced to nobody; this is what is heard instead.
+    settle(&mut client, &mut listener);
+    client.batch_execute("BEGIN").unwrap();
+    client.query_one(send, &[&"0"]).unwrap();
+    client.batch_execute("ROLLBACK").unwrap();
+    client
+        .batch_execute("SELECT mailroom_reschedule(max(id), clock_timestamp()) FROM outbox WHERE send_at > now()")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    assert_eq!(number(&mut client, due), 3);
+}
+
+/// Mail that somebody puts into the outbox by hand is announced as that of mailroom_send.
+#[test]
+fn senders_hear_of_mail_that_somebody_inserts() {
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    settle(&mut client, &mut listener);
+    for due in ["now()", "clock_timestamp() + interval '500 ms'"] {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
+                 VALUES ('own', '{{a@example.com}}', 'S', 'T', {due})"
+            ))
+            .unwrap();
+        hear_on(&mut listener, "outbox_due");
+        let waits = "SELECT count(*) FROM outbox WHERE send_at > clock_timestamp()";
+        assert_eq!(number(&mut client, waits), 0);
+        settle(&mut client, &mut listener);
+    }
+}
+
+#[test]
+fn senders_hear_of_claims_that_lapse() {
+    let (_cluster, mut client, mut listener) = with_mail_that_a_sender_heard_of();
+    client
+        .batch_execute("SELECT FROM mailroom_claim(1, '700 ms', 'gone')")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    let row = client
+        .query_one(
+            "SELECT state::text, failed_attempts, last_error FROM outbox",
+            &[],
+        )
+        .unwrap();
+    let (state, attempts, error): (String, i32, String) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(
+        (state.as_str(), attempts, error.as_str()),
+        ("scheduled", 1, "claim lapsed")
+    );
+}
+
+#[test]
+fn senders_hear_of_claims_that_are_rolled_back_and_of_groups_that_are_free_again() {
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', group_key => 'g') FROM generate_series(1, 2)",
+        )
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    client
+        .batch_execute("BEGIN; SELECT FROM mailroom_claim(2, '1 h', 'one'); ROLLBACK")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    settle(&mut client, &mut listener);
+
+    client
+        .batch_execute("SELECT FROM mailroom_claim(1, '1 h', 'one')")
+        .unwrap();
+    let free = "SELECT count(*) FROM mailroom_claim(1, '1 h', 'two')";
+    assert_eq!(number(&mut client, free), 0);
+    client
+        .batch_execute(
+            "SELECT mailroom_mark_sent(id, claimant => 'one') FROM outbox WHERE claimed_by = 'one'",
+        )
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+    assert_eq!(number(&mut client, free), 1);
+}
+
+#[test]
+fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    client
+        .batch_execute("REVOKE SELECT ON pending FROM mailroom_collector")
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    eventually("a failure", || {
+        (number(&mut client, "SELECT errors_in_a_row FROM mailroom_status()") > 0).then_some(())
+    });
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', send_at => now() + interval '200 ms')",
+        )
+        .unwrap();
+    eventually("two failures more", || {
+        (number(&mut client, "SELECT errors_in_a_row FROM mailroom_status()") > 2).then_some(())
+    });
+    {
+        use postgres::fallible_iterator::FallibleIterator;
+        let mut notifications = listener.notifications();
+        while notifications.iter().next().unwrap().is_some() {}
+    }
+    // With the queue taken away, it is the outbox alone that there is something to tell of.
+    client
+        .batch_execute("DELETE FROM pending; GRANT SELECT ON pending TO mailroom_collector")
+        .unwrap();
+    hear_on(&mut listener, "outbox_due");
+}

@@ -1,0 +1,62 @@
+# What is checked without running it. Part of tests/run.
+# shellcheck shell=bash
+
+# need_component <cargo subcommand> <rustup component>
+need_component() {
+    ! cargo "$1" --version >/dev/null 2>&1 || return 0
+    command -v rustup >/dev/null || fail "cargo $1 is missing from the Rust toolchain"
+    quietly "$2" "adding $2 to the Rust toolchain" rustup component add "$2"
+}
+
+# What rustfmt and clippy say, and what lies at the top of the tree.
+lint_sources() {
+    local stray
+    need_component fmt rustfmt
+    need_component clippy clippy
+    echo "== top level"
+    stray=$(git -C "$root" ls-files | cut -d/ -f1 | sort -u | grep -vxF -f <(printf '%s\n' "${top_level[@]}") || true)
+    [ -z "$stray" ] || fail "not of the top level: $(tr '\n' ' ' <<<"$stray")"
+    echo "== rustfmt"
+    cargo fmt --all --check
+    echo "== clippy"
+    cargo clippy --quiet --workspace --all-targets "${features[@]}" -- -D warnings
+}
+
+check() {
+    lint_sources
+    tier 0 "unit tests" --workspace --lib --bins
+}
+
+# statements <script>: without comments, which pgrx adds its own to, and empty lines.
+statements() { sed -E 's#^/\*.*\*/$##; /^\/\*/,/\*\/$/d; /^ *--/d; /^$/d' "$1"; }
+
+lint() {
+    local script=$target/mailroom.sql
+    need_python pgspot "pgspot==$pgspot_version"
+    lint_sources
+    cargo clippy --quiet --workspace --all-targets "${test_features[@]}" -- -D warnings
+    echo "== install script"
+    need_cargo_pgrx
+    quietly schema "generating the install script by cargo pgrx" \
+        cargo pgrx schema --pg-config "$server" "${features[@]}" --out "$script"
+    install_script >"$script.files"
+    diff <(statements "$script") <(statements "$script.files") ||
+        fail "cargo pgrx has another install script than the files of sql/: see src/install.rs"
+    echo "== pgspot"
+    # pgspot does not read the bodies of standard SQL (RETURN …). These are parsed when the function is made, under the
+    # script's own path, so they are shown to it as functions that pin that path.
+    # shellcheck disable=SC2016
+    awk '
+        /^RETURN / { sub(/^RETURN /, "SET search_path = pg_catalog, pg_temp AS $body$ SELECT "); inside = 1 }
+        inside && /;$/ { sub(/;$/, " $body$;"); inside = 0 }
+        { print }
+    ' "$script.files" >"$script.pgspot"
+    "$tools/pgspot/bin/pgspot" "$script.pgspot"
+    echo "== plpgsql_check"
+    has postgresql-15-plpgsql-check ||
+        fail "the server of $server is without plpgsql_check; install it, or unset PG_CONFIG"
+    stage release
+    quietly lint_functions "building what runs it" \
+        cargo build "${features[@]}" --example lint_functions
+    cargo run --quiet "${features[@]}" --example lint_functions
+}

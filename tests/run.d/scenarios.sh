@@ -1,0 +1,176 @@
+# Tier 4: which scenarios run, and what they need. Part of tests/run.
+# shellcheck shell=bash
+
+# The subjects of tier 4: the modules of tests/it.
+subjects() {
+    local file
+    for file in "$root"/tests/it/*.rs; do
+        [ "$file" = "$root/tests/it/main.rs" ] || basename "$file" .rs
+    done
+}
+
+# sources_of <subject>: its files.
+sources_of() {
+    echo "$root/tests/it/$1.rs"
+    [ ! -d "$root/tests/it/$1" ] || find "$root/tests/it/$1" -name '*.rs'
+}
+
+# skip <what> <reason>
+skip() { skipped+=("PostgreSQL $release: $1: $2"); }
+
+# has <part>: whether the server has a part that tests need. A package for Debian's
+# PostgreSQL 15 is installed for that one.
+has() {
+    local part=${1#postgresql-15-} dir
+    case $part in
+        # Of the second run, see `deliver_by_program`.
+        worker) return ;;
+        icu) "$original" --configure | grep -q -e --with-icu; return ;;
+        openssl) "$original" --configure | grep -q -e --with-openssl -e --with-ssl=openssl; return ;;
+        *.h) [ -e "$("$original" --includedir-server 2>/dev/null)/$part" ]; return ;;
+    esac
+    part=${part//-/_}
+    dir=$("$original" --pkglibdir)
+    if [ "$part" != "$1" ] && [ "$original" = "$debian_pg_config" ] && [ ! -e "$dir/$part.so" ]; then
+        need_packages "$1"
+    fi
+    [ -e "$dir/$part.so" ] || [ -x "$("$original" --bindir)/$part" ]
+}
+
+# marked <needs|alone> <subject>: a line for each of these comments: the path of the test that
+# it stands above, or of the module at whose head it does, and what it says.
+marked() {
+    local file module
+    while read -r file; do
+        module=${file#"$root/tests/it/"}
+        module=${module%.rs}
+        awk -v path="${module//\//::}" -v mark="^//!? $1:" '
+            $0 ~ mark { sub(mark, ""); parts = parts $0; next }
+            parts == "" || /^\/\// || /^#\[/ || /^$/ { next }
+            {
+                test = ""
+                if ($1 == "fn") { test = $2; sub(/[(<].*/, "", test); test = "::" test }
+                print path test parts
+                parts = ""
+            }' "$file"
+    done < <(sources_of "$2")
+}
+
+# leave_out <subject>: what of it cannot run on this server.
+leave_out() {
+    local lines line path part missing
+    mapfile -t lines < <(marked needs "$1")
+    for line in "${lines[@]}"; do
+        path=${line%% *}
+        missing=
+        for part in ${line#* }; do
+            has "$part" || missing+=", $part"
+        done
+        [ -n "$missing" ] || continue
+        without+=("$path")
+        skip "$path" "the server is without ${missing#, }"
+    done
+}
+
+# need_companions <subject...>: what they run beside the server: their files say which
+# of these variables they read. Adds to `without` what cannot run.
+need_companions() {
+    local name files=() file no_counterparts='' no_debezium=''
+    without=()
+    for name in "$@"; do
+        mapfile -t -O ${#files[@]} files < <(sources_of "$name")
+    done
+    if grep -q MAILROOM_PYTHON "${files[@]}"; then need_senders; fi
+    if grep -q crate::counterparts "${files[@]}"; then
+        if can "what delivery is tested against" need_counterparts; then
+            export MAILROOM_COUNTERPARTS=$tools
+        else
+            no_counterparts=crate::counterparts
+        fi
+    fi
+    if grep -q MAILROOM_DEBEZIUM "${files[@]}"; then
+        if can Debezium need_debezium; then
+            export MAILROOM_DEBEZIUM=$tools/debezium/bin/python
+        else
+            no_debezium=MAILROOM_DEBEZIUM
+        fi
+    fi
+    if grep -q MAILROOM_SEND "${files[@]}"; then need_program; fi
+    if grep -q /usr/sbin/pgbouncer "${files[@]}"; then need_packages pgbouncer; fi
+    if grep -q counterparts::postfix "${files[@]}"; then
+        need_packages postfix postgrey sasl2-bin libsasl2-modules
+    fi
+    for name in "$@"; do
+        mapfile -t files < <(sources_of "$name")
+        if [ -n "$no_counterparts" ] && grep -q "$no_counterparts" "${files[@]}" ||
+            [ -n "$no_debezium" ] && grep -q "$no_debezium" "${files[@]}"; then
+            without+=("$name")
+            skip "$name" "what it runs against could not be installed, and MAILROOM_SKIP_EXTERNAL is set"
+        elif [ -z "${MAILROOM_SPECS:-}" ] && grep -q MAILROOM_SPECS "${files[@]}"; then
+            without+=("$name")
+            skip "$name" "MAILROOM_SPECS names no folder with the API descriptions of providers"
+        else
+            leave_out "$name"
+        fi
+    done
+}
+
+# scenario_tier <number> <what> <subject...>: their tests, without those of `without`, and
+# after the others, one by one, those that have to be alone.
+scenario_tier() {
+    local number=$1 what=$2 known test subject path lonely chosen=() last=()
+    shift 2
+    if ! known=$(cargo test --quiet "${features[@]}" --test it -- --list); then
+        say "tier $number: did not build"
+        failed=$((failed + 1))
+        return
+    fi
+    lonely=$(for subject in "$@"; do marked alone "$subject"; done | cut -d' ' -f1 | tr '\n' ' ')
+    while read -r test; do
+        subject=${test%%::*}
+        [[ " $* " == *" $subject "* ]] || continue
+        if [ -n "$alone" ]; then
+            [[ $test == "$subject::$alone" || $test == *"::$alone" || $test == "$subject::$alone::"* ]] || continue
+        fi
+        for path in "${without[@]}"; do
+            [[ $test != "$path" && $test != "$path::"* ]] || continue 2
+        done
+        if [[ " $lonely " == *" $test "* ]]; then last+=("$test"); else chosen+=("$test"); fi
+    done < <(sed -n 's/: test$//p' <<<"$known")
+    # The one test may be of those that need the worker.
+    [ $((${#chosen[@]} + ${#last[@]})) -gt 0 ] || [ -z "$alone" ] || [ "$number" -eq 4 ] || return 0
+    if [ $((${#chosen[@]} + ${#last[@]})) -eq 0 ]; then
+        say "tier $number: no test ran"
+        failed=$((failed + 1))
+        return
+    fi
+    # Most of them wait most of the time. Without a name all would run.
+    [ ${#chosen[@]} -eq 0 ] || chosen=(-- --test-threads=$((4 * $(nproc))) --exact "${chosen[@]}")
+    [ ${#last[@]} -eq 0 ] || last=(-- --test-threads=1 --exact "${last[@]}")
+    tier "$number" "$what" --test it "${chosen[@]}" "${last[@]}"
+}
+
+# need_program [release]: the program mailroom, in MAILROOM_SEND.
+need_program() {
+    make_scratch
+    quietly mailroom-send "building the program mailroom" \
+        cargo build ${1:+--release} --package mailroom-cli
+    # Another checkout may build its own in the same place.
+    cp "$target/${1:-debug}/mailroom" "$scratch/mailroom"
+    export MAILROOM_SEND=$scratch/mailroom
+}
+
+# deliver_by_program <subject...>: those of them that are in by_program, once more.
+deliver_by_program() {
+    local name line selection=() without=("${without[@]}")
+    for name in "$@"; do
+        [[ " ${by_program[*]} " == *" $name "* ]] || continue
+        selection+=("$name")
+        while read -r line; do
+            [[ " ${line#* } " != *" worker "* ]] || without+=("${line%% *}")
+        done < <(marked needs "$name")
+    done
+    [ ${#selection[@]} -gt 0 ] || return 0
+    need_program
+    MAILROOM_DELIVERER=send scenario_tier 5 "scenarios of delivery by mailroom send" "${selection[@]}"
+}

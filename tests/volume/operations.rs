@@ -1,0 +1,294 @@
+//! Each operation of the API that deals with what a database holds.
+
+/// One operation: what is done before it, which does not count, and what is measured.
+pub struct Operation {
+    pub name: &'static str,
+    /// Statements of PL/pgSQL, in the same transaction; `me` is an account, and what is `kept` the operation has as `kept()`.
+    pub(super) before: &'static str,
+    /// Statements of PL/pgSQL.
+    pub(super) run: &'static str,
+}
+
+const fn one(name: &'static str, before: &'static str, run: &'static str) -> Operation {
+    Operation { name, before, run }
+}
+
+// Beside others, what is left for this session may be found by its next look at everything only.
+const CLAIMED: &str = "FOR i IN 1..100 LOOP \
+        PERFORM keep(coalesce(array_agg(c.id), '{}')::text) FROM mailroom_claim(100, '1 h', 'me', ARRAY[_default_transport()]) c; \
+        EXIT WHEN kept() <> '{}'; \
+        PERFORM pg_sleep(0.05); \
+    END LOOP;";
+
+const SENT: &str = "PERFORM keep(mailroom_send('a@example.com', 'Hello', 'Text', item_key => 'an item of ours')::text);";
+
+const LINK: &str = "INSERT INTO tokens (account, action) VALUES (me, 'password_recovery'); \
+    PERFORM keep(mailroom_sign(t.action, t.secret, t.code) || ' ' || t.code) FROM tokens t WHERE t.account = me ORDER BY t.id DESC LIMIT 1;";
+
+const PEOPLE: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text NOT NULL, name text NOT NULL); \
+    INSERT INTO people (mail, name) SELECT 'p' || i || '@example.com', 'p' || i FROM generate_series(1, 100) i;";
+
+const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text NOT NULL, name text NOT NULL); \
+    INSERT INTO people (mail, name) SELECT 'p' || i || '@example.com', 'p' || i FROM generate_series(1, 100) i; \
+    PERFORM mailroom_attach('people', 'mail', 'name');";
+
+/// Each operation that deals with what the database holds.
+pub const OPERATIONS: [Operation; 56] = [
+    one(
+        "sign-up",
+        "",
+        "INSERT INTO accounts (email, login) VALUES ('new@example.com', 'new');",
+    ),
+    one(
+        "sign-ups, 100",
+        "",
+        "INSERT INTO accounts (email, login) SELECT 'new' || i || '@example.com', 'new' || i FROM generate_series(1, 100) i;",
+    ),
+    one(
+        "suspension",
+        "",
+        "UPDATE accounts SET status = 'suspended' WHERE id = me;",
+    ),
+    one(
+        "suspensions, 100",
+        "",
+        "UPDATE accounts SET status = 'suspended' WHERE id = ANY (ARRAY(SELECT i * 10 + 5 FROM generate_series(1, 100) i)) AND status = 'active';",
+    ),
+    one(
+        "change of an address",
+        "",
+        "UPDATE accounts SET email = 'new@example.com' WHERE id = me;",
+    ),
+    one(
+        "deletion of an account",
+        "",
+        "DELETE FROM accounts WHERE id = me;",
+    ),
+    one(
+        "new token",
+        "",
+        "INSERT INTO tokens (account, action) VALUES (me, 'password_recovery');",
+    ),
+    one(
+        "request_recovery, known address",
+        "",
+        "PERFORM mailroom_request_recovery('a' || me || '@example.com');",
+    ),
+    one(
+        "request_recovery, unknown address",
+        "",
+        "PERFORM mailroom_request_recovery('nobody@example.com');",
+    ),
+    one(
+        "request_activation",
+        "",
+        "PERFORM mailroom_request_activation('a1@example.com');",
+    ),
+    one(
+        "answer_requests, 100 known addresses",
+        "PERFORM mailroom_request_recovery('a' || i * 10 + 7 || '@example.com') FROM generate_series(1, 100) i;",
+        "PERFORM mailroom_answer_requests(100);",
+    ),
+    one(
+        "answer_requests, 100 unknown addresses",
+        "PERFORM mailroom_request_recovery('nobody' || i || '@example.com') FROM generate_series(1, 100) i;",
+        "PERFORM mailroom_answer_requests(100);",
+    ),
+    one(
+        "collect, 100",
+        "INSERT INTO tokens (account, action) SELECT i * 10 + 7, 'password_recovery' FROM generate_series(1, 100) i;",
+        "PERFORM mailroom_collect(100);",
+    ),
+    one(
+        "dequeue, 100",
+        "INSERT INTO tokens (account, action) SELECT i * 10 + 7, 'password_recovery' FROM generate_series(1, 100) i;",
+        "PERFORM mailroom_dequeue(100);",
+    ),
+    one(
+        "peek",
+        LINK,
+        "PERFORM mailroom_peek(split_part(kept(), ' ', 1));",
+    ),
+    one(
+        "redeem",
+        LINK,
+        "PERFORM mailroom_redeem(split_part(kept(), ' ', 1), split_part(kept(), ' ', 2));",
+    ),
+    one("revoke", LINK, "PERFORM mailroom_revoke(me);"),
+    one(
+        "send",
+        "",
+        "PERFORM mailroom_send('a@example.com', 'Hello', 'Text');",
+    ),
+    one(
+        "send of an item",
+        SENT,
+        "PERFORM mailroom_send('a@example.com', 'Hello again', 'Text', item_key => 'an item of ours', on_conflict => 'replace');",
+    ),
+    one(
+        "send with a message_id of before",
+        "PERFORM mailroom_send('a@example.com', 'Hello', 'Text', message_id => '11111111-2222-3333-4444-555555555555');",
+        "PERFORM mailroom_send('a@example.com', 'Hello', 'Text', message_id => '11111111-2222-3333-4444-555555555555');",
+    ),
+    one(
+        "send_many, 100",
+        "PERFORM keep(jsonb_agg(jsonb_build_object('recipients', 'a@example.com', 'subject', 'Hello ' || i, 'body_text', 'Text'))::text) \
+         FROM generate_series(1, 100) i;",
+        "PERFORM mailroom_send_many(kept()::jsonb);",
+    ),
+    one("cancel", SENT, "PERFORM mailroom_cancel(kept()::bigint);"),
+    one(
+        "cancel_item",
+        SENT,
+        "PERFORM mailroom_cancel_item('an item of ours');",
+    ),
+    one(
+        "reschedule",
+        SENT,
+        "PERFORM mailroom_reschedule(kept()::bigint, now() + interval '1 day');",
+    ),
+    one(
+        "reschedule_item",
+        SENT,
+        "PERFORM mailroom_reschedule_item('an item of ours', now() + interval '1 day');",
+    ),
+    one(
+        "claim, 1",
+        "",
+        "PERFORM mailroom_claim(1, '1 h', 'me', ARRAY[_default_transport()]);",
+    ),
+    one(
+        "claim, 100",
+        "",
+        "PERFORM mailroom_claim(100, '1 h', 'me', ARRAY[_default_transport()]);",
+    ),
+    one(
+        "claim, 1000",
+        "",
+        "PERFORM mailroom_claim(1000, '1 h', 'me', ARRAY[_default_transport()]);",
+    ),
+    one(
+        "claim_group",
+        "",
+        "PERFORM mailroom_claim_group(claimant => 'me', transports => ARRAY[_default_transport()]);",
+    ),
+    one(
+        "claim_group beside 10 that are held",
+        CLAIMED,
+        "PERFORM mailroom_claim_group(claimant => 'you', transports => ARRAY[_default_transport()]);",
+    ),
+    one(
+        "claim_group of a name",
+        "",
+        "PERFORM mailroom_claim_group(claimant => 'me', transports => ARRAY[_default_transport()], group_key => 'g7');",
+    ),
+    one(
+        "mark_sent",
+        CLAIMED,
+        "PERFORM mailroom_mark_sent((kept()::bigint[])[50], claimant => 'me');",
+    ),
+    one(
+        "mark_sent_many, 100",
+        CLAIMED,
+        "PERFORM mailroom_mark_sent_many(kept()::bigint[], claimant => 'me');",
+    ),
+    one(
+        "mark_error",
+        CLAIMED,
+        "PERFORM mailroom_mark_error((kept()::bigint[])[50], 'no', claimant => 'me');",
+    ),
+    one(
+        "mark_error_many, 100",
+        CLAIMED,
+        "PERFORM mailroom_mark_error_many(kept()::bigint[], array_fill('no'::text, ARRAY[cardinality(kept()::bigint[])]), claimant => 'me');",
+    ),
+    one(
+        "release_many, 100",
+        CLAIMED,
+        "PERFORM mailroom_release_many(kept()::bigint[], claimant => 'me');",
+    ),
+    one(
+        "extend_many, 100",
+        CLAIMED,
+        "PERFORM mailroom_extend_many(kept()::bigint[], '2 h', claimant => 'me');",
+    ),
+    one(
+        "release",
+        CLAIMED,
+        "PERFORM mailroom_release((kept()::bigint[])[50], claimant => 'me');",
+    ),
+    one(
+        "extend",
+        CLAIMED,
+        "PERFORM mailroom_extend((kept()::bigint[])[50], '2 h', claimant => 'me');",
+    ),
+    one(
+        "claims that lapsed, 100",
+        "PERFORM mailroom_claim(100, '1 us', 'me', ARRAY[_default_transport()]);",
+        "PERFORM mailroom_claim(1, '1 h', 'you', ARRAY[_default_transport()]);",
+    ),
+    one(
+        "retry",
+        "PERFORM keep(id::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC LIMIT 1;",
+        "PERFORM mailroom_retry(kept()::bigint);",
+    ),
+    one(
+        "retry_failed of the last of 100",
+        "PERFORM keep(ended_at::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC OFFSET 9 LIMIT 1;",
+        "PERFORM mailroom_retry_failed(since => kept()::timestamptz);",
+    ),
+    one(
+        "next_due",
+        "",
+        "PERFORM mailroom_next_due(ARRAY[_default_transport()]);",
+    ),
+    one("status", "", "PERFORM * FROM mailroom_status();"),
+    one("jobs", "", "PERFORM * FROM jobs;"),
+    one("budgets", "", "PERFORM * FROM mailroom_budgets;"),
+    one(
+        "history of a mail",
+        "PERFORM keep(id::text) FROM outbox WHERE state = 'error' ORDER BY ended_at LIMIT 1;",
+        "PERFORM * FROM outbox_history WHERE outbox_id = kept()::bigint;",
+    ),
+    one(
+        "look by message_id",
+        "PERFORM keep(message_id::text) FROM outbox WHERE id = me;",
+        "PERFORM * FROM outbox WHERE message_id = kept()::uuid;",
+    ),
+    one(
+        "look by provider_id",
+        "",
+        "PERFORM * FROM outbox WHERE provider_id = 'p' || me;",
+    ),
+    one(
+        "mail that failed lately",
+        "PERFORM keep(ended_at::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC OFFSET 9 LIMIT 1;",
+        "PERFORM id, last_error FROM outbox WHERE state = 'error' AND ended_at >= kept()::timestamptz;",
+    ),
+    one(
+        "purge, 1000",
+        "PERFORM set_config('mailroom.retention', '7d', true);",
+        "PERFORM mailroom_purge(1000);",
+    ),
+    one(
+        "the worker's upkeep",
+        "",
+        "PERFORM _maintain_outbox(false);",
+    ),
+    one(
+        "attach, 100 rows",
+        PEOPLE,
+        "PERFORM mailroom_attach('people', 'mail', 'name');",
+    ),
+    one(
+        "detach, 100 rows",
+        ATTACHED,
+        "PERFORM mailroom_detach('people');",
+    ),
+    one("pause", "", "PERFORM mailroom_pause();"),
+    one(
+        "resume",
+        "PERFORM mailroom_pause();",
+        "PERFORM mailroom_resume();",
+    ),
+];
