@@ -607,7 +607,7 @@ fn the_pages_on_fleets_are_executed() {
             }
             executed += 1;
         }
-        assert!(executed >= 3, "only {executed} blocks were found in {page}");
+        assert!(executed >= 2, "only {executed} blocks were found in {page}");
     }
 }
 

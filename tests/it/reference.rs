@@ -503,7 +503,7 @@ fn sqlstates(client: &mut Client) -> String {
     let notes_on = notes("sqlstates");
     let introduction = notes_on.introduction.split("\n|").next();
     let mut page = head("SQLSTATEs", introduction.unwrap_or_default().trim());
-    page.push_str("\n| SQLSTATE | condition | means | documented of |\n|---|---|---|---|\n");
+    page.push_str("\n| SQLSTATE | condition | means | raised by |\n|---|---|---|---|\n");
     let functions = notes("functions");
     let mut explained = BTreeSet::new();
     for row in rows(&notes_on.introduction).iter().skip(1) {
