@@ -7,8 +7,6 @@ SELECT
     extract(epoch FROM current_setting('mailroom.poll_interval')::interval)::double precision,
     current_setting('mailroom.collect')::boolean,
     current_setting('mailroom.channel'),
-    'outbox_due',
     quote_ident(current_setting('mailroom.channel')),
-    'outbox_due',
     'outbox_due' IN (SELECT c.channel FROM pg_listening_channels() c (channel)),
     _redirect_setting()

@@ -70,6 +70,9 @@ pub struct Notifications {
     pub recheck: bool,
 }
 
+/// The channel that announces mail.
+const OUTBOX_CHANNEL: &str = "outbox_due";
+
 /// The payload of a notification on the channel of the outbox after mailroom_wake_worker(), mailroom_resume() and
 /// similar.
 const RECHECK: &str = "recheck";
@@ -94,8 +97,8 @@ pub struct Session {
     /// Whether this role may collect.
     is_collector: bool,
     settings: Settings,
-    /// The channels that the connection listens on.
-    channels: Option<(String, String)>,
+    /// `mailroom.channel` when the connection began to listen.
+    listening_on: Option<String>,
     /// Whether a transaction was given up, so that the state of the connection is not known.
     is_broken: bool,
     /// The task that sends and receives.
@@ -259,9 +262,8 @@ impl Session {
                 Ok(ConnectionEvent::Notified(channel, payload)) => {
                     let is = |name: &str| name == channel;
                     notifications.tokens |= is(&self.settings.channel);
-                    notifications.outbox |= is(&self.settings.outbox_channel);
-                    notifications.recheck |=
-                        is(&self.settings.outbox_channel) && payload == RECHECK;
+                    notifications.outbox |= is(OUTBOX_CHANNEL);
+                    notifications.recheck |= is(OUTBOX_CHANNEL) && payload == RECHECK;
                 }
                 Ok(ConnectionEvent::Ended(reason)) => return Err(DatabaseError::lost(reason)),
                 Err(TryRecvError::Empty) => return Ok(notifications),

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{ConnectionEvent, STATEMENT_TIMEOUT, Session};
+use super::{ConnectionEvent, OUTBOX_CHANNEL, STATEMENT_TIMEOUT, Session};
 use crate::conninfo::Target;
 use crate::control::Control;
 use crate::database_error::DatabaseError;
@@ -34,12 +34,10 @@ pub struct Settings {
     pub collect: bool,
     /// The channel that announces tokens.
     pub channel: String,
-    /// The channel that announces mail.
-    pub outbox_channel: String,
     /// `mailroom.redirect_to`: the address that receives all mail instead of its recipients.
     pub redirect_to: Option<String>,
-    /// The two channels as quoted identifiers.
-    quoted: (String, String),
+    /// The channel that announces tokens, as a quoted identifier.
+    quoted_channel: String,
 }
 
 impl Default for Settings {
@@ -51,9 +49,8 @@ impl Default for Settings {
             poll_interval: Duration::from_secs(30),
             collect: true,
             channel: String::new(),
-            outbox_channel: String::new(),
             redirect_to: None,
-            quoted: <_>::default(),
+            quoted_channel: String::new(),
         }
     }
 }
@@ -70,9 +67,8 @@ impl Settings {
             poll_interval: seconds(row.try_get(5)?),
             collect: row.try_get(6)?,
             channel: row.try_get(7)?,
-            outbox_channel: row.try_get(8)?,
-            redirect_to: row.try_get(12)?,
-            quoted: (row.try_get(9)?, row.try_get(10)?),
+            quoted_channel: row.try_get(8)?,
+            redirect_to: row.try_get(10)?,
         })
     }
 }
@@ -133,7 +129,7 @@ impl Session {
             is_utf8: found.is_utf8,
             is_collector: found.is_collector,
             settings: Settings::default(),
-            channels: None,
+            listening_on: None,
             is_broken: false,
             connection,
         })
@@ -149,11 +145,11 @@ impl Session {
             &transports as &(dyn tokio_postgres::types::ToSql + Sync),
             Type::TEXT_ARRAY,
         )];
-        let channels = self.channels.clone();
+        let channel = self.listening_on.clone();
         let read = |row: &Row| {
             let settings = Settings::read(row)?;
-            let is_listening: bool = row.try_get(11)?;
-            let was_to_listen = channels.as_ref() == Some(&settings.quoted);
+            let is_listening: bool = row.try_get(9)?;
+            let was_to_listen = channel.as_ref() == Some(&settings.quoted_channel);
             let polled = Polled {
                 due_in: row.try_get(0)?,
                 paused: row.try_get(1)?,
@@ -166,18 +162,18 @@ impl Session {
         Ok(polled)
     }
 
-    /// Listens on the channels of the settings, and on no others.
+    /// Listens on [`OUTBOX_CHANNEL`], if this program collects on `mailroom.channel` as it is now, and on no others.
     ///
     /// # Errors
     /// If the statement fails.
     pub fn listen(&mut self) -> Result<(), DatabaseError> {
-        let wanted = self.settings.quoted.clone();
-        if self.channels.as_ref() == Some(&wanted) {
+        let wanted = self.settings.quoted_channel.clone();
+        if self.listening_on.as_ref() == Some(&wanted) {
             return Ok(());
         }
-        let mut statement = format!("UNLISTEN *; LISTEN {}", wanted.1);
+        let mut statement = format!("UNLISTEN *; LISTEN {OUTBOX_CHANNEL}");
         if self.is_collector {
-            statement.push_str(&format!("; LISTEN {}", wanted.0));
+            statement.push_str(&format!("; LISTEN {wanted}"));
         }
         let client = &self.client;
         let done = self.runtime.block_on(async {
@@ -191,7 +187,7 @@ impl Session {
                 return Err(DatabaseError::lost("the server did not answer in time"));
             }
         }
-        self.channels = Some(wanted);
+        self.listening_on = Some(wanted);
         Ok(())
     }
 }
