@@ -40,6 +40,8 @@ use counterparts::process;
 
 mod accounts;
 mod audited;
+mod book_blocks;
+mod book_commands;
 mod bounds;
 mod change_stream;
 mod citizen;

@@ -1,5 +1,5 @@
 //! The README is short, and its picture is what the demonstration shows, whose SMTP server the Python runs that
-//! `MAILROOM_PYTHON` names. Its commands and queries are executed with those of the book, see `docs`.
+//! `MAILROOM_PYTHON` names. Its commands and queries are executed with those of the book, see `book_blocks`.
 
 use crate::demo::Demo;
 

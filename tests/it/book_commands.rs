@@ -1,0 +1,153 @@
+//! The commands of the book that run programs: `mailroom`, psql, pg_dump, and the rotation of a key.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::{Command, Output};
+
+use crate::book::{block, blocks, read, run_sql};
+use crate::book_blocks::FLEETS;
+use crate::cluster::{self, Cluster, number};
+
+/// What a program printed, which is to have succeeded.
+fn printed(output: Output, block: &str) -> String {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{block}\n{told}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A directory with the programs of the server and `mailroom`, as PATH.
+fn path(cluster: &Cluster) -> String {
+    let scratch = cluster.scratch();
+    let program = std::env::var("MAILROOM_SEND").unwrap_or_else(|_| {
+        panic!("MAILROOM_SEND is not set: run the tests with `make test`, which builds it")
+    });
+    let link = scratch.join("mailroom");
+    let _ = fs::remove_file(&link);
+    symlink(program, link).unwrap();
+    format!(
+        "{}:{}:{}",
+        scratch.display(),
+        cluster::bin_directory("MAILROOM_PG_CONFIG").display(),
+        std::env::var("PATH").unwrap()
+    )
+}
+
+/// SQL runs in each of two databases; TOML, or a transport into the log, is the transports file of the commands. A sender is
+/// told to end when nothing is due.
+#[test]
+fn the_pages_on_fleets_are_executed() {
+    for page in FLEETS {
+        let cluster = Cluster::start(&["wal_level = logical"]);
+        let databases = ["shop1", "shop2"];
+        for database in databases {
+            cluster.create_database(database);
+        }
+        let transports = cluster.scratch().join("transports.toml");
+        let path = path(&cluster);
+        let socket = cluster.socket().display().to_string().replace('/', "%2F");
+        let text = read(page);
+        let file = blocks(&text)
+            .into_iter()
+            .find(|block| block.language == "toml")
+            .map_or_else(
+                || "[transports.log]\nprovider = \"log\"\n".to_owned(),
+                |block| block.text,
+            );
+        fs::write(&transports, file).unwrap();
+        fs::set_permissions(&transports, fs::Permissions::from_mode(0o600)).unwrap();
+        cluster.give_away(&transports);
+        let mut executed = 0;
+        for block in blocks(&text) {
+            match block.info().as_str() {
+                "sql" => {
+                    for database in databases {
+                        run_sql(&cluster, database, &block.text);
+                    }
+                }
+                "sh" => {
+                    let script = block
+                        .text
+                        .replace("mailroom send", "mailroom send --once")
+                        .replace(
+                            "/etc/mailroom/transports.toml",
+                            &transports.display().to_string(),
+                        )
+                        .replace("db1.internal", &socket);
+                    let mut shell = cluster.as_server_user(Command::new("sh"));
+                    shell.env("PATH", &path).args(["-euc", &script]);
+                    let told = printed(shell.output().unwrap(), &block.text);
+                    assert!(
+                        !block.text.contains("psql") || told.contains("shop2"),
+                        "{told}"
+                    );
+                }
+                _ => continue,
+            }
+            executed += 1;
+        }
+        assert!(executed >= 2, "only {executed} blocks were found in {page}");
+    }
+}
+
+#[test]
+fn the_key_is_rotated_as_described() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.create_database("app");
+    let secret = vec![7_u8; 32];
+    let sign = "SELECT mailroom_sign('activation', $1)";
+    let old: String = client.query_one(sign, &[&secret]).unwrap().get(0);
+    let rotation = block("docs/operations/key-file.md", "sh key");
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", &rotation]);
+    let status = cluster
+        .as_server_user(shell)
+        .current_dir(cluster.data())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let new: String = client.query_one(sign, &[&secret]).unwrap().get(0);
+    assert_ne!(old, new);
+    for token in [old, new] {
+        let genuine: bool = client
+            .query_one("SELECT mailroom_verify($1, 'activation')", &[&token])
+            .unwrap()
+            .get(0);
+        assert!(genuine);
+    }
+}
+
+#[test]
+fn a_database_is_restored_as_described() {
+    let (old, new) = (Cluster::start(&[]), Cluster::start(&[]));
+    let mut client = old.create_database("app");
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
+        .unwrap();
+    let sign = "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))";
+    let signed: String = client.query_one(sign, &[]).unwrap().get(0);
+    let backup = block("docs/operations/backup.md", "sh backup");
+    let (dump, restore) = backup.split_once("# On the other server").unwrap();
+    let copy = block("docs/operations/backup.md", "sh copy");
+    let copy = format!("its user\ncreatedb --template=template0 copy\n{copy}");
+    let shared = |name: &str| old.scratch().join(name).display().to_string();
+    let run = |cluster: &Cluster, script: &str| {
+        let script = script
+            .replace("app.dump", &shared("app.dump"))
+            .replace("mailroom.key.copy", &shared("mailroom.key.copy"));
+        let mut shell = cluster.as_server_user(Command::new("sh"));
+        shell
+            .env("PATH", path(cluster))
+            .env("PGDATA", cluster.data())
+            .args(["-euc", &format!("#{script}")]);
+        printed(shell.output().unwrap(), &script);
+    };
+    run(&old, &format!("\n{dump}"));
+    run(&new, restore);
+    let mut client = new.connect("app");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM accounts"), 1);
+    let again: String = client.query_one(sign, &[]).unwrap().get(0);
+    assert_eq!(again, signed);
+    run(&new, &copy);
+    let paused = "SELECT count(*) FROM pauses WHERE paused_by = 'postgres'";
+    assert_eq!(number(&mut new.connect("copy"), paused), 1);
+}
