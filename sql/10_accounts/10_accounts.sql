@@ -1,6 +1,6 @@
 -- Accounts and their lifecycle: provisioned -> active <-> suspended.
 --
--- Applications write this table. Its trigger normalises email and login (the rules are in src/rules.rs) and stamps the
+-- Applications write this table. Its trigger normalises email and login (the rules are in src/accounts/) and stamps the
 -- times; the triggers that give an account its tokens are in 20_tokens/. Invariants: an email and a login belong to one
 -- account regardless of case, because both are stored in lower case; every status change leaves its time. Times are
 -- epoch seconds.

@@ -1,6 +1,6 @@
 -- Signing: the wire format of tokens, and the key file.
 --
--- The library signs and verifies (src/signing.rs); the key file is written by CREATE EXTENSION and mailroom_rotate_key.
+-- The library signs and verifies (src/tokens/); the key file is written by CREATE EXTENSION and mailroom_rotate_key.
 -- Invariants: a key never enters SQL text, a setting, the log or an error; _sign, _secrets and _verify are for those
 -- who hand tokens out, mailroom_sign is for mailroom_admin alone (I7).
 

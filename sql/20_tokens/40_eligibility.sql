@@ -1,4 +1,5 @@
--- Eligibility: whether a token may be handed out and redeemed now.
+-- Eligibility: whether a token may be handed out and redeemed now, apart from a lock by wrong codes, which redeeming and
+-- requests check by themselves.
 --
 -- The one place that decides it. Hand-out (30_pending/), claims and retries (50_queue/), and links (60_redeem.sql) ask
 -- the two views; nothing here writes. Invariant: a function that needs accounts and tokens locks them by _lock_accounts_and_tokens

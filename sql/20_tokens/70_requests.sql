@@ -58,7 +58,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_activation(text) IS
-    'Requests an activation link for an address; the result and the work are the same for every address. A provisioned account gets its open link again or a new one after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour.';
+    'Requests an activation link for an address; the result and the work are the same for every address. A provisioned account gets its open link again after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour, or a new one if none is open.';
 
 CREATE FUNCTION @extschema@.mailroom_request_recovery(email text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -69,7 +69,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
-    'Requests a password recovery for an address; the result and the work are the same for every address. An active account gets its open link again or a new one after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour.';
+    'Requests a password recovery for an address; the result and the work are the same for every address. An active account gets its open link again after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour, or a new one if none is open.';
 
 CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
     LANGUAGE plpgsql

@@ -1,6 +1,6 @@
 -- Cursors: where a session's next scan for due mail starts.
 --
--- The library keeps them for each session, transport and priority (src/due.rs); _select_due (40_select_due.sql) reads and
+-- The library keeps them for each session, transport and priority (src/outbox/due.rs); _select_due (40_select_due.sql) reads and
 -- writes them. Invariant: a cursor is a hint. What lies behind it is looked at in pieces, or by a sweep, within bounds
 -- that keep the cost of a call flat (I4).
 

@@ -1,6 +1,6 @@
 -- The worker of a database: how it is started, woken and looked at.
 --
--- Shared memory holds what these functions tell and change (src/registry.rs, src/wake.rs); no table does. Invariant: no
+-- Shared memory holds what these functions tell and change (src/shared_memory/); no table does. Invariant: no
 -- step of the worker is reserved for it: any member of mailroom_collector may call the same functions.
 
 CREATE FUNCTION @extschema@._request_worker() RETURNS void

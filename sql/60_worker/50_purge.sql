@@ -3,7 +3,7 @@
 -- The worker, pg_cron or a person calls mailroom_purge, in small batches, each a short transaction. Mail is found by an
 -- index, oldest end first; other rows by id, which is the order of time, up to the first that is too young. So a batch
 -- without work costs one look at each table. Where deleted rows cannot be vacuumed yet because a session holds an old
--- snapshot, a session goes on from where its last batch ended (src/walk.rs).
+-- snapshot, a session goes on from where its last batch ended (src/outbox/upkeep.rs).
 
 CREATE FUNCTION @extschema@._retention() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE

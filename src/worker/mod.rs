@@ -2,7 +2,7 @@
 //!
 //! Every step is a SQL function that any member of mailroom_collector may call, in a transaction of its own
 //! and with the rights of mailroom_collector. A failure ends that transaction, is logged once, and delays the
-//! next try; it never ends the worker, and never loses what the transaction had taken.
+//! next try; a failed statement never ends the worker, and never loses what the transaction had taken.
 //!
 //! | module | owns |
 //! |---|---|

@@ -48,7 +48,7 @@ pub enum Cause {
 
 /// What a round of delivery came to.
 pub enum Delivery {
-    /// The next one is due then, or when the engine has something to tell.
+    /// The next one is due then, or when the deliverer has something to settle.
     Next(Option<Time>),
     /// The extension is not there any more.
     Gone,

@@ -60,7 +60,7 @@ impl SigningKey {
 pub enum Purpose<'a> {
     /// Proves access to the mailbox that an account was registered with.
     Activation,
-    /// Allows a new password together with this code, which travels separately from the link.
+    /// Allows a new password together with this code, which comes in the same mail: it protects a link that leaked alone.
     PasswordRecovery {
         /// Five decimal digits.
         code: Code<'a>,

@@ -31,11 +31,9 @@ impl Store for Session {
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         let done = transaction(Some(self.collector), || {
             self.check_extension()?;
-            // Nor must a failover forget what is sent and was sent, if the server waits for standbys: mail would go
-            // out twice, and out of a budget that is spent.
-            // Nothing more is sent once it is told to stop, and a stop does not wait for a standby.
+            // Waits for synchronous standbys as the server is set, unlike the worker's batches: after a failover, mail
+            // would be sent twice and a spent budget would be spent again. Not during a stop, when nothing more is sent.
             if !stop_requested() {
-                // As others of the server do, and not as the worker's batches.
                 options::reset_until_commit(c"synchronous_commit");
             }
             if settlements.has_attempts() {

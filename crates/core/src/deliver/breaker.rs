@@ -8,7 +8,7 @@
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
 //! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
-//! | `paused` | a *probe*, one request, now and then; no attempt counts | see the limits below |
+//! | `paused` | a *probe*, one request, now and then; it counts as an attempt only if it failed temporarily or ambiguously | see the limits below |
 //!
 //! A long wait that the provider asks for is believed when two messages were told so; the transport is then probed once a
 //! minute. A message that is refused for its contents or addresses may be refused because of our configuration as long as

@@ -21,7 +21,7 @@ pub struct Mail {
     pub group_key: Option<String>,
     /// Number of earlier attempts that may have sent it.
     pub ambiguous_attempts: i32,
-    /// Whether it was alone in the request each of these times. An idempotent provider recognizes it then.
+    /// Whether it was alone in the request in at least one of these attempts. An idempotent provider recognizes it then.
     pub ambiguous_alone: bool,
     /// The key of the batch whose outcome is unknown; see [`super::retry_batches`].
     pub batch: Option<String>,
