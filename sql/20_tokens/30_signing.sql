@@ -44,5 +44,3 @@ CREATE FUNCTION @extschema@.mailroom_rotate_key() RETURNS integer
     AS 'MODULE_PATHNAME', 'mailroom_rotate_key_wrapper';
 COMMENT ON FUNCTION @extschema@.mailroom_rotate_key() IS
     'Adds a new random key, which signs from now on, to the key file; the old keys still verify. Returns the number of keys in the file.';
-
-SELECT @extschema@._create_key_file();

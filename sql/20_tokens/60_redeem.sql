@@ -22,7 +22,7 @@ CREATE FUNCTION @extschema@._log_abuse(what text, account bigint) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_log_abuse_wrapper';
 COMMENT ON FUNCTION @extschema@._log_abuse(text, bigint) IS
-    'Internal. Writes a LOG line that an account was locked (too many wrong codes) or limited (too many requests), at most one a minute for each account and kind.';
+    'Internal. Writes a LOG line that an account was locked (too many wrong codes) or limited (too many requests), at most one a minute of each kind.';
 
 CREATE FUNCTION @extschema@._find_token_by_link(link text) RETURNS @extschema@._token_verdicts
     LANGUAGE plpgsql STABLE

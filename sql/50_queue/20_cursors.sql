@@ -52,7 +52,7 @@ CREATE FUNCTION @extschema@._due_note_piece(
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_note_piece_wrapper';
 COMMENT ON FUNCTION @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean) IS
-    'Internal. Records how far a piece was scanned and whether that was its end; returns whether to scan the next one.';
+    'Internal. Records how far a piece was scanned and whether it is unfinished; returns whether to scan the next one.';
 
 CREATE FUNCTION @extschema@._due_note(
     transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean

@@ -7,7 +7,7 @@
 CREATE VIEW @extschema@._token_ages AS
 SELECT t.id, t.created_at
 FROM @extschema@.tokens t;
-COMMENT ON VIEW @extschema@._token_ages IS 'Internal. The age of each token, without its secret.';
+COMMENT ON VIEW @extschema@._token_ages IS 'Internal. When each token was created, without its secret.';
 
 CREATE FUNCTION @extschema@._scheduled_transports() RETURNS SETOF @extschema@._transport
     LANGUAGE sql

@@ -32,7 +32,9 @@ thread_local! {
 
 /// Installs the hooks. Called from `_PG_init` while libraries are being preloaded, so that every session has them.
 pub fn install(handlers: Handlers) {
-    let _ = HANDLERS.set(handlers);
+    if HANDLERS.set(handlers).is_err() {
+        return;
+    }
     // SAFETY: plain variables of the postmaster, inherited by every process; what was there is called on.
     unsafe {
         NEXT_UTILITY.set(pg_sys::ProcessUtility_hook);
@@ -98,9 +100,11 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
         };
         if !exclusive.is_null() {
             let database = pg_sys::get_database_oid(exclusive, true);
-            let may = catalog::owns_database(database)
-                || (concern.opened.is_some() && catalog::may_copy(database));
-            concern.exclusive = (database != pg_sys::InvalidOid && may).then_some(database);
+            // Asked first: who owns a database that is not there is an error, and it is for the statement to raise it.
+            let may = database != pg_sys::InvalidOid
+                && (catalog::owns_database(database)
+                    || (concern.opened.is_some() && catalog::may_copy(database)));
+            concern.exclusive = may.then_some(database);
         }
     }
     concern

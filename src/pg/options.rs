@@ -47,7 +47,8 @@ unsafe extern "C-unwind" fn check<C: Check>(
             .filter(|value| !value.is_null())
             .map(|value| CStr::from_ptr(*value))
     };
-    C::accepts(value.unwrap_or_default())
+    // The server calls this without a guard: no panic may leave it.
+    std::panic::catch_unwind(|| C::accepts(value.unwrap_or_default())).unwrap_or(false)
 }
 
 /// Keeps other extensions from defining settings with this prefix, and warns of unknown ones.

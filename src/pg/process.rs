@@ -1,6 +1,5 @@
 //! This process among those of the server: who it is, what it waits for, how it ends.
 
-use std::cell::RefCell;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -177,43 +176,31 @@ pub fn report_statistics() {
 }
 
 /// Ends this process. With status 1 the postmaster starts a background worker again, unless the server is going down.
-pub fn exit(status: i32) -> ! {
+pub fn exit(status: i32) {
     // SAFETY: runs the server's own callbacks; no destructor of ours matters beyond this point.
-    unsafe { pg_sys::proc_exit(status) }
-}
-
-/// What is left to do, the latest last.
-type Actions = RefCell<Vec<Box<dyn FnOnce()>>>;
-
-thread_local! {
-    static BEFORE_EXIT: Actions = const { RefCell::new(Vec::new()) };
-    static AT_EXIT: Actions = const { RefCell::new(Vec::new()) };
+    unsafe { pg_sys::proc_exit(status) };
 }
 
 /// Runs this at the end of this process, before it leaves shared memory and while it still holds its locks.
-pub fn before_exit(action: impl FnOnce() + 'static) {
-    BEFORE_EXIT.with_borrow_mut(|actions| actions.push(Box::new(action)));
-    // SAFETY: a guarded function of the expected shape that needs no argument.
-    unsafe { pg_sys::before_shmem_exit(Some(run_before_exit), pg_sys::Datum::from(0)) };
+pub fn before_exit(action: impl Fn() + 'static) {
+    // SAFETY: a guarded function of the expected shape, with the argument that it expects.
+    unsafe { pg_sys::before_shmem_exit(Some(run_at_exit), kept(Box::new(action))) };
 }
 
 /// Runs this at the end of this process, after its locks are released and while it can still wake another.
-pub fn at_exit(action: impl FnOnce() + 'static) {
-    AT_EXIT.with_borrow_mut(|actions| actions.push(Box::new(action)));
+pub fn at_exit(action: impl Fn() + 'static) {
     // SAFETY: as above.
-    unsafe { pg_sys::on_shmem_exit(Some(run_at_exit), pg_sys::Datum::from(0)) };
+    unsafe { pg_sys::on_shmem_exit(Some(run_at_exit), kept(Box::new(action))) };
+}
+
+/// An action that stays in memory as long as the process, for [`run_at_exit`].
+fn kept(action: Box<dyn Fn()>) -> pg_sys::Datum {
+    pg_sys::Datum::from(Box::into_raw(Box::new(action)))
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn run_before_exit(_code: i32, _argument: pg_sys::Datum) {
-    if let Some(action) = BEFORE_EXIT.with_borrow_mut(Vec::pop) {
-        action();
-    }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn run_at_exit(_code: i32, _argument: pg_sys::Datum) {
-    if let Some(action) = AT_EXIT.with_borrow_mut(Vec::pop) {
-        action();
-    }
+unsafe extern "C-unwind" fn run_at_exit(_code: i32, argument: pg_sys::Datum) {
+    // SAFETY: made by `kept`, and never freed.
+    let action = unsafe { &*argument.cast_mut_ptr::<Box<dyn Fn()>>() };
+    action();
 }

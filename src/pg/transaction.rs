@@ -152,6 +152,10 @@ pub fn run<R, E: From<CaughtError>>(
     role: Option<pg_sys::Oid>,
     body: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
+    // SAFETY: reads the state of this process's transaction.
+    if unsafe { pg_sys::IsTransactionState() } {
+        error!("mailroom: a worker's transaction within another one");
+    }
     signals::set_in_transaction(true);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
         begin(timeout, role);

@@ -172,7 +172,7 @@ pub fn block_workers(database: pg_sys::Oid) -> Option<SlotIndex> {
     Some(SlotIndex(index))
 }
 
-/// Tells the worker of a database that is barred to go.
+/// Terminates the worker of a database that is blocked.
 pub fn terminate_worker(index: SlotIndex) {
     // One that is just connecting can neither be told to go nor be overtaken: it would be left with a
     // database that is gone. It takes milliseconds.

@@ -11,7 +11,7 @@ use crate::settings::{self, Notify};
 use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::{Backlog, Batcher, Rule, Time, Trigger};
 
-/// How long listeners are left alone between two notifications of tokens that are left to them: as above.
+/// How long listeners are left alone between two notifications of tokens that are left to them.
 const NOTIFY_SPACING: Duration = Duration::from_millis(10);
 /// How long tokens are collected without answering requests, after that has failed.
 const ANSWER_RETRY: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ impl ReadableFd {
     /// If the system refuses the registration.
     #[allow(
         deprecated,
-        reason = "the other constructors need a descriptor with an runner or a lifetime, and `JobRunner::jobs_fd` returns a \
+        reason = "the other constructors need a descriptor with an owner or a lifetime, and `JobRunner::jobs_fd` returns a \
                   number; a number that was closed and reused causes an unneeded wake-up, and no memory error"
     )]
     pub fn new(fd: RawFd) -> std::io::Result<Self> {

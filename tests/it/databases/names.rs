@@ -76,6 +76,29 @@ fn only_the_owner_can_send_a_worker_away() {
 }
 
 #[test]
+fn a_database_that_is_not_there_is_told_as_without_the_library() {
+    let cluster = Cluster::start(AT_ONCE);
+    let mut client = cluster.connect("postgres");
+    client
+        .batch_execute("CREATE ROLE mallory LOGIN CREATEDB")
+        .unwrap();
+    let mut mallory = cluster.connect_as("postgres", "mallory");
+    mallory
+        .batch_execute("DROP DATABASE IF EXISTS nosuch")
+        .unwrap();
+    for statement in [
+        "DROP DATABASE nosuch",
+        "ALTER DATABASE nosuch RENAME TO mine",
+        "CREATE DATABASE mine TEMPLATE nosuch",
+    ] {
+        let error = mallory.batch_execute(statement).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "3D000", "{statement}");
+        assert!(error.message().contains("nosuch"), "{}", error.message());
+    }
+}
+
+#[test]
 fn rename_and_template_succeed_and_the_worker_comes_back() {
     let cluster = Cluster::start(AT_ONCE);
     let mut client = cluster.create_database("app");

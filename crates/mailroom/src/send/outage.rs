@@ -36,7 +36,7 @@ impl Outage {
             if let Some(path) = plan.target.unused_passfile() {
                 plan.log.warn(
                     &format!("the password file \"{}\" is not used", path.display()),
-                    "Others than its runner may read it.",
+                    "Others than its owner may read it.",
                     "Set its mode to 0600.",
                 );
             }

@@ -1,4 +1,4 @@
-//! Receivers on this machine, and an runner with an outbox in memory.
+//! Receivers on this machine, and a runner with an outbox in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
