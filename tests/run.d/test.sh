@@ -31,7 +31,7 @@ tier() {
         done
         cargo test --no-fail-fast "${features[@]}" "${selection[@]}" -- "${options[@]}" 2>&1 || status=1
     done > >(tee "$log")
-    wait $!
+    wait $! || status=1
     read -r ok bad ignored < <(awk '
         /^test result:/ {
             for (i = 2; i <= NF; i++) {

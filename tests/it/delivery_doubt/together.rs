@@ -147,6 +147,7 @@ fn a_mail_that_may_have_arrived_alone_goes_alone_again() {
     assert_eq!((keys.count(), keys.are_one()), (3, true));
 }
 
+// alone: the provider has to change before the next attempt
 #[test]
 fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
     let keys = Keys::default();
