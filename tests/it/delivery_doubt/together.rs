@@ -147,7 +147,6 @@ fn a_mail_that_may_have_arrived_alone_goes_alone_again() {
     assert_eq!((keys.count(), keys.are_one()), (3, true));
 }
 
-// alone: the provider has to change before the next attempt
 #[test]
 fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
     let keys = Keys::default();
@@ -170,7 +169,8 @@ fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
     });
     send_many(&mut post, "other ", 1, 1, 0);
     post.wait_until_ended(52);
-    let parked = "subject LIKE 'first %' AND state = 'error' AND ambiguous_attempts = 2 AND NOT ambiguous_alone";
+    // How often they were tried at the first provider, at least twice, depends on how soon the second is there.
+    let parked = "subject LIKE 'first %' AND state = 'error' AND ambiguous_attempts >= 2 AND NOT ambiguous_alone";
     assert_eq!(post.count(parked), 50);
     assert_eq!(post.count("state = 'sent'"), 2);
 }
