@@ -109,15 +109,13 @@ fn the_workers_statements_call_nothing_planted() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let (types, values) = match name.as_str() {
-            // Those of triggers are run by the traffic.
-            "issue_all.sql" | "enqueue_all.sql" => continue,
             "answer_requests.sql"
             | "attach.sql"
             | "budget.sql"
             | "database_settings.sql"
             | "purge.sql"
-            | "tell_due.sql" => ("", ""),
-            "move_in.sql" => ("(oid, text)", "(1, '3')"),
+            | "notify_due.sql" => ("", ""),
+            "pause_if_copied.sql" => ("(oid, text)", "(1, '3')"),
             "claim_mail.sql" => ("(integer, text, text[])", "(10, 'me', '{one}')"),
             "fall_back.sql" => (
                 "(text, text[], double precision[], integer)",
@@ -125,7 +123,7 @@ fn the_workers_statements_call_nothing_planted() {
             ),
             "publish_transports.sql" => ("(text, text, text)", "('me', '[]', NULL)"),
             "extend_claims.sql" => ("(bigint[], text)", "('{1}', 'me')"),
-            "take_over.sql" => ("(text)", "('1')"),
+            "expire_claims_of_predecessors.sql" => ("(text)", "('1')"),
             "settle_sent.sql" => (
                 "(bigint[], text[], text, integer[], text[])",
                 "('{1}', '{p}', 'me', '{0}', '{[]}')",
@@ -138,8 +136,8 @@ fn the_workers_statements_call_nothing_planted() {
             "poll.sql" => ("(integer, boolean)", "(10, true)"),
             "record_failure.sql" => ("(timestamptz, text, text)", "(NULL, 'poll', 'x')"),
             "run_batch.sql" => ("(integer, text)", "(10, 'poll')"),
-            "tend.sql" => ("(boolean)", "(true)"),
-            "waiting.sql" => ("(integer)", "(10)"),
+            "maintain_outbox.sql" => ("(boolean)", "(true)"),
+            "pending_summary.sql" => ("(integer)", "(10)"),
             other => panic!("with which types does the worker run {other}?"),
         };
         let statement = std::fs::read_to_string(&path).unwrap();
