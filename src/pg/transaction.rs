@@ -154,7 +154,7 @@ pub fn run<R, E: From<CaughtError>>(
 ) -> Result<R, E> {
     // SAFETY: reads the state of this process's transaction.
     if unsafe { pg_sys::IsTransactionState() } {
-        error!("mailroom: a worker's transaction within another one");
+        error!("mailroom worker: a transaction within another one");
     }
     signals::set_in_transaction(true);
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
