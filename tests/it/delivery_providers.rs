@@ -305,7 +305,8 @@ fn each_documented_transport_delivers() {
         "webhook",
         &wiremock.url(&hook),
         &format!("secret = {secret}\n"),
-        &[],
+        // A worker for each provider, beside the one of `app`.
+        &["max_worker_processes = 16"],
     );
     let providers = [
         ("webhook", wiremock.url(&hook)),

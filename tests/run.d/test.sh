@@ -22,6 +22,12 @@ tier() {
         failed=$((failed + 1))
         return
     fi
+    # Into a file: a program that a test starts may have a pipe refuse what is written too fast.
+    : >"$log"
+    sleep infinity &
+    marker=$!
+    tail --pid="$marker" --lines=+1 --follow "$log" &
+    follower=$!
     while [ $# -gt 0 ]; do
         shift
         options=()
@@ -29,9 +35,10 @@ tier() {
             options+=("$1")
             shift
         done
-        cargo test --no-fail-fast "${features[@]}" "${selection[@]}" -- "${options[@]}" 2>&1 || status=1
-    done > >(tee "$log")
-    wait $! || status=1
+        cargo test --no-fail-fast "${features[@]}" "${selection[@]}" -- "${options[@]}" || status=1
+    done >>"$log" 2>&1
+    kill "$marker"
+    wait "$follower" "$marker" 2>/dev/null || true
     read -r ok bad ignored < <(awk '
         /^test result:/ {
             for (i = 2; i <= NF; i++) {
