@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -118,13 +117,10 @@ impl Postfix {
         }
         std::fs::create_dir(home.join("mail")).unwrap();
         chown(home.join("mail"), Some(READER), Some(READER)).unwrap();
-        // Free now, and most likely still so in a moment; all at once, so that they differ.
-        let listeners = SERVICES.map(|(name, _)| (name, TcpListener::bind("127.0.0.1:0").unwrap()));
-        let ports: HashMap<_, _> = listeners
-            .iter()
-            .map(|(name, listener)| (*name, listener.local_addr().unwrap().port()))
+        let ports: HashMap<_, _> = SERVICES
+            .map(|(name, _)| (name, super::process::free_port()))
+            .into_iter()
             .collect();
-        drop(listeners);
         write_configuration(&home, authority, &ports);
         let postgrey = start_postgrey(&home);
         let check = Command::new("postfix")

@@ -104,3 +104,17 @@ pub fn directory() -> PathBuf {
     std::fs::create_dir(&path).unwrap();
     path
 }
+
+/// A port of loopback for a server that cannot say which one the system chose. It is free, no other test of this program
+/// gets it, and it is below those that the system gives out for a while: connections and servers that ask for any port.
+pub fn free_port() -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 10_000) as u16;
+    loop {
+        let port = 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,6 +1,5 @@
 //! Prism, aws-ses-v2-local, moto and MailDev: providers and relays as others understood them.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -155,11 +154,7 @@ pub struct MailDev {
 
 impl MailDev {
     pub fn start() -> Self {
-        // Free now, and most likely still so in a moment.
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [smtp_port, web_port] =
-            std::array::from_fn(|which| free[which].local_addr().unwrap().port());
-        drop(free);
+        let [smtp_port, web_port] = [(); 2].map(|()| super::process::free_port());
         let mut node = super::node();
         node.arg(super::module("maildev/dist/bin/maildev.js"))
             .args(["--ip", "127.0.0.1", "--web-ip", "127.0.0.1"])

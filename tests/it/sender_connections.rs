@@ -244,16 +244,10 @@ fn a_check_says_what_is_wrong() {
     assert!(text.contains("0600"), "{text}");
 }
 
-/// A port of this machine that is free now, and most likely still so in a moment.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 // needs: openssl
 #[test]
 fn certificates_are_verified_as_sslmode_says() {
-    let port = free_port();
+    let port = crate::process::free_port();
     let scene = Scene::start(&["password_encryption = 'scram-sha-256'"]);
     let authority = scene.cluster.scratch().join("ca.pem");
     let made = scene.cluster.as_server_user(Command::new("sh")).current_dir(scene.cluster.data()).args(["-euc", &format!(

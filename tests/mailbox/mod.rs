@@ -5,7 +5,6 @@
 #![allow(dead_code, reason = "each program uses its own part of this module")]
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,10 +37,8 @@ impl Smtp {
     }
 
     fn start_as(class: &str) -> Self {
-        // aiosmtpd does not print a port that the system chose. This one is free now.
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        // aiosmtpd does not print a port that the system chose.
+        let port = process::free_port();
         let maildir = process::directory().join("maildir");
         let mut command = python();
         command
