@@ -107,6 +107,7 @@ pub fn directory() -> PathBuf {
 
 /// A port of loopback for a server that cannot say which one the system chose. It is free, no other test of this program
 /// gets it, and it is below those that the system gives out for a while: connections and servers that ask for any port.
+#[allow(dead_code, reason = "the benches have no such server")]
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
