@@ -8,7 +8,7 @@
 # lines name as skipped.
 tier() {
     local number=$1 what=$2 status=0 log=$logs/pg$release-tier$1.log ok bad ignored line began=$SECONDS
-    local selection=() options=()
+    local selection=() options=() marker follower
     shift 2
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         selection+=("$1")
@@ -24,7 +24,8 @@ tier() {
     fi
     # Into a file: a program that a test starts may have a pipe refuse what is written too fast.
     : >"$log"
-    sleep infinity &
+    # It holds nothing of the caller's open, should this be killed.
+    sleep infinity >/dev/null 2>&1 &
     marker=$!
     tail --pid="$marker" --lines=+1 --follow "$log" &
     follower=$!
