@@ -110,9 +110,23 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
     };
     // What it had to do after the last mail is over by then.
     looks(&mut observer, LOOKS);
-    let before = sleeps(worker);
-    let looked = looks(&mut observer, LOOKS);
-    let slept = sleeps(worker) - before;
+    // Neither does the thread that sends wake up in between. A page that must be read puts a thread to sleep, too: what
+    // wakes it up by itself does so in each of three rounds.
+    let mut rounds = Vec::new();
+    let looked = loop {
+        let before = sleeps(worker);
+        let looked = looks(&mut observer, LOOKS);
+        rounds.push((sleeps(worker) - before, looked));
+        let (slept, looked) = rounds[rounds.len() - 1];
+        // One look may lie between the two clocks on either side.
+        if slept <= 4 * (looked.unsigned_abs() + 1) {
+            break looked;
+        }
+        assert!(
+            rounds.len() < 3,
+            "its threads went to sleep this often in so many looks: {rounds:?}"
+        );
+    };
     // A look asks what there is and what may go, and, as it delivers, for mail and for what the budgets leave of it.
     let sent = statements(&mut observer, "toplevel");
     assert!(sent.len() <= 4, "{sent:#?}");
@@ -122,11 +136,6 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
             "{calls} times in {looked} looks: {query}"
         );
     }
-    // Neither does the thread that sends wake up in between.
-    assert!(
-        slept <= 4 * looked.unsigned_abs(),
-        "its threads went to sleep {slept} times in {looked} looks"
-    );
     let mut client = cluster.connect("app");
     assert_eq!(find_worker(&mut client), Some(worker));
 }
