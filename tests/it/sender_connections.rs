@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::cluster::{Cluster, Stop, eventually, eventually_or_tell, number};
 use crate::receiver::status;
 use crate::sender_scene::{Scene, Sender, load, program};
-use postgres::Client;
 
 const POOLER_PORT: u16 = 6432;
 
@@ -144,14 +143,12 @@ fn behind_pgbouncer_in_transaction_mode_it_polls() {
         "host={} port={POOLER_PORT} user=postgres dbname=app",
         here.display()
     );
-    eventually("the pooler", || {
-        let socket = here.join(format!(".s.PGSQL.{POOLER_PORT}"));
-        socket.exists().then_some(())
-    });
+    // Its socket is there before it listens.
+    let connect = || postgres::Client::connect(&url, postgres::NoTls);
+    let first = eventually("the pooler", || connect().ok());
     // All of the pooler's sessions are there, and each transaction comes to another one.
-    let mut held: Vec<Client> = (0..4)
-        .map(|_| postgres::Client::connect(&url, postgres::NoTls).unwrap())
-        .collect();
+    let mut held = vec![first];
+    held.extend((1..4).map(|_| connect().unwrap()));
     for statement in ["BEGIN; SELECT 1", "COMMIT"] {
         for client in &mut held {
             client.batch_execute(statement).unwrap();

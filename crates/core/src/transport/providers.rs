@@ -40,6 +40,60 @@ fn tag(message: &Message) -> String {
     mapped.take(TAG_MAX).collect()
 }
 
+/// A provider of [`ALL`].
+pub(super) struct Entry {
+    /// Its name in the transports file.
+    pub(super) name: &'static str,
+    /// Whether its credential is the key `api_key`.
+    pub(super) has_api_key: bool,
+    create: Create,
+}
+
+/// Creates a provider from its endpoint, `from` and its credentials, which it takes over.
+type Create = fn(&str, &str, &Credentials) -> Result<Box<dyn Provider>, Invalid>;
+
+const fn entry(name: &'static str, has_api_key: bool, create: Create) -> Entry {
+    Entry {
+        name,
+        has_api_key,
+        create,
+    }
+}
+
+/// All providers. A new one is a line here, and a file beside this one.
+pub(super) const ALL: [Entry; 6] = [
+    entry("webhook", false, |endpoint, _, credentials| {
+        Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?))
+    }),
+    entry("ses", false, |endpoint, from, credentials| {
+        Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?))
+    }),
+    entry("sendgrid", true, |endpoint, from, credentials| {
+        Ok(Box::new(sendgrid::SendGrid::new(
+            endpoint,
+            from,
+            credentials,
+        )?))
+    }),
+    entry("postmark", true, |endpoint, from, credentials| {
+        Ok(Box::new(postmark::Postmark::new(
+            endpoint,
+            from,
+            credentials,
+        )?))
+    }),
+    entry("resend", true, |endpoint, from, credentials| {
+        Ok(Box::new(resend::Resend::new(endpoint, from, credentials)?))
+    }),
+    entry("mailgun", true, |endpoint, from, credentials| {
+        Ok(Box::new(mailgun::Mailgun::new(
+            endpoint,
+            from,
+            credentials,
+        )?))
+    }),
+];
+
 /// Creates the provider of this name. `endpoint` and `from` may be empty if the provider has a default or needs none.
 /// The provider takes its credentials over.
 ///
@@ -51,26 +105,9 @@ pub fn choose(
     from: &str,
     credentials: &Credentials,
 ) -> Result<Box<dyn Provider>, Invalid> {
-    match name {
-        "webhook" => Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?)),
-        "ses" => Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?)),
-        "sendgrid" => Ok(Box::new(sendgrid::SendGrid::new(
-            endpoint,
-            from,
-            credentials,
-        )?)),
-        "postmark" => Ok(Box::new(postmark::Postmark::new(
-            endpoint,
-            from,
-            credentials,
-        )?)),
-        "resend" => Ok(Box::new(resend::Resend::new(endpoint, from, credentials)?)),
-        "mailgun" => Ok(Box::new(mailgun::Mailgun::new(
-            endpoint,
-            from,
-            credentials,
-        )?)),
-        _ => Err(Invalid::new("provider", "is not one that mailroom knows")),
+    match ALL.iter().find(|entry| entry.name == name) {
+        Some(entry) => (entry.create)(endpoint, from, credentials),
+        None => Err(Invalid::new("provider", "is not one that mailroom knows")),
     }
 }
 
@@ -224,9 +261,7 @@ mod tests {
             body_html: Some("<p>Only <b>this</b></p>".to_owned()),
             ..fixture::plain(1)
         };
-        for sender in [
-            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
-        ] {
+        for Entry { name: sender, .. } in ALL {
             let provider = choose(sender, "https://a.example", "a@example.com", &all).unwrap();
             let request = provider.request(&[&message], UNIX_EPOCH).unwrap();
             let body = String::from_utf8_lossy(&request.body).replace('+', " ");
@@ -271,9 +306,7 @@ mod tests {
             "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
             "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
         ));
-        for sender in [
-            "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
-        ] {
+        for Entry { name: sender, .. } in ALL {
             let provider = choose(sender, "https://a.example", "a@example.com", &all).unwrap();
             for messages in [1, provider.batch_limit()] {
                 for status in (100..600).step_by(7).chain([200, 202, 400, 422, 429, 500]) {

@@ -31,9 +31,7 @@ fn redirected_mail_names_its_recipients_and_no_provider_sends_it_to_them() {
         "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
         "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     ));
-    for name in [
-        "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
-    ] {
+    for providers::Entry { name, .. } in providers::ALL {
         let provider = choose(name, "https://a.example", "shop@example.net", &all).unwrap();
         // All mails of a batch go to the same address, each as a mail of its own.
         for count in [1, provider.batch_limit().min(3)] {

@@ -1,19 +1,31 @@
 //! The keys of a transport, and the form of their values. Pure.
 
-/// The providers.
-pub(super) const PROVIDERS: [&str; 9] = [
-    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun", "smtp", "file", "log",
-];
+use crate::transport::providers;
+
+/// The providers that do not use HTTP.
+const OTHERS: [&str; 3] = ["smtp", "file", "log"];
 /// The suffix of a key whose value is in a file.
 pub(super) const FILE: &str = "_file";
 /// The maximum edit distance at which another key is suggested.
 const SLIP: usize = 2;
 
+/// The providers that accept a key.
+#[derive(Clone, Copy)]
+enum Of {
+    All,
+    /// Those that use HTTP.
+    Http,
+    /// Those that open connections.
+    Network,
+    /// Those with an API key.
+    ApiKey,
+    Only(&'static str),
+}
+
 /// A key.
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// The providers that accept the key; none for all of them.
-    of: &'static [&'static str],
+    of: Of,
     /// Whether the key `NAME_file` exists too.
     pub(super) is_secret: bool,
     /// The form of the value.
@@ -21,10 +33,10 @@ pub(super) struct Key {
 }
 
 const fn common(name: &'static str, hint: &'static str) -> Key {
-    own(name, &[], hint)
+    own(name, Of::All, hint)
 }
 
-const fn own(name: &'static str, of: &'static [&'static str], hint: &'static str) -> Key {
+const fn own(name: &'static str, of: Of, hint: &'static str) -> Key {
     Key {
         name,
         of,
@@ -33,7 +45,7 @@ const fn own(name: &'static str, of: &'static [&'static str], hint: &'static str
     }
 }
 
-const fn secret(name: &'static str, of: &'static [&'static str], hint: &'static str) -> Key {
+const fn secret(name: &'static str, of: Of, hint: &'static str) -> Key {
     Key {
         name,
         of,
@@ -42,27 +54,15 @@ const fn secret(name: &'static str, of: &'static [&'static str], hint: &'static 
     }
 }
 
-const BY_API_KEY: &[&str] = &["sendgrid", "postmark", "resend", "mailgun"];
-/// The providers that use HTTP.
-const HTTP: &[&str] = &[
-    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun",
-];
-/// The providers that open connections.
-const NETWORK: &[&str] = &[
-    "webhook", "ses", "sendgrid", "postmark", "resend", "mailgun", "smtp",
-];
-const SMTP: &[&str] = &["smtp"];
-const SES: &[&str] = &["ses"];
-const WEBHOOK: &[&str] = &["webhook"];
-
 pub(super) const KEYS: [Key; 29] = [
     common(
         "provider",
-        "Write one of \"webhook\", \"ses\", \"sendgrid\", \"postmark\", \"resend\", \"mailgun\", \"smtp\", \"file\" and \"log\".",
+        // `hint` adds their names.
+        "Write one of",
     ),
     own(
         "endpoint",
-        HTTP,
+        Of::Http,
         "Write an https URL. Without one, mail goes to the provider's own; a webhook has none.",
     ),
     common(
@@ -75,12 +75,12 @@ pub(super) const KEYS: [Key; 29] = [
     ),
     own(
         "ca_file",
-        NETWORK,
+        Of::Network,
         "Write the name of a file with certificates in PEM; a relative one counts from the directory of the transports file.",
     ),
     own(
         "allowed_networks",
-        NETWORK,
+        Of::Network,
         "Write an array of networks, as in [\"10.0.0.0/8\", \"::1\"].",
     ),
     common(
@@ -89,17 +89,17 @@ pub(super) const KEYS: [Key; 29] = [
     ),
     own(
         "concurrency",
-        NETWORK,
+        Of::Network,
         "Write a whole number from 1 to 1000.",
     ),
     own(
         "timeout",
-        NETWORK,
+        Of::Network,
         "Write a time of at most 10 min with its unit (us, ms, s, min), as in \"60 s\".",
     ),
     own(
         "connect_timeout",
-        NETWORK,
+        Of::Network,
         "Write a time from 100 ms to 10 min with its unit (us, ms, s, min), as in \"5 s\".",
     ),
     common(
@@ -109,83 +109,87 @@ pub(super) const KEYS: [Key; 29] = [
     common("max_ambiguous", "Write a whole number from 0 to 100."),
     secret(
         "api_key",
-        BY_API_KEY,
+        Of::ApiKey,
         "Write the key that the provider issued, or its file's name as api_key_file.",
     ),
     secret(
         "access_key_id",
-        SES,
+        Of::Only("ses"),
         "Write the id of the access key, or its file's name as access_key_id_file.",
     ),
     secret(
         "secret_access_key",
-        SES,
+        Of::Only("ses"),
         "Write the secret of the access key, or its file's name as secret_access_key_file.",
     ),
     secret(
         "session_token",
-        SES,
+        Of::Only("ses"),
         "Write the token of temporary credentials, or its file's name as session_token_file.",
     ),
-    own("region", SES, "Write an AWS region, as in \"eu-west-1\"."),
+    own(
+        "region",
+        Of::Only("ses"),
+        "Write an AWS region, as in \"eu-west-1\".",
+    ),
     own(
         "configuration_set",
-        SES,
+        Of::Only("ses"),
         "Write the name of an SES configuration set, or leave it out.",
     ),
     own(
         "domain",
-        &["mailgun"],
+        Of::Only("mailgun"),
         "Write the domain that Mailgun knows, in ASCII; without it, that of from.",
     ),
     own(
         "message_stream",
-        &["postmark"],
+        Of::Only("postmark"),
         "Write the id of a Postmark message stream, or leave it out.",
     ),
     own(
         "host",
-        SMTP,
+        Of::Only("smtp"),
         "Write the relay's name, as in \"smtp.example.com\", or its address; the port has a key of its own.",
     ),
     own(
         "port",
-        SMTP,
+        Of::Only("smtp"),
         "Write a whole number from 1 to 65535; without it, 587, or 465 with tls = \"implicit\".",
     ),
     own(
         "tls",
-        SMTP,
+        Of::Only("smtp"),
         "Write \"starttls\", the default, \"implicit\" (usually port 465) or, for a relay on this machine, without credentials, \"none\".",
     ),
     own(
         "username",
-        SMTP,
+        Of::Only("smtp"),
         "Write the user's name at the relay, and password, password_file or token_file with it.",
     ),
     secret(
         "password",
-        SMTP,
+        Of::Only("smtp"),
         "Write the password at the relay, or its file's name as password_file.",
     ),
     own(
         "token_file",
-        SMTP,
+        Of::Only("smtp"),
         "Write the name of a file with an access token for XOAUTH2, in place of a password; it is read for each connection.",
     ),
     own(
         "helo",
-        SMTP,
+        Of::Only("smtp"),
         "Write the name by which the relay knows this machine; without it, the domain of from.",
     ),
     own(
         "directory",
-        &["file"],
+        Of::Only("file"),
         "Write the name of a directory that the server's user can write to; a relative one counts from that of the transports file.",
     ),
     secret(
         "secret",
-        WEBHOOK,
+        Of::Only("webhook"),
         "Write \"whsec_\" and 24 to 64 bytes in base64, or the file's name as secret_file; two of them as secrets = [\"new\", \"old\"] or, one a line, in secrets_file.",
     ),
 ];
@@ -195,8 +199,20 @@ pub(super) const SECRETS: &str = "secrets";
 impl Key {
     /// Whether this provider accepts the key.
     pub(super) fn is_of(&self, provider: &str) -> bool {
-        self.of.is_empty() || self.of.contains(&provider)
+        let http = providers::ALL.iter().find(|entry| entry.name == provider);
+        match self.of {
+            Of::All => true,
+            Of::Http => http.is_some(),
+            Of::Network => http.is_some() || provider == "smtp",
+            Of::ApiKey => http.is_some_and(|entry| entry.has_api_key),
+            Of::Only(name) => name == provider,
+        }
     }
+}
+
+/// The names of all providers.
+pub(super) fn providers() -> impl Iterator<Item = &'static str> {
+    providers::ALL.iter().map(|entry| entry.name).chain(OTHERS)
 }
 
 /// The key with this name, its plural, or its `_file` form.
@@ -210,8 +226,13 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 }
 
 /// The form of the value of this key.
-pub(super) fn hint(name: &str) -> &'static str {
-    find(name).map_or("", |key| key.hint)
+pub(super) fn hint(name: &str) -> String {
+    let hint = find(name).map_or("", |key| key.hint);
+    if name == "provider" {
+        let all: Vec<_> = providers().map(|name| format!("\"{name}\"")).collect();
+        return format!("{hint} {}.", all.join(", "));
+    }
+    hint.to_owned()
 }
 
 /// The names that this provider accepts.
@@ -275,7 +296,7 @@ mod tests {
         for none in ["", "_file", "region_file", "ca", "api_key_file_file"] {
             assert!(find(none).is_none(), "{none}");
         }
-        for provider in PROVIDERS {
+        for provider in providers() {
             assert!(names(provider).iter().all(|name| find(name).is_some()));
         }
     }

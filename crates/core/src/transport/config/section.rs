@@ -89,8 +89,8 @@ impl<'a> Section<'a> {
         let Some(text) = self.text("provider")? else {
             return Err(self.error("provider", "provider is missing"));
         };
-        let mut all = keys::PROVIDERS.into_iter();
-        all.find(|name| *name == text)
+        keys::providers()
+            .find(|name| *name == text)
             .ok_or_else(|| self.error("provider", "provider is not one that mailroom knows"))
     }
 
