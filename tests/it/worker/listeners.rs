@@ -104,59 +104,65 @@ enum Mode {
 
 #[test]
 fn a_collector_that_listens_and_drains_hears_of_each_commit() {
-    for mode in [Mode::Running, Mode::Paused, Mode::CollectOff] {
-        let (cluster, mut client) =
-            Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
-        let worker = cluster.worker("app");
-        match mode {
-            Mode::Running => {}
-            Mode::Paused => client.batch_execute("SELECT mailroom_pause()").unwrap(),
-            Mode::CollectOff => {
-                reload_after(&mut client, "ALTER DATABASE app SET mailroom.collect = off")
-            }
+    std::thread::scope(|scope| {
+        for mode in [Mode::Running, Mode::Paused, Mode::CollectOff] {
+            scope.spawn(move || it_hears_of_each_commit(mode));
         }
-        wait_for_wake(&mut client, |next| match mode {
-            Mode::Running => next == "poll",
-            Mode::Paused => next.starts_with("paused"),
-            Mode::CollectOff => next.contains("mailroom.collect"),
-        });
-        let mut collector = cluster.connect("app");
-        collector.batch_execute("LISTEN token_insert").unwrap();
-        assert_eq!(drain(&mut collector), [""; 0]);
-        let mut taken = Vec::new();
-        for round in 1..=4 {
-            // Nothing is left to be heard of earlier commits, and I9: the worker has come to rest.
-            settle(&mut client, &mut collector);
-            // Nobody hears of what is rolled back.
-            client.batch_execute("BEGIN").unwrap();
-            insert_accounts(&mut client, &format!("rolled-back-{round}-"), 1);
-            client.batch_execute("ROLLBACK").unwrap();
-            if round < 3 {
-                insert_accounts(&mut client, &format!("a{round}-"), 1);
-            } else {
-                client
+    });
+}
+
+fn it_hears_of_each_commit(mode: Mode) {
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
+    let worker = cluster.worker("app");
+    match mode {
+        Mode::Running => {}
+        Mode::Paused => client.batch_execute("SELECT mailroom_pause()").unwrap(),
+        Mode::CollectOff => {
+            reload_after(&mut client, "ALTER DATABASE app SET mailroom.collect = off")
+        }
+    }
+    wait_for_wake(&mut client, |next| match mode {
+        Mode::Running => next == "poll",
+        Mode::Paused => next.starts_with("paused"),
+        Mode::CollectOff => next.contains("mailroom.collect"),
+    });
+    let mut collector = cluster.connect("app");
+    collector.batch_execute("LISTEN token_insert").unwrap();
+    assert_eq!(drain(&mut collector), [""; 0]);
+    let mut taken = Vec::new();
+    for round in 1..=4 {
+        // Nothing is left to be heard of earlier commits, and I9: the worker has come to rest.
+        settle(&mut client, &mut collector);
+        // Nobody hears of what is rolled back.
+        client.batch_execute("BEGIN").unwrap();
+        insert_accounts(&mut client, &format!("rolled-back-{round}-"), 1);
+        client.batch_execute("ROLLBACK").unwrap();
+        if round < 3 {
+            insert_accounts(&mut client, &format!("a{round}-"), 1);
+        } else {
+            client
                     .batch_execute(&format!(
                         "INSERT INTO accounts (email, login, status) VALUES ('r{round}@example.com', 'r{round}', 'active'); \
                          INSERT INTO tokens (account, action) SELECT max(id), 'password_recovery' FROM accounts"
                     ))
                     .unwrap();
-            }
-            hear(&mut collector);
-            taken.extend(drain(&mut collector));
         }
-        assert_eq!(
-            find_worker(&mut client),
-            Some(worker),
-            "it was not restarted"
-        );
-        let outbox = number(&mut client, "SELECT count(*) FROM outbox");
-        if mode == Mode::Running {
-            eventually("each token to be taken", || {
-                (number(&mut client, "SELECT count(*) FROM pending") == 0).then_some(())
-            });
-        } else {
-            assert_eq!((taken.len(), outbox), (4, 0), "{taken:?}");
-        }
+        hear(&mut collector);
+        taken.extend(drain(&mut collector));
+    }
+    assert_eq!(
+        find_worker(&mut client),
+        Some(worker),
+        "it was not restarted"
+    );
+    let outbox = number(&mut client, "SELECT count(*) FROM outbox");
+    if mode == Mode::Running {
+        eventually("each token to be taken", || {
+            (number(&mut client, "SELECT count(*) FROM pending") == 0).then_some(())
+        });
+    } else {
+        assert_eq!((taken.len(), outbox), (4, 0), "{taken:?}");
     }
 }
 
