@@ -39,13 +39,12 @@ impl Smtp {
     fn start_as(class: &str) -> Self {
         // aiosmtpd does not print a port that the system chose.
         let port = process::free_port();
-        let maildir = process::directory().join("maildir");
+        let directory = process::directory();
+        let maildir = directory.join("maildir");
+        std::fs::write(directory.join("refusing.py"), include_str!("refusing.py")).unwrap();
         let mut command = python();
         command
-            .env(
-                "PYTHONPATH",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mailbox"),
-            )
+            .env("PYTHONPATH", &directory)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .args(["-m", "aiosmtpd", "--nosetuid", "--debug", "--listen"])
             .arg(format!("127.0.0.1:{port}"))
