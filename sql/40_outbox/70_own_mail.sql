@@ -45,6 +45,15 @@ END;
 $$;
 COMMENT ON VIEW @extschema@._new_mail IS 'Internal. Takes new mail of the current user into the outbox.';
 
+DO $$
+BEGIN
+    EXECUTE 'CREATE VIEW @extschema@._mail_addresses WITH (security_invoker) AS SELECT o.id, '
+        || (SELECT string_agg(format('o.%I::text[]', f.name), ' || ') FROM unnest(@extschema@._address_fields()) f (name))
+        || ' AS addresses FROM @extschema@.outbox o';
+END;
+$$;
+COMMENT ON VIEW @extschema@._mail_addresses IS 'Internal. All addresses of a mail.';
+
 CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
 SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at
 FROM @extschema@.outbox o
