@@ -96,6 +96,7 @@ CREATE TABLE @extschema@.outbox (
     recipients @extschema@._recipients NOT NULL,
     cc @extschema@._addresses NOT NULL DEFAULT '{}',
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
+    reply_to @extschema@._addresses NOT NULL DEFAULT '{}',
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,

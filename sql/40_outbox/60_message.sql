@@ -6,12 +6,13 @@
 -- so that they become part of the statement that asks.
 
 CREATE TYPE @extschema@._mail AS (
-    recipients text[], cc text[], bcc text[],
+    recipients text[], cc text[], bcc text[], reply_to text[],
     subject text, body_text text, body_html text, kind text, data jsonb,
     send_at timestamptz, expires_at timestamptz, priority integer, max_attempts integer,
     item_key text, group_key text, message_id uuid
 );
 COMMENT ON COLUMN @extschema@.outbox.recipients IS 'Addresses of the To header, at least one.';
+COMMENT ON COLUMN @extschema@.outbox.reply_to IS 'Addresses of the Reply-To header, at most ten; empty for answers to the sender.';
 COMMENT ON COLUMN @extschema@.outbox.kind IS
     'activation, password_recovery, or a name of the application''s; names the template.';
 COMMENT ON COLUMN @extschema@.outbox.data IS
@@ -79,7 +80,12 @@ RETURN coalesce(
     END,
     'recipients' || @extschema@._addresses_problem(mail.recipients),
     'cc' || @extschema@._addresses_problem(mail.cc),
-    'bcc' || @extschema@._addresses_problem(mail.bcc)
+    'bcc' || @extschema@._addresses_problem(mail.bcc),
+    'reply_to' || @extschema@._addresses_problem(mail.reply_to),
+    CASE
+        WHEN cardinality(mail.reply_to) > 10
+            THEN format('reply_to has %s addresses, at most 10 are allowed', cardinality(mail.reply_to))
+    END
 );
 COMMENT ON FUNCTION @extschema@._recipients_problem IS
     'Internal. Why a message cannot be sent to these recipients; NULL if it can.';

@@ -21,14 +21,15 @@ CREATE FUNCTION @extschema@.mailroom_send(
     max_attempts integer DEFAULT NULL,
     on_conflict text DEFAULT NULL,
     message_id uuid DEFAULT NULL,
-    transport text DEFAULT NULL
+    transport text DEFAULT NULL,
+    reply_to text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (@extschema@._submit(ARRAY[ROW(-1, message_id IS NOT NULL, coalesce(on_conflict, 'error'), transport, ROW(
-        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc),
+        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc), @extschema@._address_list(reply_to),
         subject, body_text, body_html, coalesce(kind, 'message'), coalesce(data, '{}'),
         coalesce(send_at, now()), expires_at, coalesce(priority, 0), coalesce(max_attempts, @extschema@._max_attempts()),
         item_key, group_key, coalesce(message_id, @extschema@._message_id())

@@ -22,6 +22,9 @@ read_by_name! {
         pub cc: Vec<String>,
         /// Addresses that the other recipients do not see.
         pub bcc: Vec<String>,
+        /// Addresses of the Reply-To header; without any, answers go to the sender. A redirection leaves them, because
+        /// nothing is sent to them.
+        pub reply_to: Vec<String>,
         /// Without line breaks.
         pub subject: String,
         /// The plain body.
