@@ -72,6 +72,7 @@ files! {
     "90_privileges_60_monitor" = "../sql/90_privileges/60_monitor.sql",
     "90_privileges_70_support" = "../sql/90_privileges/70_support.sql",
     "90_privileges_80_definer" = "../sql/90_privileges/80_definer.sql",
+    "90_privileges_85_columns" = "../sql/90_privileges/85_columns.sql",
     "90_privileges_90_policies" = "../sql/90_privileges/90_policies.sql",
     "95_key_file" = "../sql/95_key_file.sql",
 }

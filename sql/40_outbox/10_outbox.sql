@@ -96,6 +96,7 @@ CREATE TABLE @extschema@.outbox (
     recipients @extschema@._recipients NOT NULL,
     cc @extschema@._addresses NOT NULL DEFAULT '{}',
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
+    reply_to @extschema@._addresses NOT NULL DEFAULT '{}',
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,
@@ -129,27 +130,16 @@ CREATE TABLE @extschema@.outbox (
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 50000
 );
+-- The columns that an application sets are described with their definition, in 60_message.sql.
 COMMENT ON TABLE @extschema@.outbox IS 'One row for each mail: contents, recipients, time, and what became of it.';
-COMMENT ON COLUMN @extschema@.outbox.message_id IS
-    'Idempotency key for providers and recipients, the same over all attempts. A UUID of version 7 (RFC 9562) unless the application passed one.';
-COMMENT ON COLUMN @extschema@.outbox.kind IS
-    'activation, password_recovery, or a name of the application''s; names the template.';
 COMMENT ON COLUMN @extschema@.outbox.token_id IS 'tokens.id of token mail; the token may have been deleted since.';
 COMMENT ON COLUMN @extschema@.outbox.account_id IS
     'accounts.id of token mail; the account may have been deleted since.';
-COMMENT ON COLUMN @extschema@.outbox.recipients IS 'Addresses of the To header, at least one.';
-COMMENT ON COLUMN @extschema@.outbox.data IS
-    'Variables for the template. mailroom_claim returns them merged with those in secrets.';
 COMMENT ON COLUMN @extschema@.outbox.secrets IS
     'For token mail that is still to be sent: token (signed), code, and link if mailroom.link_base_url is set. NULL otherwise.';
-COMMENT ON COLUMN @extschema@.outbox.priority IS
-    'From -100 to 100, smaller goes first; 0 is normal, -10 and less is urgent.';
 COMMENT ON COLUMN @extschema@.outbox.transport IS
     'The transport that delivers it; empty if clients do, by mailroom_claim. Default: the transport of the first row of routes that matches kind, else mailroom.transport.';
-COMMENT ON COLUMN @extschema@.outbox.send_at IS 'The mail is not sent before this time.';
-COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'The mail is not sent after this time; NULL for no limit.';
 COMMENT ON COLUMN @extschema@.outbox.failed_attempts IS 'Number of attempts that failed or whose outcome is unknown.';
-COMMENT ON COLUMN @extschema@.outbox.max_attempts IS 'Number of attempts after which the row ends as error.';
 COMMENT ON COLUMN @extschema@.outbox.ambiguous_attempts IS
     'Number of attempts after which it is not known whether the provider took the mail.';
 COMMENT ON COLUMN @extschema@.outbox.ambiguous_alone IS
@@ -161,8 +151,6 @@ COMMENT ON COLUMN @extschema@.outbox.claimed_by IS
 COMMENT ON COLUMN @extschema@.outbox.claimed_at IS 'When claimed_by claimed it.';
 COMMENT ON COLUMN @extschema@.outbox.claimed_until IS
     'When the claim expires unless it is settled; NULL unless the row is claimed.';
-COMMENT ON COLUMN @extschema@.outbox.item_key IS 'Key of the application''s own; unique among live rows.';
-COMMENT ON COLUMN @extschema@.outbox.group_key IS 'Rows of one group are claimed by one sender at a time.';
 COMMENT ON COLUMN @extschema@.outbox.enqueued_by IS 'The role that inserted the row.';
 COMMENT ON COLUMN @extschema@.outbox.provider_id IS 'The id that the provider gave to the accepted mail.';
 COMMENT ON COLUMN @extschema@.outbox.batch IS

@@ -18,23 +18,41 @@ $$;
 COMMENT ON FUNCTION @extschema@._is_callers_role(name) IS
     'Internal. Whether the current user has the rights of the role that enqueued a mail, or of mailroom_support or mailroom_admin.';
 
-CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS
-SELECT
-    o.id, o.message_id, o.kind, o.recipients, o.cc, o.bcc, o.subject, o.body_text, o.body_html, o.data, o.priority,
-    o.send_at, o.expires_at, o.max_attempts, o.item_key, o.group_key, o.transport
-FROM @extschema@.outbox o
-WHERE o.state = 'scheduled'
-  AND o.token_id IS NULL
-  AND @extschema@._is_callers_role(o.enqueued_by)
-  AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
-  AND @extschema@._recipients_problem(o.recipients::text[], o.cc::text[], o.bcc::text[]) IS NULL
-  AND @extschema@._message_problem(
-      o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb, o.send_at, o.expires_at,
-      o.priority::integer, o.item_key, o.group_key, o.max_attempts
-  ) IS NULL
-  AND @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
-WITH CASCADED CHECK OPTION;
+-- It has the columns of _mail in their order, so that an INSERT needs no list of them. Not by format(): the name of the
+-- schema may have a percent sign.
+DO $$
+DECLARE
+    names text;
+    mail text;
+BEGIN
+    SELECT
+        string_agg(format('o.%I', a.attname), ', ' ORDER BY a.attnum),
+        'ROW(' || string_agg(format('o.%I::%s', a.attname, format_type(a.atttypid, NULL)), ', ' ORDER BY a.attnum) || ')::@extschema@._mail'
+    INTO names, mail
+    FROM pg_attribute a
+    WHERE a.attrelid = '@extschema@._mail'::regclass;
+    EXECUTE 'CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS SELECT ' || names || $view$, o.transport, o.id
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.token_id IS NULL
+          AND @extschema@._is_callers_role(o.enqueued_by)
+          AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
+          AND @extschema@._recipients_problem($view$ || mail || $view$) IS NULL
+          AND @extschema@._message_problem($view$ || mail || $view$) IS NULL
+          AND @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
+        WITH CASCADED CHECK OPTION$view$;
+END;
+$$;
 COMMENT ON VIEW @extschema@._new_mail IS 'Internal. Takes new mail of the current user into the outbox.';
+
+DO $$
+BEGIN
+    EXECUTE 'CREATE VIEW @extschema@._mail_addresses WITH (security_invoker) AS SELECT o.id, '
+        || (SELECT string_agg(format('o.%I::text[]', f.name), ' || ') FROM unnest(@extschema@._address_fields()) f (name))
+        || ' AS addresses FROM @extschema@.outbox o';
+END;
+$$;
+COMMENT ON VIEW @extschema@._mail_addresses IS 'Internal. All addresses of a mail.';
 
 CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
 SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at

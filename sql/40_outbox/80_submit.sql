@@ -29,24 +29,19 @@ DECLARE
 BEGIN
     WITH routed AS MATERIALIZED (
         SELECT d.kind, @extschema@._route(d.kind) AS transport
-        FROM (SELECT DISTINCT m.kind FROM unnest(messages) m WHERE m.transport IS NULL) d
+        FROM (SELECT DISTINCT (m.mail).kind FROM unnest(messages) m WHERE m.transport IS NULL) d
     ), put AS (
-        INSERT INTO @extschema@._new_mail (
-            message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data,
-            priority, send_at, expires_at, max_attempts, item_key, group_key, transport
-        )
-        SELECT
-            m.message_id, m.kind, m.recipients, m.cc, m.bcc, m.subject, m.body_text, m.body_html, m.data,
-            m.priority, m.send_at, m.expires_at, m.max_attempts, m.item_key, m.group_key, coalesce(m.transport, r.transport)
+        INSERT INTO @extschema@._new_mail
+        SELECT (m.mail).*, coalesce(m.transport, r.transport)
         FROM unnest(messages) m
-        LEFT JOIN routed r ON r.kind = m.kind
+        LEFT JOIN routed r ON r.kind = (m.mail).kind
         ORDER BY m.ordinal
         RETURNING id, message_id
     )
     SELECT array_agg(p.id ORDER BY m.ordinal)
     INTO ids
     FROM put p
-    JOIN unnest(messages) m USING (message_id);
+    JOIN unnest(messages) m ON (m.mail).message_id = p.message_id;
     RETURN ids;
 END;
 $$;
@@ -76,19 +71,17 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT
             1,
-            @extschema@._recipients_problem(m.recipients, m.cc, m.bcc),
+            @extschema@._recipients_problem(m.mail),
             CASE
-                WHEN cardinality(m.recipients) > 0 AND cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) <= 50
+                WHEN cardinality((m.mail).recipients) > 0
+                    AND cardinality((m.mail).recipients) + cardinality((m.mail).cc) + cardinality((m.mail).bcc) <= 50
                     THEN 'An address is local@domain, without a name; several are separated by commas.'
             END
         UNION ALL
         SELECT
             2,
             coalesce(
-                @extschema@._message_problem(
-                    m.subject, m.body_text, m.body_html, m.kind, m.data, m.send_at, m.expires_at, m.priority, m.item_key,
-                    m.group_key, m.max_attempts
-                ),
+                @extschema@._message_problem(m.mail),
                 CASE
                     WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
                         THEN format('on_conflict is "%s", not error, ignore or replace', m.on_conflict)
@@ -104,7 +97,7 @@ BEGIN
         UNION ALL
         SELECT
             4,
-            @extschema@._contents_problem(m.subject, m.body_text, m.body_html, m.kind, m.data),
+            @extschema@._contents_problem((m.mail).subject, (m.mail).body_text, (m.mail).body_html, (m.mail).kind, (m.mail).data),
             'Pass subject and body_text or body_html, or insert a row into templates.'
     ) r (place, reason, remedy)
     WHERE r.reason IS NOT NULL
@@ -115,12 +108,12 @@ BEGIN
     END IF;
 
     LOOP
-        repeatable := ARRAY(SELECT m.message_id FROM unnest(todo) m WHERE m.is_repeatable);
+        repeatable := ARRAY(SELECT (m.mail).message_id FROM unnest(todo) m WHERE m.is_repeatable);
         IF cardinality(repeatable) > 0 THEN
-            SELECT m.ordinal, m.message_id, s.id
+            SELECT m.ordinal, (m.mail).message_id, s.id
             INTO bad
             FROM unnest(todo) m
-            JOIN @extschema@._scheduled(repeatable) s USING (message_id)
+            JOIN @extschema@._scheduled(repeatable) s ON s.message_id = (m.mail).message_id
             WHERE NOT @extschema@._is_callers_role(s.enqueued_by)
             ORDER BY m.ordinal
             LIMIT 1;
@@ -134,18 +127,18 @@ BEGIN
             SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(s.id), '{}')
             INTO done, ids
             FROM unnest(todo) m
-            JOIN @extschema@._scheduled(repeatable) s USING (message_id);
+            JOIN @extschema@._scheduled(repeatable) s ON s.message_id = (m.mail).message_id;
             todo := ARRAY(SELECT m FROM unnest(todo) m WHERE m.ordinal <> ALL (done));
         END IF;
-        keys := ARRAY(SELECT DISTINCT m.item_key FROM unnest(todo) m WHERE m.item_key IS NOT NULL);
+        keys := ARRAY(SELECT DISTINCT (m.mail).item_key FROM unnest(todo) m WHERE (m.mail).item_key IS NOT NULL);
         IF cardinality(keys) > 0 THEN
             holders := (SELECT jsonb_agg(l) FROM @extschema@._live_item_keys(keys) l);
         END IF;
         IF holders IS NOT NULL THEN
-            SELECT m.ordinal, m.item_key, m.on_conflict, l.id, @extschema@._is_callers_role(l.enqueued_by) AS own
+            SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id, @extschema@._is_callers_role(l.enqueued_by) AS own
             INTO bad
             FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name) USING (item_key)
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name) ON l.item_key = (m.mail).item_key
             WHERE m.on_conflict = 'error'
                OR (m.on_conflict = 'replace' AND (l.state = 'claimed' OR NOT @extschema@._is_callers_role(l.enqueued_by)))
             ORDER BY m.ordinal
@@ -173,15 +166,15 @@ BEGIN
             SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(l.id), '{}')
             INTO done, ids
             FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) ON l.item_key = (m.mail).item_key
             WHERE m.on_conflict = 'ignore'
               -- Unless the mail with the key is about to be replaced.
-              AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE r.item_key = m.item_key AND r.on_conflict = 'replace');
+              AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE (r.mail).item_key = (m.mail).item_key AND r.on_conflict = 'replace');
 
             replaced := ARRAY(
                 SELECT DISTINCT l.id
                 FROM unnest(todo) m
-                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) USING (item_key)
+                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) ON l.item_key = (m.mail).item_key
                 WHERE m.on_conflict = 'replace'
             );
             IF cardinality(replaced) > 0 THEN
@@ -209,8 +202,8 @@ BEGIN
                 FROM (
                     SELECT
                         m AS message, m.ordinal,
-                        m.item_key IS NULL OR row_number() OVER (PARTITION BY m.item_key ORDER BY m.ordinal) = 1 AS has_key,
-                        row_number() OVER (PARTITION BY m.message_id ORDER BY m.ordinal) = 1 AS has_message_id
+                        (m.mail).item_key IS NULL OR row_number() OVER (PARTITION BY (m.mail).item_key ORDER BY m.ordinal) = 1 AS has_key,
+                        row_number() OVER (PARTITION BY (m.mail).message_id ORDER BY m.ordinal) = 1 AS has_message_id
                     FROM unnest(todo) m
                     WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
                 ) c

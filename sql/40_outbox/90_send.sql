@@ -3,6 +3,7 @@
 -- They turn arguments or JSON into messages (60_message.sql) and submit them (80_submit.sql). Invariant: the two take
 -- the same arguments by the same names, with the same defaults.
 
+-- A new argument comes last: applications may pass arguments by position.
 CREATE FUNCTION @extschema@.mailroom_send(
     recipients text,
     subject text DEFAULT NULL,
@@ -20,22 +21,22 @@ CREATE FUNCTION @extschema@.mailroom_send(
     max_attempts integer DEFAULT NULL,
     on_conflict text DEFAULT NULL,
     message_id uuid DEFAULT NULL,
-    transport text DEFAULT NULL
+    transport text DEFAULT NULL,
+    reply_to text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN (@extschema@._submit(ARRAY[ROW(
-        -1, coalesce(message_id, @extschema@._message_id()), message_id IS NOT NULL,
-        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc),
-        subject, body_text, body_html,
-        coalesce(kind, 'message'), coalesce(data, '{}'), coalesce(send_at, now()), expires_at, coalesce(priority, 0),
-        item_key, group_key, coalesce(max_attempts, @extschema@._max_attempts()), coalesce(on_conflict, 'error'), transport
-    )::@extschema@._message]))[1];
+    RETURN (@extschema@._submit(ARRAY[ROW(-1, message_id IS NOT NULL, coalesce(on_conflict, 'error'), transport, ROW(
+        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc), @extschema@._address_list(reply_to),
+        subject, body_text, body_html, coalesce(kind, 'message'), coalesce(data, '{}'),
+        coalesce(send_at, now()), expires_at, coalesce(priority, 0), coalesce(max_attempts, @extschema@._max_attempts()),
+        item_key, group_key, coalesce(message_id, @extschema@._message_id())
+    )::@extschema@._mail)::@extschema@._message]))[1];
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text) IS
+COMMENT ON FUNCTION @extschema@.mailroom_send IS
     'Schedules a mail in the caller''s transaction and returns its outbox.id. Pass the subject and body, or a kind whose template renders them from data.';
 
 CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@._message[]
@@ -43,18 +44,38 @@ CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@.
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT array_agg(ROW(
-        r.ordinality - 1, coalesce(r.message_id, @extschema@._message_id()), r.message_id IS NOT NULL,
-        @extschema@._json_address_list(r.recipients), @extschema@._json_address_list(r.cc), @extschema@._json_address_list(r.bcc),
-        r.subject, r.body_text, r.body_html,
-        coalesce(r.kind, 'message'), coalesce(r.data, '{}'), coalesce(r.send_at, now()), r.expires_at,
-        coalesce(r.priority, 0), r.item_key, r.group_key, coalesce(r.max_attempts, @extschema@._max_attempts()),
-        coalesce(r.on_conflict, 'error'), r.transport
-    )::@extschema@._message ORDER BY r.ordinality)
-    FROM ROWS FROM (jsonb_to_recordset(messages) AS (
-        recipients jsonb, subject text, body_text text, body_html text, cc jsonb, bcc jsonb,
-        kind text, data jsonb, send_at timestamptz, expires_at timestamptz, priority integer, item_key text,
-        group_key text, max_attempts integer, on_conflict text, message_id uuid, transport text
-    )) WITH ORDINALITY r
+        e.ordinality - 1, e.value ->> 'message_id' IS NOT NULL, coalesce(e.value ->> 'on_conflict', 'error'), e.value ->> 'transport',
+        jsonb_populate_record(
+            d.mail,
+            jsonb_build_object('message_id', @extschema@._message_id())
+                || CASE
+                    WHEN jsonb_path_exists(e.value, '$.* ? (@ == null)')
+                    THEN (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{}') FROM jsonb_each(e.value) g WHERE g.value <> 'null')
+                    ELSE e.value
+                END
+                || (
+                    SELECT coalesce(jsonb_object_agg(f.name, to_jsonb(@extschema@._address_list(e.value ->> f.name))), '{}')
+                    FROM unnest(d.lists) f (name)
+                    WHERE jsonb_typeof(e.value -> f.name) = 'string'
+                )
+        )
+    )::@extschema@._message ORDER BY e.ordinality)
+    FROM (
+        -- The defaults of mailroom_send.
+        SELECT
+            f.lists,
+            jsonb_populate_record(
+                NULL::@extschema@._mail,
+                (SELECT jsonb_object_agg(l.name, '[]'::jsonb) FROM unnest(f.lists) l (name))
+                    || jsonb_build_object(
+                        'kind', 'message', 'data', '{}'::jsonb, 'send_at', now(), 'priority', 0,
+                        'max_attempts', @extschema@._max_attempts()
+                    )
+            ) AS mail
+        FROM (SELECT @extschema@._address_fields()) f (lists)
+        OFFSET 0
+    ) d
+    CROSS JOIN jsonb_array_elements(messages) WITH ORDINALITY e
 $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
     'Internal. The elements of a JSON array of objects as messages; raises an error of class 22 if a value has the wrong type.';
@@ -65,7 +86,8 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
 AS $$
 #variable_conflict use_variable
 DECLARE
-    names CONSTANT text[] := '{recipients,subject,body_text,body_html,cc,bcc,kind,data,send_at,expires_at,priority,item_key,group_key,max_attempts,on_conflict,message_id,transport}'::text[];
+    names CONSTANT text[] := (SELECT p.proargnames FROM pg_proc p WHERE p.oid = to_regproc('@extschema@.mailroom_send'));
+    lists CONSTANT text[] := @extschema@._address_fields();
     bad record;
     parsed @extschema@._message[];
     reason text;
@@ -89,7 +111,7 @@ BEGIN
                 THEN format('There is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
             ELSE (
                 SELECT min(format('%s is a JSON %s, not a string or an array of strings', f.name, jsonb_typeof(e.value -> f.name)))
-                FROM unnest('{recipients,cc,bcc}'::text[]) f (name)
+                FROM unnest(lists) f (name)
                 WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'array', 'null')
                    OR jsonb_path_exists(e.value -> f.name, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
             )

@@ -131,7 +131,7 @@ BEGIN
     RETURNING
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
         coalesce(o.subject, c.subject::@extschema@._one_line),
         coalesce(o.body_text, c.body_text::@extschema@._body),
         coalesce(o.body_html, c.body_html::@extschema@._body),
@@ -224,7 +224,7 @@ BEGIN
             RETURNING
                 o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
                 o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-                o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc,
+                o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
                 o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
         ELSE
             RETURN QUERY

@@ -46,9 +46,10 @@ $$;
 COMMENT ON FUNCTION @extschema@._check_parallel(bigint[], integer[]) IS
     'Internal. Raises an error for arrays that differ in length from ids; NULL arrays pass.';
 
-CREATE FUNCTION @extschema@._redact(error text, addresses text[]) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION @extschema@._redact(error text, mail bigint) RETURNS text
+    LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     address text;
@@ -56,7 +57,10 @@ DECLARE
     clean text;
     place integer;
 BEGIN
-    FOREACH address IN ARRAY addresses LOOP
+    IF coalesce(strpos(error, '@'), 0) = 0 THEN
+        RETURN left(error, 1000);
+    END IF;
+    FOREACH address IN ARRAY (SELECT a.addresses FROM @extschema@._mail_addresses a WHERE a.id = mail) LOOP
         clean := '';
         LOOP
             -- A quoted address may differ in case: in ASCII letters, independent of the locale.
@@ -70,8 +74,8 @@ BEGIN
     RETURN left(rest, 1000);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._redact(text, text[]) IS
-    'Internal. An error text as other roles may read it: without these addresses, at most 1000 characters.';
+COMMENT ON FUNCTION @extschema@._redact(text, bigint) IS
+    'Internal. An error text as other roles may read it: without the addresses of this mail, at most 1000 characters.';
 
 CREATE FUNCTION @extschema@._record_late(
     ids bigint[],
@@ -95,7 +99,7 @@ BEGIN
     SELECT
         o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant, o.transport,
         response_codes[u.item],
-        @extschema@._redact(errors[u.item], (o.recipients || o.cc || o.bcc)::text[])
+        @extschema@._redact(errors[u.item], o.id)
     FROM unnest(items) u (item)
     JOIN @extschema@.outbox o ON o.id = ids[u.item];
     RAISE LOG USING

@@ -65,7 +65,7 @@ BEGIN
             END AS again,
             coalesce(ambiguous[h.item], false) AS is_ambiguous,
             coalesce(alone[h.item], true) AS was_alone,
-            coalesce(@extschema@._redact(errors[h.item], (o.recipients || o.cc || o.bcc)::text[]), 'no reason given') AS error,
+            coalesce(@extschema@._redact(errors[h.item], o.id), 'no reason given') AS error,
             CASE
                 WHEN permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts THEN 'error'
                 WHEN o.expires_at <= moment THEN 'expired'

@@ -15,7 +15,7 @@ GRANT SELECT ON @extschema@.jobs TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._database_identity TO mailroom_admin;
 GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
-GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._token_ages,
+GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._mail_addresses, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
     @extschema@.mailroom_budgets, @extschema@.mailroom_transports, @extschema@.outbox_waits TO mailroom_admin;
 

@@ -16,19 +16,16 @@ GRANT EXECUTE ON FUNCTION
 TO mailroom_app;
 
 -- It schedules, cancels and reschedules its own mail through _new_mail and _own_mail, column by column, so that direct
--- writes can produce only mail that the functions could have written. Never INSERT and UPDATE on the same view:
+-- writes can produce only mail that the functions could have written; 85_columns.sql has most of the columns. Never INSERT and UPDATE on the same view:
 -- together they allow ON CONFLICT DO UPDATE, which reaches rows that a view hides. The extension owns the views, since
 -- the owner of a view may create triggers on it.
 GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
-GRANT INSERT (
-    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
-    max_attempts, item_key, group_key, transport
-) ON @extschema@._new_mail TO mailroom_app;
+GRANT INSERT (transport) ON @extschema@._new_mail TO mailroom_app;
 GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
 GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
-    @extschema@.mailroom_send(text, text, text, text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer, text, uuid, text),
+    @extschema@.mailroom_send,
     @extschema@.mailroom_send_many(jsonb),
     @extschema@.mailroom_cancel(bigint),
     @extschema@.mailroom_cancel_item(text),
@@ -38,15 +35,15 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._insert_mail(@extschema@._message[]),
     @extschema@._parse_messages(jsonb),
     @extschema@._address_list(text),
-    @extschema@._json_address_list(jsonb),
+    @extschema@._address_fields(),
     @extschema@._message_id(),
     @extschema@._refuse(integer, text, text, text, text),
     @extschema@._live_item_keys(text[]),
     @extschema@._scheduled(uuid[]),
     @extschema@._is_callers_role(name),
     @extschema@._addresses_problem(text[]),
-    @extschema@._recipients_problem(text[], text[], text[]),
-    @extschema@._message_problem(text, text, text, text, jsonb, timestamptz, timestamptz, integer, text, text, integer),
+    @extschema@._recipients_problem(@extschema@._mail),
+    @extschema@._message_problem(@extschema@._mail),
     @extschema@._contents_problem(text, text, text, text, jsonb),
     @extschema@._default_transport(),
     @extschema@._route(text),

@@ -7,14 +7,8 @@
 GRANT SELECT ON @extschema@._token_ends TO mailroom_sender;
 GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 
--- All columns but the secrets: for a column that a role may not read, the server's error messages do not quote the
--- value. A claim reads the secrets through the view.
-GRANT SELECT (
-    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
-    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
-    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
-) ON @extschema@.outbox TO mailroom_sender;
-GRANT SELECT ON @extschema@._mail_secrets TO mailroom_sender;
+-- Of the outbox, the columns of 85_columns.sql: all but the secrets. A claim reads the secrets through the view.
+GRANT SELECT ON @extschema@._mail_secrets, @extschema@._mail_addresses TO mailroom_sender;
 
 -- What a claim and a settle write: the state, its times and reasons, and the secrets, which are removed. Not the
 -- contents of a mail nor its recipients.
@@ -83,7 +77,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._lock_claimed(bigint[], text, integer[]),
     @extschema@._set_lease_end(bigint[], text, integer[], timestamptz),
     @extschema@._refuse_batch_limit(integer, text),
-    @extschema@._redact(text, text[]),
+    @extschema@._redact(text, bigint),
     @extschema@._check_parallel(bigint[], integer[]),
     @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;

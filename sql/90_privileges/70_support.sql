@@ -7,7 +7,8 @@ GRANT mailroom_monitor TO mailroom_support;
 GRANT SELECT ON @extschema@.accounts TO mailroom_support;
 GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_at, wrong_codes, sent_again_at)
     ON @extschema@.tokens TO mailroom_support;
-GRANT SELECT (recipients, cc, bcc, subject, item_key, group_key, enqueued_by, provider_id) ON @extschema@.outbox TO mailroom_support;
+-- The addresses, too: 85_columns.sql.
+GRANT SELECT (subject, item_key, group_key, enqueued_by, provider_id) ON @extschema@.outbox TO mailroom_support;
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT SELECT (id, state, send_at, expires_at, item_key), UPDATE (state, send_at, last_error, updated_at)
     ON @extschema@._own_mail TO mailroom_support;

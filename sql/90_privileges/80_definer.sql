@@ -17,14 +17,8 @@ GRANT SELECT (ctid, id, action, account, expires_at, consumed_at, created_at, re
     ON @extschema@.tokens TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_definer;
-GRANT SELECT (
-    ctid, xmin, id, message_id, state, priority, send_at, created_at, updated_at, failed_attempts, max_attempts,
-    ambiguous_attempts, ambiguous_alone, claimed_until, token_id, account_id, expires_at, claimed_at, ended_at, transport, item_key, group_key, kind, recipients,
-    cc, bcc, subject, body_text, body_html, data, last_error, claimed_by, enqueued_by, provider_id, batch
-), INSERT (
-    message_id, kind, recipients, cc, bcc, subject, body_text, body_html, data, priority, send_at, expires_at,
-    max_attempts, item_key, group_key, transport
-), UPDATE (
+-- And the columns of 85_columns.sql.
+GRANT INSERT (transport), UPDATE (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;

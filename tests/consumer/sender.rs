@@ -20,6 +20,9 @@ fn send(smtp: &SmtpTransport, mail: &Row) -> Result<(), Box<dyn Error>> {
     for bcc in mail.get::<_, Vec<String>>("bcc") {
         message = message.bcc(bcc.parse()?);
     }
+    for reply_to in mail.get::<_, Vec<String>>("reply_to") {
+        message = message.reply_to(reply_to.parse()?);
+    }
     let text: Option<String> = mail.get("body_text");
     let html: Option<String> = mail.get("body_html");
     let message = match (text, html) {
@@ -38,7 +41,7 @@ pub fn deliver(db: &mut Client, smtp: &SmtpTransport) -> Result<(), Box<dyn Erro
     loop {
         let mails = db.query(
             "SELECT id, format('<%s@example.com>', message_id) AS message_id, recipients, cc, bcc, \
-             subject, body_text, body_html FROM mailroom_claim(20)",
+             reply_to, subject, body_text, body_html FROM mailroom_claim(20)",
             &[],
         )?;
         for mail in &mails {

@@ -27,6 +27,7 @@ pub struct Arrived {
     pub to: Vec<(String, String)>,
     pub cc: Vec<(String, String)>,
     pub bcc: Vec<(String, String)>,
+    pub reply_to: Vec<(String, String)>,
     pub subject: String,
     pub text: Option<String>,
     pub html: Option<String>,
@@ -42,6 +43,7 @@ pub struct Scheduled {
     pub recipients: Vec<String>,
     pub cc: Vec<String>,
     pub bcc: Vec<String>,
+    pub reply_to: Vec<String>,
     pub subject: String,
     pub text: Option<String>,
     pub html: Option<String>,
@@ -107,7 +109,7 @@ fn parse(reader: &mut Command) -> Vec<Arrived> {
 /// The mails of the outbox that meet this condition.
 pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
     let query = format!(
-        "SELECT message_id::text, recipients::text[], cc::text[], bcc::text[], subject::text, body_text::text, body_html::text, provider_id \
+        "SELECT message_id::text, recipients::text[], cc::text[], bcc::text[], subject::text, body_text::text, body_html::text, provider_id, reply_to::text[] \
          FROM outbox WHERE {which} ORDER BY id"
     );
     let rows = client.query(&query, &[]).unwrap();
@@ -121,6 +123,7 @@ pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
             text: row.get(5),
             html: row.get(6),
             provider_id: row.get(7),
+            reply_to: row.get(8),
         })
         .collect()
 }
@@ -173,6 +176,7 @@ impl Scheduled {
         assert_eq!(shown(&copy.to), bare(&self.recipients), "{self:?}");
         assert_eq!(shown(&copy.cc), bare(&self.cc), "{self:?}");
         assert_eq!(copy.bcc, [], "{self:?}");
+        assert_eq!(shown(&copy.reply_to), bare(&self.reply_to), "{self:?}");
         assert_eq!(copy.subject, self.subject);
         let domain = SENDER.1.split('@').nth(1).unwrap();
         assert_eq!(copy.message_id, format!("<{}@{domain}>", self.id));

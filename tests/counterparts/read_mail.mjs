@@ -24,6 +24,7 @@ async function read(file) {
         to: addresses(mail.to),
         cc: addresses(mail.cc),
         bcc: addresses(mail.bcc),
+        reply_to: addresses(mail.replyTo),
         subject: mail.subject ?? '',
         text: text(mail.text),
         html: text(mail.html),

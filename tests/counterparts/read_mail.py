@@ -50,6 +50,7 @@ def parse(content):
         "to": addresses("To"),
         "cc": addresses("Cc"),
         "bcc": addresses("Bcc"),
+        "reply_to": addresses("Reply-To"),
         "subject": mail["Subject"] or "",
         "text": body("plain"),
         "html": body("html"),

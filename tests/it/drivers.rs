@@ -143,7 +143,7 @@ fn the_sender_of_the_book_for_node_delivers() {
     client
         .batch_execute(
             "SELECT mailroom_send('bob@example.com', 'S', 'Text', '<p>HTML</p>', cc => 'carol@example.com', \
-                 bcc => 'dave@example.com'); \
+                 bcc => 'dave@example.com', reply_to => 'help@example.net'); \
              SELECT mailroom_send('ann@example.com', 'S', 'T', send_at => clock_timestamp() + interval '300 ms')",
         )
         .unwrap();
@@ -163,6 +163,7 @@ fn the_sender_of_the_book_for_node_delivers() {
         bob.contains("Cc: carol@example.com") && bob.contains("text/html"),
         "{bob}"
     );
+    assert!(bob.contains("Reply-To: help@example.net"), "{bob}");
     assert!(
         bob.contains("dave@example.com") && !bob.contains("Bcc:"),
         "{bob}"

@@ -144,7 +144,8 @@ fn recipients_that_a_relay_refuses_are_recorded_and_the_others_get_the_mail() {
 fn redirected_mail_goes_to_one_address_and_to_no_other() {
     for mut delivery in Delivery::both(&["mailroom.redirect_to = 'dev@example.org'"]) {
         delivery.run(
-            "SELECT mailroom_send('refused@example.com', 'First', 'Text', cc => 'ann@example.com', bcc => 'bob@example.com')",
+            "SELECT mailroom_send('refused@example.com', 'First', 'Text', cc => 'ann@example.com', bcc => 'bob@example.com', \
+                 reply_to => 'help@example.net')",
         );
         delivery.wait_for_sent(1);
         let mail = delivery.arrived("First");
@@ -153,6 +154,7 @@ fn redirected_mail_goes_to_one_address_and_to_no_other() {
         let original = "\nX-Original-To: refused@example.com, ann@example.com, bob@example.com\n";
         assert!(mail.contains(original), "{mail}");
         assert!(!mail.contains("\nCc:"), "{mail}");
+        assert!(mail.contains("\nReply-To: <help@example.net>\n"), "{mail}");
         delivery.wait_for_log("all mail is redirected to one address");
         let status = "SELECT redirect_to FROM mailroom_status()";
         assert_eq!(delivery.ask(status), "dev@example.org");

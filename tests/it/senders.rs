@@ -92,7 +92,7 @@ fn the_python_sender_delivers_by_smtp() {
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada'); \
              SELECT mailroom_send('bob@example.com', 'Später', 'Text', cc => 'carol@example.com', bcc => 'dave@example.com', \
-                 send_at => clock_timestamp() + interval '300 ms')",
+                 reply_to => 'help@example.net', send_at => clock_timestamp() + interval '300 ms')",
         )
         .unwrap();
     eventually("two mails to be sent", || {
@@ -115,6 +115,7 @@ fn the_python_sender_delivers_by_smtp() {
     assert!(to("ada@example.com").contains("text/html"));
     let bob = to("bob@example.com");
     assert!(bob.contains("Cc: carol@example.com"));
+    assert!(bob.contains("Reply-To: help@example.net"), "{bob}");
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"));
 
@@ -159,7 +160,7 @@ fn the_rust_sender_delivers_by_smtp() {
     client
         .batch_execute(
             "SELECT mailroom_send('bob@example.com, eve@example.com', 'Später', 'Text', cc => 'carol@example.com', \
-                 bcc => 'dave@example.com', send_at => clock_timestamp() + interval '300 ms'); \
+                 bcc => 'dave@example.com', reply_to => 'help@example.net', send_at => clock_timestamp() + interval '300 ms'); \
              SELECT mailroom_send('ann@example.com', 'Both', 'Text', '<p>HTML</p>')",
         )
         .unwrap();
@@ -181,6 +182,7 @@ fn the_rust_sender_delivers_by_smtp() {
     assert!(of("ann@example.com").contains("text/html"));
     let bob = of("bob@example.com");
     assert!(bob.contains("Cc: carol@example.com"), "{bob}");
+    assert!(bob.contains("Reply-To: help@example.net"), "{bob}");
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"), "{bob}");
 }

@@ -87,7 +87,7 @@ fn mail_arrives_as_it_was_scheduled() {
                 "SELECT mailroom_send('ada@example.com, bob@bücher.example', E'Grüße \"{{n}}\", 😀 =?utf-8?q?x?=', \
                     E'A canary.\\n.\\n..dots\\r\\nFrom here\\rend ' || repeat('long ', 300), \
                     '<p title=\"a&amp;b\">' || repeat('ü', 2000) || '</p>', cc => 'carol@example.com, dan@example.com', \
-                    bcc => 'eve@example.com', transport => $1), \
+                    bcc => 'eve@example.com', reply_to => 'help@bücher.example, desk@example.net', transport => $1), \
                 mailroom_send('ada@example.com', 'Text', E'A canary.\\tIt \\x01 sings.', transport => $1), \
                 mailroom_send('ada@example.com', 'HTML', body_html => '<p>A canary.</p>', transport => $1), \
                 mailroom_send('jörg@bücher.example', 'UTF-8', 'A canary.', transport => $1)",

@@ -77,6 +77,7 @@ BEGIN
                 CASE WHEN n % 10 IN (0, 4, 8) THEN html END,
                 cc => CASE WHEN n % 7 = 0 AND n % 50 <> 0 THEN addresses(n + 10000, 2) END,
                 bcc => CASE WHEN n % 11 = 0 AND n % 50 <> 0 THEN addresses(n + 20000, 1) END,
+                reply_to => CASE WHEN n % 6 = 0 THEN addresses(n + 30000, 1 + n % 10) END,
                 transport => 'relay',
                 item_key => n::text
             );

@@ -7,6 +7,7 @@
 //! | [`address`] | the syntax of mail addresses |
 //! | [`template`] | checking and rendering templates, and the built-in templates |
 //! | [`message`] | a claimed message |
+//! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |
 //! | [`backoff`] | consecutive failures: when to retry, and when to log |
 //! | [`deliver`] | which claimed mail is sent when, and how it is settled |
@@ -19,6 +20,7 @@ pub mod backoff;
 pub mod batching;
 pub mod deliver;
 pub mod message;
+pub mod row;
 pub mod secret_file;
 pub mod template;
 pub mod token;

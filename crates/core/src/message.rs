@@ -2,37 +2,46 @@
 
 use serde_json::value::RawValue;
 
-/// One claimed row of the outbox, rendered and ready to be sent.
-///
-/// `Debug` shows the id only: subject, bodies and data may contain a signed token.
-#[derive(Clone)]
-pub struct Message {
-    /// `outbox.id`.
-    pub id: i64,
-    /// `outbox.message_id` as text: the same for all attempts, so it is the idempotency key.
-    pub message_id: String,
-    /// `activation`, `password_recovery`, or a kind of the application.
-    pub kind: String,
-    /// At least one address; they were checked when the message was scheduled.
-    pub recipients: Vec<String>,
-    /// Addresses of the Cc header.
-    pub cc: Vec<String>,
-    /// Addresses that the other recipients do not see.
-    pub bcc: Vec<String>,
-    /// The original addresses of a redirected message; otherwise empty.
-    pub original_recipients: Vec<String>,
-    /// Without line breaks.
-    pub subject: String,
-    /// The plain body.
-    pub body_text: Option<String>,
-    /// The HTML body.
-    pub body_html: Option<String>,
-    /// The variables of the template; for token mail these are login, signed token, code and link.
-    pub data: Box<RawValue>,
-    /// Failed attempts so far.
-    pub attempts: i32,
-    /// When the message was scheduled, in seconds since 1970.
-    pub created_at: i64,
+use crate::row::read_by_name;
+
+read_by_name! {
+    /// One claimed row of the outbox, rendered and ready to be sent.
+    ///
+    /// `Debug` shows the id only: subject, bodies and data may contain a signed token.
+    #[derive(Clone, Default)]
+    pub struct Message {
+        /// `outbox.id`.
+        pub id: i64,
+        /// `outbox.message_id` as text: the same for all attempts, so it is the idempotency key.
+        pub message_id: String,
+        /// `activation`, `password_recovery`, or a kind of the application.
+        pub kind: String,
+        /// At least one address; they were checked when the message was scheduled.
+        pub recipients: Vec<String>,
+        /// Addresses of the Cc header.
+        pub cc: Vec<String>,
+        /// Addresses that the other recipients do not see.
+        pub bcc: Vec<String>,
+        /// Addresses of the Reply-To header; without any, answers go to the sender. A redirection leaves them, because
+        /// nothing is sent to them.
+        pub reply_to: Vec<String>,
+        /// Without line breaks.
+        pub subject: String,
+        /// The plain body.
+        pub body_text: Option<String>,
+        /// The HTML body.
+        pub body_html: Option<String>,
+        /// The variables of the template; for token mail these are login, signed token, code and link.
+        pub data: Box<RawValue>,
+        /// Failed attempts so far.
+        pub attempts: i32,
+        /// When the message was scheduled, in seconds since 1970.
+        pub created_at: i64,
+    }
+    with {
+        /// The original addresses of a redirected message; otherwise empty.
+        pub original_recipients: Vec<String>,
+    }
 }
 
 impl Message {

@@ -42,6 +42,7 @@ struct Mail {
     to: &'static [&'static str],
     cc: &'static [&'static str],
     bcc: &'static [&'static str],
+    reply_to: &'static [&'static str],
     subject: &'static str,
     text: Option<&'static str>,
     html: Option<&'static str>,
@@ -53,12 +54,13 @@ const PLAIN: Mail = Mail {
     to: &["ada@example.com"],
     cc: &[],
     bcc: &[],
+    reply_to: &[],
     subject: "Hello",
     text: Some("Dear Ada,\n\nsee {{you}} & <us>\n"),
     html: None,
 };
 
-const MAILS: [Mail; 9] = [
+const MAILS: [Mail; 11] = [
     PLAIN,
     Mail {
         name: "text and HTML",
@@ -69,6 +71,16 @@ const MAILS: [Mail; 9] = [
         name: "copies",
         cc: &["grace@example.com", "kate@example.com"],
         bcc: &["alan@example.com", "john@example.com"],
+        ..PLAIN
+    },
+    Mail {
+        name: "answers to another address",
+        reply_to: &["help@example.net"],
+        ..PLAIN
+    },
+    Mail {
+        name: "answers to several addresses",
+        reply_to: &["help@example.net", "o'hara+tag@bücher.example"],
         ..PLAIN
     },
     Mail {
@@ -251,13 +263,14 @@ fn message(mail: &Mail) -> Message {
         recipients: list(mail.to),
         cc: list(mail.cc),
         bcc: list(mail.bcc),
-        original_recipients: Vec::new(),
+        reply_to: list(mail.reply_to),
         subject: mail.subject.to_owned(),
         body_text: mail.text.map(str::to_owned),
         body_html: mail.html.map(str::to_owned),
         data: RawValue::from_string("{}".to_owned()).unwrap(),
         attempts: 1,
         created_at: 0,
+        ..Message::default()
     }
 }
 
@@ -291,6 +304,7 @@ fn for_anymail(mail: &Mail) -> Value {
         "to": mail.to,
         "cc": mail.cc,
         "bcc": mail.bcc,
+        "reply_to": mail.reply_to,
         "subject": mail.subject,
         "text": mail.text,
         "html": mail.html,

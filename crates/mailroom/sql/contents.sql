@@ -1,3 +1,5 @@
-SELECT o.kind::text, o.recipients::text[], o.cc::text[], o.bcc::text[], o.subject::text, o.body_text, o.body_html, o.data::text, o.group_key
+-- All that a claim returns of a mail that is already claimed, as one text.
+SELECT c::text
 FROM outbox o
+CROSS JOIN LATERAL _claim_rows(ARRAY[o.ctid], $2, now(), interval '1 minute') c
 WHERE o.id = $1

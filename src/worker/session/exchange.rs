@@ -7,8 +7,8 @@ use pgrx::datum::DatumWithOid;
 use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiTupleTable};
 
-use super::mail::{not_in_encoding, read};
-use super::statement::{integer, needed, prepared, required};
+use super::mail::ClaimedRow;
+use super::statement::{integer, prepared, required};
 use super::transaction::transaction;
 use super::{Failure, Session};
 use crate::pg::encoding::Text;
@@ -16,9 +16,10 @@ use crate::pg::signals::stop_requested;
 use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
-use mailroom_core::deliver::mail::Claim;
-use mailroom_core::deliver::settlements::Settlements;
+use mailroom_core::deliver::mail::{Claim, Mail};
+use mailroom_core::deliver::settlements::{FailedAttempt, Settlements};
 use mailroom_core::deliver::store::{ClaimRequest, ErrorKind, Store, StoreError};
+use mailroom_core::row::ReadError;
 
 impl Store for Session {
     type Error = Failure;
@@ -248,25 +249,23 @@ fn claim(
         ],
     )?;
     for row in rows {
-        let size: i64 = needed(&row, 3)?;
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let row = ClaimedRow(row);
+        let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
             // Its contents were not read yet: what does not fit costs no memory.
-            ids.push(needed(&row, 1)?);
-            attempts.push(needed(&row, 2)?);
+            let claim = Claim::read(&row)?;
+            ids.push(claim.id);
+            attempts.push(claim.attempts);
             room = 0;
             continue;
         }
         room = room.saturating_sub(size);
-        match read(&row, size)? {
+        match Mail::read(&row, size) {
             Ok(mail) => claimed.mails.push(mail),
-            Err(column) => {
-                let claim = Claim {
-                    id: needed(&row, 1)?,
-                    attempts: needed(&row, 2)?,
-                };
-                unreadable.failed(claim, not_in_encoding(column));
+            Err(ReadError::NotText(column)) => {
+                unreadable.failed(Claim::read(&row)?, FailedAttempt::not_text(column));
             }
+            Err(ReadError::Row(failure)) => return Err(failure),
         }
     }
     if !ids.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pgrx::datum::DatumWithOid;
 use pgrx::prelude::*;
-use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiHeapTupleData, SpiTupleTable};
+use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiTupleTable};
 
 use super::Failure;
 
@@ -62,18 +62,4 @@ pub fn integer(value: u32) -> i32 {
 
 pub fn count(value: i32) -> u32 {
     value.unsigned_abs()
-}
-
-/// A column of a claimed message that cannot be null.
-pub fn needed<T: FromDatum + IntoDatum>(
-    row: &SpiHeapTupleData<'_>,
-    column: usize,
-) -> Result<T, Failure> {
-    row.get(column)?.ok_or_else(|| {
-        Failure::refused(
-            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-            &format!("column {column} of a claimed mail is null"),
-            None,
-        )
-    })
 }

@@ -14,7 +14,7 @@ PREPARE send AS SELECT mailroom_send($1, $2, $3);
 EXECUTE send('d@example.com', 'Hi', 'A parameter without a type is one recipient.');
 DEALLOCATE send;
 SELECT
-    id, recipients, cc, bcc, subject, body_text, body_html, kind, data, priority, state, send_at = created_at AS at_once,
+    id, recipients, cc, bcc, reply_to, subject, body_text, body_html, kind, data, priority, state, send_at = created_at AS at_once,
     expires_at, failed_attempts, max_attempts, item_key, group_key, token_id, account_id, enqueued_by = current_user AS mine
 FROM outbox
 ORDER BY id;
@@ -24,10 +24,11 @@ SELECT mailroom_send(
     recipients => 'to@example.com', subject => 'S', body_text => 'T', body_html => '<p>H</p>',
     cc => 'cc@example.com', bcc => 'b1@example.com,b2@example.com', kind => 'invoice',
     data => '{"number": 7}', send_at => '2040-01-01 00:00:00+00', expires_at => '2040-01-02 00:00:00+00', priority => -5,
-    item_key => 'invoice-7', group_key => 'customer-1', max_attempts => 3, on_conflict => 'error'
+    item_key => 'invoice-7', group_key => 'customer-1', max_attempts => 3, on_conflict => 'error',
+    reply_to => 'help@example.net, desk@example.net'
 );
 SELECT
-    recipients, cc, bcc, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
+    recipients, cc, bcc, reply_to, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
     expires_at = '2040-01-02 00:00:00+00' AS expires_at, priority, item_key, group_key, max_attempts
 FROM outbox
 WHERE item_key = 'invoice-7';
@@ -54,6 +55,10 @@ SELECT mailroom_send(repeat('l', 65) || '@example.com', 'S', 'T');
 SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T');
 SELECT mailroom_send('a@example.com', 'S', 'T', cc => 'b@example.com, c@@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ',');
+SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => 'b@example.com, Help <c@example.com>');
+SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => E'b@example.com\r\nBcc: c@example.com');
+SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 10) n)) IS NOT NULL AS ten;
+SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 11) n));
 SELECT mailroom_send((SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 40) n), 'S', 'T', cc => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(41, 50) n)) IS NOT NULL AS fifty;
 SELECT mailroom_send((SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 40) n), 'S', 'T', cc => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(41, 51) n));
 SELECT mailroom_send('a@example.com', '', 'T');
@@ -94,6 +99,7 @@ INSERT INTO outbox (kind, recipients) VALUES ('x', '{""}');
 INSERT INTO outbox (kind, recipients) VALUES ('x', '{a@example.com,NULL}');
 INSERT INTO outbox (kind, recipients, cc) VALUES ('x', '{a@example.com}', '{NULL}');
 INSERT INTO outbox (kind, recipients, bcc) VALUES ('x', '{a@example.com}', '{""}');
+INSERT INTO outbox (kind, recipients, reply_to) VALUES ('x', '{a@example.com}', '{NULL}');
 INSERT INTO outbox (kind, recipients) VALUES ('x', ARRAY[E'a@example.com\r\nBcc: b@example.com']);
 INSERT INTO outbox (kind, recipients, subject) VALUES ('x', '{a@example.com}', E'S\r\nBcc: b@example.com');
 \set VERBOSITY default
@@ -175,13 +181,14 @@ TRUNCATE outbox RESTART IDENTITY;
 SELECT * FROM mailroom_send_many('[
     {"recipients": "z@example.com", "subject": "S", "body_text": "T"},
     {"recipients": ["y@example.com", "x@example.com"], "subject": "S", "body_html": "H", "cc": ["c@example.com"], "bcc": null,
+     "reply_to": ["h@example.net", "d@example.net"],
      "kind": "news", "data": {"n": 1}, "send_at": "2040-01-01T00:00:00Z", "expires_at": "2040-01-02T00:00:00Z",
      "priority": -1, "item_key": "a", "group_key": "g", "max_attempts": 2, "on_conflict": "error"},
-    {"recipients": "w@example.com", "subject": "S", "body_text": "T", "body_html": null, "kind": null, "data": null,
+    {"recipients": "w@example.com", "subject": "S", "body_text": "T", "reply_to": "h@example.net", "body_html": null, "kind": null, "data": null,
      "send_at": null, "expires_at": null, "priority": null, "item_key": "b", "group_key": null, "max_attempts": null, "on_conflict": null}
 ]');
 SELECT
-    id, recipients, cc, bcc, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
+    id, recipients, cc, bcc, reply_to, subject, body_text, body_html, kind, data, send_at = '2040-01-01 00:00:00+00' AS send_at,
     expires_at = '2040-01-02 00:00:00+00' AS expires_at, priority, item_key, group_key, max_attempts
 FROM outbox
 ORDER BY id;

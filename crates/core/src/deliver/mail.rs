@@ -1,8 +1,9 @@
 //! A claimed mail.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::message::Message;
+use crate::row::{Column, ReadError, Row};
 
 /// A message that was claimed from the outbox, and the columns that the deliverer decides by.
 #[derive(Clone, Debug)]
@@ -30,6 +31,42 @@ pub struct Mail {
 }
 
 impl Mail {
+    /// Reads a mail whose contents have this size; redirects it if `mailroom.redirect_to` is set.
+    ///
+    /// # Errors
+    /// As [`ReadError`].
+    pub fn read<R: Row>(row: &R, size: usize) -> Result<Self, ReadError<R::Error>> {
+        let mut message = Message::read(row)?;
+        if let Some(address) = Column::read(row, "mailroom.redirect_to")? {
+            message.redirect(address);
+        }
+        let expires_at: Option<f64> = Column::read(row, "expires_at")?;
+        let priority = i32::read(row, "priority")?;
+        Ok(Self {
+            message,
+            expires_at: expires_at
+                .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
+            size,
+            priority: i16::try_from(priority).unwrap_or(i16::MAX),
+            send_at: Column::read(row, "send_at")?,
+            group_key: Column::read(row, "group_key")?,
+            ambiguous_attempts: Column::read(row, "ambiguous_attempts")?,
+            ambiguous_alone: Column::read(row, "ambiguous_alone")?,
+            batch: Column::read(row, "batch")?,
+            alone: false,
+        })
+    }
+
+    /// The size of the contents, which tells whether there is room for them before they are read.
+    ///
+    /// # Errors
+    /// As [`Row::Error`].
+    pub fn size<R: Row>(row: &R) -> Result<usize, R::Error> {
+        let size = row.bigint("size")?;
+        let size = size.ok_or_else(|| R::unexpected_null("size"))?;
+        Ok(usize::try_from(size).unwrap_or(usize::MAX))
+    }
+
     /// Identifies its claim.
     pub fn claim(&self) -> Claim {
         Claim {
@@ -60,4 +97,19 @@ pub struct Claim {
     pub id: i64,
     /// `outbox.failed_attempts` as the claim returned it.
     pub attempts: i32,
+}
+
+impl Claim {
+    /// Reads it from a row, whose contents may be no text.
+    ///
+    /// # Errors
+    /// As [`Row::Error`].
+    pub fn read<R: Row>(row: &R) -> Result<Self, R::Error> {
+        let id = row.bigint("id")?;
+        let attempts = row.integer("attempts")?;
+        Ok(Self {
+            id: id.ok_or_else(|| R::unexpected_null("id"))?,
+            attempts: attempts.ok_or_else(|| R::unexpected_null("attempts"))?,
+        })
+    }
 }

@@ -47,6 +47,16 @@ impl FailedAttempt {
             batch: None,
         }
     }
+
+    /// The attempt of a mail whose contents cannot be put into a request, now or later; `column` names them.
+    pub fn not_text(column: &str) -> Self {
+        Self {
+            permanent: true,
+            ..Self::new(format!(
+                "{column} holds bytes that are no characters in the database's encoding"
+            ))
+        }
+    }
 }
 
 /// Mails that were sent, as arrays for `mailroom_mark_sent`.

@@ -50,6 +50,9 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
     if !message.cc.is_empty() {
         builder = builder.header("Cc", addresses(&message.cc));
     }
+    if !message.reply_to.is_empty() {
+        builder = builder.header("Reply-To", addresses(&message.reply_to));
+    }
     builder = match subject(&message.subject) {
         Cow::Borrowed(plain) => builder.header("Subject", Text::new(plain)),
         Cow::Owned(words) => builder.header("Subject", Raw::new(words)),
@@ -69,7 +72,12 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
 
 /// Whether the message needs a server with SMTPUTF8: an address has a non-ASCII local part.
 pub(super) fn needs_utf8(from: &Mailbox, message: &Message) -> bool {
-    let lists = [&message.recipients, &message.cc, &message.bcc];
+    let lists = [
+        &message.recipients,
+        &message.cc,
+        &message.bcc,
+        &message.reply_to,
+    ];
     !from.address().is_ascii()
         || lists
             .into_iter()

@@ -234,6 +234,7 @@ mod tests {
         let mut message = fixture::plain(1);
         message.kind = "Grüße an alle!".repeat(20);
         message.recipients = vec!["ada@bücher.example".to_owned()];
+        message.reply_to = vec!["help@bücher.example".to_owned()];
         assert_eq!(tag(&message).len(), TAG_MAX);
         assert!(tag(&message).starts_with("Gr__e_an_alle_"));
         for sender in ["ses", "sendgrid", "postmark", "resend", "mailgun"] {
@@ -245,6 +246,10 @@ mod tests {
                 "{sender}: {body}"
             );
             assert!(body.contains("a@xn--bcher-kva.example"), "{sender}: {body}");
+            assert!(
+                body.contains("help@xn--bcher-kva.example"),
+                "{sender}: {body}"
+            );
             assert!(!body.contains("bücher.example"), "{sender}: {body}");
             assert!(body.contains(&tag(&message)), "{sender}: {body}");
         }

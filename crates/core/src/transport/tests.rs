@@ -10,6 +10,8 @@ use super::{log, providers};
 use crate::message::Message;
 
 const DEVELOPER: &str = "dev@example.org";
+/// Where answers go, which a redirection leaves alone.
+const ANSWERS: &str = "help@example.net";
 const ORIGINAL: &str = "ada@example.com, grace@example.com, alan@example.com";
 
 fn redirected() -> Message {
@@ -50,6 +52,7 @@ fn redirected_mail_names_its_recipients_and_no_provider_sends_it_to_them() {
                 .replace('+', " ")
                 .replace("\",\"", ", ");
             says_original_once(&body, count, name);
+            assert!(body.contains(ANSWERS), "{name}: {body}");
             let place = match name {
                 "webhook" => "\"original_recipients\":[\"ada@example.com",
                 "mailgun" => "&h%3AX-Original-To=ada@example.com",
@@ -73,6 +76,10 @@ fn a_relay_is_told_the_one_recipient() {
         "{mail}"
     );
     assert!(!mail.contains("\r\nCc:"), "{mail}");
+    assert!(
+        mail.contains(&format!("\r\nReply-To: <{ANSWERS}>")),
+        "{mail}"
+    );
 }
 
 #[test]

@@ -103,11 +103,14 @@ def sendgrid(body):
     settings["opens"] = settings.pop("open")
     who = lambda name: [one.pop("email") if len(one) == 1 else one for one in people.pop(name, [])]
     from_ = body.pop("from")
+    one = body.pop("reply_to", None)
+    answers = body.pop("reply_to_list", [one] if one else [])
     # They may be of the only mail, or of all mails of the request.
     both = lambda name: {**body.pop(name, {}), **people.pop(name, {})}
     return {
         "from": {"name": from_.pop("name", ""), "address": from_.pop("email")},
         **{name: who(name) or None for name in ("to", "cc", "bcc")},
+        "reply_to": [one.pop("email") if len(one) == 1 else one for one in answers] or None,
         "subject": body.pop("subject"),
         "text": contents.pop("text/plain", None),
         "html": contents.pop("text/html", None),
@@ -125,6 +128,7 @@ def postmark(body):
     return {
         "from": sender(body.pop("From")),
         **{name.lower(): recipients([body.pop(name, "")]) for name in ("To", "Cc", "Bcc")},
+        "reply_to": recipients([body.pop("ReplyTo", "")]),
         "subject": body.pop("Subject"),
         "text": body.pop("TextBody", None),
         "html": body.pop("HtmlBody", None),
@@ -143,7 +147,7 @@ def resend(body):
     body = json.loads(body)
     return {
         "from": sender(body.pop("from")),
-        **{name: recipients(body.pop(name, [])) for name in ("to", "cc", "bcc")},
+        **{name: recipients(body.pop(name, [])) for name in ("to", "cc", "bcc", "reply_to")},
         **{name: body.pop(name, None) for name in ("subject", "text", "html")},
         **labelled(body.pop("tags", [])),
         "headers": named(body.pop("headers").items()),
@@ -171,6 +175,7 @@ def mailgun(body):
     return {
         "from": sender(one("from")),
         **who,
+        "reply_to": recipients(form.pop("h:Reply-To", [])),
         **{name: one(name) for name in ("subject", "text", "html")},
         "tags": form.pop("o:tag"),
         "metadata": prefixed("v:"),
@@ -196,6 +201,7 @@ def ses(body):
     return {
         "from": sender(from_),
         **to,
+        "reply_to": said.pop("reply_to", None) or recipients(body.pop("ReplyToAddresses", [])),
         **said,
         **labelled(tags),
         "tracking": {
@@ -231,6 +237,7 @@ def raw(content):
         "from": headers.pop("from"),
         "to": recipients([headers.pop("to", "")]),
         "cc": recipients([headers.pop("cc", "")]),
+        "reply_to": recipients([headers.pop("reply-to", "")]),
         "subject": headers.pop("subject"),
         **texts,
         "headers": headers,

@@ -62,6 +62,7 @@ def of(provider, mail):
         to=mail["to"],
         cc=mail["cc"],
         bcc=mail["bcc"],
+        reply_to=mail["reply_to"],
         headers=mail["headers"],
     )
     if html_alone:

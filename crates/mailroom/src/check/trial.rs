@@ -15,7 +15,6 @@ use mailroom_core::deliver::store::{ClaimRequest, Host, LogLine, Store};
 use mailroom_core::message::Message;
 use mailroom_core::transport::config::{self, ConfigError, TransportConfig};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::runtime::Runtime;
 
 use crate::database_error::DatabaseError;
@@ -49,15 +48,10 @@ pub fn message(id: i64, to: &str) -> Message {
         ),
         kind: "test".to_owned(),
         recipients: vec![to.to_owned()],
-        cc: Vec::new(),
-        bcc: Vec::new(),
-        original_recipients: Vec::new(),
         subject: "Test message of mailroom".to_owned(),
         body_text: Some("This message was sent by mailroom check.\n".to_owned()),
-        body_html: None,
-        data: RawValue::NULL.to_owned(),
-        attempts: 0,
         created_at: i64::try_from(now.as_secs()).unwrap_or_default(),
+        ..Message::default()
     }
 }
 

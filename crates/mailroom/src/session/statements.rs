@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
-use mailroom_core::deliver::settlements::{Failed, Released, Sent, Settlements};
+use mailroom_core::deliver::mail::{Claim, Mail};
+use mailroom_core::deliver::settlements::{Failed, FailedAttempt, Released, Sent, Settlements};
 use mailroom_core::deliver::store::ClaimRequest;
+use mailroom_core::row::ReadError;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::{Parameter, row};
+use super::Parameter;
+use super::row::ClaimedRow;
 use crate::database_error::DatabaseError;
 
 /// The result of a claim.
@@ -161,16 +164,20 @@ pub async fn claim(
     let (mut claimed, mut rest) = (Claimed::default(), Settlements::default());
     // One row at a time: contents that do not fit are in memory only while the row is read.
     while let Some(row) = rows.try_next().await? {
-        let size = row::size(&row)?;
+        let row = ClaimedRow(row);
+        let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
-            rest.released(row::claim(&row)?);
+            rest.released(Claim::read(&row)?);
             room = 0;
             continue;
         }
         room = room.saturating_sub(size);
-        match row::mail(&row, size)? {
+        match Mail::read(&row, size) {
             Ok(mail) => claimed.mails.push(mail),
-            Err(column) => rest.failed(row::claim(&row)?, row::unreadable(column)),
+            Err(ReadError::NotText(column)) => {
+                rest.failed(Claim::read(&row)?, FailedAttempt::not_text(column));
+            }
+            Err(ReadError::Row(error)) => return Err(error),
         }
     }
     // There may be more mail behind those that were released or ended here.

@@ -2,11 +2,12 @@
 //! ended, and does not keep others from being sent (I8).
 
 use mailroom_core::deliver::mail::Claim;
-use mailroom_core::deliver::settlements::Settlements;
+use mailroom_core::deliver::settlements::{FailedAttempt, Settlements};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::{Parameter, Session, row, statements};
+use super::row::ClaimedRow;
+use super::{Parameter, Session, statements};
 use crate::database_error::DatabaseError;
 
 /// SQLSTATEs for invalid characters: in the database's encoding, or without equivalent in UTF-8.
@@ -34,7 +35,7 @@ pub fn end_next(
         let mut settlements = Settlements::default();
         for claim in claim_some(client, claimant, transport).await? {
             client.batch_execute("SAVEPOINT contents").await?;
-            let parameters: [Parameter<'_>; 1] = [(&claim.id, Type::INT8)];
+            let parameters: [Parameter<'_>; 2] = [(&claim.id, Type::INT8), (&claimant, Type::TEXT)];
             let read = client
                 .query_typed(include_str!("../../sql/contents.sql"), &parameters)
                 .await
@@ -45,7 +46,7 @@ pub fn end_next(
             match read {
                 Ok(_) => settlements.released(claim),
                 Err(failure) if is_unreadable(&failure) => {
-                    settlements.failed(claim, row::unreadable("it"));
+                    settlements.failed(claim, FailedAttempt::not_text("it"));
                 }
                 Err(failure) => return Err(failure),
             }
@@ -71,5 +72,6 @@ async fn claim_some(
     let rows = client
         .query_typed(include_str!("../../sql/claim_ids.sql"), &parameters)
         .await?;
-    rows.iter().map(row::claim).collect()
+    let claims = rows.into_iter().map(|row| Claim::read(&ClaimedRow(row)));
+    claims.collect()
 }

@@ -54,6 +54,7 @@ fn a_mail_with_everything() {
     for line in [
         "To: <ada@example.com>",
         "Cc: <grace@example.com>",
+        "Reply-To: <help@example.net>, <desk@example.net>",
         "Date: Fri, 2 Jan 2026 03:04:05 +0000",
         "Message-ID: <0f8fad5b-d9cb-469f-a165-70867728950e@xn--bcher-kva.example>",
         "Auto-Submitted: auto-generated",
@@ -135,6 +136,9 @@ fn addresses_beyond_ascii_stay_and_want_a_server_for_it() {
     let bytes = bytes(&message);
     let read = MessageParser::default().parse(&bytes).unwrap();
     assert_eq!(list(read.to()), message.recipients);
+    let mut answered = fixture::plain(2);
+    answered.reply_to = message.recipients;
+    assert!(needs_utf8(&from(), &answered));
 }
 
 #[test]
@@ -167,11 +171,13 @@ proptest! {
         subject in prop_oneof![any_text(), "[ -~]{0,300}", "(=\\?| |é|_|\\?=|a){0,90}", "(a | b|=\\?utf-8\\?q\\?x\\?=){1,4}"],
         text in proptest::option::of(any_text()),
         html in proptest::option::of(any_text()),
+        reply_to in proptest::collection::vec("[a-z.+']{1,64}@[a-z]{1,60}\\.example", 0..11),
     ) {
         let mut message = fixture::plain(1);
         message.subject = subject.clone();
         message.body_text = text.clone();
         message.body_html = html.clone();
+        message.reply_to = reply_to.clone();
         let text = text.filter(|text| !text.is_empty());
         let html = html.filter(|html| !html.is_empty());
         let is_refused = subject.chars().any(char::is_control) || text.is_none() && html.is_none();
@@ -185,6 +191,7 @@ proptest! {
         let read = MessageParser::default().parse(&bytes).unwrap();
         prop_assert_eq!(read.subject().unwrap_or(""), subject.as_str());
         prop_assert_eq!(list(read.to()), message.recipients);
+        prop_assert_eq!(list(read.reply_to()), reply_to);
         let (read_text, read_html) = bodies(&bytes);
         // A body that is the whole message ends with a line end, which is the message's own.
         let same = |read: &str, written: &str| read == written || read == format!("{written}\r\n");

@@ -50,6 +50,7 @@ pub fn message() -> Message {
         recipients: vec!["ada@example.com".to_owned()],
         cc: vec!["grace@example.com".to_owned()],
         bcc: vec!["alan@example.com".to_owned()],
+        reply_to: vec!["help@example.net".to_owned(), "desk@example.net".to_owned()],
         original_recipients: Vec::new(),
         subject: "Grüße \"an\" {{ alle }}".to_owned(),
         body_text: Some("Dear Ada,\nsee {{you}} & <us>".to_owned()),
@@ -67,6 +68,7 @@ pub fn plain(number: u8) -> Message {
         message_id: format!("0f8fad5b-d9cb-469f-a165-7086772895{number:02x}"),
         cc: Vec::new(),
         bcc: Vec::new(),
+        reply_to: Vec::new(),
         ..message()
     }
 }

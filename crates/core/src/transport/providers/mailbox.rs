@@ -151,9 +151,14 @@ fn in_ascii(address: &str) -> Option<Cow<'_, str>> {
 pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String> {
     check(message, most)?;
     let is_ascii = |list: &Vec<String>| list.iter().all(|address| address.is_ascii());
-    if [&message.recipients, &message.cc, &message.bcc]
-        .into_iter()
-        .all(is_ascii)
+    if [
+        &message.recipients,
+        &message.cc,
+        &message.bcc,
+        &message.reply_to,
+    ]
+    .into_iter()
+    .all(is_ascii)
         && bodies::are_ready(message)
     {
         return Ok(Cow::Borrowed(message));
@@ -163,6 +168,7 @@ pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String>
         ("recipients", &mut message.recipients),
         ("cc", &mut message.cc),
         ("bcc", &mut message.bcc),
+        ("reply_to", &mut message.reply_to),
     ] {
         for (index, address) in list.iter_mut().enumerate() {
             let wrong = || format!("{name}[{}] has a domain that is none", index + 1);
@@ -197,6 +203,7 @@ pub fn check(message: &Message, most: usize) -> Result<(), String> {
         ("recipients", &message.recipients),
         ("cc", &message.cc),
         ("bcc", &message.bcc),
+        ("reply_to", &message.reply_to),
         ("original_recipients", &message.original_recipients),
     ];
     for (name, list) in lists {
@@ -313,6 +320,10 @@ mod tests {
         assert_eq!(
             check_with(|m| m.bcc = vec!["a@example.com,b@example.com".to_owned()]),
             "bcc[1] has a character that no address may have"
+        );
+        assert_eq!(
+            check_with(|m| m.reply_to = vec!["a@example.com\r\nBcc: b@example.com".to_owned()]),
+            "reply_to[1] has a character that no address may have"
         );
         assert_eq!(
             check_with(|m| {

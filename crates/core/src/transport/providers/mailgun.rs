@@ -83,6 +83,9 @@ impl Mailgun {
         for name in ["o:tracking", "o:tracking-clicks", "o:tracking-opens"] {
             field(name, "no");
         }
+        if !message.reply_to.is_empty() {
+            field("h:Reply-To", &message.reply_to.join(", "));
+        }
         for (name, value) in headers::all(message) {
             field(&format!("h:{name}"), &value);
         }
@@ -212,6 +215,7 @@ mod tests {
             ("o:tracking", "no"),
             ("o:tracking-clicks", "no"),
             ("o:tracking-opens", "no"),
+            ("h:Reply-To", "help@example.net, desk@example.net"),
             ("h:X-Mailroom-Message-ID", &message.message_id),
             ("h:Auto-Submitted", "auto-generated"),
             ("o:tag", "reminder"),
@@ -270,7 +274,7 @@ mod tests {
             let form = decode(&example().form(&message));
             prop_assert!(form.contains(&("subject".to_owned(), subject)));
             prop_assert!(form.contains(&("text".to_owned(), text)));
-            prop_assert_eq!(form.len(), 15);
+            prop_assert_eq!(form.len(), 16);
         }
     }
 }

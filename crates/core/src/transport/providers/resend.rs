@@ -55,7 +55,11 @@ impl Resend {
         let mut mail = Map::new();
         mail.insert("from".to_owned(), json!(self.from));
         mail.insert("to".to_owned(), json!(message.recipients));
-        for (name, list) in [("cc", &message.cc), ("bcc", &message.bcc)] {
+        for (name, list) in [
+            ("cc", &message.cc),
+            ("bcc", &message.bcc),
+            ("reply_to", &message.reply_to),
+        ] {
             if !list.is_empty() {
                 mail.insert(name.to_owned(), json!(list));
             }
@@ -229,6 +233,7 @@ mod tests {
                 "to": ["ada@example.com"],
                 "cc": ["grace@example.com"],
                 "bcc": ["alan@example.com"],
+                "reply_to": ["help@example.net", "desk@example.net"],
                 "subject": message.subject,
                 "text": message.body_text,
                 "html": message.body_html,

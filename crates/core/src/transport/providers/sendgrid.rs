@@ -52,7 +52,7 @@ impl SendGrid {
                 Some(json!({"type": kind, "value": body}))
             })
             .collect();
-        json!({
+        let mut body = json!({
             "personalizations": [personalization(message)],
             "from": from,
             "subject": message.subject,
@@ -63,11 +63,28 @@ impl SendGrid {
                 "open_tracking": {"enable": false},
                 "subscription_tracking": {"enable": false},
             },
-        })
+        });
+        if !message.reply_to.is_empty() {
+            body["reply_to_list"] = people(&message.reply_to, &mut Vec::new());
+        }
+        body
     }
 }
 
-/// The recipients. An address that is in two lists counts for the first, because SendGrid refuses such a mail.
+/// The addresses that are not among those seen before: SendGrid refuses a mail that names one twice.
+fn people(list: &[String], seen: &mut Vec<String>) -> Value {
+    let mut people = Vec::new();
+    for address in list {
+        let known = address.to_lowercase();
+        if !seen.contains(&known) {
+            seen.push(known);
+            people.push(json!({"email": address}));
+        }
+    }
+    Value::Array(people)
+}
+
+/// The recipients. An address that is in two lists counts for the first.
 fn personalization(message: &Message) -> Value {
     let mut seen: Vec<String> = Vec::new();
     let mut personalization = Map::new();
@@ -76,16 +93,9 @@ fn personalization(message: &Message) -> Value {
         ("cc", &message.cc),
         ("bcc", &message.bcc),
     ] {
-        let mut people = Vec::new();
-        for address in list {
-            let known = address.to_lowercase();
-            if !seen.contains(&known) {
-                seen.push(known);
-                people.push(json!({"email": address}));
-            }
-        }
-        if !people.is_empty() {
-            personalization.insert(name.to_owned(), Value::Array(people));
+        let people = people(list, &mut seen);
+        if people != json!([]) {
+            personalization.insert(name.to_owned(), people);
         }
     }
     let id = &message.message_id;
@@ -147,6 +157,7 @@ mod tests {
         let mut message = fixture::message();
         message.cc.push("ADA@example.com".to_owned());
         message.bcc.push("grace@example.com".to_owned());
+        message.reply_to.push("HELP@example.net".to_owned());
         let request = sendgrid().request(&[&message], UNIX_EPOCH).unwrap();
         assert_eq!(request.uri, "https://api.sendgrid.com/v3/mail/send");
         assert_eq!(request.headers["authorization"], "Bearer SG.hunter2");
@@ -168,6 +179,10 @@ mod tests {
                 },
                 "custom_args": {"message_id": message.message_id, "outbox_id": "7"},
             }])
+        );
+        assert_eq!(
+            body["reply_to_list"],
+            json!([{"email": "help@example.net"}, {"email": "desk@example.net"}])
         );
         assert_eq!(body["content"][0]["type"], "text/plain");
         assert_eq!(body["content"][1]["type"], "text/html");

@@ -62,7 +62,7 @@ impl Ses {
         let mut body = Map::new();
         put_body(&mut body, "Text", message.body_text.as_deref());
         put_body(&mut body, "Html", message.body_html.as_deref());
-        let mut request = self.envelope();
+        let mut request = self.envelope(&message.reply_to);
         request.insert("Destination".to_owned(), destination(message));
         request.insert(
             "Content".to_owned(),
@@ -107,7 +107,9 @@ impl Ses {
                 })
             })
             .collect();
-        let mut request = self.envelope();
+        // The same for all, see `may_share`.
+        let reply_to = messages.first().map_or(&[][..], |first| &first.reply_to);
+        let mut request = self.envelope(reply_to);
         request.insert(
             "DefaultContent".to_owned(),
             json!({"Template": {
@@ -119,9 +121,12 @@ impl Ses {
         Value::Object(request)
     }
 
-    fn envelope(&self) -> Map<String, Value> {
+    fn envelope(&self, reply_to: &[String]) -> Map<String, Value> {
         let mut envelope = Map::new();
         envelope.insert("FromEmailAddress".to_owned(), json!(self.from));
+        if !reply_to.is_empty() {
+            envelope.insert("ReplyToAddresses".to_owned(), json!(reply_to));
+        }
         let set = self.configuration_set.as_deref();
         json::put_some(&mut envelope, "ConfigurationSetName", set);
         // Links are signed and must not be rewritten, even if the account or the configuration set enables tracking.
@@ -205,7 +210,9 @@ impl Capabilities for Ses {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
+        // A bulk request has one list of addresses for answers.
+        first.reply_to == other.reply_to
+            && small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
     }
 
     fn is_idempotent(&self) -> bool {

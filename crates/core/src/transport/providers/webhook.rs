@@ -46,6 +46,7 @@ struct Mail<'a> {
     recipients: &'a [String],
     cc: &'a [String],
     bcc: &'a [String],
+    reply_to: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     original_recipients: &'a [String],
     subject: &'a str,
@@ -117,6 +118,7 @@ impl Provider for Webhook {
                 recipients: &message.recipients,
                 cc: &message.cc,
                 bcc: &message.bcc,
+                reply_to: &message.reply_to,
                 original_recipients: &message.original_recipients,
                 subject: &message.subject,
                 text: bodies::text(message),
@@ -214,6 +216,7 @@ mod tests {
         let data = &body["data"];
         assert_eq!(data["message_id"], message.message_id.as_str());
         assert_eq!(data["recipients"][0], "ada@example.com");
+        assert_eq!(data["reply_to"][1], "desk@example.net");
         assert_eq!(data["text"], message.body_text.unwrap());
         assert_eq!(data["variables"]["name"], "Ada");
     }

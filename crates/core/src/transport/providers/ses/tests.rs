@@ -40,6 +40,10 @@ fn one_mail_is_simple() {
     );
     assert_eq!(body["ConfigurationSetName"], "ours");
     assert_eq!(body["Destination"]["BccAddresses"][0], "alan@example.com");
+    assert_eq!(
+        body["ReplyToAddresses"],
+        json!(["help@example.net", "desk@example.net"])
+    );
     let simple = &body["Content"]["Simple"];
     assert_eq!(simple["Subject"]["Data"], "Grüße \"an\" {{ alle }}");
     assert_eq!(
@@ -96,6 +100,25 @@ fn several_share_a_template_of_variables_alone() {
         entries[1]["ReplacementHeaders"][0]["Value"],
         second.message_id.as_str()
     );
+}
+
+#[test]
+fn a_bulk_request_has_one_list_for_answers() {
+    let ses = ses("region = us-east-1");
+    let answered_by = |number, address: &str| Message {
+        reply_to: vec![address.to_owned()],
+        ..fixture::plain(number)
+    };
+    let (first, second) = (
+        answered_by(1, "help@example.net"),
+        answered_by(2, "help@example.net"),
+    );
+    assert!(ses.may_share(&first, &second));
+    assert!(!ses.may_share(&first, &answered_by(2, "desk@example.net")));
+    assert!(!ses.may_share(&first, &fixture::plain(2)));
+    let request = ses.request(&[&first, &second], UNIX_EPOCH).unwrap();
+    let body = json::parse(&request.body);
+    assert_eq!(body["ReplyToAddresses"], json!(["help@example.net"]));
 }
 
 #[test]

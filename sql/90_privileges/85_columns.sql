@@ -1,0 +1,34 @@
+-- Column grants on the outbox that follow from its definition and from that of _mail.
+--
+-- A new column needs a grant of its own only for a role that is not named here. The roles that see the outbox but not
+-- its secrets have no right to the whole table: for a column that a role may not read, the server's error messages do
+-- not quote the value. The table of grants in tests/pg_regress/expected/privileges.out shows what came of it.
+
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY (
+        SELECT ARRAY[
+            -- Claims return all but the secrets, and what lends its rights to applications works on the same columns.
+            'GRANT SELECT (ctid, xmin, '
+                || string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) FILTER (WHERE o.attname <> 'secrets')
+                || ') ON @extschema@.outbox TO mailroom_sender, mailroom_definer',
+            -- Applications schedule through the view, whose owner writes the table.
+            'GRANT INSERT (' || string_agg(quote_ident(m.attname), ', ') || ') ON @extschema@._new_mail TO mailroom_app',
+            'GRANT INSERT (' || string_agg(quote_ident(m.attname), ', ') || ') ON @extschema@.outbox TO mailroom_definer',
+            -- To whom mail went.
+            'GRANT SELECT ('
+                || string_agg(quote_ident(m.attname), ', ') FILTER (WHERE m.atttypid = 'text[]'::regtype)
+                || ') ON @extschema@.outbox TO mailroom_support'
+        ]
+        FROM pg_attribute o
+        LEFT JOIN pg_attribute m ON m.attrelid = '@extschema@._mail'::regclass AND m.attname = o.attname
+        WHERE o.attrelid = '@extschema@.outbox'::regclass
+          AND o.attnum > 0
+          AND NOT o.attisdropped
+    ) LOOP
+        EXECUTE statement;
+    END LOOP;
+END;
+$$;
