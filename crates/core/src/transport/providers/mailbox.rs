@@ -323,7 +323,7 @@ mod tests {
         );
         assert_eq!(
             check_with(|m| m.reply_to = vec!["a@example.com\r\nBcc: b@example.com".to_owned()]),
-            "reply_to[1] has a character that no address may have"
+            "reply_to[1] contains a control character"
         );
         assert_eq!(
             check_with(|m| {
