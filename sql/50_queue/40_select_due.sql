@@ -152,7 +152,6 @@ DECLARE
     over boolean := false;
     next_piece boolean := true;
 BEGIN
-    PERFORM @extschema@._refuse_while_restoring();
     ctids := '{}';
     in_order := true;
     IF took_back AND last_priority >= 32767 AND @extschema@._due_may_sweep(of_transport, of_groups) THEN

@@ -98,7 +98,7 @@ BEGIN
         -- This session's positions for status: each before the first live row, as dead ones stay in the index while an
         -- old snapshot is held. What is before them is looked at as for claims.
         memory := CASE WHEN of_transport IS NULL THEN 'status: claims' ELSE 'status of ' || of_transport END;
-        start := @extschema@._due_begin(memory, false);
+        start := CASE WHEN @extschema@._is_restoring() THEN 'sweep' ELSE @extschema@._due_begin(memory, false) END;
         IF @extschema@._due_may_sweep(memory, false) THEN
             start := 'sweep';
         END IF;

@@ -9,7 +9,7 @@ GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @ex
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
-    @extschema@._default_transport() TO mailroom_monitor;
+    @extschema@._default_transport(), @extschema@._is_restoring() TO mailroom_monitor;
 -- What status counts, and the positions of a session that it counts from.
 GRANT EXECUTE ON FUNCTION
     @extschema@._mail_transports(),

@@ -20,8 +20,6 @@
 //! A scan is of one transport, with which the index begins: what waits for the others costs it nothing. A session remembers
 //! the positions of [`TRANSPORTS`] of them, those that it scanned last.
 //!
-//! `mailroom_status()` claims nothing, and scans by the same rules with positions of its own.
-//!
 //! The state belongs to this process alone; losing it costs one sweep. A `timestamptz` is handled as what it is, an `i64`
 //! of microseconds.
 
@@ -32,9 +30,11 @@ mod tests;
 use std::cell::RefCell;
 use std::time::Instant;
 
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use crate::pg::process::{self, pages_read as pages};
+use crate::restore;
 
 pub use scan::SLACK;
 use scan::{Due, Kind, Position, Start};
@@ -112,13 +112,14 @@ fn _urgent_priority() -> i16 {
 /// Begins a claim, of mails or of a whole group: `sweep` when it is to look at everything, `piece` when it is to look at a
 /// piece of what lies behind the positions and then from these on, `positions` when only at that.
 #[pg_extern(sql = false)]
-fn _due_begin(transport: &[u8], groups: bool) -> &'static str {
+fn _due_begin(transport: &[u8], groups: bool) -> Result<&'static str, ErrorReport> {
+    restore::refuse_while_restoring()?;
     let start = with_due(transport, groups, |due| due.begin(Instant::now(), pages()));
-    match start {
+    Ok(match start {
         Start::Sweep => "sweep",
         Start::Piece => "piece",
         Start::Positions => "positions",
-    }
+    })
 }
 
 /// Whether a scan that found too little may look at everything.
