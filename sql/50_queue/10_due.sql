@@ -188,7 +188,7 @@ BEGIN
     FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
         sweep := @extschema@._due_may_sweep(of_transport, false);
         FOR span IN
-            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, NULL) l WHERE sweep
+            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, false) l WHERE sweep
             UNION ALL
             SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
         LOOP

@@ -75,7 +75,7 @@ CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boole
 COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
     'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions.';
 
-CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, known smallint[])
+CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, unknown boolean)
 RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -85,50 +85,59 @@ RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
 AS $$
 #variable_conflict use_column
 DECLARE
-    -- Every possible priority is between these; the rows of known ones are not looked at.
-    after integer := -101;
-    before integer;
+    after integer := -32769;
+    -- The next priority with a known position.
+    before integer := 32768;
+    known smallint[];
     seen integer;
 BEGIN
-    FOREACH before IN ARRAY known || 101::smallint LOOP
-        WHILE after + 1 < before LOOP
-            IF of_groups THEN
-                SELECT o.priority, o.send_at, o.id - 1
-                INTO priority, send_at, id
-                FROM @extschema@.outbox o
-                WHERE o.state = 'scheduled'
-                  AND o.transport = of_transport COLLATE "C"
-                  AND o.group_key IS NOT NULL
-                  AND o.priority > after
-                  AND o.priority < before
-                ORDER BY o.priority, o.send_at, o.id
-                LIMIT 1;
-            ELSE
-                SELECT o.priority, o.send_at, o.id - 1
-                INTO priority, send_at, id
-                FROM @extschema@.outbox o
-                WHERE o.state = 'scheduled'
-                  AND o.transport = of_transport COLLATE "C"
-                  AND o.priority > after
-                  AND o.priority < before
-                ORDER BY o.priority, o.send_at, o.id
-                LIMIT 1;
+    IF unknown THEN
+        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_transport, of_groups) p ORDER BY 1);
+    END IF;
+    LOOP
+        IF unknown THEN
+            before := coalesce((SELECT min(k) FROM unnest(known) k WHERE k > after), 32768);
+            IF before = after + 1 THEN
+                after := before;
+                CONTINUE;
             END IF;
-            seen := CASE WHEN FOUND THEN priority ELSE before END;
-            IF FOUND THEN
-                RETURN NEXT;
-            END IF;
-            IF known IS NOT NULL THEN
-                -- Dead entries that were skipped there are skipped once only.
-                RETURN QUERY
-                SELECT n::smallint, clock_timestamp(), 9223372036854775807
-                FROM generate_series(after + 1, seen - 1) n;
-            END IF;
-            after := seen;
-        END LOOP;
-        after := before;
+        END IF;
+        IF of_groups THEN
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO priority, send_at, id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
+              AND o.group_key IS NOT NULL
+              AND o.priority > after
+              AND o.priority < before
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        ELSE
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO priority, send_at, id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = of_transport COLLATE "C"
+              AND o.priority > after
+              AND o.priority < before
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        END IF;
+        seen := CASE WHEN FOUND THEN priority ELSE before END;
+        IF FOUND THEN
+            RETURN NEXT;
+        END IF;
+        IF unknown THEN
+            -- Dead entries that were skipped there are skipped once only.
+            RETURN QUERY
+            SELECT n::smallint, clock_timestamp(), 9223372036854775807
+            FROM generate_series(greatest(after, -101) + 1, least(seen, 101) - 1) n;
+        END IF;
+        EXIT WHEN seen = 32768;
+        after := seen;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._due_priorities(text, boolean, smallint[]) IS
-    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If known priorities are given, in order, only the others, and also those without rows, with the current time as position.';
+COMMENT ON FUNCTION @extschema@._due_priorities(text, boolean, boolean) IS
+    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows, with the current time as position.';

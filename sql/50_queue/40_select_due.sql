@@ -182,10 +182,7 @@ BEGIN
                 CASE WHEN b.is_behind THEN p.paused_id ELSE l.id END,
                 CASE WHEN again THEN least(moment, p.send_at) ELSE moment END,
                 CASE WHEN again AND p.id IS NOT NULL THEN p.id ELSE 9223372036854775807 END
-            FROM @extschema@._due_priorities(
-                of_transport, of_groups,
-                CASE WHEN NOT sweep THEN ARRAY(SELECT k.priority FROM @extschema@._due_positions(of_transport, of_groups) k) END
-            ) l
+            FROM @extschema@._due_priorities(of_transport, of_groups, NOT sweep) l
             LEFT JOIN @extschema@._due_positions(of_transport, of_groups) p ON p.priority = l.priority
             CROSS JOIN LATERAL (SELECT (p.paused_send_at, p.paused_id) > (l.send_at, l.id)) b (is_behind)
             WHERE (sweep OR start = 'piece')

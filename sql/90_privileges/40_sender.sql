@@ -69,7 +69,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._held_groups(text[], timestamptz),
     @extschema@._free_groups(text[], integer),
     @extschema@._filter_claimable(tid[], timestamptz, integer),
-    @extschema@._due_priorities(text, boolean, smallint[]),
+    @extschema@._due_priorities(text, boolean, boolean),
     @extschema@._lock_due_skipping_groups(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
     @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean),
     @extschema@._claim_rows(tid[], text, timestamptz, interval),

@@ -9,21 +9,7 @@ GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @ex
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
-    @extschema@._default_transport(), @extschema@._is_restoring() TO mailroom_monitor;
--- What status counts, and the positions of a session that it counts from.
-GRANT EXECUTE ON FUNCTION
-    @extschema@._mail_transports(),
-    @extschema@._live_mail(timestamptz, integer),
-    @extschema@._due_begin(text, boolean),
-    @extschema@._due_may_sweep(text, boolean),
-    @extschema@._due_positions(text, boolean),
-    @extschema@._due_pieces(text, boolean),
-    @extschema@._due_priorities(text, boolean, smallint[]),
-    @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean),
-    @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean),
-    @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint),
-    @extschema@._due_end(text, boolean, boolean, integer, integer)
-TO mailroom_monitor;
+    @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, priority, state, send_at, expires_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,

@@ -219,7 +219,7 @@ $$;
 
 SELECT @s@.mailroom_next_due('{one,two,three}'::pg_catalog.text[]);
 
-SELECT * FROM @s@.mailroom_transports, @s@._mail_transports();
+SELECT * FROM @s@.mailroom_transports, @s@._scheduled_transports();
 
 SELECT @s@._publish_transports('me'::pg_catalog.text, '[]'::pg_catalog.jsonb, NULL::pg_catalog.text);
 

@@ -88,63 +88,6 @@ fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// Monitoring asks every few seconds, and counts what is scheduled and claimed among what was.
-#[test]
-fn i4_status_looks_at_as_many_pages_while_a_snapshot_is_held() {
-    const ROUNDS: usize = 40;
-    const STATUS: &str = "SELECT scheduled, claimed, oldest_due FROM mailroom_status()";
-    let (cluster, mut client) = untidied();
-    let mut monitor = cluster.connect("app");
-    monitor.batch_execute("SET ROLE mailroom_monitor").unwrap();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
-        .unwrap();
-    let mut costs = Vec::new();
-    for _ in 0..ROUNDS {
-        client
-            .batch_execute(
-                "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
-                 SELECT 'own', '{a@example.com}', 'Hello', 'Text', now() - i * 777 % 2000 * interval '10 us' FROM generate_series(1, 2000) i; \
-                 SELECT count(*) FROM mailroom_claim(2000, '1 s', 'me'); \
-                 SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed'), claimant => 'me')",
-            )
-            .unwrap();
-        costs.push(pages(&mut monitor, STATUS));
-    }
-    // As long as little is dead all of it is looked at, and later a piece of it.
-    let early = costs[..10].iter().max().unwrap();
-    let mut late = costs[ROUNDS - 10..].to_vec();
-    late.sort_unstable();
-    assert!(
-        late[5] <= *early,
-        "{early} pages, later {}: {costs:?}",
-        late[5]
-    );
-    // What is live is counted nevertheless: what is new, and what lies behind the rows that are looked at.
-    client
-        .batch_execute(
-            "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
-             SELECT 'own', '{a@example.com}', 'Hello', 'Text', now() + i * interval '2 h' FROM generate_series(-3, 1) i; \
-             SELECT count(*) FROM mailroom_claim(1, '1 h', 'me')",
-        )
-        .unwrap();
-    let counted = "SELECT scheduled = 4 AND claimed = 1 AND oldest_due BETWEEN '3 h' AND '7 h' FROM mailroom_status()";
-    eventually_or_tell("status to count all mail", || {
-        let row = monitor.query_one(counted, &[]).unwrap();
-        if row.get(0) {
-            Ok(())
-        } else {
-            let row = monitor.query_one(
-                "SELECT concat_ws(' ', scheduled, claimed, oldest_due) FROM mailroom_status()",
-                &[],
-            );
-            Err(row.unwrap().get::<_, String>(0))
-        }
-    });
-    holder.batch_execute("ROLLBACK").unwrap();
-}
-
 /// Mail that waits for one transport costs nothing to those who claim others.
 #[test]
 fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_another() {

@@ -142,7 +142,7 @@ DELETE FROM outbox;
 -- The oldest that is due, of any transport.
 INSERT INTO outbox (kind, recipients, transport, send_at) VALUES ('x', '{a@example.com}', '', now()), ('x', '{a@example.com}', 'one', now() - interval '1 h'), ('x', '{a@example.com}', 'two', now() + interval '1 h');
 SELECT scheduled, oldest_due >= interval '1 h' AS an_hour FROM mailroom_status();
-SELECT * FROM _mail_transports();
+SELECT * FROM _scheduled_transports();
 DELETE FROM outbox;
 
 -- Rerouting: what is scheduled, and nothing else.
