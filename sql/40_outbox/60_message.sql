@@ -33,7 +33,7 @@ CREATE TYPE @extschema@._message AS (
     ordinal integer, is_repeatable boolean, on_conflict text, transport text, mail @extschema@._mail
 );
 COMMENT ON TYPE @extschema@._message IS
-    'Internal. A mail to schedule: its place in a bulk from 0, or -1 for a single one, whether its message_id was passed, and the arguments of mailroom_send that may not be columns.';
+    'Internal. A mail to schedule: its place in a bulk from 0, or -1 for a single one, whether its message_id was passed, and the other arguments of mailroom_send; transport is NULL for that of the kind.';
 
 CREATE FUNCTION @extschema@._address_fields() RETURNS text[]
     LANGUAGE sql STABLE

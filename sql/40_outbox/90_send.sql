@@ -86,7 +86,15 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
 AS $$
 #variable_conflict use_variable
 DECLARE
-    names CONSTANT text[] := (SELECT p.proargnames FROM pg_proc p WHERE p.oid = to_regproc('@extschema@.mailroom_send'));
+    -- Of the extension's mailroom_send: there may be others of this name.
+    names CONSTANT text[] := (
+        SELECT p.proargnames
+        FROM pg_proc p
+        JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+        JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+        WHERE p.proname = 'mailroom_send'
+          AND e.extname = 'mailroom'
+    );
     lists CONSTANT text[] := @extschema@._address_fields();
     bad record;
     parsed @extschema@._message[];

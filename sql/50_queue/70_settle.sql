@@ -57,10 +57,7 @@ DECLARE
     clean text;
     place integer;
 BEGIN
-    IF coalesce(strpos(error, '@'), 0) = 0 THEN
-        RETURN left(error, 1000);
-    END IF;
-    FOREACH address IN ARRAY (SELECT a.addresses FROM @extschema@._mail_addresses a WHERE a.id = mail) LOOP
+    FOREACH address IN ARRAY coalesce((SELECT a.addresses FROM @extschema@._mail_addresses a WHERE a.id = mail), '{}') LOOP
         clean := '';
         LOOP
             -- A quoted address may differ in case: in ASCII letters, independent of the locale.

@@ -89,22 +89,26 @@ AS $$
             JOIN @extschema@._token_ages t USING (id)
         ),
         least(c.scheduled, 10000),
-        (
-            SELECT now() - min(first.send_at)
-            FROM @extschema@._scheduled_transports() t (transport)
-            -- Every possible priority.
-            CROSS JOIN generate_series(-100, 100) p (priority)
-            CROSS JOIN LATERAL (
-                SELECT o.send_at
-                FROM @extschema@.outbox o
-                WHERE o.state = 'scheduled'
-                  AND o.transport = t.transport
-                  AND o.priority = p.priority
-                  AND o.send_at <= now()
-                ORDER BY o.priority, o.send_at, o.id
-                LIMIT 1
-            ) first
-        ),
+        now() - CASE
+            -- All of them were read for the count.
+            WHEN c.scheduled <= 10000 THEN c.first_due
+            ELSE (
+                SELECT min(first.send_at)
+                FROM @extschema@._scheduled_transports() t (transport)
+                -- Every possible priority.
+                CROSS JOIN generate_series(-100, 100) p (priority)
+                CROSS JOIN LATERAL (
+                    SELECT o.send_at
+                    FROM @extschema@.outbox o
+                    WHERE o.state = 'scheduled'
+                      AND o.transport = t.transport
+                      AND o.priority = p.priority
+                      AND o.send_at <= now()
+                    ORDER BY o.priority, o.send_at, o.id
+                    LIMIT 1
+                ) first
+            )
+        END,
         least(c.claimed, 10000),
         least(c.failed, 10000),
         greatest(c.waiting, c.scheduled, c.claimed, c.failed) > 10000,
@@ -122,7 +126,8 @@ AS $$
         -- Each count is bounded, however long the backlog is.
         SELECT
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
-            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l) AS scheduled,
+            m.scheduled,
+            m.first_due,
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' LIMIT 10001) l) AS claimed,
             (
                 SELECT count(*)::integer
@@ -134,6 +139,12 @@ AS $$
                     LIMIT 10001
                 ) l
             ) AS failed
+        FROM (
+            SELECT count(*)::integer AS scheduled, min(l.send_at) FILTER (WHERE l.send_at <= now()) AS first_due
+            FROM (SELECT o.send_at FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l
+        ) m
+        -- Not pulled up: each count would be taken for each use of it.
+        OFFSET 0
     ) c
     LEFT JOIN @extschema@._worker_report() w ON true
     CROSS JOIN (

@@ -16,9 +16,9 @@ GRANT EXECUTE ON FUNCTION
 TO mailroom_app;
 
 -- It schedules, cancels and reschedules its own mail through _new_mail and _own_mail, column by column, so that direct
--- writes can produce only mail that the functions could have written; 85_columns.sql has most of the columns. Never INSERT and UPDATE on the same view:
--- together they allow ON CONFLICT DO UPDATE, which reaches rows that a view hides. The extension owns the views, since
--- the owner of a view may create triggers on it.
+-- writes can produce only mail that the functions could have written; 85_columns.sql has most of the columns. Never
+-- INSERT and UPDATE on the same view: together they allow ON CONFLICT DO UPDATE, which reaches rows that a view hides.
+-- The extension owns the views, since the owner of a view may create triggers on it.
 GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (transport) ON @extschema@._new_mail TO mailroom_app;
 GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;

@@ -45,6 +45,26 @@ read_by_name! {
 }
 
 impl Message {
+    /// The lists of addresses, each with its name.
+    pub fn address_lists(&self) -> [(&'static str, &Vec<String>); 4] {
+        [
+            ("recipients", &self.recipients),
+            ("cc", &self.cc),
+            ("bcc", &self.bcc),
+            ("reply_to", &self.reply_to),
+        ]
+    }
+
+    /// As [`Self::address_lists`].
+    pub fn address_lists_mut(&mut self) -> [(&'static str, &mut Vec<String>); 4] {
+        [
+            ("recipients", &mut self.recipients),
+            ("cc", &mut self.cc),
+            ("bcc", &mut self.bcc),
+            ("reply_to", &mut self.reply_to),
+        ]
+    }
+
     /// Redirects the message to this address only, for `mailroom.redirect_to`.
     pub fn redirect(&mut self, address: String) {
         let mut original = std::mem::replace(&mut self.recipients, vec![address]);

@@ -72,17 +72,9 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
 
 /// Whether the message needs a server with SMTPUTF8: an address has a non-ASCII local part.
 pub(super) fn needs_utf8(from: &Mailbox, message: &Message) -> bool {
-    let lists = [
-        &message.recipients,
-        &message.cc,
-        &message.bcc,
-        &message.reply_to,
-    ];
-    !from.address().is_ascii()
-        || lists
-            .into_iter()
-            .flatten()
-            .any(|address| !address.is_ascii())
+    let is_ascii = |list: &Vec<String>| list.iter().all(|address| address.is_ascii());
+    let mut lists = message.address_lists().into_iter();
+    !from.address().is_ascii() || lists.any(|(_, list)| !is_ascii(list))
 }
 
 /// Checks the `message_id`, which becomes part of headers, SMTP parameters and file names.

@@ -1,5 +1,8 @@
 //! Rows of the connection as those of a claimed mail.
 
+use std::error::Error;
+use std::str::Utf8Error;
+
 use mailroom_core::row::{ReadError, Row};
 use tokio_postgres::types::FromSql;
 
@@ -11,6 +14,19 @@ pub struct ClaimedRow(pub tokio_postgres::Row);
 impl ClaimedRow {
     fn get<'a, T: FromSql<'a>>(&'a self, column: &str) -> Result<Option<T>, DatabaseError> {
         Ok(self.0.try_get(column)?)
+    }
+
+    fn characters<'a, T: FromSql<'a>>(
+        &'a self,
+        column: &'static str,
+    ) -> Result<Option<T>, ReadError<DatabaseError>> {
+        self.0.try_get(column).map_err(|error| {
+            if error.source().is_some_and(<dyn Error>::is::<Utf8Error>) {
+                ReadError::NotText(column)
+            } else {
+                ReadError::Row(error.into())
+            }
+        })
     }
 }
 
@@ -38,10 +54,10 @@ impl Row for ClaimedRow {
     }
 
     fn text(&self, column: &'static str) -> Result<Option<String>, ReadError<DatabaseError>> {
-        self.get(column).map_err(|_| ReadError::NotText(column))
+        self.characters(column)
     }
 
     fn texts(&self, column: &'static str) -> Result<Option<Vec<String>>, ReadError<DatabaseError>> {
-        self.get(column).map_err(|_| ReadError::NotText(column))
+        self.characters(column)
     }
 }

@@ -31,13 +31,14 @@ pub fn end_next(
     claimant: &str,
     transport: &str,
 ) -> Result<bool, DatabaseError> {
+    let contents = contents();
     session.sequence(async |client| {
         let mut settlements = Settlements::default();
         for claim in claim_some(client, claimant, transport).await? {
             client.batch_execute("SAVEPOINT contents").await?;
             let parameters: [Parameter<'_>; 2] = [(&claim.id, Type::INT8), (&claimant, Type::TEXT)];
             let read = client
-                .query_typed(include_str!("../../sql/contents.sql"), &parameters)
+                .query_typed(&contents, &parameters)
                 .await
                 .map_err(DatabaseError::from);
             client
@@ -55,6 +56,17 @@ pub fn end_next(
         statements::release(client, claimant, &settlements.released).await?;
         Ok(!settlements.failed.ids.is_empty())
     })
+}
+
+/// Reads of one mail that is already claimed what `claim_mail.sql` reads, and no other column.
+fn contents() -> String {
+    let claim = include_str!("../../../../sql/queries/claim_mail.sql");
+    let columns = claim.find("\nFROM ").map_or(claim, |end| &claim[..end]);
+    format!(
+        "{columns}\nFROM outbox o \
+         CROSS JOIN LATERAL _claim_rows(ARRAY[o.ctid], $2, now(), interval '1 minute') c \
+         WHERE o.id = $1"
+    )
 }
 
 /// Claims the next mails without their contents.

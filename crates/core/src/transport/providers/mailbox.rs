@@ -151,25 +151,12 @@ fn in_ascii(address: &str) -> Option<Cow<'_, str>> {
 pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String> {
     check(message, most)?;
     let is_ascii = |list: &Vec<String>| list.iter().all(|address| address.is_ascii());
-    if [
-        &message.recipients,
-        &message.cc,
-        &message.bcc,
-        &message.reply_to,
-    ]
-    .into_iter()
-    .all(is_ascii)
-        && bodies::are_ready(message)
-    {
+    let mut lists = message.address_lists().into_iter();
+    if lists.all(|(_, list)| is_ascii(list)) && bodies::are_ready(message) {
         return Ok(Cow::Borrowed(message));
     }
     let mut message = message.clone();
-    for (name, list) in [
-        ("recipients", &mut message.recipients),
-        ("cc", &mut message.cc),
-        ("bcc", &mut message.bcc),
-        ("reply_to", &mut message.reply_to),
-    ] {
+    for (name, list) in message.address_lists_mut() {
         for (index, address) in list.iter_mut().enumerate() {
             let wrong = || format!("{name}[{}] has a domain that is none", index + 1);
             *address = in_ascii(address).ok_or_else(wrong)?.into_owned();
@@ -199,14 +186,8 @@ pub fn all_ready<'m>(
 /// # Errors
 /// What is missing or invalid, without an address.
 pub fn check(message: &Message, most: usize) -> Result<(), String> {
-    let lists = [
-        ("recipients", &message.recipients),
-        ("cc", &message.cc),
-        ("bcc", &message.bcc),
-        ("reply_to", &message.reply_to),
-        ("original_recipients", &message.original_recipients),
-    ];
-    for (name, list) in lists {
+    let original = ("original_recipients", &message.original_recipients);
+    for (name, list) in message.address_lists().into_iter().chain([original]) {
         for (index, address) in list.iter().enumerate() {
             address::check(address).map_err(|problem| {
                 // The reason does not name the character, which is part of the address.
