@@ -89,10 +89,12 @@ fn mail_that_is_no_text_keeps_no_other_back() {
         let mut client = scene.cluster.connect(&database);
         client.batch_execute("CREATE EXTENSION mailroom").unwrap();
         let before = scene.receiver.count();
+        // No claim reads a key, so that it may be of any bytes.
         client
             .batch_execute(&format!(
-                "INSERT INTO outbox (kind, recipients, subject, body_text) \
-                 SELECT 'own', '{{a@example.com}}', 'Hello', CASE WHEN i % 40 = 7 THEN {bad} ELSE 'Text' END \
+                "INSERT INTO outbox (kind, recipients, subject, body_text, item_key) \
+                 SELECT 'own', '{{a@example.com}}', 'Hello', CASE WHEN i % 40 = 7 THEN {bad} ELSE 'Text' END, \
+                     {bad} || i \
                  FROM generate_series(1, 200) i"
             ))
             .unwrap();
