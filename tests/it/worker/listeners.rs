@@ -134,7 +134,7 @@ fn it_hears_of_each_commit(mode: Mode) {
     for round in 1..=4 {
         // Nothing is left to be heard of earlier commits, and I9: the worker has come to rest.
         settle(&mut client, &mut collector);
-        // Nobody hears of what is rolled back.
+        // No session hears of what is rolled back.
         client.batch_execute("BEGIN").unwrap();
         insert_accounts(&mut client, &format!("rolled-back-{round}-"), 1);
         client.batch_execute("ROLLBACK").unwrap();
