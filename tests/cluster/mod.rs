@@ -120,6 +120,7 @@ impl Cluster {
              max_connections = 60\n\
              shared_buffers = 128MB\n\
              log_line_prefix = '%m [%p] %b '\n\
+             jit = off\n\
              fsync = off\n",
             self.root.display()
         );

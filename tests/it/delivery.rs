@@ -174,11 +174,9 @@ fn a_redirect_is_not_followed() {
     let mut post = Post::start(&receiver, &[]);
     post.send(1);
     for attempts in 1..=3 {
-        post.wait_for(
-            &format!("failed_attempts = {attempts} AND state = 'scheduled'"),
-            1,
-        );
-        assert_eq!(receiver.requests(), attempts);
+        // The next attempt is due after a second, which may be over before this looks.
+        post.wait_for(&format!("failed_attempts >= {attempts}"), 1);
+        assert!(receiver.requests() >= attempts);
         assert_eq!(other.requests(), 0, "attempt {attempts} followed it");
         post.client
             .batch_execute("SELECT mailroom_reschedule(id, clock_timestamp()) FROM outbox")

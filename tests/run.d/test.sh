@@ -1,6 +1,21 @@
 # Tiers of tests, and what they come to. Part of tests/run.
 # shellcheck shell=bash
 
+# Where tests put their data directories, which live for seconds: in memory, if there is a
+# file system for it that has room and from which programs may be run.
+directory_for_tests() {
+    local memory=/dev/shm free
+    free=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+    if [ -z "${TMPDIR:-}" ] && [ -w "$memory" ] && [ "$free" -gt 8000000 ] \
+        && [ "$(df --output=fstype "$memory" | tail -n 1)" = tmpfs ] \
+        && [ "$(df --output=avail "$memory" | tail -n 1)" -gt 8000000 ] \
+        && ! findmnt --noheadings --output OPTIONS "$memory" | grep --quiet --word-regexp noexec; then
+        echo "$memory"
+    else
+        echo "${TMPDIR:-/tmp}"
+    fi
+}
+
 # tier <number> <what> <selection of cargo test...> [-- <options of the programs...>]...
 # With several options the programs run as often, one after the other.
 # A tier in which no test ran, an ignored test, and a test program that broke
@@ -36,7 +51,7 @@ tier() {
             options+=("$1")
             shift
         done
-        cargo test --no-fail-fast "${features[@]}" "${selection[@]}" -- "${options[@]}" || status=1
+        TMPDIR=$(directory_for_tests) cargo test --no-fail-fast "${features[@]}" "${selection[@]}" -- "${options[@]}" || status=1
     done >>"$log" 2>&1
     kill "$marker"
     wait "$follower" "$marker" 2>/dev/null || true

@@ -128,13 +128,13 @@ fn a_mail_that_may_have_arrived_alone_goes_alone_again() {
     send_many(&mut post, "hello ", 1, 1, 0);
     post.wait_until_ended(1);
     send_many(&mut post, "first ", 1, 1, 0);
-    post.wait_for("subject = 'first 1' AND failed_attempts = 1", 1);
+    post.wait_for("subject = 'first 1' AND failed_attempts >= 1", 1);
     post.client
         .batch_execute(
-            "UPDATE outbox SET send_at = now() WHERE failed_attempts = 1; SELECT mailroom_wake_worker()",
+            "UPDATE outbox SET send_at = now() WHERE state = 'scheduled'; SELECT mailroom_wake_worker()",
         )
         .unwrap();
-    post.wait_for("subject = 'first 1' AND failed_attempts = 2", 1);
+    post.wait_for("subject = 'first 1' AND failed_attempts >= 2", 1);
     // Claimed together with others.
     post.client
         .batch_execute(
