@@ -48,9 +48,10 @@ const MAX_THROTTLED: u32 = 4;
 /// Number of pauses after which the next one has the maximum length.
 const LONGEST_AFTER: u32 = 16;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     /// `healthy` or `slowed`.
+    #[default]
     Sending,
     /// `throttled`.
     Throttled { until: Time, reason: String },
@@ -64,7 +65,7 @@ enum State {
 }
 
 /// The circuit breaker of one transport.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct CircuitBreaker {
     state: State,
     /// Results of requests before this one show nothing about the transport as it is now.
@@ -99,23 +100,9 @@ impl CircuitBreaker {
     /// A healthy transport with this number of concurrent requests.
     pub fn new(max_concurrency: usize) -> Self {
         Self {
-            state: State::Sending,
-            evidence_from: 0,
-            latest: 0,
-            refused: HashSet::new(),
-            failed: HashSet::new(),
-            rejected: HashSet::new(),
-            throttled_for_long: HashSet::new(),
-            refusal: String::new(),
-            clears_refusals_from: 0,
-            suspects: Suspects::default(),
-            pauses: 0,
-            throttles: 0,
             max_concurrency,
             concurrency: max_concurrency,
-            accepted: 0,
-            is_throttle_reported: false,
-            changes: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -221,11 +208,6 @@ impl CircuitBreaker {
     /// Whether this message was refused or throttled since it was last accepted. Another one is a better probe.
     pub fn is_suspect(&self, id: i64) -> bool {
         self.suspects.contains(id)
-    }
-
-    /// Whether there is any suspect.
-    pub fn has_suspects(&self) -> bool {
-        !self.suspects.is_empty()
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.

@@ -46,7 +46,7 @@ impl Deliverer {
             Event::ReloadFailed => {
                 self.config_is_fresh |= std::mem::take(&mut self.config_is_loading);
             }
-            Event::SendingAllowed(allowed) => self.is_sending_allowed = allowed,
+            Event::SendingAllowed(allowed) => self.is_halted = !allowed,
             Event::LeasesEndAt(at) => self.leases_end_at = Some(at),
             Event::MailDue { urgent } => self.note_mail_due(now.at, urgent),
             Event::RetryNow => {
@@ -109,7 +109,7 @@ impl Deliverer {
         let concurrency = config.concurrency;
         self.config = Some(config);
         if has_new_account {
-            self.last_request_to_old_account = self.next_request - 1;
+            self.last_request_to_old_account = self.latest_request;
             self.split_batches(|_| true);
         }
         if std::mem::take(&mut self.config_is_loading) {
@@ -122,6 +122,7 @@ impl Deliverer {
         }
         if is_first {
             self.claim_wanted = true;
+            self.check_budgets = true;
         }
     }
 
@@ -205,8 +206,8 @@ impl Deliverer {
     /// Returns the number of the request.
     fn send(&mut self, next: NextRequest, actions: &mut Vec<Action>) -> u64 {
         let NextRequest { mails, is_retry } = next;
-        let request = self.next_request;
-        self.next_request += 1;
+        self.latest_request += 1;
+        let request = self.latest_request;
         self.mails_in_flight += mails.len();
         let mails = Arc::new(mails);
         let in_flight = InFlightRequest {

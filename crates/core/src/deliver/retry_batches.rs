@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use uuid::Builder;
 
 use super::Time;
 use super::mail::Mail;
@@ -23,22 +24,9 @@ pub fn batch_key<'m>(account: &str, mails: impl Iterator<Item = &'m Mail>) -> St
         hash.update([0]);
         hash.update(id.as_bytes());
     }
-    let hash: [u8; 32] = hash.finalize().into();
-    let mut text = String::with_capacity(36);
-    for (index, byte) in hash[..16].iter().enumerate() {
-        let byte = match index {
-            6 => byte & 0x0f | 0x80,
-            8 => byte & 0x3f | 0x80,
-            _ => *byte,
-        };
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        for digit in [byte >> 4, byte & 0x0f] {
-            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
-        }
-    }
-    text
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    Builder::from_custom_bytes(bytes).into_uuid().to_string()
 }
 
 /// The batches that are to be repeated.

@@ -17,10 +17,6 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    pub(super) fn is_empty(&self) -> bool {
-        self.refused.is_empty()
-    }
-
     pub(super) fn contains(&self, id: i64) -> bool {
         self.refused.contains_key(&id)
     }

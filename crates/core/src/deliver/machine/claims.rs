@@ -79,7 +79,7 @@ impl Deliverer {
                 self.free_places(concurrency).or(urgent)?
             }
             SendPermit::Probe if self.queue.is_empty() && self.is_probe_due(now) => {
-                PROBE_CANDIDATES * self.probe_candidates
+                PROBE_CANDIDATES << self.probe_doublings
             }
             SendPermit::Probe | SendPermit::WaitUntil(_) | SendPermit::ProbeInFlight => {
                 return None;
@@ -247,7 +247,7 @@ mod tests {
             at,
             wall: SystemTime::UNIX_EPOCH,
         };
-        let mut deliverer = Deliverer::new();
+        let mut deliverer = Deliverer::default();
         let mut settlements = Box::new(Settlements::default());
         settlements.sent(Claim { id: 1, attempts: 0 }, None, &[]);
         let retry_at = Duration::from_secs(1);

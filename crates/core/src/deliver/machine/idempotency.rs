@@ -101,7 +101,7 @@ mod tests {
 
     /// A deliverer claims these mails at this age, and no request gets a response.
     fn deliver(age: Duration, mails: Vec<Mail>) -> Told {
-        let mut deliverer = Deliverer::new();
+        let mut deliverer = Deliverer::default();
         let mut told = Told::default();
         let limits = DeliveryConfig {
             capabilities: Arc::new(Forgetful),

@@ -5,8 +5,8 @@ use crate::deliver::mail::Mail;
 use crate::deliver::rate_limiter::{added_cost, max_batch_cost};
 use crate::deliver::{Now, Time};
 
-/// The maximum of [`Deliverer::probe_candidates`].
-const MAX_PROBE_CANDIDATES: usize = 64;
+/// The maximum of [`Deliverer::probe_doublings`].
+const MAX_PROBE_DOUBLINGS: u32 = 6;
 
 /// The mails of one request.
 pub(super) struct NextRequest {
@@ -52,9 +52,9 @@ impl Deliverer {
         let next = self.next_mail(now);
         let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
         // A larger claim may find a mail that was not refused before.
-        self.probe_candidates = match &next {
-            Some(mail) if !is_suspect(mail) => 1,
-            _ => (self.probe_candidates * 2).min(MAX_PROBE_CANDIDATES),
+        self.probe_doublings = match &next {
+            Some(mail) if !is_suspect(mail) => 0,
+            _ => (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS),
         };
         if let Some(mail) = next {
             return self.admit(now.at, vec![mail]);
@@ -118,9 +118,6 @@ impl Deliverer {
 
     /// Prefers mails that were not refused or throttled before, so that a single such mail does not delay the others.
     fn take_next(&mut self) -> Option<Mail> {
-        if !self.breaker.has_suspects() {
-            return self.queue.pop();
-        }
         let breaker = &self.breaker;
         let other = self.queue.take(|mail| !breaker.is_suspect(mail.message.id));
         let only_others = breaker.has_open_refusals() && !breaker.is_paused();
@@ -135,9 +132,8 @@ impl Deliverer {
         };
         let provider = &config.capabilities;
         let must_be_alone = |mail: &Mail| {
-            mail.alone
-                || mail.group_key.is_some() && provider.is_idempotent()
-                || provider.is_idempotent() && mail.ambiguous_attempts > 0 && mail.ambiguous_alone
+            let was_ambiguous = mail.ambiguous_attempts > 0 && mail.ambiguous_alone;
+            mail.alone || provider.is_idempotent() && (mail.group_key.is_some() || was_ambiguous)
         };
         // A batch that is to be repeated must be due, and claimed, together.
         let has_same_priority = !provider.is_idempotent() || first.priority == next.priority;

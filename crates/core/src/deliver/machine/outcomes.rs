@@ -99,12 +99,10 @@ impl Deliverer {
                 }
             }
             RequestOutcome::EndpointDenied(reason) => {
-                let signal = || Signal::Denied(reason.clone());
-                self.note_unsent(now, request, mails, &reason, signal);
+                self.note_unsent(now, request, mails, &reason, Signal::Denied);
             }
             RequestOutcome::NotSent(reason) => {
-                let signal = || Signal::Unreachable(reason.clone());
-                self.note_unsent(now, request, mails, &reason, signal);
+                self.note_unsent(now, request, mails, &reason, Signal::Unreachable);
             }
             RequestOutcome::Completed(outcomes) => {
                 self.note_outcomes(now, request, mails, outcomes);
@@ -141,11 +139,11 @@ impl Deliverer {
         request: &EndedRequest,
         mails: Vec<Mail>,
         reason: &str,
-        signal: impl Fn() -> Signal,
+        signal: fn(String) -> Signal,
     ) {
         let mut uncounted = Vec::new();
         for mail in mails {
-            match self.signal(now, &mail, request, signal()) {
+            match self.signal(now, &mail, request, signal(reason.to_owned())) {
                 Disposition::Release => uncounted.push(mail),
                 _ => self.fail(&mail, request, FailedAttempt::new(reason.to_owned())),
             }

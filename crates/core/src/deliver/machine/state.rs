@@ -27,9 +27,10 @@ pub(super) struct InFlightRequest {
     pub(super) refused: Vec<Refused>,
 }
 
-/// The deliverer of one transport.
+/// The deliverer of one transport. It begins without a configuration, and does nothing until it has one.
 ///
 /// Every held mail is in exactly one of `queue`, `retry_batches`, `requests` and `settlements`.
+#[derive(Default)]
 pub struct Deliverer {
     /// `None` until the transports file was read.
     pub(super) config: Option<DeliveryConfig>,
@@ -43,7 +44,8 @@ pub struct Deliverer {
     pub(super) requests: HashMap<u64, InFlightRequest>,
     /// Number of mails in `requests`.
     pub(super) mails_in_flight: usize,
-    pub(super) next_request: u64,
+    /// Number of the latest request.
+    pub(super) latest_request: u64,
     /// Requests up to this number went to another account.
     pub(super) last_request_to_old_account: u64,
 
@@ -62,8 +64,8 @@ pub struct Deliverer {
     pub(super) claim_at: Option<Time>,
     /// Whether a budget may exist.
     pub(super) check_budgets: bool,
-    /// Factor for the number of mails that are claimed to choose a probe from.
-    pub(super) probe_candidates: usize,
+    /// How many times the number of mails that are claimed to choose a probe from was doubled.
+    pub(super) probe_doublings: u32,
     /// When urgent mail last caused a probe.
     pub(super) urgent_probe_at: Option<Time>,
     /// Whether [`crate::deliver::events::Action::ReloadConfig`] waits for its event.
@@ -76,7 +78,8 @@ pub struct Deliverer {
     pub(super) failure_log: FailureLog,
     pub(super) ambiguous_count: u64,
 
-    pub(super) is_sending_allowed: bool,
+    /// Whether sending is not allowed.
+    pub(super) is_halted: bool,
     /// Nothing is sent from this time on: another deliverer may have claimed the held mails.
     pub(super) leases_end_at: Option<Time>,
     pub(super) is_stopping: bool,
@@ -85,50 +88,7 @@ pub struct Deliverer {
     pub(super) wake_at: Option<Time>,
 }
 
-impl Default for Deliverer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Deliverer {
-    /// A deliverer that waits for its configuration.
-    pub fn new() -> Self {
-        Self {
-            config: None,
-            breaker: CircuitBreaker::new(1),
-            rate_limiter: RateLimiter::default(),
-            held: HeldMails::default(),
-            queue: Queue::default(),
-            retry_batches: RetryBatches::default(),
-            requests: HashMap::new(),
-            mails_in_flight: 0,
-            next_request: 1,
-            last_request_to_old_account: 0,
-            settlements: Settlements::default(),
-            settle_at: None,
-            exchange_is_running: false,
-            exchange_retry_at: Time::ZERO,
-            claim_wanted: true,
-            claim_is_urgent: false,
-            claim_at: None,
-            check_budgets: true,
-            probe_candidates: 1,
-            urgent_probe_at: None,
-            config_is_loading: false,
-            config_is_fresh: false,
-            throughput: Throughput::default(),
-            exchange_time: ExchangeTime::default(),
-            failure_log: FailureLog::default(),
-            ambiguous_count: 0,
-            is_sending_allowed: true,
-            leases_end_at: None,
-            is_stopping: false,
-            has_stopped: false,
-            wake_at: None,
-        }
-    }
-
     /// When [`crate::deliver::events::Event::Tick`] is due, if no other event comes first.
     pub fn wake_at(&self) -> Option<Time> {
         self.wake_at
@@ -188,7 +148,7 @@ impl Deliverer {
     }
 
     pub(super) fn may_send(&self) -> bool {
-        self.is_sending_allowed && !self.is_stopping
+        !self.is_halted && !self.is_stopping
     }
 
     /// Whether a paused transport is to be probed now, with a configuration that was just read.

@@ -144,7 +144,7 @@ impl World {
         let mut world = Self {
             shape,
             now: Duration::from_secs(1),
-            deliverer: Deliverer::new(),
+            deliverer: Deliverer::default(),
             rows: BTreeMap::new(),
             requests: HashMap::new(),
             known: HashSet::new(),

@@ -39,7 +39,7 @@ impl Transport {
         Self {
             name,
             number,
-            deliverer: Deliverer::new(),
+            deliverer: Deliverer::default(),
             client,
             is_removed: false,
             has_stopped: false,

@@ -16,7 +16,7 @@ struct Hand {
 impl Hand {
     fn new(batch: usize) -> Self {
         let mut hand = Self {
-            deliverer: Deliverer::new(),
+            deliverer: Deliverer::default(),
             at: Time::ZERO,
             sent: Vec::new(),
             exchange: None,
