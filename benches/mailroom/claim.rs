@@ -155,7 +155,7 @@ fn against_pgmq(client: &mut Client, effort: Effort, kind: &Kind, size: i32) -> 
     let batches = effort.of(4_000, 1_000) / size;
     const TURNS: i32 = 5;
     const WARM_UP: i32 = 10;
-    for _ in 0..effort.of(5, 1) {
+    for _ in 0..effort.of(9, 1) {
         fill(client, kind, (TURNS * batches + WARM_UP) * size);
         for queue in &queues {
             for _ in 0..WARM_UP {
@@ -189,7 +189,7 @@ fn many_consumers(cluster: &Cluster, client: &mut Client, effort: Effort) -> Row
         "claim + settle, plain message, batch 100, 8 consumers: mailroom / pgmq read + archive";
     let mut row = Row::new(name, Unit::PerSecond).aiming_at(Some(Target::RatioAtLeast(1.0)));
     let mails = effort.of(100_000, 8_000);
-    for round in 0..effort.of(5, 1) {
+    for round in 0..effort.of(9, 1) {
         fill(client, &KINDS[0], mails);
         let [mailroom, pgmq] = in_turn::<_, 2>(round, |which| {
             drain(cluster, [Queue::mailroom, Queue::pgmq][which], mails)
@@ -255,7 +255,7 @@ fn behind(cluster: &Cluster, effort: Effort) -> Vec<Row> {
         .aiming_at(Some(Target::RatioAtMost(1.1)))
     });
     let turns = effort.of(20, 3);
-    for _ in 0..effort.of(5, 1) {
+    for _ in 0..effort.of(9, 1) {
         for client in &mut clients {
             client
                 .execute(PUT, &[&((turns + 2) * 1_000), &0.0])

@@ -39,7 +39,7 @@ fn against_wrk(effort: Effort) -> Row {
     let mut post = start(&provider.endpoint());
     // Fills the file, and warms up what is measured.
     send(&mut post, &provider, 2 * captured);
-    for round in 0..effort.of(5, 1) {
+    for round in 0..effort.of(9, 1) {
         let [worker, wrk] = in_turn::<_, 2>(round, |which| match which {
             0 => send(&mut post, &provider, count),
             _ => provider.wrk(&file, CONCURRENCY, effort.of(5, 1)),
@@ -101,7 +101,7 @@ fn with_trouble(effort: Effort) -> [Row; 2] {
         .against(100.0)
         .aiming_at(Some(Target::NeverAbove(100.0)));
     let count = effort.of(100_000, 2_000);
-    for _ in 0..effort.of(5, 1) {
+    for _ in 0..effort.of(9, 1) {
         longest.add_one(deliver(count, |_| status(200)).longest);
         let late = deliver(count / 5, |_| Reaction::Late(LATENCY, 200));
         slow.add_one(late.rate);

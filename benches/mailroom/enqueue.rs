@@ -64,8 +64,8 @@ fn compare(cluster: &Cluster, effort: Effort, clients: u32) -> [Row; 2] {
     });
     let databases = [SUBJECT, PARTNERS[0].database, PARTNERS[1].database];
     // A round is some short turns each, so that a disk that is slow for some seconds is slow for all.
-    let turns = effort.of(3, 1);
-    for _ in 0..effort.of(5, 1) {
+    let turns = effort.of(2, 1);
+    for _ in 0..effort.of(9, 1) {
         let mut total = [0.0; 3];
         for turn in 0..turns {
             let rates = in_turn::<_, 3>(turn, |which| {

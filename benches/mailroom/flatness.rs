@@ -31,7 +31,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         Row::new(name(much), Unit::Millis).aiming_at(Some(Target::RatioAtMost(1.1))),
     ];
     let turns = effort.of(20, 3);
-    for _ in 0..effort.of(5, 1) {
+    for _ in 0..effort.of(9, 1) {
         // The database without history loses what the round before has made.
         clients[0]
             .batch_execute("TRUNCATE accounts, tokens, pending, outbox")

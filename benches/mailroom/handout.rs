@@ -76,7 +76,7 @@ fn compare(client: &mut Client, effort: Effort, case: &Case, note: &str) -> Row 
     );
     let mut row = Row::new(name, Unit::PerSecond).aiming_at(case.target);
     let batches = effort.of(case.batches, case.batches / 10);
-    for _ in 0..effort.of(5, 1) {
+    for _ in 0..effort.of(9, 1) {
         let tokens = 2 * (WARM_UP + TURNS * batches) * case.size.unsigned_abs();
         ground::add_accounts(client, tokens.into());
         ground::vacuum(client);

@@ -56,7 +56,7 @@ pub fn measure(effort: Effort) -> Vec<Row> {
             format!("commit to row, urgent, {part} of {samples}: mailroom / graphile-worker");
         Row::new(name, Unit::Millis).aiming_at(Some(target))
     });
-    for _ in 0..effort.of(5, 1) {
+    for _ in 0..effort.of(9, 1) {
         let [a, b] = take_turns(&mut paths, samples);
         for (row, part) in rows.iter_mut().zip([0.5, 0.99]) {
             row.add(percentile(&a, part), percentile(&b, part));

@@ -11,8 +11,9 @@ WITH taken AS (
     ))
     RETURNING token_id
 )
-INSERT INTO plain_outbox (kind, token_id, account_id, recipients, data, priority, expires_at)
+INSERT INTO plain_outbox (transport, kind, token_id, account_id, recipients, data, priority, expires_at)
 SELECT
+    '',
     t.action::text,
     t.id,
     t.account,
