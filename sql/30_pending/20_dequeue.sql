@@ -23,6 +23,8 @@ COMMENT ON COLUMN @extschema@.jobs.last_seq IS
 CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    -- A caller that sets enable_seqscan makes the scan look dear enough for JIT compilation.
+    SET jit = off
 AS $$
 BEGIN
     PERFORM setval('@extschema@._last_seq'::regclass, highest)

@@ -1,10 +1,11 @@
 //! Invariants of the design that no other test shows by what the server itself says of sessions, locks, statements and
-//! pages: I4, I5, I6 and I9. The others carry their numbers where they are tested.
+//! pages: I4, I5, I6 and I9. The others carry their numbers where they are tested. `jit` is about their plans.
 
 mod i4;
 mod i5;
 mod i6;
 mod i9;
+mod jit;
 mod upkeep;
 
 use std::collections::BTreeMap;

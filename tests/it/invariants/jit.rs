@@ -1,0 +1,51 @@
+//! None of our statements is compiled by JIT: that takes longer than the statement, and again for each call. A plan that a
+//! function forces by `enable_…` has a cost far above `jit_above_cost`, and so has that of what it calls.
+
+use crate::cluster::{Cluster, skip};
+use crate::volume::{OPERATIONS, fill, once};
+
+// needs: pg_stat_statements
+#[test]
+fn no_statement_is_compiled_where_there_is_much() {
+    let settings = [
+        "shared_preload_libraries = 'mailroom, pg_stat_statements'",
+        "pg_stat_statements.track = all",
+        "jit = on",
+        "autovacuum = off",
+    ];
+    let (_cluster, mut client) = Cluster::start_with_app(&settings);
+    let has_jit: bool = client
+        .query_one("SELECT pg_jit_available()", &[])
+        .unwrap()
+        .get(0);
+    if !has_jit {
+        return skip("this server compiles no statements");
+    }
+    client
+        .batch_execute("CREATE EXTENSION pg_stat_statements; SELECT mailroom_pause(); SET client_min_messages = error")
+        .unwrap();
+    fill(&mut client, 5_000);
+    client
+        .batch_execute("SELECT pg_stat_statements_reset()")
+        .unwrap();
+    for number in 0..OPERATIONS.len() {
+        once(&mut client, number, |client, statement| {
+            client.batch_execute(statement)
+        });
+    }
+    let compiled = "SELECT coalesce(string_agg(query, '; '), '') FROM pg_stat_statements WHERE jit_functions > 0";
+    let compiled: String = client.query_one(compiled, &[]).unwrap().get(0);
+    assert_eq!(compiled, "");
+    // It would be told.
+    client
+        .batch_execute("SET jit_above_cost = 0; SELECT count(*) FROM outbox WHERE send_at < now()")
+        .unwrap();
+    let told: i64 = client
+        .query_one(
+            "SELECT count(*) FROM pg_stat_statements WHERE jit_functions > 0",
+            &[],
+        )
+        .unwrap()
+        .get(0);
+    assert!(told > 0);
+}
