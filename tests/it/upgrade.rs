@@ -135,10 +135,17 @@ const CHANGES: &[Change] = &[
     },
 ];
 
-/// A server with scripts of its own.
+/// A server with scripts of its own, until it is dropped.
 struct Scripts {
+    root: PathBuf,
     bin: PathBuf,
     extension: PathBuf,
+}
+
+impl Drop for Scripts {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
 }
 
 impl Scripts {
@@ -147,8 +154,8 @@ impl Scripts {
         let [bin, share] =
             ["--bindir", "--sharedir"].map(|option| ask_pg_config("MAILROOM_PG_CONFIG", option));
         let stage = PathBuf::from(std::env::var_os("MAILROOM_STAGE").unwrap());
-        // A name that goes with this process, see `cluster`.
-        let root = std::env::temp_dir().join(format!(
+        // Beside the staged server, in whose file system it has to be.
+        let root = stage.with_file_name(format!(
             "mailroom-{}-scripts{}",
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
@@ -166,6 +173,7 @@ impl Scripts {
         Self {
             bin: place(&bin),
             extension: place(&share).join("extension"),
+            root,
         }
     }
 
