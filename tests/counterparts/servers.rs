@@ -121,23 +121,20 @@ impl Moto {
             _process: process,
         };
         // It loads what it has of SES with the first request, and all others wait for that.
-        moto.identities("GET", "eu-west-1", None);
+        moto.verify_identity("first@example.org", "eu-west-1");
         moto
     }
 
     /// From now on mail from this address is taken in this region.
     pub fn verify_identity(&self, address: &str, region: &str) {
-        self.identities("POST", region, Some(&json!({"EmailIdentity": address})));
-    }
-
-    fn identities(&self, method: &str, region: &str, body: Option<&Value>) {
         // It takes a request for one of another service if the signature does not name SES.
         let signature = format!(
             "Authorization: AWS4-HMAC-SHA256 Credential=any/20260101/{region}/ses/aws4_request, \
              SignedHeaders=host, Signature=any\r\n"
         );
+        let body = json!({"EmailIdentity": address});
         let path = "/v2/email/identities";
-        let (status, answer) = http::call_with(self.port, method, path, &signature, body);
+        let (status, answer) = http::call_with(self.port, "POST", path, &signature, Some(&body));
         assert_eq!(status, 200, "{answer}");
     }
 
