@@ -135,17 +135,10 @@ const CHANGES: &[Change] = &[
     },
 ];
 
-/// A server with scripts of its own, until it is dropped.
+/// A server with scripts of its own.
 struct Scripts {
-    root: PathBuf,
     bin: PathBuf,
     extension: PathBuf,
-}
-
-impl Drop for Scripts {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.root);
-    }
 }
 
 impl Scripts {
@@ -154,7 +147,7 @@ impl Scripts {
         let [bin, share] =
             ["--bindir", "--sharedir"].map(|option| ask_pg_config("MAILROOM_PG_CONFIG", option));
         let stage = PathBuf::from(std::env::var_os("MAILROOM_STAGE").unwrap());
-        // Beside the staged server, in whose file system it has to be.
+        // Beside the staged server, in its file system; it goes when the run does, as that one.
         let root = stage.with_file_name(format!(
             "mailroom-{}-scripts{}",
             std::process::id(),
@@ -173,7 +166,6 @@ impl Scripts {
         Self {
             bin: place(&bin),
             extension: place(&share).join("extension"),
-            root,
         }
     }
 
