@@ -31,8 +31,7 @@ SELECT
     t.account AS account_id,
     a.email,
     a.login,
-    -- A token may never expire; the calendar ends here with the year 9999.
-    to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at,
+    e.expires_at,
     v.verdict,
     v.verdict = 'eligible' AS eligible,
     CASE v.verdict
@@ -52,10 +51,12 @@ SELECT
     END AS reason
 FROM @extschema@.accounts a
 JOIN @extschema@.tokens t ON t.account = a.id
+-- A token may never expire; the calendar ends here with the year 9999.
+CROSS JOIN LATERAL (SELECT to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at) e
 CROSS JOIN LATERAL (
     SELECT CASE
         WHEN t.consumed_at IS NOT NULL THEN 'consumed'::@extschema@._verdict
-        WHEN t.expires_at <= extract(epoch FROM clock_timestamp()) THEN 'token_expired'
+        WHEN e.expires_at <= clock_timestamp() THEN 'token_expired'
         WHEN a.status <> @extschema@._status_for(t.action) THEN 'account_not_eligible'
         WHEN t.revoked_at IS NOT NULL THEN 'revoked'
         WHEN octet_length(t.secret) <> 32 THEN 'malformed_secret'
