@@ -1,4 +1,4 @@
--- mailroom_admin: all data and all functions.
+-- mailroom_admin: all data and all functions but those of superusers.
 --
 -- Neither TRIGGER nor REFERENCES: a role that may put a trigger or a foreign key on a table acts with the rights of all
 -- who write the table, a superuser's among them. EXECUTE on all functions but those of triggers comes from
@@ -32,3 +32,6 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
     @extschema@.outbox_attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minute, @extschema@._spent_hour,
     @extschema@._spent_day, @extschema@._spent_month TO mailroom_admin;
+
+-- The key file belongs to superusers: these functions refuse other roles, whatever is granted.
+REVOKE EXECUTE ON FUNCTION @extschema@.mailroom_rotate_key(), @extschema@._create_key_file() FROM mailroom_admin;

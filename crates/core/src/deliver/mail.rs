@@ -16,7 +16,7 @@ pub struct Mail {
     pub size: usize,
     /// `outbox.priority`; smaller is more urgent.
     pub priority: i16,
-    /// `outbox.send_at`, in microseconds since 2000-01-01.
+    /// `outbox.send_at`, in microseconds since 1970-01-01.
     pub send_at: i64,
     /// `outbox.group_key`: mails of one group are sent one after the other.
     pub group_key: Option<String>,
