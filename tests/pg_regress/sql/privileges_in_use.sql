@@ -304,6 +304,13 @@ SELECT mailroom_retry(id) FROM outbox WHERE recipients = '{caller@example.com}';
 SELECT mailroom_retry_failed(kind => 'activation');
 SELECT _create_key_file();
 RESET ROLE;
+-- The key file is the whole cluster's: a grant in one database does not open it.
+GRANT EXECUTE ON FUNCTION mailroom_rotate_key(), _create_key_file() TO mailroom_admin;
+SET ROLE mailroom_admin;
+SELECT mailroom_rotate_key();
+SELECT _create_key_file();
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION mailroom_rotate_key(), _create_key_file() FROM mailroom_admin;
 DELETE FROM accounts WHERE login = 'caller';
 DELETE FROM link_requests;
 DELETE FROM outbox WHERE recipients && '{caller@example.com,customer@example.com}';
