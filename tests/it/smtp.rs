@@ -237,7 +237,7 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
     assert_eq!(number(&mut post.client, attempts), 3);
     // A refusal for another reason ends what is refused again after another mail was taken.
     send(&mut post, "refusing", "eve@policy.example");
-    post.wait_for("failed_attempts = 1 AND last_error = 'smtp 554 5.7.1'", 1);
+    post.wait_for("failed_attempts >= 1 AND last_error = 'smtp 554 5.7.1'", 1);
     send(&mut post, "refusing", "ada@example.com");
     post.hurry_until_ended(5);
     assert_eq!(
