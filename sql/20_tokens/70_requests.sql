@@ -43,7 +43,7 @@ AS $$
 BEGIN
     INSERT INTO @extschema@.link_requests (action, email)
     VALUES (action, CASE WHEN char_length(email) <= 254 THEN @extschema@._fold(email) ELSE '' END);
-    PERFORM @extschema@._announce(@extschema@._lane(action));
+    PERFORM @extschema@._announce_request(@extschema@._lane(action));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._request(text, @extschema@.token_action) IS

@@ -39,6 +39,12 @@ CREATE FUNCTION @extschema@._announce(lane smallint) RETURNS smallint
 COMMENT ON FUNCTION @extschema@._announce(smallint) IS
     'Internal. At COMMIT, wakes the worker of this database, or notifies the sessions that listen on mailroom.channel, because a row was added in this lane; returns the lane.';
 
+CREATE FUNCTION @extschema@._announce_request(lane smallint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_announce_request_wrapper';
+COMMENT ON FUNCTION @extschema@._announce_request(smallint) IS
+    'Internal. As _announce, because a request was stored whose link will be in this lane.';
+
 CREATE FUNCTION @extschema@._took() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_took_wrapper';

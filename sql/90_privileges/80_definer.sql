@@ -54,6 +54,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._log_abuse(text, bigint),
     @extschema@._mail_due(timestamptz),
     @extschema@._announce(smallint),
+    @extschema@._announce_request(smallint),
     @extschema@._lane(@extschema@.token_action),
     @extschema@._took(),
     @extschema@._scan_end(boolean, bigint, bigint),

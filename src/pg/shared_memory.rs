@@ -91,6 +91,8 @@ pub struct Wakeup {
     pub announced: AtomicU32,
     /// Whether one of them was urgent.
     pub urgent: AtomicBool,
+    /// Whether a request for a link was announced.
+    pub requested: AtomicBool,
     /// Something was announced of which outside listeners have not heard yet.
     pub notify_owed: AtomicBool,
     /// How many fill a batch.

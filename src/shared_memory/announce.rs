@@ -111,6 +111,7 @@ struct Queued {
     level: i32,
     tokens: u32,
     urgent: bool,
+    requested: bool,
     /// As in [`Wakeup`].
     due_now: bool,
     due: i64,
@@ -127,6 +128,7 @@ impl Queued {
             level,
             tokens: 0,
             urgent: false,
+            requested: false,
             due_now: false,
             due: NEVER,
             took: false,
@@ -137,6 +139,7 @@ impl Queued {
     fn add(&mut self, other: &Self) {
         self.tokens = self.tokens.saturating_add(other.tokens);
         self.urgent |= other.urgent;
+        self.requested |= other.requested;
         self.due_now |= other.due_now;
         self.due = self.due.min(other.due);
         self.took |= other.took;
@@ -174,15 +177,27 @@ thread_local! {
     static RECHECK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Announces a row of pending or requests, to be told to the worker at commit, or by NOTIFY where the worker does not
-/// tell on the writers' behalf. Returns the lane as it is, so that the statement that queues rows need not read them again.
+/// Announces a row of pending. Returns the lane as it is, so that the statement that queues rows need not read them again.
 #[pg_extern(sql = false)]
 fn _announce(lane: i16) -> i16 {
+    announce(lane, false);
+    lane
+}
+
+/// Announces a request, which the worker answers before it takes what becomes of it.
+#[pg_extern(sql = false)]
+fn _announce_request(lane: i16) {
+    announce(lane, true);
+}
+
+/// To be told to the worker at commit, or by NOTIFY where the worker does not tell on the writers' behalf.
+fn announce(lane: i16, requested: bool) {
     let mode = settings::notify();
     let notifies = if wakeup::of_this_database().is_some() {
         queue(|part| {
             part.tokens = 1;
             part.urgent = lane == 0;
+            part.requested = requested;
         });
         mode == Notify::Commit
     } else {
@@ -191,7 +206,6 @@ fn _announce(lane: i16) -> i16 {
     if notifies {
         notify::notify(&settings::channel());
     }
-    lane
 }
 
 /// Announces that a message becomes due at this time, or a claim lapses, as [`_announce`] does.
@@ -271,7 +285,7 @@ fn at_end(end: End) {
             match wakeup::of_this_database() {
                 Some(wakeup) => {
                     if all.tokens > 0 {
-                        wakeup.announce(all.tokens, all.urgent);
+                        wakeup.announce(all.tokens, all.urgent, all.requested);
                     }
                     if all.due_now {
                         wakeup.set_due_now();

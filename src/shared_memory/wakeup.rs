@@ -73,10 +73,13 @@ pub fn of_this_database() -> Option<&'static Wakeup> {
 
 impl Wakeup {
     /// Adds to what was announced, and wakes the worker if that is a reason to act.
-    pub fn announce(&self, tokens: u32, urgent: bool) {
+    pub fn announce(&self, tokens: u32, urgent: bool, requested: bool) {
+        // Before the count: a worker that sees the count then sees these too.
         if urgent {
-            // Before the count: a worker that sees the count then sees this too.
             self.urgent.store(true, Ordering::Release);
+        }
+        if requested {
+            self.requested.store(true, Ordering::Release);
         }
         // Read first, for most commits find it set, and a write would take the line from all other writers.
         if !self.notify_owed.load(Ordering::Relaxed) {
@@ -139,6 +142,7 @@ impl WorkerEnd {
         let wakeup = wakeups().get(index.get())?;
         wakeup.announced.store(0, Ordering::Relaxed);
         wakeup.urgent.store(false, Ordering::Relaxed);
+        wakeup.requested.store(false, Ordering::Relaxed);
         wakeup.notify_owed.store(false, Ordering::Relaxed);
         wakeup.limit.store(limit, Ordering::Relaxed);
         wakeup.recheck.store(false, Ordering::Relaxed);
@@ -231,6 +235,11 @@ impl WorkerEnd {
     /// Whether something was announced since the last call, of which outside listeners have not heard.
     pub fn take_notify_owed(&self) -> bool {
         self.wakeup.notify_owed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether requests were announced since the last call; to be called before they are answered.
+    pub fn take_requested(&self) -> bool {
+        self.wakeup.requested.swap(false, Ordering::AcqRel)
     }
 
     /// Resets the mark of urgent tokens, and returns whether there were any; to be called before the queue is read.

@@ -20,7 +20,8 @@ impl Worker {
     /// Answers requests, which become tokens, and tells clients of those that are left to them.
     pub(super) fn serve_clients(&mut self) -> Result<Wait, Failure> {
         self.batcher = Batcher::default();
-        self.asked |= self.wakeup.acknowledge_urgent();
+        self.wakeup.acknowledge_urgent();
+        self.asked |= self.wakeup.take_requested();
         let answered = if self.asked && !self.paused {
             self.trigger = Trigger::Urgent;
             self.session.answer_requests()
@@ -75,7 +76,8 @@ impl Worker {
         // all that was taken while an old snapshot is held.
         let size = backlog.count.clamp(1, rule.limit);
         let urgent = self.wakeup.acknowledge_urgent();
-        if (urgent || self.asked) && self.now() >= self.answer_at {
+        self.asked |= self.wakeup.take_requested();
+        if self.asked && self.now() >= self.answer_at {
             self.answer_requests();
         }
         // Read before the queue is: what is announced later may or may not be in the batch, and stays.
