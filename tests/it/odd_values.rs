@@ -100,7 +100,7 @@ impl Function {
         calls
     }
 
-    /// Calls with one argument of 100 MB.
+    /// Calls with one argument of 20 MB.
     fn enormous_calls(&self) -> Vec<String> {
         let plain: Vec<String> = self.arguments.iter().map(Argument::plain).collect();
         self.arguments
@@ -287,7 +287,7 @@ fn octets_that_are_no_text_end_in_an_error_or_a_row() {
 }
 
 #[test]
-fn a_hundred_megabytes_end_in_an_error_or_a_row() {
+fn twenty_megabytes_end_in_an_error_or_a_row() {
     let cluster = Cluster::start(&[]);
     // So much memory goes to and fro that the kernel would take most of the time, were it given back each time.
     cluster.stop_server(Stop::Fast);

@@ -167,9 +167,9 @@ impl Argument {
         all
     }
 
-    /// 100 MB of it, where that can be.
+    /// 20 MB of it, where that can be.
     pub fn enormous(&self) -> Option<String> {
-        const MANY: &str = "repeat(repeat('x', 1024), 102400)";
+        const MANY: &str = "repeat(repeat('x', 1024), 20480)";
         let value = match self.base.as_str() {
             "text" | "varchar" => MANY.to_owned(),
             "bytea" => format!("convert_to({MANY}, 'SQL_ASCII')"),
