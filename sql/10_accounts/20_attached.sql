@@ -235,10 +235,18 @@ BEGIN
             DETAIL = 'The table has some of the triggers of mailroom_attach, but not all as they were created.',
             HINT = 'As its owner, drop the remaining triggers by mailroom_detach, or call mailroom_attach.';
     END IF;
+    IF EXISTS (
+        SELECT FROM pg_inherits i WHERE i.inhrelid = _attachment.relation OR i.inhparent = _attachment.relation
+    ) THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('attached table %s cannot be written to', relation::regclass),
+            DETAIL = 'It became a partition, or it inherits or is inherited from; rows that are written through the other table would get no accounts.',
+            HINT = 'End that, or detach the table by mailroom_detach.';
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attachment(oid) IS
-    'Internal. The columns of an attached table; raises an error if it is not attached.';
+    'Internal. The columns of an attached table; raises an error if it is not attached, or is part of an inheritance hierarchy.';
 
 CREATE FUNCTION @extschema@._attached_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER

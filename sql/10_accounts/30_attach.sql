@@ -20,33 +20,15 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) IS
     'Internal. Raises the error for a table that mailroom_attach does not accept.';
 
-CREATE FUNCTION @extschema@.mailroom_attach(
-    relation regclass,
-    email name,
-    login name DEFAULT NULL,
-    existing @extschema@.account_status DEFAULT 'active'
-) RETURNS bigint
+CREATE FUNCTION @extschema@._check_attachable(relation regclass, columns name[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    -- Rows that a policy hides have addresses too: an error is better than accounts for half of the rows.
-    SET row_security = off
 AS $$
 DECLARE
-    login_column CONSTANT name := coalesce(login, email);
     facts record;
     objection text;
     wanted name;
-    address text;
-    accounts bigint;
 BEGIN
-    -- Rows that were committed after the snapshot would get neither an account nor a call of the trigger.
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        PERFORM @extschema@._refuse_attachment(
-            relation, '0A000'::text,
-            format('This transaction is %s and cannot see rows that were committed after it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
-            'Use BEGIN ISOLATION LEVEL READ COMMITTED.'::text
-        );
-    END IF;
     SELECT c.relkind, c.relpersistence, c.relispartition, pg_has_role(c.relowner, 'USAGE') AS is_owner
     INTO facts
     FROM pg_class c
@@ -79,7 +61,7 @@ BEGIN
             relation, '42501'::text, 'Another role owns it.'::text, 'Call it as the owner of the table and a member of mailroom_admin.'::text
         );
     END IF;
-    FOREACH wanted IN ARRAY ARRAY[email, login_column] LOOP
+    FOREACH wanted IN ARRAY columns LOOP
         SELECT NOT @extschema@._is_text(a.atttypid) AS is_other, a.attgenerated = 'v' AS is_virtual
         INTO facts
         FROM pg_attribute a
@@ -103,7 +85,63 @@ BEGIN
             );
         END IF;
     END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._check_attachable(regclass, name[]) IS
+    'Internal. Raises an error unless the caller owns this table and may attach it with these columns.';
+
+CREATE FUNCTION @extschema@._is_locked_here(relation regclass) RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT
+        FROM pg_locks l
+        WHERE l.locktype = 'relation'
+          AND l.pid = pg_backend_pid()
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND l.relation = _is_locked_here.relation
+          AND l.mode = 'ShareRowExclusiveLock'
+          AND l.granted
+    )
+$$;
+COMMENT ON FUNCTION @extschema@._is_locked_here(regclass) IS
+    'Internal. Whether this transaction holds a SHARE ROW EXCLUSIVE lock on this table.';
+
+CREATE FUNCTION @extschema@.mailroom_attach(
+    relation regclass,
+    email name,
+    login name DEFAULT NULL,
+    existing @extschema@.account_status DEFAULT 'active'
+) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    -- Rows that a policy hides have addresses too: an error is better than accounts for half of the rows.
+    SET row_security = off
+AS $$
+DECLARE
+    login_column CONSTANT name := coalesce(login, email);
+    address text;
+    accounts bigint;
+BEGIN
+    -- Rows that were committed after the snapshot would get neither an account nor a call of the trigger.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '0A000'::text,
+            format('This transaction is %s and cannot see rows that were committed after it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
+            'Use BEGIN ISOLATION LEVEL READ COMMITTED.'::text
+        );
+    END IF;
+    PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column]);
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', relation);
+    -- Until it was locked, the table could be altered, or another one could take its name. The statements below run
+    -- with the caller's rights, perhaps a superuser's, and must call no code of other roles.
+    IF NOT @extschema@._is_locked_here(relation) THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation, '55006'::text, 'It was renamed or dropped meanwhile.'::text, 'Try again.'::text
+        );
+    END IF;
+    PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column]);
     IF EXISTS (SELECT FROM @extschema@.mailroom_attached m WHERE m.relation = mailroom_attach.relation) THEN
         PERFORM @extschema@._refuse_attachment(
             relation, '42710'::text, 'It is attached already.'::text, 'Use mailroom_detach first to name other columns.'::text

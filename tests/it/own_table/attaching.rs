@@ -283,6 +283,55 @@ fn a_table_is_attached_in_read_committed_only() {
     );
 }
 
+/// Rows that come through the other table would fire none of its triggers.
+#[test]
+fn a_table_that_joins_a_hierarchy_is_not_written_to() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "CREATE TABLE people (mail text); CREATE TABLE parts (mail text) PARTITION BY LIST (mail); \
+             CREATE TABLE parent (mail text); SELECT mailroom_attach('people', 'mail'); \
+             INSERT INTO people VALUES ('a@example.com')",
+        )
+        .unwrap();
+    for (join, leave) in [
+        (
+            "ALTER TABLE parts ATTACH PARTITION people DEFAULT",
+            "ALTER TABLE parts DETACH PARTITION people",
+        ),
+        (
+            "ALTER TABLE people INHERIT parent",
+            "ALTER TABLE people NO INHERIT parent",
+        ),
+        (
+            "CREATE TABLE child () INHERITS (people)",
+            "DROP TABLE child",
+        ),
+    ] {
+        client.batch_execute(join).unwrap();
+        for write in [
+            "INSERT INTO people VALUES ('b@example.com')",
+            "UPDATE people SET mail = 'c@example.com'",
+            "DELETE FROM people",
+        ] {
+            let error = client.batch_execute(write).expect_err(write);
+            assert_eq!(
+                error.code(),
+                Some(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
+                "{join}, {write}: {error:?}"
+            );
+        }
+        client.batch_execute(leave).unwrap();
+        client
+            .batch_execute("UPDATE people SET mail = 'x' || mail")
+            .unwrap();
+    }
+    assert_eq!(
+        accounts(&mut client),
+        ["xxxa@example.com xxxa@example.com provisioned"]
+    );
+}
+
 /// PostgreSQL 18 has columns that no trigger sees.
 #[test]
 fn a_column_that_is_not_stored_is_refused() {
