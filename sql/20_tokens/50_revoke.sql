@@ -1,7 +1,8 @@
 -- Revoking: tokens end unused, and the mail that carries them with them.
 --
 -- mailroom_revoke, the triggers of 20_lifecycle.sql and the deletion of tokens come here. Invariants: locks are taken
--- on the account and then on its tokens; pending and outbox are read with SKIP LOCKED, so that nothing waits for a
+-- on the account and then on its tokens; a transaction above READ COMMITTED fails rather than miss a token that was
+-- committed after its snapshot; pending and outbox are read with SKIP LOCKED, so that nothing waits for a
 -- sender's open transaction: what a sender holds at this moment is judged again by the next claim.
 
 CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS void
@@ -31,6 +32,53 @@ $$;
 COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
     'Internal. Cancels the scheduled mail of these tokens and removes its secrets, except rows that a sender has locked.';
 
+CREATE FUNCTION @extschema@._open_tokens(holders bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT t.id
+        FROM @extschema@.tokens t
+        WHERE t.account = ANY (holders)
+          AND t.consumed_at IS NULL
+          AND t.revoked_at IS NULL
+          AND t.expires_at > @extschema@._epoch()
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._open_tokens(bigint[]) IS
+    'Internal. The open tokens of these accounts. STABLE, so that it reads with the snapshot of its caller.';
+
+CREATE FUNCTION @extschema@._committed_open_tokens(schema text, holders bigint[]) RETURNS bigint[]
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_committed_open_tokens_wrapper';
+COMMENT ON FUNCTION @extschema@._committed_open_tokens(text, bigint[]) IS
+    'Internal. As _open_tokens of this schema, with what was committed after the transaction''s snapshot.';
+
+CREATE FUNCTION @extschema@._refuse_unseen_tokens(holders bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RETURN;
+    END IF;
+    IF EXISTS (
+        SELECT
+        FROM unnest(@extschema@._committed_open_tokens('@extschema@'::text, holders)) c (id)
+        WHERE NOT EXISTS (SELECT FROM @extschema@.tokens t WHERE t.id = c.id)
+    ) THEN
+        RAISE serialization_failure USING
+            MESSAGE = 'could not serialize access due to concurrent update',
+            DETAIL = 'A token of the account was created after this transaction began, and would stay open.',
+            HINT = 'Try the transaction again.';
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_unseen_tokens(bigint[]) IS
+    'Internal. Raises a serialization failure if these accounts have open tokens that the transaction''s snapshot does not contain.';
+
 CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -39,6 +87,7 @@ DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     ended bigint[];
 BEGIN
+    PERFORM @extschema@._refuse_unseen_tokens(holders);
     WITH revoked AS (
         UPDATE @extschema@.tokens t
         SET revoked_at = stamp

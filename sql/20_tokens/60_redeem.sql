@@ -155,6 +155,7 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM @extschema@._refuse_unseen_tokens(ARRAY[judged.account_id]);
     -- A recovery ends all open tokens of the account: the person who lost access cannot vouch for the other links.
     WITH closed AS (
         UPDATE @extschema@.tokens t

@@ -27,6 +27,19 @@ pub fn is_block() -> bool {
     unsafe { pg_sys::IsTransactionBlock() }
 }
 
+/// Calls `read` with a snapshot of this moment, in which it sees what others have committed even if the transaction keeps
+/// its first snapshot (REPEATABLE READ, SERIALIZABLE). Only what reads with the active snapshot, as a STABLE function
+/// does, sees it.
+pub fn with_latest_snapshot<R>(read: impl FnOnce() -> R) -> R {
+    // SAFETY: in a transaction. Pushed and popped in pairs; after an error the end of the (sub)transaction pops it.
+    unsafe {
+        pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
+        let value = read();
+        pg_sys::PopActiveSnapshot();
+        value
+    }
+}
+
 /// Has the commit of this transaction wait until it is on disk, with any setting of synchronous_commit.
 pub fn force_sync_commit() {
     // SAFETY: in a transaction; sets a flag that lasts as long as it.

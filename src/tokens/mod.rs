@@ -2,6 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `committed` | open tokens that this transaction's snapshot does not contain |
 //! | `random` | secrets, codes and message ids |
 //! | `rules` | what a row of `tokens` may hold |
 //! | `key_file` | the keys in force, as this process has them; making and replacing one |
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod committed;
 mod errors;
 mod key_file;
 mod links;

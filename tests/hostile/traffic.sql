@@ -36,6 +36,8 @@ SELECT @s@.mailroom_request_activation('two@example.com'::pg_catalog.text);
 
 SELECT @s@.mailroom_revoke(0::pg_catalog.int8);
 
+BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT @s@.mailroom_revoke(id) FROM @s@.accounts WHERE login OPERATOR(pg_catalog.=) 'busy'; COMMIT;
+
 UPDATE @s@.tokens SET created_at = created_at OPERATOR(pg_catalog.-) 7200, expires_at = expires_at OPERATOR(pg_catalog.-) 7200;
 
 SELECT @s@.mailroom_answer_requests(100::integer);
