@@ -2,7 +2,7 @@ WITH said AS (
     -- As the server orders them when a session starts: the user's here, the user's, the database's, all users'.
     SELECT DISTINCT ON (e.name) e.name, e.setting
     FROM pg_db_role_setting d
-    CROSS JOIN LATERAL unnest(d.setconfig) c (entry)
+    CROSS JOIN LATERAL pg_catalog.unnest(d.setconfig) c (entry)
     CROSS JOIN LATERAL (
         SELECT lower(split_part(c.entry, '=', 1)), substr(c.entry, strpos(c.entry, '=') + 1)
     ) e (name, setting)

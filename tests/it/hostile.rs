@@ -134,6 +134,71 @@ BEGIN
     END IF;
 END;
 $$;
+-- Operators for the domains of the extension: an exact fit is preferred to that for the type that a domain is over.
+DO $$
+DECLARE
+    taken record;
+BEGIN
+    FOR taken IN
+        SELECT o.name, l.type AS l, r.type AS r
+        FROM unnest(ARRAY['=', '<>', '<', '>', '<=', '>=', '||', '~', '!~', '*', '-', '+']) o (name)
+        CROSS JOIN (
+            SELECT format_type(d.oid, NULL), format_type(d.typbasetype, NULL)
+            FROM pg_type d
+            WHERE d.typtype = 'd'
+              AND d.typnamespace = 'public'::regnamespace
+            UNION
+            VALUES ('double precision', 'integer'), ('bigint', 'text')
+        ) t (type, base)
+        CROSS JOIN LATERAL (VALUES (t.type), (t.base)) l (type)
+        CROSS JOIN LATERAL (VALUES (t.type), (t.base)) r (type)
+        WHERE NOT (l.type = t.base AND r.type = t.base)
+          AND NOT (l.type = 'double precision' AND r.type = 'double precision')
+          AND NOT (l.type = 'bigint' AND r.type = 'bigint')
+    LOOP
+        IF to_regprocedure(format('public.trap(%s, %s)', taken.l, taken.r)) IS NULL THEN
+            EXECUTE format(
+                'CREATE FUNCTION public.trap(%s, %s) RETURNS boolean LANGUAGE plpgsql AS %L',
+                taken.l, taken.r, 'BEGIN RAISE EXCEPTION ''a planted operator was called''; END'
+            );
+        END IF;
+        EXECUTE format(
+            'CREATE OPERATOR public.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = public.trap)', taken.name, taken.l, taken.r
+        );
+    END LOOP;
+END;
+$$;
+-- In the same way functions of PostgreSQL's names, also where its own take any array.
+DO $$
+DECLARE
+    taken record;
+BEGIN
+    FOR taken IN
+        SELECT f.name, t.type
+        FROM unnest(ARRAY[
+            'unnest', 'octet_length', 'char_length', 'length', 'cardinality', 'lower', 'upper', 'btrim', 'quote_ident',
+            'array_agg', 'count', 'min', 'max', 'to_jsonb', 'jsonb_typeof', 'array_length', 'num_nonnulls', 'make_interval'
+        ]) f (name)
+        CROSS JOIN (
+            SELECT format_type(u.type, NULL)
+            FROM pg_type d
+            CROSS JOIN LATERAL unnest(ARRAY[d.oid, d.typarray]) u (type)
+            WHERE d.typtype = 'd'
+              AND d.typnamespace = 'public'::regnamespace
+            UNION
+            SELECT unnest(ARRAY[
+                'text[]', 'double precision[]', 'bigint[]', 'integer[]', 'boolean[]', 'uuid[]', 'jsonb[]', 'interval[]',
+                'double precision', 'outbox_state', 'token_action'
+            ])
+        ) t (type)
+    LOOP
+        EXECUTE format(
+            'CREATE FUNCTION public.%I(%s) RETURNS integer LANGUAGE plpgsql AS %L',
+            taken.name, taken.type, format('BEGIN RAISE EXCEPTION ''a planted %s(%s) was called''; END', taken.name, taken.type)
+        );
+    END LOOP;
+END;
+$$;
 -- Operators and casts, which any role can make for types of its own and some of PostgreSQL's.
 CREATE FUNCTION public.trap(text, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a planted operator was called'; END $$;
 CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = text, FUNCTION = public.trap);
