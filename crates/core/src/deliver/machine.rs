@@ -237,11 +237,11 @@ impl Deliverer {
         }
     }
 
-    /// When there is something to do again without another event.
+    /// When there is something to do again without another event. Always later than `now`: the event loop would spin.
     fn next_wake(&mut self, now: Time) -> Option<Time> {
         let settle_at = self
             .settle_at
-            .filter(|_| !self.exchange_is_running)
+            .filter(|_| !self.exchange_is_running && !self.settlements.is_empty())
             .map(|at| at.max(self.exchange_retry_at));
         let send_at = if self.may_send() {
             self.next_send(now)

@@ -213,6 +213,9 @@ impl World {
             self.requests.len() <= self.shape.concurrency,
             "a hard limit"
         );
+        // Everything that is possible now was done: a Tick now would spin.
+        let wake_at = self.deliverer.wake_at();
+        assert!(wake_at.is_none_or(|at| at > self.now), "it spins");
     }
 
     /// Whether anything is to happen by itself, and when.
