@@ -193,15 +193,27 @@ impl CircuitBreaker {
 
     /// The request had no result. If it was the probe, another one follows.
     pub fn note_unsent(&mut self, now: Time, request: u64) {
+        self.end_probe(request, now.saturating_add(FIRST_PAUSE));
+    }
+
+    /// The request was refused because of one of its messages. If it was the probe, one of them follows alone and at once:
+    /// released, they would only be claimed, and refused, together again.
+    pub fn note_split(&mut self, now: Time, request: u64) {
+        self.end_probe(request, now);
+    }
+
+    /// If this request is the probe in flight, it has shown nothing, and another one follows at this time.
+    fn end_probe(&mut self, request: u64, next_at: Time) {
         if let State::Paused {
             is_probing,
             probe_at,
             ..
         } = &mut self.state
+            && *is_probing
             && request >= self.evidence_from
         {
             *is_probing = false;
-            *probe_at = now.saturating_add(FIRST_PAUSE);
+            *probe_at = next_at;
         }
     }
 

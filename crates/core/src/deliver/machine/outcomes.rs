@@ -188,7 +188,10 @@ impl Deliverer {
         let mut uncounted = Vec::new();
         for (mail, outcome) in mails.into_iter().zip(outcomes) {
             match outcome {
-                MessageOutcome::SendAlone { .. } if !request.is_single => self.send_alone(mail),
+                MessageOutcome::SendAlone { .. } if !request.is_single => {
+                    self.send_alone(mail);
+                    self.breaker.note_split(now.at, request.number);
+                }
                 outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
             }
         }

@@ -362,3 +362,34 @@ fn nothing_that_is_held_is_sent_after_its_lease_has_ended() {
     world.settle_down();
     assert_eq!(world.count("sent"), 20);
 }
+
+/// The only probe there is, a batch that is to be repeated, is refused because of one of its mails.
+#[test]
+fn the_mails_of_a_probe_that_is_refused_as_a_batch_are_probed_alone() {
+    for bad in 1..=3 {
+        let shape = Shape {
+            batch: 3,
+            idempotent: true,
+            ..shape()
+        };
+        let mut world = World::new(shape, 16);
+        world.mood = Mood::Deaf;
+        for id in 1..=3 {
+            world.schedule(Row {
+                bad: id == bad,
+                ..Row::default()
+            });
+        }
+        while world.rows[&1].batch.is_none() {
+            world.step(false);
+        }
+        world.mood = Mood::Denied;
+        while !world.deliverer.is_paused() {
+            world.step(false);
+        }
+        world.mood = Mood::Fine;
+        let end = world.now + 2 * MINUTE;
+        world.run_until(end);
+        assert_eq!(world.count("sent"), 2, "{bad}");
+    }
+}
