@@ -205,7 +205,12 @@ impl Deliverer {
 
     /// Returns the number of the request.
     fn send(&mut self, next: NextRequest, actions: &mut Vec<Action>) -> u64 {
-        let NextRequest { mails, is_retry } = next;
+        let NextRequest {
+            mut mails,
+            is_retry,
+        } = next;
+        // A provider recognizes a repeated request only if it has the same bytes, in whatever order its mails were claimed.
+        mails.sort_unstable_by_key(|mail| mail.message.id);
         self.latest_request += 1;
         let request = self.latest_request;
         self.mails_in_flight += mails.len();

@@ -121,7 +121,7 @@ struct World {
     deliverer: Deliverer,
     rows: BTreeMap<i64, Row>,
     requests: HashMap<u64, Sent>,
-    /// Requests that the provider has taken, by their members.
+    /// Requests that the provider has taken, by their mails in order.
     known: HashSet<Vec<i64>>,
     exchange: Option<(Box<Settlements>, Option<ClaimLimit>)>,
     configure: bool,
@@ -278,8 +278,10 @@ impl World {
 
     fn schedule(&mut self, row: Row) {
         let id = self.rows.len() as i64 + 1;
+        // In another order than that of the ids.
+        let early = Duration::from_micros(self.random(1_000));
         let row = Row {
-            due: self.now,
+            due: self.now.saturating_sub(early),
             expires_at: row.expires_at.map(|after| self.now + after),
             ..row
         };

@@ -2,7 +2,7 @@
 //!
 //! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day, and answers a
 //! repeated request like the first. The key of a single mail is its `message_id`; the key of a batch is made from those
-//! of its mails, so that the same mails in the same order have the same key.
+//! of its mails, so that the same mails in the same order, which is that of their ids, have the same key.
 
 use std::time::{Duration, SystemTime};
 

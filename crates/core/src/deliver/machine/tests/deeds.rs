@@ -120,7 +120,7 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_sequence_of_events_loses_mail_or_sends_it_too_often(
