@@ -53,7 +53,7 @@ pub enum Event {
         /// The earliest time of the next exchange.
         retry_at: Time,
     },
-    /// `outbox.id` of all mails whose claims are still valid, among those held before.
+    /// `outbox.id` of all mails whose claims are still valid. The claims of the others that are held were lost.
     ClaimsInForce(Arc<HashSet<i64>>),
     /// A mail that cannot be expressed as a request, and was left out of it.
     Unsendable {

@@ -1,6 +1,6 @@
 //! The mails that a deliverer holds: from the claim until the settle is committed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::mail::Mail;
 use super::settlements::Settlements;
@@ -14,6 +14,8 @@ struct Held {
     /// `outbox.failed_attempts` of the latest claim.
     attempts: i32,
     size: usize,
+    /// Whether the claim was lost: another deliverer may have claimed the mail.
+    is_lost: bool,
 }
 
 /// The held mails by `outbox.id`, and the outcomes that could not be settled because a claim was lost.
@@ -50,6 +52,19 @@ impl HeldMails {
         held.is_some_and(|held| held.message_id == mail.message.message_id)
     }
 
+    /// Records that only the claims of these mails are still valid.
+    pub(super) fn lose_others(&mut self, in_force: &HashSet<i64>) {
+        for (id, held) in &mut self.mails {
+            held.is_lost |= !in_force.contains(id);
+        }
+    }
+
+    /// Whether this message is held, and its claim was not lost.
+    pub(super) fn is_in_force(&self, mail: &Mail) -> bool {
+        let held = self.mails.get(&mail.message.id);
+        held.is_some_and(|held| held.message_id == mail.message.message_id && !held.is_lost)
+    }
+
     /// `failed_attempts` of the claim of this mail, with which it has to be settled.
     pub(super) fn attempts(&self, id: i64) -> Option<i32> {
         self.mails.get(&id).map(|held| held.attempts)
@@ -60,6 +75,7 @@ impl HeldMails {
         match self.mails.get_mut(&mail.message.id) {
             Some(held) if held.message_id == mail.message.message_id => {
                 held.attempts = mail.message.attempts;
+                held.is_lost = false;
                 true
             }
             _ => false,
@@ -73,6 +89,7 @@ impl HeldMails {
             message_id: mail.message.message_id.clone(),
             attempts: mail.message.attempts,
             size: mail.size,
+            is_lost: false,
         };
         self.mails.insert(mail.message.id, held);
     }

@@ -206,18 +206,16 @@ impl Deliverer {
         }
     }
 
-    /// Drops the waiting mails whose claims are no longer valid.
+    /// Drops the waiting mails whose claims are no longer valid; those in flight are dropped when their requests end,
+    /// unless they have been claimed again by then. The claims are released: the database may only have found the rows
+    /// locked.
     pub(super) fn drop_lost(&mut self, in_force: &HashSet<i64>) {
-        self.split_batches(|mails| {
-            let is_lost = |mail: &Mail| !in_force.contains(&mail.message.id);
-            mails.iter().any(is_lost)
-        });
-        let lost = self
-            .queue
-            .retain(|mail| in_force.contains(&mail.message.id));
-        for mail in &lost {
-            self.held.remove(mail.message.id);
+        let is_lost = |mail: &Mail| !in_force.contains(&mail.message.id);
+        self.held.lose_others(in_force);
+        self.split_batches(|mails| mails.iter().any(is_lost));
+        for mail in self.queue.retain(|mail| !is_lost(mail)) {
             self.claim_wanted = true;
+            self.settlements.released(mail.claim());
         }
     }
 

@@ -65,12 +65,13 @@ impl Deliverer {
             status,
             refused,
         };
-        let may_be_forgotten = |mail: &Mail| self.may_be_forgotten(mail, now.wall);
+        let is_repeatable =
+            |mail: &Mail| self.held.is_in_force(mail) && !self.may_be_forgotten(mail, now.wall);
         if !request.is_single
             && is_whole
             && self.is_recognized(number)
             && is_batch_undecided(&outcome, is_retry)
-            && !mails.iter().any(may_be_forgotten)
+            && mails.iter().all(is_repeatable)
         {
             let key = |account: &str| batch_key(account, mails.iter());
             request.batch = self.account().map(key);
@@ -151,14 +152,26 @@ impl Deliverer {
         self.put_back(uncounted, request.is_retry);
     }
 
-    /// Puts mails back whose attempt does not count. A repeated batch stays together.
+    /// Puts mails back whose attempt does not count. A repeated batch stays together. A mail whose claim was lost is
+    /// released: another deliverer may have it.
     fn put_back(&mut self, mails: Vec<Mail>, is_retry: bool) {
-        if is_retry && mails.len() > 1 {
-            self.retry_batches.push(mails);
-        } else {
-            for mail in mails {
+        let is_batch = is_retry && mails.len() > 1;
+        let (mut kept, mut lost) = (Vec::with_capacity(mails.len()), Vec::new());
+        for mail in mails {
+            let is_kept = self.held.is_in_force(&mail);
+            if is_kept { &mut kept } else { &mut lost }.push(mail);
+        }
+        for mail in &lost {
+            self.release(mail);
+        }
+        if !is_batch {
+            for mail in kept {
                 self.queue.put_back(mail);
             }
+        } else if lost.is_empty() {
+            self.retry_batches.push(kept);
+        } else {
+            self.split(kept);
         }
     }
 
@@ -201,7 +214,7 @@ impl Deliverer {
     /// Puts a mail back that was refused in a batch, perhaps because of another mail: its next request has no other mail.
     fn send_alone(&mut self, mut mail: Mail) {
         mail.alone = true;
-        self.queue.put_back(mail);
+        self.put_back(vec![mail], false);
     }
 
     /// Settles a mail by its outcome. Returns it if the attempt does not count.

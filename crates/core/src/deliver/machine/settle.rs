@@ -86,7 +86,7 @@ impl Deliverer {
     }
 
     /// Puts the mails of a split batch into the queue one by one. Each of them may have been sent.
-    fn split(&mut self, mails: Vec<Mail>) {
+    pub(super) fn split(&mut self, mails: Vec<Mail>) {
         for mut mail in mails {
             mail.batch = None;
             mail.ambiguous_alone = false;

@@ -362,6 +362,7 @@ impl World {
 
 mod deeds;
 mod identity;
+mod lost;
 mod network;
 mod outbox;
 mod policy;

@@ -102,7 +102,7 @@ impl<H: Host> JobRunner<H> {
         let valid = store.extend(&self.claimant, &ids)?;
         self.leases.note_extended(asked_at);
         if valid.len() < ids.len() {
-            // Mails in flight stay in `held` until they are settled.
+            // The others stay in `held` until they are settled or released.
             self.thread.keep_claims(valid.into_iter().collect());
         }
         // Only now: a mail whose claim was lost must not be sent.

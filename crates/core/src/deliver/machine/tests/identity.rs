@@ -4,17 +4,24 @@ use super::*;
 use crate::deliver::settlements::Settlements;
 
 /// A deliverer whose exchanges and responses a test makes.
-struct Hand {
-    deliverer: Deliverer,
-    at: Time,
+pub(super) struct Hand {
+    pub(super) deliverer: Deliverer,
+    pub(super) at: Time,
     /// The requests in flight, with the `message_id` of each mail.
-    sent: Vec<(u64, Vec<String>)>,
+    pub(super) sent: Vec<(u64, Vec<String>)>,
     /// The settlements and the limit of the running exchange.
-    exchange: Option<(Settlements, Option<ClaimLimit>)>,
+    pub(super) exchange: Option<(Settlements, Option<ClaimLimit>)>,
 }
 
 impl Hand {
-    fn new(batch: usize) -> Self {
+    pub(super) fn new(batch: usize) -> Self {
+        Self::of(Fake {
+            batch,
+            idempotent: false,
+        })
+    }
+
+    pub(super) fn of(provider: Fake) -> Self {
         let mut hand = Self {
             deliverer: Deliverer::default(),
             at: Time::ZERO,
@@ -22,10 +29,7 @@ impl Hand {
             exchange: None,
         };
         hand.say(Event::Configured(Box::new(DeliveryConfig {
-            capabilities: Arc::new(Fake {
-                batch,
-                idempotent: false,
-            }),
+            capabilities: Arc::new(provider),
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,
@@ -34,7 +38,7 @@ impl Hand {
         hand
     }
 
-    fn say(&mut self, event: Event) {
+    pub(super) fn say(&mut self, event: Event) {
         let now = Now {
             at: self.at,
             wall: UNIX_EPOCH + self.at,
@@ -54,13 +58,13 @@ impl Hand {
     }
 
     /// A second passes.
-    fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         self.at += Duration::from_secs(1);
         self.say(Event::Tick);
     }
 
     /// Ends the running exchange; returns the mails that it settled as sent.
-    fn end_exchange(&mut self, lost: &[i64], mails: Vec<Mail>) -> Vec<i64> {
+    pub(super) fn end_exchange(&mut self, lost: &[i64], mails: Vec<Mail>) -> Vec<i64> {
         let (settled, claim) = self.exchange.take().unwrap();
         let told = settled.sent.ids.clone();
         let claimed = Claimed {
@@ -77,28 +81,32 @@ impl Hand {
     }
 
     /// Claims these, in an exchange of its own.
-    fn claim(&mut self, mails: Vec<Mail>) -> Vec<i64> {
+    pub(super) fn claim(&mut self, mails: Vec<Mail>) -> Vec<i64> {
         self.say(Event::MailDue { urgent: false });
         self.end_exchange(&[], mails)
     }
 
     /// The first request that waits has been taken by the provider; returns its mails.
-    fn answer(&mut self) -> Vec<String> {
+    pub(super) fn answer(&mut self) -> Vec<String> {
+        let count = self.sent[0].1.len();
+        let outcomes = vec![MessageOutcome::Sent { provider_id: None }; count];
+        self.end_request(RequestOutcome::Completed(outcomes))
+    }
+
+    /// The first request ends so; returns its mails.
+    pub(super) fn end_request(&mut self, outcome: RequestOutcome) -> Vec<String> {
         let (request, mails) = self.sent.remove(0);
         self.say(Event::RequestDone {
             request,
-            outcome: RequestOutcome::Completed(vec![
-                MessageOutcome::Sent { provider_id: None };
-                mails.len()
-            ]),
-            status: Some(200),
+            outcome,
+            status: None,
         });
         mails
     }
 }
 
 /// Of the database `of`, the mail with this id.
-fn of(of: &str, id: i64) -> Mail {
+pub(super) fn of(of: &str, id: i64) -> Mail {
     let mut mail = mail(id);
     mail.message.message_id = format!("{of}-{id}");
     mail

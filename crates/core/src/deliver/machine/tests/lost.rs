@@ -1,0 +1,82 @@
+//! Claims that are lost while a request is in flight: their leases ended, and another deliverer may have the mail.
+
+use super::identity::{Hand, of};
+use super::*;
+
+/// What ends a request without an attempt that counts.
+fn uncounted(count: usize) -> [RequestOutcome; 3] {
+    let throttled = MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: None,
+    };
+    let alone = MessageOutcome::SendAlone {
+        reason: "http 422".to_owned(),
+    };
+    [
+        RequestOutcome::EndpointDenied("not public".to_owned()),
+        RequestOutcome::Completed(vec![throttled; count]),
+        RequestOutcome::Completed(vec![alone; count]),
+    ]
+}
+
+impl Hand {
+    fn keep(&mut self, ids: &[i64]) {
+        let ids = ids.iter().copied().collect();
+        self.say(Event::ClaimsInForce(Arc::new(ids)));
+    }
+
+    /// Time passes, in which nothing is claimed.
+    fn pass(&mut self) {
+        for _ in 0..90 {
+            self.wait();
+            if self.exchange.is_some() {
+                self.end_exchange(&[], Vec::new());
+            }
+        }
+    }
+}
+
+#[test]
+fn it_is_not_sent_again() {
+    for outcome in uncounted(2) {
+        let mut hand = Hand::new(2);
+        hand.claim(vec![of("a", 1), of("a", 2)]);
+        hand.keep(&[]);
+        assert_eq!(hand.end_request(outcome.clone()), ["a-1", "a-2"]);
+        hand.pass();
+        assert!(hand.sent.is_empty(), "{outcome:?}");
+        assert!(!hand.deliverer.status().is_holding, "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_others_of_its_request_are_not_repeated_as_a_batch() {
+    let mut hand = Hand::of(Fake {
+        batch: 2,
+        idempotent: true,
+    });
+    hand.claim(vec![of("a", 1), of("a", 2)]);
+    hand.keep(&[1]);
+    let ambiguous = MessageOutcome::Ambiguous {
+        reason: "timeout".to_owned(),
+    };
+    hand.end_request(RequestOutcome::Completed(vec![ambiguous; 2]));
+    hand.wait();
+    let (settled, _) = hand.exchange.as_ref().unwrap();
+    assert_eq!(settled.failed.ids, [1, 2], "the second is told as late");
+    assert_eq!(settled.failed.batches, [None, None]);
+}
+
+#[test]
+fn it_is_sent_again_once_it_was_claimed_again() {
+    let mut hand = Hand::new(1);
+    hand.claim(vec![of("a", 1)]);
+    hand.keep(&[]);
+    hand.claim(vec![of("a", 1)]);
+    assert_eq!(hand.sent.len(), 1, "it is in flight");
+    hand.end_request(uncounted(1)[1].clone());
+    hand.pass();
+    assert_eq!(hand.answer(), ["a-1"]);
+    hand.wait();
+    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+}
