@@ -24,7 +24,9 @@ CREATE DOMAIN @extschema@._priority AS smallint
 COMMENT ON DOMAIN @extschema@._priority IS 'Internal. Order of claims, from -100 to 100; smaller goes first.';
 
 CREATE DOMAIN @extschema@._kind AS text
-    CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '');
+    CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '')
+    CONSTRAINT outbox_kind_must_not_exceed_255_characters CHECK (char_length(VALUE) <= 255)
+    CONSTRAINT outbox_kind_must_not_contain_control_characters CHECK (VALUE !~ E'[\\u0001-\\u001F\\u007F]');
 COMMENT ON DOMAIN @extschema@._kind IS 'Internal. The kind of a mail, which names its template.';
 
 -- Compared byte by byte, because it is the first column of the indexes that claims use.
@@ -152,7 +154,7 @@ COMMENT ON COLUMN @extschema@.outbox.claimed_at IS 'When claimed_by claimed it.'
 COMMENT ON COLUMN @extschema@.outbox.claimed_until IS
     'When the claim expires unless it is settled; NULL unless the row is claimed.';
 COMMENT ON COLUMN @extschema@.outbox.enqueued_by IS 'The role that inserted the row.';
-COMMENT ON COLUMN @extschema@.outbox.provider_id IS 'The id that the provider gave to the accepted mail.';
+COMMENT ON COLUMN @extschema@.outbox.provider_id IS 'The id that the provider gave to the accepted mail; NULL if it has more than 255 octets.';
 COMMENT ON COLUMN @extschema@.outbox.batch IS
     'The ambiguous request that the mail was part of, at a provider that deduplicates a request by its members. Mails with the same value are sent together again.';
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When the row reached a final state.';

@@ -1,7 +1,8 @@
 -- Secrets of mail: who may read them, and that they are removed when a mail ends (I7).
 --
--- The trigger ends also what an administrator ends by hand; the extension's own statements leave it nothing to do.
--- Claims read the secrets through the view. Invariant: a row in a final state has no secrets.
+-- The triggers watch what is written by hand, or changed by a trigger of the application; the extension's own statements
+-- leave them nothing to do. Claims read the secrets through the view. Invariants: a row in a final state has no secrets;
+-- a row with secrets has their token, by which dumps leave it out and claims and revocations find it.
 
 CREATE VIEW @extschema@._mail_secrets AS
 SELECT o.ctid AS place, o.secrets
@@ -30,7 +31,7 @@ COMMENT ON FUNCTION @extschema@._outbox_end() IS
 -- A CHECK constraint would quote the secrets in the DETAIL of its error, and so in the server log. AFTER, because any
 -- BEFORE UPDATE row trigger makes each update lock its row first, even if WHEN is false.
 CREATE TRIGGER outbox_end
-    AFTER INSERT OR UPDATE OF state, secrets ON @extschema@.outbox
+    AFTER INSERT OR UPDATE ON @extschema@.outbox
     FOR EACH ROW
     WHEN (
         NEW.state <> 'scheduled'
@@ -43,3 +44,32 @@ CREATE TRIGGER outbox_end
         )
     )
     EXECUTE FUNCTION @extschema@._outbox_end();
+
+CREATE FUNCTION @extschema@._outbox_keep_secrets() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE check_violation USING
+        MESSAGE = 'mail with secrets must keep its token_id',
+        DETAIL = format('It is mail %s.', NEW.id),
+        HINT = 'Set secrets to NULL, too, or cancel the mail.',
+        SCHEMA = TG_TABLE_SCHEMA,
+        TABLE = TG_TABLE_NAME,
+        CONSTRAINT = 'outbox_secrets_must_have_their_token';
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._outbox_keep_secrets() IS
+    'Internal. Rejects mail with secrets that has no token, or gets that of another mail, without quoting the secrets.';
+
+CREATE TRIGGER outbox_keep_secrets
+    AFTER INSERT ON @extschema@.outbox
+    FOR EACH ROW
+    WHEN (NEW.secrets IS NOT NULL AND NEW.token_id IS NULL)
+    EXECUTE FUNCTION @extschema@._outbox_keep_secrets();
+
+CREATE TRIGGER outbox_keep_secrets_of_update
+    AFTER UPDATE ON @extschema@.outbox
+    FOR EACH ROW
+    WHEN (NEW.secrets IS NOT NULL AND (NEW.token_id IS NULL OR NEW.token_id IS DISTINCT FROM OLD.token_id))
+    EXECUTE FUNCTION @extschema@._outbox_keep_secrets();

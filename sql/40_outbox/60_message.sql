@@ -102,6 +102,9 @@ RETURN CASE
     WHEN mail.body_text = '' THEN 'body_text is empty'
     WHEN mail.body_html = '' THEN 'body_html is empty'
     WHEN mail.kind = '' THEN 'kind is empty'
+    WHEN char_length(mail.kind) > 255
+        THEN format('kind has %s characters, at most 255 are allowed', char_length(mail.kind))
+    WHEN mail.kind ~ E'[\\u0001-\\u001F\\u007F]' THEN 'kind contains a control character'
     WHEN mail.kind IN ('activation', 'password_recovery')
         THEN format('kind "%s" is reserved for mail with a token', mail.kind)
     WHEN jsonb_typeof(mail.data) <> 'object' THEN format('data is a JSON %s, not an object', jsonb_typeof(mail.data))

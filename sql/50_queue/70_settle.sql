@@ -159,7 +159,7 @@ BEGIN
             UPDATE @extschema@.outbox o
             SET state = 'sent',
                 secrets = NULL,
-                provider_id = u.provider_id,
+                provider_id = CASE WHEN octet_length(u.provider_id) <= 255 THEN u.provider_id END,
                 claimed_until = NULL,
                 updated_at = moment,
                 ended_at = moment
@@ -185,7 +185,7 @@ BEGIN
         UPDATE @extschema@.outbox o
         SET state = 'sent',
             secrets = NULL,
-            provider_id = provider_ids[h.item],
+            provider_id = CASE WHEN octet_length(provider_ids[h.item]) <= 255 THEN provider_ids[h.item] END,
             claimed_until = NULL,
             updated_at = moment,
             ended_at = moment

@@ -77,7 +77,7 @@ AS $$
         w.last_batch_at,
         least(c.waiting, 10000),
         (
-            SELECT now() - to_timestamp(min(t.created_at))
+            SELECT now() - to_timestamp(min(least(greatest(t.created_at, 0), 253402300799)))
             FROM generate_series(0, 1) l (lane)
             CROSS JOIN LATERAL (
                 SELECT p.token_id AS id

@@ -76,7 +76,7 @@ BEGIN
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
     -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
-    PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM coalesce(passed, last)) * 1000)::bigint);
+    PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS

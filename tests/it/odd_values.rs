@@ -305,3 +305,51 @@ fn twenty_megabytes_end_in_an_error_or_a_row() {
     make(&mut client, &calls);
     audit(&cluster, &before);
 }
+
+/// I8: a row that somebody wrote by hand.
+#[test]
+fn infinite_times_and_a_long_provider_id_stop_nothing() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO outbox (kind, recipients, subject, body_text, created_at, send_at, expires_at) VALUES \
+             ('own', '{a@example.com}', 'S', 'T', '-infinity', '-infinity', 'infinity'), \
+             ('own', '{a@example.com}', 'S', 'T', now(), now(), NULL), \
+             ('own', '{a@example.com}', 'S', 'T', 'infinity', 'infinity', NULL); \
+             SET search_path = pg_catalog, public, pg_temp",
+        )
+        .unwrap();
+    // The statement of deliverers.
+    let none: Option<&[&str]> = None;
+    let claimed = client
+        .query(
+            include_str!("../../sql/queries/claim_mail.sql"),
+            &[&10_i32, &"me", &none],
+        )
+        .unwrap();
+    assert_eq!(claimed.len(), 2);
+    assert!(
+        claimed
+            .iter()
+            .all(|row| row.get::<_, Option<f64>>("expires_at").is_none())
+    );
+    let ids: Vec<i64> = claimed.iter().map(|row| row.get("id")).collect();
+    let settled: Vec<i64> = client
+        .query_one(
+            "SELECT mailroom_mark_sent_many($1, ARRAY['fine', repeat('x', 100000)], 'me')",
+            &[&ids],
+        )
+        .unwrap()
+        .get(0);
+    assert_eq!(settled, ids);
+    let named = "SELECT count(*) FROM outbox WHERE state = 'sent' AND coalesce(provider_id, 'none') IN ('fine', 'none')";
+    assert_eq!(number(&mut client, named), 2);
+    // Not by the number of rows alone: the oldest end comes first.
+    client
+        .batch_execute("UPDATE outbox SET ended_at = '-infinity' WHERE state = 'sent'")
+        .unwrap();
+    assert_eq!(
+        number(&mut client, "SELECT purged::bigint FROM mailroom_purge(1)"),
+        1
+    );
+}

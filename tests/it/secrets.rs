@@ -7,6 +7,7 @@
 
 // needs: pg_stat_statements test_decoding
 
+mod by_hand;
 mod copies;
 mod logs;
 

@@ -1,0 +1,44 @@
+//! What administrators write into the outbox by hand.
+
+use crate::cluster::{Cluster, number};
+
+/// Without its token a mail would be taken for one without secrets: it would be dumped, and no revocation would find it.
+#[test]
+fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "CREATE ROLE chief LOGIN IN ROLE mailroom_admin; \
+             INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); SELECT mailroom_collect(); \
+             SELECT mailroom_send('b@example.com', 'S', 'T')",
+        )
+        .unwrap();
+    let mut chief = cluster.connect_as("app", "chief");
+    for attempt in [
+        "UPDATE outbox SET token_id = NULL WHERE token_id IS NOT NULL",
+        "UPDATE outbox SET token_id = 42 WHERE token_id IS NOT NULL",
+        "UPDATE outbox o SET secrets = s.secrets FROM outbox s WHERE o.token_id IS NULL AND s.token_id IS NOT NULL",
+        "INSERT INTO outbox (kind, recipients, secrets) SELECT 'note', recipients, secrets FROM outbox WHERE token_id IS NOT NULL",
+    ] {
+        let error = chief.batch_execute(attempt).expect_err(attempt);
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "23514", "{attempt}: {error:?}");
+        assert_eq!(
+            error.constraint(),
+            Some("outbox_secrets_must_have_their_token")
+        );
+        assert!(error.detail().unwrap().starts_with("It is mail "));
+    }
+    // What ends has no secrets, whatever it is that ends it.
+    client
+        .batch_execute(
+            "CREATE FUNCTION ending() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.state := 'cancelled'; RETURN NEW; END $$; \
+             CREATE TRIGGER ending BEFORE UPDATE ON outbox FOR EACH ROW WHEN (NEW.state = 'scheduled') EXECUTE FUNCTION ending()",
+        )
+        .unwrap();
+    chief
+        .batch_execute("UPDATE outbox SET priority = 1 WHERE token_id IS NOT NULL")
+        .unwrap();
+    let kept = "SELECT count(*) FROM outbox WHERE state = 'cancelled' AND (secrets IS NOT NULL OR ended_at IS NULL)";
+    assert_eq!(number(&mut client, kept), 0);
+}
