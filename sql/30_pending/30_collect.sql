@@ -30,16 +30,23 @@ BEGIN
             CASE WHEN NOT v.eligible THEN now() END
         FROM @extschema@._token_verdicts v
         WHERE v.token_id = ANY (tokens)
+          -- Its mail was retried after the token became pending again: one mail with the link is enough.
+          AND NOT EXISTS (
+              SELECT
+              FROM @extschema@.outbox l
+              WHERE l.token_id = v.token_id
+                AND l.state IN ('scheduled', 'claimed')
+          )
         ORDER BY v.action DESC, v.token_id
         RETURNING state
     )
     SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
-    -- Deleted tokens count as skipped too.
+    -- Deleted tokens, and those with live mail, count as skipped too.
     skipped := cardinality(tokens) - collected;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_outbox(bigint[]) IS
-    'Internal. Inserts the outbox rows of these tokens: signed and scheduled, or final with the reason.';
+    'Internal. Inserts the outbox rows of these tokens: signed and scheduled, or final with the reason. Tokens that have live mail are skipped.';
 
 CREATE FUNCTION @extschema@._insert_outbox_one_by_one(
     tokens bigint[],

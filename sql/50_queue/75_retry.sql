@@ -64,6 +64,7 @@ BEGIN
       AND o.state = 'error'
       AND v.token_id = o.token_id
       AND v.eligible
+      AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id)
       AND NOT EXISTS (
           SELECT
           FROM @extschema@.outbox l
@@ -109,7 +110,7 @@ BEGIN
         IF @extschema@._retry_tokens(ARRAY[id]) = 0 THEN
             RAISE object_not_in_prerequisite_state USING
                 MESSAGE = 'token mail cannot be retried',
-                DETAIL = 'The token has ended, or is in another mail.',
+                DETAIL = 'The token has ended, is in another mail, or is about to be mailed again.',
                 HINT = 'Send a new link by mailroom_request_activation or mailroom_request_recovery.';
         END IF;
         RETURN true;
@@ -190,6 +191,7 @@ BEGIN
               OR (
                   has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE')
                   AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible)
+                  AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id)
                   AND NOT EXISTS (
                       SELECT
                       FROM @extschema@.outbox l

@@ -5,6 +5,7 @@ mod groups;
 mod hands;
 mod kills;
 mod random;
+mod retries;
 
 use crate::cluster::Cluster;
 use postgres::Client;
