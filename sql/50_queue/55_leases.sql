@@ -3,7 +3,7 @@
 -- Claims take expired leases back first, the worker does so in between and, when it starts, at once for what an earlier
 -- worker of the same database and timeline held; what another timeline holds may still be in the hands of the old
 -- leader, so its leases are waited for. Senders extend and release. Invariants: an expired lease counts as a failed
--- attempt, a release does not; neither waits for another session (I3).
+-- attempt, and five in a row end the mail; a release does not count; neither waits for another session (I3).
 
 CREATE FUNCTION @extschema@._leases_begin(moment timestamptz, OUT after timestamptz, OUT until timestamptz)
     RETURNS SETOF record
@@ -67,35 +67,75 @@ BEGIN
     IF ctids IS NULL THEN
         RETURN 0;
     END IF;
-    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
-    SELECT o.id, o.failed_attempts + 1, 'lease_expired', o.claimed_at, moment, o.claimed_by, o.transport, 'claim lapsed'
-    FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (ctids);
+    WITH lapsed AS MATERIALIZED (
+        SELECT
+            o.ctid AS place, o.id, o.failed_attempts + 1 AS attempt, o.max_attempts, o.send_at, o.expires_at, o.batch, o.claimed_at,
+            o.claimed_by, o.transport, r.in_a_row
+        FROM @extschema@.outbox o
+        CROSS JOIN LATERAL (
+            SELECT count(*) + 1 AS in_a_row
+            FROM @extschema@.outbox_attempts a
+            WHERE a.outbox_id = o.id
+              AND a.outcome = 'lease_expired'
+              AND NOT EXISTS (
+                  SELECT
+                  FROM @extschema@.outbox_attempts s
+                  WHERE s.outbox_id = o.id
+                    AND s.outcome IN ('failed', 'ambiguous')
+                    AND s.attempt > a.attempt
+              )
+        ) r
+        WHERE o.ctid = ANY (ctids)
+    ), judged AS MATERIALIZED (
+        SELECT
+            l.place,
+            l.attempt,
+            CASE
+                -- A mail that five senders in a row did not survive is not given to a sixth. After a retry it has five
+                -- more.
+                WHEN l.attempt >= l.max_attempts OR l.in_a_row % 5 = 0 THEN 'error'
+                WHEN l.expires_at <= moment THEN 'expired'
+                ELSE 'scheduled'
+            END::@extschema@.outbox_state AS next,
+            -- Mails that are sent together again are due together.
+            CASE WHEN l.batch IS NULL THEN w.again ELSE min(w.again) OVER (PARTITION BY l.batch) END AS again
+        FROM lapsed l
+        CROSS JOIN LATERAL (
+            -- The first time at once: most often it was not the mail that ended the sender.
+            SELECT CASE
+                WHEN l.in_a_row % 5 = 1 THEN l.send_at
+                ELSE least(
+                    moment + make_interval(
+                        secs => @extschema@._backoff((l.in_a_row % 5)::integer, CASE WHEN isfinite(l.expires_at) THEN l.expires_at - moment END)
+                    ),
+                    CASE WHEN l.expires_at - interval '5 s' > moment THEN l.expires_at - interval '5 s' ELSE l.expires_at END
+                )
+            END AS again
+            OFFSET 0
+        ) w
+    ), noted AS (
+        INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
+        SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, moment, l.claimed_by, l.transport, 'lease expired'
+        FROM lapsed l
+    )
     UPDATE @extschema@.outbox o
-    SET state = v.next,
-        failed_attempts = o.failed_attempts + 1,
-        last_error = 'claim lapsed',
-        claimed_by = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
-        claimed_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+    SET state = j.next,
+        send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
+        failed_attempts = j.attempt,
+        last_error = 'lease expired',
+        claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
+        claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
         claimed_until = NULL,
         updated_at = moment,
-        ended_at = CASE WHEN v.next = 'scheduled' THEN NULL ELSE moment END
-    FROM @extschema@.outbox b
-    CROSS JOIN LATERAL (
-        SELECT CASE
-            WHEN b.failed_attempts + 1 >= b.max_attempts THEN 'error'
-            WHEN b.expires_at <= moment THEN 'expired'
-            ELSE 'scheduled'
-        END::@extschema@.outbox_state AS next
-    ) v
-    WHERE b.ctid = ANY (ctids)
-      AND o.ctid = b.ctid;
+        ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
+    FROM judged j
+    WHERE o.ctid = j.place;
     PERFORM @extschema@._mail_due(moment);
     RETURN cardinality(ctids);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_leases(timestamptz, integer) IS
-    'Internal. Takes back up to row_limit claims whose lease has ended by this time; each counts as a failed attempt. Returns how many.';
+    'Internal. Takes back up to row_limit claims whose lease has ended by this time; each counts as a failed attempt, and the fifth in a row ends the mail. Returns how many.';
 
 CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integer
     LANGUAGE plpgsql

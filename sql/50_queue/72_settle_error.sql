@@ -75,7 +75,9 @@ BEGIN
         JOIN @extschema@.outbox o ON o.ctid = h.place
         CROSS JOIN LATERAL (
             SELECT moment + greatest(
-                make_interval(secs => @extschema@._backoff(o.failed_attempts + 1, o.expires_at - moment)),
+                make_interval(
+                    secs => @extschema@._backoff(o.failed_attempts + 1, CASE WHEN isfinite(o.expires_at) THEN o.expires_at - moment END)
+                ),
                 CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
             ) AS at
             OFFSET 0

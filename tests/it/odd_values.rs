@@ -334,6 +334,17 @@ fn infinite_times_and_a_long_provider_id_stop_nothing() {
             .all(|row| row.get::<_, Option<f64>>("expires_at").is_none())
     );
     let ids: Vec<i64> = claimed.iter().map(|row| row.get("id")).collect();
+    // A lapse and a failure are as far from the end as can be.
+    client
+        .batch_execute(
+            "UPDATE outbox SET claimed_until = now() WHERE state = 'claimed'; SELECT _expire_leases(clock_timestamp(), 10); \
+             UPDATE outbox SET send_at = '-infinity' WHERE state = 'scheduled' AND isfinite(created_at) OR expires_at = 'infinity'; \
+             SELECT mailroom_claim(10, '1 h', 'me'); \
+             SELECT mailroom_mark_error_many(array_agg(id), array_agg('no'::text), claimant => 'me') FROM outbox WHERE state = 'claimed'; \
+             UPDATE outbox SET send_at = now() WHERE state = 'scheduled' AND isfinite(send_at); \
+             SELECT mailroom_claim(10, '1 h', 'me')",
+        )
+        .unwrap();
     let settled: Vec<i64> = client
         .query_one(
             "SELECT mailroom_mark_sent_many($1, ARRAY['fine', repeat('x', 100000)], 'me')",

@@ -308,14 +308,14 @@ fn questions_are_told_from_assignments_and_from_names() {
         "starts_with(o.last_error, 'claim')",
         "position('x' IN SQLERRM)",
         "CASE v.reason\n    WHEN 'token expired' THEN 1 END",
-        "WHERE o.last_error = 'claim lapsed'",
+        "WHERE o.last_error = 'lease expired'",
         "reason IN ('a', 'b')",
         "error <> 'x'",
     ] {
         assert_eq!(questions(asks, Language::Sql).len(), 1, "{asks}");
     }
     for does_not in [
-        "UPDATE outbox SET state = 'error', last_error = 'claim lapsed', n = 1",
+        "UPDATE outbox SET state = 'error', last_error = 'lease expired', n = 1",
         "RAISE USING MESSAGE = 'no', HINT = 'Do it.'",
         "WHERE state = 'error' AND message_id = 'x' AND kind LIKE 'a%'",
         "regexp_replace(error, 'x', '[token]')",

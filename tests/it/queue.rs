@@ -4,6 +4,7 @@
 mod groups;
 mod hands;
 mod kills;
+mod lapses;
 mod random;
 mod retries;
 

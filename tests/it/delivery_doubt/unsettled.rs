@@ -31,7 +31,7 @@ fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
     post.wait_for("state = 'error' AND subject = 'fine'", 1);
     assert_eq!(
         told(&mut post, "fine"),
-        ("error".to_owned(), 3, "claim lapsed".to_owned())
+        ("error".to_owned(), 3, "lease expired".to_owned())
     );
     let lapsed = "SELECT count(*) FROM outbox_attempts a JOIN outbox o ON o.id = a.outbox_id \
                   WHERE a.outcome = 'lease_expired' AND o.subject = 'fine'";

@@ -72,7 +72,7 @@ fn senders_hear_of_claims_that_lapse() {
     let (state, attempts, error): (String, i32, String) = (row.get(0), row.get(1), row.get(2));
     assert_eq!(
         (state.as_str(), attempts, error.as_str()),
-        ("scheduled", 1, "claim lapsed")
+        ("scheduled", 1, "lease expired")
     );
 }
 

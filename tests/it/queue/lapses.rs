@@ -1,0 +1,61 @@
+//! Claims that expire: each counts, and five in a row end the mail.
+
+use crate::cluster::{Cluster, number};
+use postgres::Client;
+
+/// Claims the mail for no time at all and has the claim taken back; returns the attempts of the mail, its state, and
+/// whether it has to wait.
+fn lapse(client: &mut Client) -> (i32, String, bool) {
+    client
+        .batch_execute("UPDATE outbox SET send_at = created_at WHERE state = 'scheduled'")
+        .unwrap();
+    let claim = "SELECT count(*) FROM mailroom_claim(1, '1 microsecond', 'short-lived')";
+    assert_eq!(number(client, claim), 1);
+    let expire = "SELECT _expire_leases(clock_timestamp(), 10)::bigint";
+    assert_eq!(number(client, expire), 1);
+    let row = client
+        .query_one(
+            "SELECT failed_attempts, state::text, send_at > updated_at FROM outbox",
+            &[],
+        )
+        .unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+#[test]
+fn five_lapses_in_a_row_end_a_mail_and_a_retry_gives_it_five_more() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    for round in [0, 5] {
+        // The first time it is due again at once.
+        for lapsed in 1..=4 {
+            assert_eq!(
+                lapse(&mut client),
+                (round + lapsed, "scheduled".to_owned(), lapsed > 1)
+            );
+        }
+        let (attempts, state, _) = lapse(&mut client);
+        assert_eq!((attempts, state.as_str()), (round + 5, "error"));
+        let told = "SELECT count(*) FROM outbox WHERE last_error = 'lease expired' AND failed_attempts < max_attempts";
+        assert_eq!(number(&mut client, told), 1);
+        let retry = "SELECT mailroom_retry_failed(outcome => 'lease_expired')::bigint";
+        assert_eq!(number(&mut client, retry), 1);
+    }
+    // An attempt that was settled begins another count.
+    lapse(&mut client);
+    lapse(&mut client);
+    client
+        .batch_execute(
+            "UPDATE outbox SET send_at = created_at; SELECT mailroom_claim(1, '1 h', 'me'); \
+             SELECT mailroom_mark_error(id, 'no', claimant => 'me') FROM outbox",
+        )
+        .unwrap();
+    for lapsed in 14..=17 {
+        assert_eq!(
+            lapse(&mut client),
+            (lapsed, "scheduled".to_owned(), lapsed > 14)
+        );
+    }
+}
