@@ -146,8 +146,9 @@ DECLARE
     mine CONSTANT text := 'mailroom worker/' || timeline || '/';
     orphans integer;
 BEGIN
-    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, mine);
-    DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, mine);
+    -- What they published goes with them, whatever the timeline: there is one worker at a time.
+    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/');
+    DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, 'mailroom worker/');
     UPDATE @extschema@.outbox o
     SET claimed_until = clock_timestamp()
     WHERE o.ctid = ANY (ARRAY(
@@ -163,7 +164,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_previous_claims(text) IS
-    'Internal. Ends the leases of earlier workers of this database and timeline (hexadecimal) at once, and removes their transports; returns the number of claims.';
+    'Internal. Ends the leases of earlier workers of this database and timeline (hexadecimal) at once, and removes the transports of all earlier workers; returns the number of claims.';
 
 CREATE FUNCTION @extschema@._set_lease_end(ids bigint[], claimant text, tries integer[], until timestamptz) RETURNS bigint[]
     LANGUAGE plpgsql

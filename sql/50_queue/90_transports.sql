@@ -1,7 +1,8 @@
 -- Transports: what each deliverer can deliver through, and in which state it is.
 --
 -- A deliverer (the worker, or each mailroom send) publishes its transports; scheduling checks names against them,
--- people read mailroom_transports. Invariant: the rows of a deliverer are what it published last.
+-- people read mailroom_transports. Invariants: the rows of a deliverer are what it published last; those of one that is
+-- gone are removed, by the next worker or by a purge.
 
 CREATE TYPE @extschema@.transport_state AS ENUM ('healthy', 'slowed', 'throttled', 'paused');
 COMMENT ON TYPE @extschema@.transport_state IS
@@ -100,3 +101,34 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._publish_transports(text, jsonb, text) IS
     'Internal. Replaces the transports of a deliverer by an array of objects with name, provider, allow_from, state, reason, next_probe_at (epoch seconds) and ambiguous. An empty array removes the deliverer, unless its transports file has a problem.';
+
+CREATE FUNCTION @extschema@._forget_deliverers() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- A mailroom send publishes every ten minutes.
+    horizon CONSTANT timestamptz := clock_timestamp() - interval '1 hour';
+    -- The worker publishes when something changes; the session id in its name ends with its process id.
+    worker CONSTANT text := (SELECT '.' || to_hex(w.pid) FROM @extschema@._worker_report() w);
+BEGIN
+    DELETE FROM @extschema@.deliverers d
+    WHERE d.ctid = ANY (ARRAY(
+        SELECT f.ctid
+        FROM @extschema@.deliverers f
+        WHERE f.updated_at < horizon
+          AND (starts_with(f.name, 'mailroom worker/') AND right(f.name, length(worker)) = worker) IS NOT TRUE
+        FOR UPDATE SKIP LOCKED
+    ));
+    DELETE FROM @extschema@.transports t
+    WHERE t.ctid = ANY (ARRAY(
+        SELECT f.ctid
+        FROM @extschema@.transports f
+        WHERE f.updated_at < horizon
+          AND NOT EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = f.deliverer)
+        FOR UPDATE SKIP LOCKED
+    ));
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._forget_deliverers() IS
+    'Internal. Removes the deliverers that have published nothing for an hour, except the worker of this database, and their transports.';

@@ -3,7 +3,8 @@
 -- The worker, pg_cron or a person calls mailroom_purge, in small batches, each a short transaction. Mail is found by an
 -- index, oldest end first; other rows by id, which is the order of time, up to the first that is too young. So a batch
 -- without work costs one look at each table. Where deleted rows cannot be vacuumed yet because a session holds an old
--- snapshot, a session goes on from where its last batch ended (src/outbox/upkeep.rs).
+-- snapshot, a session goes on from where its last batch ended (src/outbox/upkeep.rs). Deliverers that are gone are
+-- forgotten by the way (50_queue/90_transports.sql).
 
 CREATE FUNCTION @extschema@._retention() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
@@ -222,6 +223,7 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
     END IF;
     SELECT p.purged, p.more INTO purged, more FROM @extschema@._purge(batch_limit) p;
+    PERFORM @extschema@._forget_deliverers();
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS

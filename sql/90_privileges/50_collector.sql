@@ -40,7 +40,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._expire_previous_claims(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._walk_from(text),
-    @extschema@._purge(integer)
+    @extschema@._purge(integer),
+    @extschema@._forget_deliverers(),
+    @extschema@._worker_report()
 TO mailroom_collector;
 
 -- It answers requests by a SECURITY DEFINER function, without reading addresses or writing tokens; it may read whether

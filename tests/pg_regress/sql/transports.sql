@@ -221,6 +221,15 @@ SELECT name, deliverer FROM mailroom_transports;
 SELECT _publish_transports('elsewhere', '[]');
 SELECT count(*) FROM transports;
 SELECT _publish_transports('elsewhere', '{"name": "one"}');
+
+-- Those that are gone are forgotten after an hour.
+SELECT _publish_transports(d, '[{"name": "one", "provider": "log"}]') FROM unnest(ARRAY['gone', 'here', 'mailroom worker/1/a.b']) d;
+UPDATE deliverers SET updated_at = now() - interval '61 min' WHERE name <> 'here';
+UPDATE transports SET updated_at = now() - interval '61 min' WHERE deliverer <> 'here';
+SELECT mailroom_purge();
+SELECT d.name, t.name AS transport FROM deliverers d FULL JOIN transports t ON t.deliverer = d.name;
+DELETE FROM deliverers;
+DELETE FROM transports;
 \set VERBOSITY terse
 SELECT _publish_transports('elsewhere', '[{"name": "", "provider": "log"}]');
 SELECT _publish_transports('elsewhere', '[{"name": "One", "provider": "log"}]');
