@@ -63,6 +63,8 @@ struct Row {
     bad: bool,
     /// The provider knows its address as one that it does not send to.
     invented: bool,
+    /// How often its claim was lost.
+    lost: i32,
     /// How many requests had been taken when it was refused, first and last.
     refused: Option<(usize, usize)>,
 }
@@ -350,7 +352,7 @@ impl World {
                 _ => assert!(row.ambiguous > 0, "{id}"),
             }
             // A batch that falls apart at a provider that knows requests again is one more.
-            let most = self.shape.max_ambiguous + 1 + i32::from(self.shape.idempotent);
+            let most = self.shape.max_ambiguous + 1 + i32::from(self.shape.idempotent) + row.lost;
             assert!(
                 row.copies <= most,
                 "{id} has {} copies: {row:?}",

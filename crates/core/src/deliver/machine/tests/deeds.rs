@@ -42,6 +42,7 @@ pub(super) enum Deed {
         database_fails: bool,
     },
     Allowed(bool),
+    Lose,
     Hurry,
     Reload,
     Reread,
@@ -56,6 +57,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         6 => (1_u16..400, proptest::bool::weighted(0.1))
             .prop_map(|(steps, database_fails)| Deed::Run { steps, database_fails }),
         1 => any::<bool>().prop_map(Deed::Allowed),
+        1 => Just(Deed::Lose),
         1 => Just(Deed::Hurry),
         1 => Just(Deed::Reload),
         1 => Just(Deed::Reread),
@@ -95,6 +97,7 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
                 }
             }
             Deed::Allowed(allowed) => world.say(Event::SendingAllowed(allowed)),
+            Deed::Lose => world.lose_claims(),
             Deed::Hurry => world.say(Event::RetryNow),
             Deed::Reload => {
                 let limits = world.limits();

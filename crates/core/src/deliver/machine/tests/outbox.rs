@@ -15,7 +15,7 @@ impl World {
                 retry_at,
             });
         }
-        self.settle(&settlements);
+        let lost = self.settle(&settlements);
         let claimed = claim.map(|claim| {
             let mails = self.claim(claim.mails as usize);
             let claimed = Claimed {
@@ -27,26 +27,63 @@ impl World {
         });
         self.say(Event::Exchanged(Box::new(ExchangeResult {
             settled: *settlements,
+            lost,
             claimed,
             ..ExchangeResult::default()
         })));
     }
 
-    pub(super) fn settle(&mut self, settlements: &Settlements) {
+    /// The leases of some mails end, and the deliverer learns of it.
+    pub(super) fn lose_claims(&mut self) {
+        let mut in_force = HashSet::new();
+        for id in 1..=self.rows.len() as i64 {
+            let is_lost = self.random(3) == 0;
+            let row = self.rows.get_mut(&id).unwrap();
+            if !row.claimed {
+                continue;
+            }
+            if is_lost {
+                row.claimed = false;
+                row.attempts += 1;
+                row.ambiguous += 1;
+                row.lost += 1;
+                row.batch = None;
+            } else {
+                in_force.insert(id);
+            }
+        }
+        self.say(Event::ClaimsInForce(Arc::new(in_force)));
+    }
+
+    /// Settles what is held by these claims, and returns the others.
+    pub(super) fn settle(&mut self, settlements: &Settlements) -> Vec<i64> {
         let now = self.now;
         let mut seen = BTreeSet::new();
-        for id in settlements.ids() {
+        let mut lost = Vec::new();
+        let Settlements {
+            sent,
+            failed,
+            released,
+        } = settlements;
+        let attempts = [&sent.attempts, &failed.attempts, &released.attempts];
+        for (id, attempts) in settlements.ids().zip(attempts.into_iter().flatten()) {
             assert!(seen.insert(*id), "{id} is settled twice");
             let row = self.rows.get_mut(id).unwrap();
-            assert!(row.claimed, "{id} is not claimed");
-            row.claimed = false;
+            if row.claimed && row.attempts == *attempts {
+                row.claimed = false;
+            } else {
+                assert!(row.lost > 0, "{id} is not claimed");
+                lost.push(*id);
+            }
         }
-        for id in &settlements.sent.ids {
+        for id in sent.ids.iter().filter(|id| !lost.contains(id)) {
             let row = self.rows.get_mut(id).unwrap();
             row.ended = Some("sent");
         }
-        let failed = &settlements.failed;
         for (index, id) in failed.ids.iter().enumerate() {
+            if lost.contains(id) {
+                continue;
+            }
             let row = self.rows.get_mut(id).unwrap();
             row.attempts += 1;
             row.ambiguous += i32::from(failed.ambiguous[index]);
@@ -70,19 +107,21 @@ impl World {
         }
         // The mails of a batch are due at the same time.
         let mut due: HashMap<String, Time> = HashMap::new();
-        for id in &failed.ids {
+        for id in failed.ids.iter().filter(|id| !lost.contains(id)) {
             let row = &self.rows[id];
             if let Some(batch) = &row.batch {
                 let at = due.entry(batch.clone()).or_insert(row.due);
                 *at = (*at).min(row.due);
             }
         }
-        for id in &failed.ids {
+        for id in failed.ids.iter().filter(|id| !lost.contains(id)) {
             let row = self.rows.get_mut(id).unwrap();
             if let Some(at) = row.batch.as_ref().and_then(|batch| due.get(batch)) {
                 row.due = *at;
             }
         }
+        lost.retain(|id| !released.ids.contains(id));
+        lost
     }
 
     pub(super) fn claim(&mut self, limit: usize) -> Vec<Mail> {
