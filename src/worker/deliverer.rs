@@ -9,7 +9,6 @@ use mailroom_core::deliver::runner::JobRunner;
 use mailroom_core::deliver::store::{Host, LogLine};
 use mailroom_core::transport::config::{ConfigError, TransportConfig};
 
-use super::clock::Clock;
 use super::session::{Failure, Session};
 use super::transports;
 use crate::pg::signals::stop_requested;
@@ -23,7 +22,6 @@ type Time = Duration;
 /// The worker's deliverer.
 pub struct Deliverer {
     runner: JobRunner<Process>,
-    clock: Clock,
 }
 
 /// The worker's process.
@@ -85,10 +83,7 @@ impl Deliverer {
             failure.warn("mailroom worker could not take over the claims of an earlier one");
         }
         announce::set_delivers(true);
-        Ok(Some(Self {
-            runner,
-            clock: Clock::start(),
-        }))
+        Ok(Some(Self { runner }))
     }
 
     /// There may be mail; `urgent`: a person waits for it.
@@ -127,7 +122,6 @@ impl Deliverer {
             // What was claimed is taken over by the worker's successor.
             error!("mailroom worker: the deliverer has failed");
         }
-        self.check_clock_jump(session, now)?;
         self.runner.run_jobs(session, now, allowed)
     }
 
@@ -136,18 +130,7 @@ impl Deliverer {
     /// # Errors
     /// When that cannot be done.
     pub fn check_clock_jump(&mut self, session: &mut Session, now: Time) -> Result<(), Failure> {
-        let Some(jump) = self.clock.take_jump() else {
-            return Ok(());
-        };
-        let held = self.runner.held();
-        if held == 0 {
-            return Ok(());
-        }
-        log!(
-            "mailroom worker: the clock has jumped by {} s; the leases of {held} mails under way are extended",
-            jump / 1_000_000
-        );
-        self.runner.extend(session, now)
+        self.runner.check_clock(session, now)
     }
 
     /// Gives back what was not sent, waits a little for what was, and settles it.

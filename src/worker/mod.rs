@@ -21,7 +21,6 @@
 
 use crate::pg::entry::{self, Mains};
 
-mod clock;
 mod collect;
 mod deliverer;
 mod launcher;

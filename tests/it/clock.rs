@@ -1,13 +1,14 @@
 //! The wall clock jumps, as clocks do that are set by hand or by a hypervisor, and mail goes out all the same.
 //!
 //! A few lines of C, preloaded into the server, give it another wall clock than ours and leave the monotonic
-//! one alone, as a real jump does.
+//! one alone, as a real jump does. The path of `mailroom send`, which gets such a clock, too, is in MAILROOM_SEND.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, Stop, eventually, number};
+use crate::sender_scene::{Scene, Sender, program};
 use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
 
@@ -140,4 +141,27 @@ fn a_jump_back_delays_mail_and_loses_none() {
     assert_eq!(number(&mut client, &format!("{claim} = 'news'")), 0);
     clock.set(2);
     hear_of_due_mail(&mut listener);
+}
+
+/// The clocks of the database and of the machine that sends differ.
+#[test]
+fn a_sender_whose_clock_is_ahead_sends_what_the_database_has_not_expired() {
+    let mut scene = Scene::start(&[]);
+    let library = scene.cluster.compile_preload("tests/clock/offset.c");
+    let path = scene.cluster.scratch().join("clock");
+    std::fs::write(&path, 7_200_i64.to_ne_bytes()).unwrap();
+    scene
+        .client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => now() + interval '15 minutes')",
+        )
+        .unwrap();
+    let mut ahead = program();
+    ahead
+        .env("LD_PRELOAD", library)
+        .env("MAILROOM_CLOCK", &path);
+    let log = scene.cluster.scratch().join("ahead");
+    let url = scene.url("sender", "app");
+    let _sender = Sender::start_program(ahead, log, &scene.transports, &["--database", &url]);
+    scene.wait_for("state = 'sent'", 1);
 }

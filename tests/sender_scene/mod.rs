@@ -42,7 +42,17 @@ impl Sender {
 
     /// With this log and this transports file.
     pub fn start_with(log: PathBuf, transports: &Path, arguments: &[&str]) -> Self {
-        let child = program()
+        Self::start_program(program(), log, transports, arguments)
+    }
+
+    /// As above, by this command, whose environment may be another one.
+    pub fn start_program(
+        mut program: Command,
+        log: PathBuf,
+        transports: &Path,
+        arguments: &[&str],
+    ) -> Self {
+        let child = program
             .arg("send")
             .arg("--transports")
             .arg(transports)

@@ -15,12 +15,14 @@
 //! | [`breaker`] | the circuit breaker of a transport |
 //! | [`machine`] | the deliverer: a state machine without clock, threads and I/O |
 //! | [`thread`] | the thread that runs the deliverers and sends their requests |
+//! | [`clock`] | whether the wall clock has jumped |
 //! | [`store`] | the interfaces of a job runner to the database and to its process |
 //! | [`runner`] | settles, claims and logs for the delivery thread |
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub mod breaker;
+pub mod clock;
 pub mod events;
 pub mod exchange;
 mod failure_log;
@@ -41,12 +43,3 @@ pub mod token_bucket;
 
 /// Time since an arbitrary start; never goes back.
 pub type Time = Duration;
-
-/// The current time by two clocks.
-#[derive(Clone, Copy, Debug)]
-pub struct Now {
-    /// The monotonic clock, for waits.
-    pub at: Time,
-    /// The wall clock, for `expires_at`.
-    pub wall: SystemTime,
-}

@@ -53,6 +53,9 @@ pub enum Event {
         /// The earliest time of the next exchange.
         retry_at: Time,
     },
+    /// The wall clock has jumped, perhaps because the machine was suspended: it is not known how much time has passed since
+    /// the waiting mails were claimed.
+    ClockJumped,
     /// `outbox.id` of all mails whose claims are still valid. The claims of the others that are held were lost.
     ClaimsInForce(Arc<HashSet<i64>>),
     /// A mail that cannot be expressed as a request, and was left out of it.

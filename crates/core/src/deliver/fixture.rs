@@ -1,5 +1,7 @@
 //! Mails for tests.
 
+use std::time::Duration;
+
 use serde_json::value::RawValue;
 
 use super::mail::Mail;
@@ -17,7 +19,9 @@ pub(crate) fn mail(id: i64) -> Mail {
             data: RawValue::from_string("{}".to_owned()).unwrap(),
             ..Message::default()
         },
-        expires_at: None,
+        claimed_at: Duration::ZERO,
+        expires_in: None,
+        age: Duration::ZERO,
         size: 1_000,
         priority: 0,
         send_at: 0,

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use self::next_request::NextRequest;
 use self::state::InFlightRequest;
+use super::Time;
 use super::breaker::{SendPermit, StateChange};
 use super::events::{Action, Event, LogEvent, RequestOutcome};
-use super::{Now, Time};
 use crate::transport::capabilities::DeliveryConfig;
 
 mod claims;
@@ -39,26 +39,27 @@ const URGENT_PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Deliverer {
     /// Applies an event and returns what is to be done.
-    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
+    pub fn handle(&mut self, now: Time, event: Event) -> Vec<Action> {
         match event {
-            Event::Configured(config) => self.configure(now.at, *config),
-            Event::ReloadedForProbe(config) => self.note_reloaded_for_probe(now.at, *config),
+            Event::Configured(config) => self.configure(now, *config),
+            Event::ReloadedForProbe(config) => self.note_reloaded_for_probe(now, *config),
             Event::ReloadFailed => {
                 self.config_is_fresh |= std::mem::take(&mut self.config_is_loading);
             }
             Event::SendingAllowed(allowed) => self.is_halted = !allowed,
             Event::LeasesEndAt(at) => self.leases_end_at = Some(at),
-            Event::MailDue { urgent } => self.note_mail_due(now.at, urgent),
+            Event::MailDue { urgent } => self.note_mail_due(now, urgent),
             Event::RetryNow => {
-                self.breaker.retry_now(now.at);
+                self.breaker.retry_now(now);
                 self.check_budgets = true;
                 self.claim_wanted = true;
             }
-            Event::Exchanged(result) => self.note_exchanged(now.at, *result),
+            Event::Exchanged(result) => self.note_exchanged(now, *result),
             Event::ExchangeFailed {
                 settlements,
                 retry_at,
             } => self.note_exchange_failed(*settlements, retry_at),
+            Event::ClockJumped => self.release_waiting(),
             Event::ClaimsInForce(ids) => self.drop_lost(&ids),
             Event::Unsendable {
                 request,
@@ -77,7 +78,7 @@ impl Deliverer {
             } => self.note_request_done(now, request, outcome, status),
             Event::ThreadRestarted(reason) => {
                 // Pauses first: the abandoned requests then show nothing about the provider.
-                self.breaker.pause(now.at, &reason);
+                self.breaker.pause(now, &reason);
                 let requests: Vec<u64> = self.requests.keys().copied().collect();
                 for request in requests {
                     self.note_request_done(now, request, RequestOutcome::Abandoned, None);
@@ -139,37 +140,37 @@ impl Deliverer {
     }
 
     /// Does everything that is possible now.
-    fn advance(&mut self, now: Now) -> Vec<Action> {
+    fn advance(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.claim_at.is_some_and(|at| at <= now.at) {
+        if self.claim_at.is_some_and(|at| at <= now) {
             self.claim_at = None;
             self.claim_wanted = true;
         }
-        self.split_expired_batches(now.at);
+        self.split_expired_batches(now);
         if self.may_send() {
-            if self.leases_end_at.is_none_or(|end| now.at < end) {
+            if self.leases_end_at.is_none_or(|end| now < end) {
                 self.send_requests(now, &mut actions);
             }
         } else {
             self.release_waiting();
         }
-        self.start_exchange(now.at, &mut actions);
-        self.report(now.at, &mut actions);
+        self.start_exchange(now, &mut actions);
+        self.report(now, &mut actions);
         // A running exchange may claim mail that then has to be released.
         let is_idle = self.requests.is_empty() && self.held.is_empty() && !self.exchange_is_running;
         if self.is_stopping && is_idle && !self.has_stopped {
             self.has_stopped = true;
             actions.push(Action::Stopped);
         }
-        self.wake_at = self.next_wake(now.at);
+        self.wake_at = self.next_wake(now);
         actions
     }
 
-    fn send_requests(&mut self, now: Now, actions: &mut Vec<Action>) {
-        match self.breaker.permit(now.at) {
+    fn send_requests(&mut self, now: Time, actions: &mut Vec<Action>) {
+        match self.breaker.permit(now) {
             SendPermit::Requests(concurrency) => {
                 while self.requests.len() < concurrency
-                    && !self.rate_limiter.is_waiting(now.at)
+                    && !self.rate_limiter.is_waiting(now)
                     && let Some(next) = self.next_request(now)
                 {
                     let request = self.send(next, actions);
@@ -180,7 +181,7 @@ impl Deliverer {
                     self.release_waiting();
                 }
             }
-            SendPermit::Probe if self.rate_limiter.is_waiting(now.at) || !self.has_mail() => {}
+            SendPermit::Probe if self.rate_limiter.is_waiting(now) || !self.has_mail() => {}
             SendPermit::Probe if !self.config_is_fresh => {
                 if !self.config_is_loading {
                     self.config_is_loading = true;
@@ -196,7 +197,7 @@ impl Deliverer {
             }
             SendPermit::ProbeInFlight => {}
             SendPermit::WaitUntil(until) => {
-                if self.breaker.is_paused() || until.saturating_sub(now.at) > SHORT_WAIT {
+                if self.breaker.is_paused() || until.saturating_sub(now) > SHORT_WAIT {
                     self.release_waiting();
                 }
             }

@@ -1,7 +1,8 @@
 //! A claimed mail.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use super::Time;
 use crate::message::Message;
 use crate::row::{Column, ReadError, Row};
 
@@ -10,8 +11,13 @@ use crate::row::{Column, ReadError, Row};
 pub struct Mail {
     /// The message to send.
     pub message: Message,
-    /// `outbox.expires_at`: the mail is not sent from this time on.
-    pub expires_at: Option<SystemTime>,
+    /// When it was claimed, or a little earlier, by the clock of the deliverer, which sets it.
+    pub claimed_at: Time,
+    /// `outbox.expires_at`, as the time after the claim: from then on the mail is not sent. By the clock of the database:
+    /// that of this machine may be another one.
+    pub expires_in: Option<Duration>,
+    /// The time from `outbox.created_at` to the claim, by the clock of the database.
+    pub age: Duration,
     /// Approximate size of its contents in bytes.
     pub size: usize,
     /// `outbox.priority`; smaller is more urgent.
@@ -40,12 +46,14 @@ impl Mail {
         if let Some(address) = Column::read(row, "mailroom.redirect_to")? {
             message.redirect(address);
         }
-        let expires_at: Option<f64> = Column::read(row, "expires_at")?;
+        let expires_in: Option<f64> = Column::read(row, "expires_in")?;
+        let age: Option<f64> = Column::read(row, "age")?;
         let priority = i32::read(row, "priority")?;
         Ok(Self {
             message,
-            expires_at: expires_at
-                .map(|end| UNIX_EPOCH + Duration::try_from_secs_f64(end).unwrap_or_default()),
+            claimed_at: Time::ZERO,
+            expires_in: expires_in.map(seconds),
+            age: age.map(seconds).unwrap_or_default(),
             size,
             priority: i16::try_from(priority).unwrap_or(i16::MAX),
             send_at: Column::read(row, "send_at")?,
@@ -81,9 +89,21 @@ impl Mail {
     }
 
     /// Whether it has expired.
-    pub fn is_expired(&self, wall: SystemTime) -> bool {
-        self.expires_at.is_some_and(|end| end <= wall)
+    pub fn is_expired(&self, now: Time) -> bool {
+        self.expires_in
+            .is_some_and(|left| now >= self.claimed_at.saturating_add(left))
     }
+
+    /// Whether it was created at least this long ago.
+    pub fn is_older(&self, age: Duration, now: Time) -> bool {
+        let since_claim = now.saturating_sub(self.claimed_at);
+        self.age.saturating_add(since_claim) >= age
+    }
+}
+
+/// A number of seconds: zero if it is negative, and the longest duration if it is infinite.
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 /// Position in the queue, the order of claims: priority, `send_at`, `id`.

@@ -32,6 +32,7 @@ use self::leases::Leases;
 use self::log_lines::LogPrefix;
 use self::publish::Publisher;
 use super::Time;
+use super::clock::Clock;
 use super::store::{Host, LogLine, Store};
 use super::thread::{DeliveryThread, Job};
 use crate::backoff::Failures;
@@ -68,6 +69,7 @@ impl<H: Host> JobRunner<H> {
             redirect_to: None,
             held: HashSet::new(),
             leases: Leases::new(now),
+            clock: Clock::start(),
             settle_each: false,
             is_sending_allowed: true,
             reload_at: now.saturating_add(RELOAD_INTERVAL),
@@ -182,6 +184,7 @@ impl<H: Host> JobRunner<H> {
             self.is_sending_allowed = is_sending_allowed;
             self.thread.allow_sending(is_sending_allowed);
         }
+        self.check_clock(store, now)?;
         let mut result = Ok(());
         for job in self.thread.take_jobs() {
             if let Err(error) = self.run_job(store, job, now) {

@@ -55,6 +55,11 @@ impl ExchangeTime {
         self.since = now;
     }
 
+    /// When the latest exchange began.
+    pub fn began(&self) -> Time {
+        self.since
+    }
+
     /// An exchange has ended.
     pub fn end(&mut self, now: Time) {
         // A long wait for a lock says nothing about the next exchange.

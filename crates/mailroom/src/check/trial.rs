@@ -185,7 +185,9 @@ impl Trial {
 fn mail(id: i64, to: &str) -> Mail {
     Mail {
         message: message(id, to),
-        expires_at: None,
+        claimed_at: Duration::ZERO,
+        expires_in: None,
+        age: Duration::ZERO,
         size: 1_024,
         priority: 0,
         send_at: 0,

@@ -179,6 +179,7 @@ impl Deliverer {
 
     /// Holds a mail that was claimed.
     fn take_in(&mut self, now: Time, mut mail: Mail) {
+        mail.claimed_at = self.exchange_time.began();
         if self.held.renew(&mail) {
             // Its lease had expired. It is settled with the new claim.
             self.queue.renew(&mail);
@@ -232,19 +233,12 @@ impl Deliverer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
-    use crate::deliver::Now;
     use crate::deliver::events::Event;
     use crate::deliver::mail::Claim;
 
     #[test]
     fn what_could_not_be_settled_is_tried_again_when_it_is_time() {
-        let now = |at| Now {
-            at,
-            wall: SystemTime::UNIX_EPOCH,
-        };
         let mut deliverer = Deliverer::default();
         let mut settlements = Box::new(Settlements::default());
         settlements.sent(Claim { id: 1, attempts: 0 }, None, &[]);
@@ -253,11 +247,11 @@ mod tests {
             settlements,
             retry_at,
         };
-        let actions = deliverer.handle(now(Time::ZERO), failed);
+        let actions = deliverer.handle(Time::ZERO, failed);
         assert!(actions.is_empty(), "not before");
         // Nothing else may ever happen.
         assert_eq!(deliverer.wake_at(), Some(retry_at));
-        let actions = deliverer.handle(now(retry_at), Event::Tick);
+        let actions = deliverer.handle(retry_at, Event::Tick);
         assert!(matches!(actions[..], [Action::Exchange { .. }]));
     }
 }

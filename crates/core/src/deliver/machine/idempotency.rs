@@ -4,30 +4,31 @@
 //! a mail that was created long before it was due counts as no longer recognized too early, never too late. It is then
 //! repeated as often as with a provider that recognizes nothing.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::state::Deliverer;
+use crate::deliver::Time;
 use crate::deliver::mail::Mail;
 
 impl Deliverer {
     /// Whether the provider may no longer recognize a request with this mail.
-    pub(super) fn may_be_forgotten(&self, mail: &Mail, wall: SystemTime) -> bool {
+    pub(super) fn may_be_forgotten(&self, mail: &Mail, now: Time) -> bool {
         self.idempotency_window()
-            .is_some_and(|window| is_older(mail, window, wall))
+            .is_some_and(|window| mail.is_older(window, now))
     }
 
     /// Whether the provider may no longer recognize this mail, and its ambiguous attempts are used up.
-    pub(super) fn is_unrepeatable(&self, mail: &Mail, wall: SystemTime) -> bool {
-        mail.ambiguous_attempts > self.max_ambiguous() && self.may_be_forgotten(mail, wall)
+    pub(super) fn is_unrepeatable(&self, mail: &Mail, now: Time) -> bool {
+        mail.ambiguous_attempts > self.max_ambiguous() && self.may_be_forgotten(mail, now)
     }
 
     /// Splits the batches that the provider may no longer recognize.
-    pub(super) fn split_forgotten_batches(&mut self, wall: SystemTime) {
+    pub(super) fn split_forgotten_batches(&mut self, now: Time) {
         if let Some(window) = self
             .idempotency_window()
             .filter(|_| self.retry_batches.has_complete())
         {
-            self.split_batches(|mails| mails.iter().any(|mail| is_older(mail, window, wall)));
+            self.split_batches(|mails| mails.iter().any(|mail| mail.is_older(window, now)));
         }
     }
 
@@ -39,20 +40,13 @@ impl Deliverer {
     }
 }
 
-/// Whether the mail was created at least this long ago.
-fn is_older(mail: &Mail, age: Duration, wall: SystemTime) -> bool {
-    let created = Duration::from_secs(mail.message.created_at.try_into().unwrap_or(0));
-    let now = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(created) >= age
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     use super::*;
-    use crate::deliver::Now;
     use crate::deliver::events::{Action, Event, RequestOutcome};
     use crate::deliver::exchange::{Claimed, ExchangeResult};
     use crate::deliver::fixture::mail;
@@ -111,12 +105,12 @@ mod tests {
             account: ACCOUNT.to_owned(),
         };
         let mut events = VecDeque::from([Event::Configured(Box::new(limits))]);
-        let mut mails = Some(mails);
+        let of_age = |mail: Mail| Mail { age, ..mail };
+        let mut mails = Some(mails.into_iter().map(of_age).collect());
         for step in 0..20 {
             let at = Duration::from_millis(100) * step;
-            let wall = UNIX_EPOCH + age + at;
             let event = events.pop_front().unwrap_or(Event::Tick);
-            for action in deliverer.handle(Now { at, wall }, event) {
+            for action in deliverer.handle(at, event) {
                 match action {
                     Action::Send { request, mails } => {
                         let ids = mails.iter().map(|mail| mail.message.id);

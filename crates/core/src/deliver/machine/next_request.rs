@@ -1,9 +1,9 @@
 //! Which mails the next request contains.
 
 use super::state::Deliverer;
+use crate::deliver::Time;
 use crate::deliver::mail::Mail;
 use crate::deliver::rate_limiter::{added_cost, max_batch_cost};
-use crate::deliver::{Now, Time};
 
 /// The maximum of [`Deliverer::probe_doublings`].
 const MAX_PROBE_DOUBLINGS: u32 = 6;
@@ -17,15 +17,15 @@ pub(super) struct NextRequest {
 
 impl Deliverer {
     /// The next request, if the rate admits one.
-    pub(super) fn next_request(&mut self, now: Now) -> Option<NextRequest> {
-        self.split_forgotten_batches(now.wall);
+    pub(super) fn next_request(&mut self, now: Time) -> Option<NextRequest> {
+        self.split_forgotten_batches(now);
         if !self.breaker.has_open_refusals()
             && let Some(mails) = self.retry_batches.pop()
         {
-            return self.admit_retry(now.at, mails);
+            return self.admit_retry(now, mails);
         }
         let Some(first) = self.next_mail(now) else {
-            self.attribute_refusals(now.at);
+            self.attribute_refusals(now);
             return None;
         };
         let batch_limit = self.batch_limit();
@@ -35,20 +35,20 @@ impl Deliverer {
         while mails.len() < batch_limit
             && let Some(next) = self.queue.first()
             && self.may_share(&mails[0], next)
-            && !next.is_expired(now.wall)
-            && !self.is_unrepeatable(next, now.wall)
+            && !next.is_expired(now)
+            && !self.is_unrepeatable(next, now)
             && let sum = cost.saturating_add(added_cost(rate, next))
             && sum <= max_batch_cost(rate)
         {
             cost = sum;
             mails.extend(self.queue.pop());
         }
-        self.admit(now.at, mails)
+        self.admit(now, mails)
     }
 
     /// The probe of a paused transport: a mail that was not refused before, or else a batch that may have been sent.
-    pub(super) fn next_probe(&mut self, now: Now) -> Option<NextRequest> {
-        self.split_forgotten_batches(now.wall);
+    pub(super) fn next_probe(&mut self, now: Time) -> Option<NextRequest> {
+        self.split_forgotten_batches(now);
         let next = self.next_mail(now);
         let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
         // A larger claim may find a mail that was not refused before.
@@ -57,10 +57,10 @@ impl Deliverer {
             _ => (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS),
         };
         if let Some(mail) = next {
-            return self.admit(now.at, vec![mail]);
+            return self.admit(now, vec![mail]);
         }
         let mails = self.retry_batches.pop()?;
-        self.admit_retry(now.at, mails)
+        self.admit_retry(now, mails)
     }
 
     /// Applies the rate to a request. The mails that it does not admit go back to the queue.
@@ -102,13 +102,13 @@ impl Deliverer {
     }
 
     /// Takes the next mail that can be sent out of the queue, and ends or releases the others on the way.
-    fn next_mail(&mut self, now: Now) -> Option<Mail> {
+    fn next_mail(&mut self, now: Time) -> Option<Mail> {
         loop {
             let mail = self.take_next()?;
-            if mail.is_expired(now.wall) {
+            if mail.is_expired(now) {
                 // The next claim ends it, and records the reason.
                 self.release(&mail);
-            } else if self.is_unrepeatable(&mail, now.wall) {
+            } else if self.is_unrepeatable(&mail, now) {
                 self.end_unrepeatable(&mail);
             } else {
                 return Some(mail);

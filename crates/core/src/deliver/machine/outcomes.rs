@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Deliverer, InFlightRequest};
-use crate::deliver::Now;
+use crate::deliver::Time;
 use crate::deliver::breaker::{Disposition, Signal};
 use crate::deliver::events::RequestOutcome;
 use crate::deliver::mail::Mail;
@@ -33,7 +33,7 @@ impl Deliverer {
     /// Applies the result of a request.
     pub(super) fn note_request_done(
         &mut self,
-        now: Now,
+        now: Time,
         number: u64,
         outcome: RequestOutcome,
         status: Option<u16>,
@@ -49,12 +49,12 @@ impl Deliverer {
         let mails = Arc::unwrap_or_clone(mails);
         let count = mails.len();
         self.mails_in_flight -= count;
-        self.throughput.add(now.at, count);
+        self.throughput.add(now, count);
         let (mails, outcome) = self.without_dropped(mails, outcome);
         let is_whole = mails.len() == count;
         let Some(first) = mails.first() else {
             // Its mails were unsendable, so a probe has shown nothing: another one follows.
-            return self.breaker.note_unsent(now.at, number);
+            return self.breaker.note_unsent(now, number);
         };
         let mut request = EndedRequest {
             number,
@@ -66,7 +66,7 @@ impl Deliverer {
             refused,
         };
         let is_repeatable =
-            |mail: &Mail| self.held.is_in_force(mail) && !self.may_be_forgotten(mail, now.wall);
+            |mail: &Mail| self.held.is_in_force(mail) && !self.may_be_forgotten(mail, now);
         if !request.is_single
             && is_whole
             && self.is_recognized(number)
@@ -78,16 +78,16 @@ impl Deliverer {
         }
         self.settle_request(now, &request, mails, outcome);
         // Has an effect only if it was a probe that has shown nothing: another one follows.
-        self.breaker.note_unsent(now.at, number);
+        self.breaker.note_unsent(now, number);
         if !self.settlements.is_empty() {
-            self.settle_at.get_or_insert(now.at + self.settle_delay());
+            self.settle_at.get_or_insert(now + self.settle_delay());
         }
     }
 
     /// Settles the mails of a request, or puts them back.
     fn settle_request(
         &mut self,
-        now: Now,
+        now: Time,
         request: &EndedRequest,
         mails: Vec<Mail>,
         outcome: RequestOutcome,
@@ -136,7 +136,7 @@ impl Deliverer {
     /// No mail of the request was sent.
     fn note_unsent(
         &mut self,
-        now: Now,
+        now: Time,
         request: &EndedRequest,
         mails: Vec<Mail>,
         reason: &str,
@@ -177,7 +177,7 @@ impl Deliverer {
 
     fn note_outcomes(
         &mut self,
-        now: Now,
+        now: Time,
         request: &EndedRequest,
         mails: Vec<Mail>,
         outcomes: Vec<MessageOutcome>,
@@ -203,7 +203,7 @@ impl Deliverer {
             match outcome {
                 MessageOutcome::SendAlone { .. } if !request.is_single => {
                     self.send_alone(mail);
-                    self.breaker.note_split(now.at, request.number);
+                    self.breaker.note_split(now, request.number);
                 }
                 outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
             }
@@ -220,7 +220,7 @@ impl Deliverer {
     /// Settles a mail by its outcome. Returns it if the attempt does not count.
     fn note_outcome(
         &mut self,
-        now: Now,
+        now: Time,
         mail: Mail,
         request: &EndedRequest,
         outcome: MessageOutcome,
@@ -269,14 +269,14 @@ impl Deliverer {
 
     fn signal(
         &mut self,
-        now: Now,
+        now: Time,
         mail: &Mail,
         request: &EndedRequest,
         signal: Signal,
     ) -> Disposition {
         let id = mail.message.id;
         self.breaker
-            .record(now.at, id, request.leader, request.number, signal)
+            .record(now, id, request.leader, request.number, signal)
     }
 
     /// Whether the provider recognizes a repetition of this request.
@@ -285,12 +285,12 @@ impl Deliverer {
     }
 
     /// Counts an attempt that may have sent the mail. It ends if it may not be repeated.
-    fn note_ambiguous(&mut self, now: Now, mail: &Mail, request: &EndedRequest, reason: &str) {
+    fn note_ambiguous(&mut self, now: Time, mail: &Mail, request: &EndedRequest, reason: &str) {
         self.ambiguous_count += 1;
         let is_recognized = request.batch.is_some()
             || request.is_single
                 && self.is_recognized(request.number)
-                && !self.may_be_forgotten(mail, now.wall);
+                && !self.may_be_forgotten(mail, now);
         let is_last = !is_recognized && mail.ambiguous_attempts >= self.max_ambiguous();
         // A provider that recognizes a repeated request does not recognize one mail of a batch.
         let (ambiguity, in_batch) = if request.is_single {

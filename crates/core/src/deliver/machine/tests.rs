@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 
@@ -180,10 +180,6 @@ impl World {
         }
     }
 
-    fn wall(&self) -> SystemTime {
-        UNIX_EPOCH + self.now
-    }
-
     /// xorshift64: the world is to be the same each time.
     fn random(&mut self, below: u64) -> u64 {
         self.random ^= self.random << 13;
@@ -194,11 +190,7 @@ impl World {
 
     fn say(&mut self, event: Event) {
         self.steps += 1;
-        let now = Now {
-            at: self.now,
-            wall: self.wall(),
-        };
-        for action in self.deliverer.handle(now, event) {
+        for action in self.deliverer.handle(self.now, event) {
             match action {
                 Action::ReloadConfig => self.configure = true,
                 Action::Send { request, mails } => self.start(request, mails),

@@ -88,6 +88,22 @@ impl<H: Host> JobRunner<H> {
         Ok(())
     }
 
+    /// Extends all leases if the wall clock has jumped. Must be called before expired leases are searched for.
+    ///
+    /// # Errors
+    /// No lease was extended.
+    pub fn check_clock<S: Store>(&mut self, store: &mut S, now: Time) -> Result<(), S::Error> {
+        match self.clock.take_jump() {
+            Some(jump) if !self.held.is_empty() => {
+                let seconds = jump / 1_000_000;
+                self.host
+                    .log(&self.log.clock_jump(seconds, self.held.len()));
+                self.extend(store, now)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Extends the leases of all held mails.
     ///
     /// # Errors

@@ -40,6 +40,13 @@ impl LogPrefix {
         )
     }
 
+    /// The wall clock has jumped while mails are held.
+    pub(super) fn clock_jump(&self, seconds: i64, held: usize) -> LogLine {
+        self.line(&format!(
+            ": the clock has jumped by {seconds} s; the leases of {held} mails under way are extended"
+        ))
+    }
+
     /// Exchanges succeed again.
     pub(super) fn recovered(&self) -> LogLine {
         self.line(" claims and settles mail again")

@@ -8,6 +8,7 @@ use super::log_lines::LogPrefix;
 use super::publish::Publisher;
 use crate::backoff::Failures;
 use crate::deliver::Time;
+use crate::deliver::clock::Clock;
 use crate::deliver::store::Host;
 use crate::deliver::thread::DeliveryThread;
 
@@ -23,6 +24,7 @@ pub struct JobRunner<H> {
     /// `outbox.id` of the mails whose claims are not settled yet.
     pub(super) held: HashSet<i64>,
     pub(super) leases: Leases,
+    pub(super) clock: Clock,
     /// Whether the latest exchange failed, so that the next settles each mail in a transaction of its own.
     pub(super) settle_each: bool,
     pub(super) is_sending_allowed: bool,

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
@@ -14,10 +14,11 @@ use super::client::TransportClient;
 use super::fallback::Fallback;
 use super::protocol::{Command, Job, Shared, lock};
 use super::request::RequestHandle;
+use crate::deliver::Time;
+use crate::deliver::clock::Clock;
 use crate::deliver::events::{Action, Event, TransportStatus};
 use crate::deliver::machine::Deliverer;
 use crate::deliver::mail::Mail;
-use crate::deliver::{Now, Time};
 use crate::transport::capabilities::DeliveryConfig;
 use crate::transport::config::TransportConfig;
 
@@ -61,6 +62,7 @@ pub(super) struct EventLoop {
     /// Whether the job runner was asked for the configuration.
     config_is_loading: bool,
     fallback: Fallback,
+    clock: Clock,
     shared: Arc<Shared>,
     commands: UnboundedSender<Command>,
     origin: Instant,
@@ -81,6 +83,7 @@ impl EventLoop {
             is_stopping: false,
             config_is_loading: false,
             fallback: Fallback::default(),
+            clock: Clock::start(),
             shared,
             commands,
             origin,
@@ -115,6 +118,9 @@ impl EventLoop {
             };
             if next.is_none() {
                 return;
+            }
+            if self.clock.take_jump().is_some() {
+                self.handle_all(|| Event::ClockJumped);
             }
             // Handles all commands that have arrived before it publishes the states.
             while let Some(command) = next {
@@ -309,13 +315,6 @@ impl EventLoop {
         }
     }
 
-    fn now(&self) -> Now {
-        Now {
-            at: self.origin.elapsed(),
-            wall: SystemTime::now(),
-        }
-    }
-
     fn handle_all(&mut self, event: impl Fn() -> Event) {
         for index in 0..self.transports.len() {
             self.handle(index, event());
@@ -326,7 +325,7 @@ impl EventLoop {
     fn handle(&mut self, index: usize, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            let now = self.now();
+            let now = self.origin.elapsed();
             self.is_handling = true;
             let actions = self.transports[index].deliverer.handle(now, event);
             self.is_handling = false;

@@ -39,11 +39,7 @@ impl Hand {
     }
 
     pub(super) fn say(&mut self, event: Event) {
-        let now = Now {
-            at: self.at,
-            wall: UNIX_EPOCH + self.at,
-        };
-        for action in self.deliverer.handle(now, event) {
+        for action in self.deliverer.handle(self.at, event) {
             match action {
                 Action::Send { request, mails } => {
                     let ids = mails.iter().map(|mail| mail.message.message_id.clone());

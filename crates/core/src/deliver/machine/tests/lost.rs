@@ -80,3 +80,30 @@ fn it_is_sent_again_once_it_was_claimed_again() {
     hand.wait();
     assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
 }
+
+#[test]
+fn what_waits_when_the_clock_jumps_is_released() {
+    let mut hand = Hand::new(1);
+    hand.claim((1..=10).map(|id| of("a", id)).collect());
+    assert_eq!(hand.sent.len(), 8, "as many as the limit");
+    hand.say(Event::ClockJumped);
+    let (settled, _) = hand.exchange.take().unwrap();
+    assert_eq!(settled.released.ids, [9, 10]);
+}
+
+#[test]
+fn mail_expires_after_the_time_that_the_database_told() {
+    let mut hand = Hand::new(1);
+    let expires = |id| Mail {
+        expires_in: Some(Duration::from_secs(2)),
+        ..of("a", id)
+    };
+    hand.claim((1..=9).map(expires).collect());
+    assert_eq!(hand.sent.len(), 8);
+    hand.at += Duration::from_millis(2_000);
+    hand.answer();
+    assert_eq!(hand.sent.len(), 7, "it has expired");
+    hand.wait();
+    let (settled, _) = hand.exchange.take().unwrap();
+    assert_eq!(settled.released.ids, [9]);
+}

@@ -155,7 +155,7 @@ impl World {
                     priority,
                     send_at: i64::try_from(at.as_micros()).unwrap(),
                     group_key: row.group.clone(),
-                    expires_at: row.expires_at.map(|end| UNIX_EPOCH + end),
+                    expires_in: row.expires_at.map(|end| end.saturating_sub(now)),
                     ambiguous_attempts: row.ambiguous,
                     ambiguous_alone: row.ambiguous > 0 && row.batch.is_none(),
                     batch: row.batch.clone(),
