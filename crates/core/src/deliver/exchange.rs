@@ -45,8 +45,10 @@ pub struct ExchangeResult {
     pub settled: Settlements,
     /// `outbox.id` of the mails in `settled` whose claims had been lost.
     pub lost: Vec<i64>,
-    /// Settlements that the database refused for the sake of these rows. Their claims will expire.
+    /// Settlements that the database refused for the sake of these rows, and that were given up. Their claims will expire.
     pub unsettled: Settlements,
+    /// Settlements that it refused while others were settled, and that are to be repeated.
+    pub repeated: Settlements,
     /// The limit and the claimed mails; `None` if the exchange claimed nothing.
     pub claimed: Option<(ClaimLimit, Claimed)>,
 }

@@ -245,10 +245,6 @@ impl Deliverer {
 
     /// When there is something to do again without another event. Always later than `now`: the event loop would spin.
     fn next_wake(&mut self, now: Time) -> Option<Time> {
-        let settle_at = self
-            .settle_at
-            .filter(|_| !self.exchange_is_running && !self.settlements.is_empty())
-            .map(|at| at.max(self.exchange_retry_at));
         let send_at = if self.may_send() {
             self.next_send(now)
         } else {
@@ -256,7 +252,7 @@ impl Deliverer {
         };
         [
             self.failure_log.next(),
-            settle_at,
+            self.next_settle(),
             self.retry_batches.expires_at(),
             send_at,
         ]

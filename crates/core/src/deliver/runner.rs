@@ -19,7 +19,7 @@ mod log_lines;
 mod publish;
 mod state;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,6 +71,7 @@ impl<H: Host> JobRunner<H> {
             leases: Leases::new(now),
             clock: Clock::start(),
             settle_each: false,
+            refusals: HashMap::new(),
             is_sending_allowed: true,
             reload_at: now.saturating_add(RELOAD_INTERVAL),
             failures: Failures::default(),

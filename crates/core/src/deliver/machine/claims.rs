@@ -15,6 +15,8 @@ use crate::deliver::settlements::Settlements;
 /// How long a settlement waits for others at low and at high throughput: an exchange with the database has a fixed cost.
 const SETTLE_DELAY: Duration = Duration::from_millis(5);
 const BUSY_SETTLE_DELAY: Duration = Duration::from_millis(20);
+/// The wait before a settlement is repeated that the database refused.
+const REPEAT_DELAY: Duration = Duration::from_secs(1);
 /// This number of settlements does not wait, and this number of mails in 100 ms is high throughput.
 const SETTLE_BATCH: usize = 512;
 /// Number of full sets of concurrent requests for which mail is held.
@@ -40,6 +42,9 @@ impl Deliverer {
         if claim.is_none() && !self.is_settle_due(now) {
             return;
         }
+        if self.repeat_at <= now {
+            self.settlements.extend(std::mem::take(&mut self.refused));
+        }
         let held = &self.held;
         self.settlements.update_attempts(|id| held.attempts(id));
         self.settle_at = None;
@@ -53,10 +58,19 @@ impl Deliverer {
     }
 
     fn is_settle_due(&self, now: Time) -> bool {
-        !self.settlements.is_empty()
-            && (self.requests.is_empty()
-                || self.settlements.len() >= SETTLE_BATCH
-                || self.settle_at.is_none_or(|at| at <= now))
+        let is_repeat_due = !self.refused.is_empty() && self.repeat_at <= now;
+        let is_batch_due = self.requests.is_empty()
+            || self.settlements.len() >= SETTLE_BATCH
+            || self.settle_at.is_none_or(|at| at <= now);
+        is_repeat_due || !self.settlements.is_empty() && is_batch_due
+    }
+
+    /// When there will be something to settle.
+    pub(super) fn next_settle(&self) -> Option<Time> {
+        let settle_at = self.settle_at.filter(|_| !self.settlements.is_empty());
+        let repeat_at = (!self.refused.is_empty()).then_some(self.repeat_at);
+        let at = settle_at.into_iter().chain(repeat_at).min()?;
+        (!self.exchange_is_running).then(|| at.max(self.exchange_retry_at))
     }
 
     /// How long a new settlement may wait for others.
@@ -117,8 +131,13 @@ impl Deliverer {
             settled,
             lost,
             unsettled,
+            repeated,
             claimed,
         } = result;
+        if !repeated.is_empty() {
+            self.refused.extend(repeated);
+            self.repeat_at = now.saturating_add(REPEAT_DELAY);
+        }
         self.drop_settled(settled, &lost, unsettled);
         let Some((limit, claimed)) = claimed else {
             return;
@@ -228,6 +247,7 @@ impl Deliverer {
         self.split_batches(|mails| mails.iter().any(has_id));
         self.queue.retain(|mail| !has_id(mail));
         self.settlements.remove(id);
+        self.refused.remove(id);
     }
 }
 

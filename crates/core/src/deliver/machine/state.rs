@@ -29,7 +29,7 @@ pub(super) struct InFlightRequest {
 
 /// The deliverer of one transport. It begins without a configuration, and does nothing until it has one.
 ///
-/// Every held mail is in exactly one of `queue`, `retry_batches`, `requests` and `settlements`.
+/// Every held mail is in exactly one of `queue`, `retry_batches`, `requests`, `settlements` and `refused`.
 #[derive(Default)]
 pub struct Deliverer {
     /// `None` until the transports file was read.
@@ -52,6 +52,9 @@ pub struct Deliverer {
     pub(super) settlements: Settlements,
     /// When `settlements` are to be settled at the latest.
     pub(super) settle_at: Option<Time>,
+    /// Settlements that the database refused while others were settled, and when they are added to `settlements` again.
+    pub(super) refused: Settlements,
+    pub(super) repeat_at: Time,
     pub(super) exchange_is_running: bool,
     /// No exchange starts before this time.
     pub(super) exchange_retry_at: Time,

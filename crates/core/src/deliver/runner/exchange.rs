@@ -15,6 +15,8 @@ const STOP_RETRY: Duration = Duration::from_millis(100);
 const RESTORE_RETRY: Duration = Duration::from_secs(1);
 /// Number of mails of which none can be settled, after which the cause is not any of them.
 const MAX_UNSETTLED: usize = 8;
+/// How often a mail that cannot be settled is tried while others are settled, if its contents are not at fault.
+const MAX_REFUSALS: u32 = 5;
 
 /// One exchange of a transport.
 pub(super) struct Exchange {
@@ -41,7 +43,8 @@ impl<H: Host> JobRunner<H> {
             claim: limit,
             paused,
         } = exchange;
-        if self.settle_each && !settlements.is_empty() {
+        let was_refused = settlements.ids().any(|id| self.refusals.contains_key(id));
+        if was_refused || self.settle_each && !settlements.is_empty() {
             return self.settle_each(store, &transport, settlements, now);
         }
         let began = Instant::now();
@@ -77,8 +80,8 @@ impl<H: Host> JobRunner<H> {
         let result = ExchangeResult {
             settled: *settlements,
             lost,
-            unsettled: Settlements::default(),
             claimed: limit.zip(claimed),
+            ..ExchangeResult::default()
         };
         self.thread.exchanged(&transport, result);
         if began.elapsed() >= self.extension_interval() {
@@ -132,8 +135,8 @@ impl<H: Host> JobRunner<H> {
     }
 
     /// Settles each mail in a transaction of its own, after settling several together has failed. A mail that cannot be
-    /// settled, because of a trigger on the outbox for example, then does not keep others from being settled (I8). Its claim
-    /// expires, which counts as an attempt, so that it ends eventually.
+    /// settled, because of a trigger on the outbox for example, then does not keep others from being settled (I8): whose
+    /// fault an error is shows in whether others are settled.
     fn settle_each<S: Store>(
         &mut self,
         store: &mut S,
@@ -142,35 +145,67 @@ impl<H: Host> JobRunner<H> {
         now: Time,
     ) -> Result<(), S::Error> {
         let mut result = ExchangeResult::default();
-        let mut last_error = None;
+        let mut refused: Vec<(Settlements, S::Error)> = Vec::new();
         let mut rest = settlements.split().into_iter();
-        for one in rest.by_ref() {
+        let mut is_hopeless = false;
+        while !is_hopeless && let Some(one) = rest.next() {
             match store.exchange(&self.claimant, &one, None) {
                 Ok((lost, _)) => {
                     result.lost.extend(lost);
                     result.settled.extend(one);
                 }
                 Err(error) => {
-                    result.unsettled.extend(one);
-                    let is_hopeless =
-                        result.settled.is_empty() && result.unsettled.len() >= MAX_UNSETTLED;
-                    if is_hopeless || error.kind() != ErrorKind::Row {
-                        let mut open = std::mem::take(&mut result.unsettled);
-                        rest.for_each(|one| open.extend(one));
-                        for id in result.settled.ids() {
-                            self.held.remove(id);
-                        }
-                        self.thread.exchanged(transport, result);
-                        return self.note_error(transport, Box::new(open), error, now);
-                    }
-                    last_error = Some(error);
+                    is_hopeless = match error.kind() {
+                        ErrorKind::Gone | ErrorKind::Restoring => true,
+                        ErrorKind::Row => false,
+                        // A stop cancels statements.
+                        ErrorKind::Other => self.host.stop_requested(),
+                    };
+                    refused.push((one, error));
+                    is_hopeless |= result.settled.is_empty() && refused.len() >= MAX_UNSETTLED;
                 }
             }
         }
+        for id in result.settled.ids() {
+            self.held.remove(id);
+            self.refusals.remove(id);
+        }
+        let is_of_rows = |(_, error): &(_, S::Error)| error.kind() == ErrorKind::Row;
+        is_hopeless |= result.settled.is_empty() && !refused.iter().all(is_of_rows);
+        if is_hopeless && let Some((last, error)) = refused.pop() {
+            let mut open = last;
+            let earlier = refused.into_iter().map(|(one, _)| one);
+            earlier.chain(rest).for_each(|one| open.extend(one));
+            self.thread.exchanged(transport, result);
+            return self.note_error(transport, Box::new(open), error, now);
+        }
         self.settle_each = false;
         self.failures.end();
-        for id in result.settled.ids().chain(result.unsettled.ids()) {
-            self.held.remove(id);
+        self.note_refused(&mut result, refused);
+        self.thread.exchanged(transport, result);
+        Ok(())
+    }
+
+    /// The database refused these while it settled others. They are repeated several times, unless their contents are at
+    /// fault, and then given up: the claim expires, which counts as an attempt, so that the mail ends eventually.
+    fn note_refused<E: StoreError>(
+        &mut self,
+        result: &mut ExchangeResult,
+        refused: Vec<(Settlements, E)>,
+    ) {
+        let mut last_error = None;
+        for (one, error) in refused {
+            let id = one.ids().next().copied().unwrap_or_default();
+            let count = self.refusals.entry(id).or_insert(0);
+            *count += 1;
+            if error.kind() == ErrorKind::Other && *count < MAX_REFUSALS {
+                result.repeated.extend(one);
+                continue;
+            }
+            self.refusals.remove(&id);
+            self.held.remove(&id);
+            result.unsettled.extend(one);
+            last_error = Some(error);
         }
         if let Some(error) = last_error {
             let ids: Vec<String> = result.unsettled.ids().take(5).map(i64::to_string).collect();
@@ -181,8 +216,6 @@ impl<H: Host> JobRunner<H> {
                 ids.join(", ")
             ));
         }
-        self.thread.exchanged(transport, result);
-        Ok(())
     }
 
     /// An exchange failed and changed nothing: it is repeated later.

@@ -1,6 +1,6 @@
 //! The state of a job runner.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::leases::Leases;
@@ -27,6 +27,8 @@ pub struct JobRunner<H> {
     pub(super) clock: Clock,
     /// Whether the latest exchange failed, so that the next settles each mail in a transaction of its own.
     pub(super) settle_each: bool,
+    /// How often the database has refused to settle each of these mails while others were settled.
+    pub(super) refusals: HashMap<i64, u32>,
     pub(super) is_sending_allowed: bool,
     /// When to read an unreadable transports file again.
     pub(super) reload_at: Time,

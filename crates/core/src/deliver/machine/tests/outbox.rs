@@ -15,6 +15,7 @@ impl World {
                 retry_at,
             });
         }
+        let (settlements, repeated) = self.refuse_some(*settlements);
         let lost = self.settle(&settlements);
         let claimed = claim.map(|claim| {
             let mails = self.claim(claim.mails as usize);
@@ -26,11 +27,30 @@ impl World {
             (claim, claimed)
         });
         self.say(Event::Exchanged(Box::new(ExchangeResult {
-            settled: *settlements,
+            settled: settlements,
             lost,
+            repeated,
             claimed,
             ..ExchangeResult::default()
         })));
+    }
+
+    /// Now and then, some mails cannot be settled at the moment. Returns what is settled, and what is not.
+    fn refuse_some(&mut self, all: Settlements) -> (Settlements, Settlements) {
+        let (mut settled, mut refused) = (Settlements::default(), Settlements::default());
+        if self.random(10) > 0 {
+            return (all, refused);
+        }
+        for one in all.split() {
+            let is_refused = self.random(4) == 0;
+            if is_refused {
+                &mut refused
+            } else {
+                &mut settled
+            }
+            .extend(one);
+        }
+        (settled, refused)
     }
 
     /// The leases of some mails end, and the deliverer learns of it.
