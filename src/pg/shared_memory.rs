@@ -47,8 +47,9 @@ pub struct Slot {
     pub requested: bool,
     /// The last worker looked and found no extension.
     pub absent: bool,
-    /// Process id of a session whose statement needs the database to itself; 0 for none.
-    pub blocked_by: i32,
+    /// Transactions whose statements need the database to themselves. Each takes itself off the count at its end; with a
+    /// session that cannot, the server starts anew, and with it this memory.
+    pub blocks: u32,
     /// Changes whenever a worker that is still starting is to turn back.
     pub generation: u16,
 }

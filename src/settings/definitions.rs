@@ -178,7 +178,7 @@ fn define_outbox() {
     define_int(
         c"mailroom.stop_grace",
         c"Sets how long a worker that stops waits for the responses to its requests in flight.",
-        c"A message without a response by then is ambiguous. A shutdown of the server takes as long.",
+        c"A message without a response by then is ambiguous. A shutdown of the server takes as long, and so does DROP DATABASE.",
         &STOP_GRACE,
         0..=600_000,
         GucFlags::UNIT_MS,

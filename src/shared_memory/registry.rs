@@ -15,6 +15,10 @@ use crate::settings;
 /// How long a session waits for a worker that is just connecting. The server itself waits five seconds for
 /// other sessions to go.
 const CONNECTING: Duration = Duration::from_secs(5);
+/// How long a worker that stops may take beyond `mailroom.stop_grace`, to settle what was in flight.
+const SETTLING: Duration = Duration::from_secs(3);
+/// How often a session looks whether a worker has gone.
+const LOOK: Duration = Duration::from_millis(2);
 
 impl Slot {
     /// A slot for another database, or for none. A worker that was starting in the old one notices.
@@ -147,7 +151,7 @@ pub fn starting(index: SlotIndex) -> Option<StartToken> {
 pub fn free_if_absent(index: SlotIndex) -> bool {
     let mut registry = REGISTRY.exclusive();
     let slot = &mut registry.slots[index.0];
-    let free = slot.absent && !slot.requested && slot.worker == 0;
+    let free = slot.absent && !slot.requested && slot.worker == 0 && !is_blocked(slot);
     if free {
         slot.reset(0);
     }
@@ -155,7 +159,7 @@ pub fn free_if_absent(index: SlotIndex) -> bool {
 }
 
 /// Keeps workers out of a database while this session's statement needs it to itself, and has one that is on its way
-/// turn back, until [`unblock_workers`]. `None` when there is none to be kept out.
+/// turn back, until [`unblock_workers`] is called as often. `None` when there is none to be kept out.
 pub fn block_workers(database: pg_sys::Oid) -> Option<SlotIndex> {
     if !crate::is_preloaded() {
         return None;
@@ -167,12 +171,13 @@ pub fn block_workers(database: pg_sys::Oid) -> Option<SlotIndex> {
         .iter()
         .position(|slot| slot.database == wanted)?;
     let slot = &mut registry.slots[index];
-    slot.blocked_by = process::pid();
+    slot.blocks = slot.blocks.saturating_add(1);
     slot.generation = slot.generation.wrapping_add(1);
     Some(SlotIndex(index))
 }
 
-/// Terminates the worker of a database that is blocked.
+/// Terminates the worker of a database that is blocked, and waits until it is gone: the server itself waits five seconds
+/// for other sessions to go, and the worker may wait as long as that for answers to requests in flight.
 pub fn terminate_worker(index: SlotIndex) {
     // One that is just connecting can neither be told to go nor be overtaken: it would be left with a
     // database that is gone. It takes milliseconds.
@@ -181,9 +186,17 @@ pub fn terminate_worker(index: SlotIndex) {
         let slot = slot(index);
         if slot.worker == 0 || slot.stage != Stage::Connecting || Instant::now() >= patience {
             process::terminate(slot.worker);
-            return;
+            return wait_for_end(index, slot.worker);
         }
-        process::wait(Duration::from_millis(1));
+        process::wait(LOOK);
+    }
+}
+
+/// Waits until this worker has left its slot, for as long as its stop may take.
+fn wait_for_end(index: SlotIndex, worker: i32) {
+    let patience = Instant::now() + settings::stop_grace() + SETTLING;
+    while worker != 0 && slot(index).worker == worker && Instant::now() < patience {
+        process::wait(LOOK);
     }
 }
 
@@ -197,9 +210,7 @@ pub fn unblock_workers(database: pg_sys::Oid) {
             .iter_mut()
             .find(|slot| slot.database == wanted)
         {
-            if slot.blocked_by == process::pid() {
-                slot.blocked_by = 0;
-            }
+            slot.blocks = slot.blocks.saturating_sub(1);
             slot.requested = true;
         }
         registry.launcher
@@ -207,14 +218,17 @@ pub fn unblock_workers(database: pg_sys::Oid) {
     process::set_latch_of(launcher);
 }
 
-/// Whether a live session keeps workers out of this slot's database.
+/// Whether sessions keep workers out of this slot's database.
 pub fn is_blocked(slot: &Slot) -> bool {
-    slot.blocked_by != 0 && process::is_alive(slot.blocked_by)
+    slot.blocks > 0
 }
 
-/// Forgets a database that was dropped.
+/// Forgets a database that was dropped or takes no connections, unless a session blocks it.
 pub fn forget(index: SlotIndex) {
-    REGISTRY.exclusive().slots[index.0].reset(0);
+    let slot = &mut REGISTRY.exclusive().slots[index.0];
+    if !is_blocked(slot) {
+        slot.reset(0);
+    }
 }
 
 /// This worker is about to connect to the database that is returned; `None` when it has come too late, for

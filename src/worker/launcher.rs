@@ -145,7 +145,7 @@ impl Launcher {
                     .starting
                     .as_ref()
                     .is_some_and(|start| start.index == index);
-            // A blocked database is checked again when it is unblocked, or when the session that blocked it is gone.
+            // A blocked database is checked again when it is unblocked.
             if known || slot.worker != 0 || registry::is_blocked(&slot) {
                 continue;
             }

@@ -23,11 +23,16 @@ pub fn install_hooks() {
     });
 }
 
-/// Stops the worker of a database. It may come back when the transaction ends, which for these statements is when they
-/// end, well or badly.
+/// Stops the worker of a database. It may come back when the transaction ends, which for most of these statements is when
+/// they end, well or badly.
 fn block_worker(database: pg_sys::Oid) {
     if let Some(index) = registry::block_workers(database) {
-        for end in [PgXactCallbackEvent::Commit, PgXactCallbackEvent::Abort] {
+        // Where a transaction that renamed it is prepared, the server keeps the worker out until it is finished.
+        for end in [
+            PgXactCallbackEvent::Commit,
+            PgXactCallbackEvent::Abort,
+            PgXactCallbackEvent::Prepare,
+        ] {
             register_xact_callback(end, move || registry::unblock_workers(database));
         }
         registry::terminate_worker(index);

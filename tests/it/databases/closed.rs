@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{AT_ONCE, expect_mail, served, wait_for_workers};
 use crate::cluster::{Cluster, Stop, another_worker, eventually, find_worker, number};
+use crate::post;
+use crate::receiver::{Reaction, Receiver};
 
 #[test]
 fn a_database_that_lets_nobody_in_is_tried_ever_more_slowly() {
@@ -140,4 +142,20 @@ fn a_database_that_was_closed_for_a_while_gets_its_worker_back() {
         !log.contains("not currently accepting connections"),
         "{log}"
     );
+}
+
+#[test]
+fn a_database_is_dropped_while_a_provider_does_not_answer() {
+    let receiver = Receiver::start(|_| Reaction::Hang);
+    let (cluster, _) = post::start_cluster(&receiver.endpoint(), &[]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    eventually("a request", || (receiver.open() == 1).then_some(()));
+    drop(client);
+    // The worker waits for the answer as long as mailroom.stop_grace says, and the server for five seconds.
+    let mut other = cluster.connect("postgres");
+    other.batch_execute("DROP DATABASE app").unwrap();
+    wait_for_workers(&mut other, &[]);
 }

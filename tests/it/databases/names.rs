@@ -141,6 +141,37 @@ fn a_template_is_copied_by_whoever_may_copy_it() {
 }
 
 #[test]
+fn a_copy_that_fails_leaves_the_worker_away_from_another_one() {
+    let cluster = Cluster::start(AT_ONCE);
+    // As long as this client is connected, a copy waits for five seconds.
+    let mut client = cluster.create_database("pattern");
+    wait_for_workers(&mut client, &["pattern"]);
+    let mut first = cluster.connect("postgres");
+    let copy =
+        std::thread::spawn(move || first.batch_execute("CREATE DATABASE one TEMPLATE pattern"));
+    let mut second = cluster.connect("postgres");
+    let locks = "SELECT count(*) FROM pg_locks WHERE classid = 'pg_database'::regclass \
+         AND objid = (SELECT oid FROM pg_database WHERE datname = 'pattern') AND granted =";
+    eventually("the copy to have locked its template", || {
+        (number(&mut second, &format!("{locks} true")) > 0).then_some(())
+    });
+    let error = second
+        .batch_execute("CREATE DATABASE postgres TEMPLATE pattern")
+        .unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42P04");
+    for _ in 0..20 {
+        assert_eq!(
+            number(&mut second, &format!("{locks} false")),
+            0,
+            "a worker waits for the copy"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(copy.join().unwrap().is_err());
+    wait_for_workers(&mut client, &["pattern"]);
+}
+
+#[test]
 fn template1_is_copied_whoever_works_there() {
     let cluster = Cluster::start(AT_ONCE);
     cluster
