@@ -8,6 +8,8 @@ use std::ffi::CStr;
 
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 
+use super::transaction;
+
 // Declared in src/include/commands/async.h; the same in PostgreSQL 15 to 18.
 unsafe extern "C-unwind" {
     fn Async_Listen(channel: *const std::ffi::c_char);
@@ -49,6 +51,8 @@ pub fn drain() -> bool {
     if pending {
         // SAFETY: main thread, no transaction open; starts and ends one of its own.
         unsafe { pg_guard_ffi_boundary(|| ProcessNotifyInterrupt(false)) };
+        // Before PostgreSQL 18 the end of a transaction leaves the memory of the whole process as the current one.
+        transaction::renew_scratch();
     }
     pending
 }

@@ -132,7 +132,7 @@ thread_local! {
 ///
 /// The server's own main loop does the same in every round: what its functions leave behind out there would
 /// otherwise stay for as long as the process does.
-fn renew_scratch() {
+pub(super) fn renew_scratch() {
     if SCRATCH.get().is_null() {
         // SAFETY: main thread; the name is static; the context lives as long as the process.
         SCRATCH.set(unsafe {

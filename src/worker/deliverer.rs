@@ -79,9 +79,6 @@ impl Deliverer {
             return Ok(None);
         };
         runner.set_redirect(settings::redirect_to().as_deref());
-        if let Err(failure) = session.expire_claims_of_predecessors(&timeline) {
-            failure.warn("mailroom worker could not take over the claims of an earlier one");
-        }
         announce::set_delivers(true);
         Ok(Some(Self { runner }))
     }

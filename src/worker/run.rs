@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 
 use super::deliverer::Deliverer;
@@ -18,8 +19,10 @@ use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
 impl Worker {
     pub(super) fn new(session: Session, index: SlotIndex, wakeup: WorkerEnd) -> Self {
         Self {
-            deliverer: start_deliverer(&session, Time::ZERO),
             session,
+            deliverer: None,
+            deliverer_failures: Failures::default(),
+            restart_deliverer_at: None,
             index,
             wakeup,
             paused: false,
@@ -51,6 +54,8 @@ impl Worker {
     }
 
     pub(super) fn run(&mut self) {
+        self.session.take_over();
+        self.start_deliverer();
         let mut cause = Cause::Started;
         loop {
             let wait = match self.work(cause) {
@@ -150,10 +155,11 @@ impl Worker {
             }
             // The mail of one batch is on its way while the next one is taken.
             self.deliver();
-            if stop_requested() {
+            // While commits go on, the worker need not come to wait.
+            if stop_requested() || self.reload_if_asked() {
                 return Ok(Wait {
                     until: self.now(),
-                    then: cause,
+                    then: Cause::Notified,
                     idle: true,
                     next: Next::Poll,
                 });
@@ -211,7 +217,16 @@ impl Worker {
         }
     }
 
-    pub(super) fn reload(&mut self) {
+    /// Takes up the configuration after a SIGHUP; returns whether there was one.
+    pub(super) fn reload_if_asked(&mut self) -> bool {
+        let asked = BackgroundWorker::sighup_received();
+        if asked {
+            self.reload();
+        }
+        asked
+    }
+
+    fn reload(&mut self) {
         options::reload();
         if let Err(failure) = self.session.follow_settings() {
             failure.warn("mailroom worker could not take up the settings of its database");
@@ -222,15 +237,7 @@ impl Worker {
         match self.deliverer.as_mut().map(Deliverer::reload) {
             Some(true) => {}
             Some(false) => self.stop_deliverer(),
-            None => self.deliverer = start_deliverer(&self.session, self.now()),
+            None => self.start_deliverer(),
         }
     }
-}
-
-/// The deliverer that the settings want, if any.
-fn start_deliverer(session: &Session, now: Time) -> Option<Deliverer> {
-    Deliverer::start(session, now).unwrap_or_else(|error| {
-        warning!("mailroom worker: the sending thread could not be started: {error}");
-        None
-    })
 }

@@ -61,6 +61,10 @@ pub struct Worker {
     pub(super) wakeup: WorkerEnd,
     /// Delivers the outbox, unless clients do.
     pub(super) deliverer: Option<Deliverer>,
+    /// Attempts to start the deliverer for which the system had no thread.
+    pub(super) deliverer_failures: Failures,
+    /// When the next attempt is due.
+    pub(super) restart_deliverer_at: Option<Time>,
     /// Told by mailroom_pause() to leave the queue alone, or standing by.
     pub(super) paused: bool,
     /// A session restores a dump.

@@ -160,11 +160,12 @@ impl Worker {
             .then(|| self.maintained_at.saturating_add(DUE_SPACING))
     }
 
-    /// Deletes a batch of rows that are older than the retention, when it is time. Nothing waits for it, so it may fail.
-    pub(super) fn purge(&mut self) {
+    /// Deletes a batch of rows that are older than the retention, when it is time; returns whether it was. Nothing waits
+    /// for it, so it may fail.
+    pub(super) fn purge(&mut self) -> bool {
         let now = self.now();
         if now < self.purge_at || self.is_restoring {
-            return;
+            return false;
         }
         let pause = match self.session.purge() {
             Ok(true) => PURGE_PAUSE,
@@ -181,5 +182,6 @@ impl Worker {
             }
         };
         self.purge_at = self.now().saturating_add(pause);
+        true
     }
 }

@@ -3,13 +3,11 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use pgrx::bgworkers::BackgroundWorker;
-
 use super::deliverer::Deliverer;
 use super::session::Failure;
 use super::state::{Cause, Delivery, RESTORE_CHECK, Wait, Worker};
 use crate::pg::signals::stop_requested;
-use crate::pg::{notify, process};
+use crate::pg::{log, notify, process};
 use crate::settings;
 use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::Time;
@@ -23,8 +21,11 @@ impl Worker {
     /// One round of delivery; returns when the next one is due.
     pub(super) fn deliver(&mut self) -> Delivery {
         let now = self.now();
+        if self.restart_deliverer_at.is_some_and(|at| at <= now) {
+            self.start_deliverer();
+        }
         let Some(deliverer) = &mut self.deliverer else {
-            return Delivery::Next(None);
+            return Delivery::Next(self.restart_deliverer_at);
         };
         match deliverer.round(&mut self.session, now, !self.paused) {
             Ok(next) => Delivery::Next(next),
@@ -35,6 +36,33 @@ impl Worker {
             Err(failure) => {
                 failure.warn("mailroom worker could not extend its claims");
                 Delivery::Next(None)
+            }
+        }
+    }
+
+    /// Starts the deliverer that the settings want, if any. A system that has no thread for it may have one later.
+    pub(super) fn start_deliverer(&mut self) {
+        let now = self.now();
+        self.restart_deliverer_at = None;
+        match Deliverer::start(&self.session, now) {
+            Ok(deliverer) => {
+                self.deliverer = deliverer;
+                self.deliverer_failures.end();
+            }
+            Err(error) => {
+                let retry = self.deliverer_failures.record(now);
+                self.restart_deliverer_at = Some(self.deliverer_failures.retry_at());
+                if retry.log {
+                    log::warn(
+                        &format!(
+                            "mailroom worker could not start the sending thread (attempt {}, next in {} s)",
+                            self.deliverer_failures.count(),
+                            retry.delay.as_secs()
+                        ),
+                        &error.to_string(),
+                        "Raise the limits of the server's user on processes and open files.",
+                    );
+                }
             }
         }
     }
@@ -51,6 +79,10 @@ impl Worker {
         loop {
             if stop_requested() {
                 return None;
+            }
+            if self.reload_if_asked() {
+                // The rule may have changed, and what made it fail may have been mended.
+                return Some(Cause::Notified);
             }
             let Delivery::Next(deliver_at) = self.deliver() else {
                 // The next statement says so.
@@ -95,11 +127,6 @@ impl Worker {
                 process::report_statistics();
             }
             process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::jobs_fd));
-            if BackgroundWorker::sighup_received() {
-                self.reload();
-                // The rule may have changed, and what made it fail may have been mended.
-                return Some(Cause::Notified);
-            }
         }
     }
 
@@ -129,7 +156,10 @@ impl Worker {
         if self.is_poll_due() {
             return ControlFlow::Break(Cause::Polled);
         }
-        self.purge();
+        if self.purge() {
+            // It took time, and a wait for a lock takes the latch that a commit has set meanwhile: look again.
+            return ControlFlow::Continue((now, wait.next));
+        }
         let next = [Some(self.poll_at()), Some(self.purge_at), announced_at]
             .into_iter()
             .flatten()

@@ -1,7 +1,7 @@
 //! A panic of the sending thread, caused for real: its event loop fails. The worker goes on, and loses nothing.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,8 +26,14 @@ fn reluctant() -> (Receiver, Arc<AtomicBool>) {
 /// A cluster whose sending thread can be broken by a file at the path that is returned.
 fn breakable(receiver: &Receiver, settings: &[&str]) -> (Post, PathBuf) {
     let mut post = Post::start(receiver, settings);
-    let library = post.cluster.compile_preload("tests/panic/epoll.c");
     let order = post.cluster.scratch().join("break");
+    restart_under(&mut post, "tests/panic/epoll.c", &order);
+    (post, order)
+}
+
+/// Starts the server again with this library, which takes its orders there.
+fn restart_under(post: &mut Post, source: &str, order: &Path) {
+    let library = post.cluster.compile_preload(source);
     post.cluster.stop_server(Stop::Fast);
     post.cluster.start_server_under(
         "",
@@ -38,7 +44,6 @@ fn breakable(receiver: &Receiver, settings: &[&str]) -> (Post, PathBuf) {
     );
     post.client = post.cluster.connect("app");
     post.cluster.worker("app");
-    (post, order)
 }
 
 /// Names of the threads of a process.
@@ -138,4 +143,20 @@ fn a_thread_that_breaks_again_and_again_is_started_ever_more_slowly() {
     let log = post.cluster.log();
     let told = log.matches("the sending thread failed").count();
     assert_eq!(told, 1, "{log}");
+}
+
+#[test]
+fn a_thread_that_the_system_refuses_is_started_later() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["mailroom.poll_interval = '1h'"]);
+    let order = post.cluster.scratch().join("break");
+    std::fs::write(&order, "").unwrap();
+    restart_under(&mut post, "tests/panic/thread.c", &order);
+    assert!(!order.exists());
+    let worker = post.worker();
+    post.send(1);
+    post.wait_until_ended(1);
+    assert_eq!(post.worker(), worker);
+    let warning = "mailroom worker could not start the sending thread (attempt 1, next in 1 s)";
+    assert!(post.log().contains(warning), "{}", post.log());
 }

@@ -4,6 +4,7 @@ mod apply;
 mod batches;
 mod ends;
 mod listeners;
+mod meanwhile;
 mod senders;
 mod wakeups;
 
@@ -86,6 +87,19 @@ fn hear_on(listener: &mut Client, channel: &str) {
         }
     }
     panic!("nothing was heard on {channel}");
+}
+
+/// Waits until the worker waits for a lock.
+fn wait_for_lock(client: &mut Client, worker: i32) {
+    eventually("the worker to wait for the lock", || {
+        let waits = client
+            .query_opt(
+                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
+                &[&worker],
+            )
+            .unwrap();
+        waits.map(|_| ())
+    });
 }
 
 /// Waits until the worker has nothing to do but to poll, and forgets what was told until then.

@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiTupleTable};
 
 use super::mail::ClaimedRow;
-use super::statement::{integer, prepared, required};
+use super::statement::{call, integer, prepared, required};
 use super::transaction::transaction;
 use super::{Failure, Session};
 use crate::pg::encoding::Text;
@@ -80,26 +80,36 @@ impl Store for Session {
         transports: String,
         problem: Option<String>,
     ) -> Result<(), Failure> {
-        self.call(
-            include_str!("../../../sql/queries/publish_transports.sql"),
-            &[
+        transaction(Some(self.collector), || {
+            self.check_extension()?;
+            // Made here, because text that is not ASCII is converted, which takes a transaction.
+            let arguments = [
                 deliverer.into(),
                 Text(Some(transports)).into(),
                 problem.map(|problem| Text(Some(problem))).into(),
-            ],
-            |_| Ok(()),
-        )
+            ];
+            call(
+                include_str!("../../../sql/queries/publish_transports.sql"),
+                &arguments,
+                |_| Ok(()),
+            )
+        })
     }
 }
 
 impl Session {
-    /// Has the claims lapse that earlier workers of this database left, on this timeline.
-    pub fn expire_claims_of_predecessors(&self, timeline: &str) -> Result<(), Failure> {
-        self.call(
+    /// Takes over from earlier workers of this database: has their claims lapse that were made on this timeline, and forgets
+    /// their transports.
+    pub fn take_over(&self) {
+        let timeline = process::timeline();
+        let taken = self.call(
             include_str!("../../../sql/queries/expire_claims_of_predecessors.sql"),
-            &[timeline.into()],
+            &[timeline.as_str().into()],
             |_| Ok(()),
-        )
+        );
+        if let Err(failure) = taken {
+            failure.warn("mailroom worker could not take over the claims of an earlier one");
+        }
     }
 }
 

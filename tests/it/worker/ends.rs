@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{insert_accounts, wait_for_outbox};
+use super::{insert_accounts, wait_for_lock, wait_for_outbox};
 use crate::cluster::{Cluster, Stop, eventually, find_worker, number, signal};
 use postgres::Client;
 
@@ -19,19 +19,6 @@ fn next_worker(cluster: &Cluster, database: &str, old: i32) -> (Client, i32) {
             .ok()??;
         Some((client, row.get(0)))
     })
-}
-
-/// Waits until the worker waits for a lock.
-fn wait_for_lock(client: &mut Client, worker: i32) {
-    eventually("the worker to wait for the lock", || {
-        let waits = client
-            .query_opt(
-                "SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'",
-                &[&worker],
-            )
-            .unwrap();
-        waits.map(|_| ())
-    });
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! What comes while the worker is at something else: it is taken up right after that, and not with the next poll.
+
+use std::time::{Duration, Instant};
+
+use super::{insert_accounts, wait_for_lock, wait_for_outbox, wait_for_wake};
+use crate::cluster::{Cluster, eventually, number};
+
+#[test]
+fn a_reload_is_taken_up_while_batches_follow_each_other() {
+    const ALL: i64 = 20_000;
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
+    cluster.worker("app");
+    insert_accounts(&mut client, "a", ALL.try_into().unwrap());
+    eventually("the worker to be at it", || {
+        (number(&mut client, "SELECT count(*) FROM outbox") > 0).then_some(())
+    });
+    cluster.append("postgresql.auto.conf", "mailroom.collect = off\n");
+    cluster.reload();
+    wait_for_wake(&mut client, |next| next.starts_with("tokens are left"));
+    let collected = number(&mut client, "SELECT count(*) FROM outbox");
+    assert!(collected < ALL, "all were collected before");
+}
+
+#[test]
+fn what_is_committed_during_a_purge_is_collected_right_after_it() {
+    let (cluster, mut client) = Cluster::start_with_app(&[
+        "mailroom.batch_timeout = 0",
+        "mailroom.poll_interval = '1h'",
+        "deadlock_timeout = '1min'",
+    ]);
+    let worker = cluster.worker("app");
+    let mut holder = cluster.connect("app");
+    let mut took = Vec::new();
+    // A machine may be slow once. The timer that ends a purge wakes the worker by chance, after two seconds.
+    for round in 1..=5 {
+        // A purge deletes from it, and nothing else that the worker does now uses it.
+        holder
+            .batch_execute("BEGIN; LOCK TABLE job_runs IN SHARE MODE")
+            .unwrap();
+        client
+            .batch_execute("SELECT mailroom_wake_worker()")
+            .unwrap();
+        wait_for_lock(&mut client, worker);
+        insert_accounts(&mut client, &format!("a{round}-"), 1);
+        holder.batch_execute("COMMIT").unwrap();
+        let begin = Instant::now();
+        wait_for_outbox(&mut client, round);
+        took.push(begin.elapsed());
+        if begin.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("it took {took:?}");
+}
