@@ -20,6 +20,7 @@ use pgrx::pg_sys::panic::{ErrorReport, ErrorReportable};
 use pgrx::prelude::*;
 
 use crate::pg::locks::{Lock, Mode, lock_for_session, try_lock};
+use crate::pg::tuple::schema_of_table;
 use crate::pg::{catalog, options, process, transaction};
 use crate::shared_memory::announce;
 
@@ -120,7 +121,7 @@ fn _note_restore<'a>(_trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
 /// before the first account cannot pass their foreign key, and come from a dump in which they did.
 #[pg_trigger(sql = false)]
 fn _tokens_before_accounts<'a>(trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
-    if in_progress() && !transaction::is_block() && has_no_account(trigger)? {
+    if in_progress() && !transaction::is_block() && has_no_account(trigger) {
         // A statement of its own is a transaction of its own, with which the setting ends; other sessions have the
         // accounts restored first.
         options::disable_triggers_until_commit();
@@ -129,9 +130,11 @@ fn _tokens_before_accounts<'a>(trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
 }
 
 /// Whether `accounts`, beside the table of the trigger, has no row that the running statement sees.
-fn has_no_account(trigger: &PgTrigger<'_>) -> Result<bool, PgTriggerError> {
-    let schema = pgrx::spi::quote_identifier(trigger.table_schema()?);
-    let query = format!("SELECT FROM {schema}.accounts LIMIT 1");
+fn has_no_account(trigger: &PgTrigger<'_>) -> bool {
+    let Some(schema) = schema_of_table(trigger) else {
+        return false;
+    };
+    let query = schema.between("SELECT FROM ", ".accounts LIMIT 1");
     let found = Spi::connect(|client| client.select(&query, Some(1), &[]).map(|rows| rows.len()));
-    Ok(found.unwrap_or_report() == 0)
+    found.unwrap_or_report() == 0
 }

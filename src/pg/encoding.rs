@@ -5,9 +5,11 @@
 //! mean; those that are UTF-8 are taken for it.
 
 use std::borrow::Cow;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use pgrx::prelude::*;
+
+use super::transaction;
 
 const UTF8: c_int = pg_sys::pg_enc::PG_UTF8 as c_int;
 const SQL_ASCII: c_int = pg_sys::pg_enc::PG_SQL_ASCII as c_int;
@@ -119,6 +121,66 @@ impl IntoDatum for Texts {
     }
 }
 
+/// Text as the database has it, such as the name of an object: read and passed on without a conversion.
+pub struct EncodedText(CString);
+
+impl EncodedText {
+    /// From a string of the server's; `None` from its null pointer.
+    ///
+    /// # Safety
+    /// `text` is NUL-terminated or null.
+    pub(super) unsafe fn from_ptr(text: *const c_char) -> Option<Self> {
+        // SAFETY: as the caller promises; copied here.
+        (!text.is_null()).then(|| unsafe { Self(CStr::from_ptr(text).to_owned()) })
+    }
+
+    /// This text between two others, which are ASCII.
+    pub fn between(&self, before: &str, after: &str) -> CString {
+        let text = [before.as_bytes(), self.0.to_bytes(), after.as_bytes()].concat();
+        // No part has a NUL.
+        CString::new(text).unwrap_or_default()
+    }
+
+    /// The text itself.
+    pub fn as_c_str(&self) -> &CStr {
+        &self.0
+    }
+
+    /// As UTF-8, if this is a name of a shared catalog. The server does not convert such a name: each database sees the
+    /// bytes that it was given in another. Bytes that are UTF-8 are taken for it, others for text of this database. What
+    /// is neither gets replacement characters.
+    pub fn shared_name(&self) -> String {
+        let bytes = self.0.to_bytes();
+        std::str::from_utf8(bytes)
+            .map(str::to_owned)
+            .ok()
+            .or_else(|| to_utf8(bytes).map(Cow::into_owned))
+            .unwrap_or_else(|| String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+impl FromDatum for EncodedText {
+    unsafe fn from_polymorphic_datum(
+        datum: pg_sys::Datum,
+        is_null: bool,
+        of_type: pg_sys::Oid,
+    ) -> Option<Self> {
+        // SAFETY: as the caller promises; text is read like bytea, and has no NUL.
+        let text = unsafe { <&[u8]>::from_polymorphic_datum(datum, is_null, of_type) }?;
+        CString::new(text).ok().map(Self)
+    }
+}
+
+impl IntoDatum for EncodedText {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        self.0.into_bytes().into_datum()
+    }
+
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::TEXTOID
+    }
+}
+
 /// The characters in a text of the server's encoding.
 pub fn characters(text: &[u8]) -> usize {
     let length = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
@@ -127,9 +189,13 @@ pub fn characters(text: &[u8]) -> usize {
     usize::try_from(characters).unwrap_or(usize::MAX)
 }
 
-/// The whole of `text`, without a NUL, in another encoding.
+/// The whole of `text`, without a NUL, in another encoding; `None` outside a transaction, too, which the catalog can only
+/// be read in.
 fn convert(text: &[u8], from: c_int, to: c_int) -> Option<Vec<u8>> {
-    // SAFETY: looks in the catalog, in a transaction, as every function that reads text is.
+    if !transaction::is_open() {
+        return None;
+    }
+    // SAFETY: looks in the catalog, in a transaction.
     let conversion = unsafe { pg_sys::FindDefaultConversionProc(from, to) };
     if conversion == pg_sys::InvalidOid {
         return None;

@@ -64,13 +64,13 @@ pub fn reload() {
 }
 
 /// Sets an option of this process, as SET does in a session of an ordinary user.
-pub fn set(name: &CStr, value: &str) {
+pub fn set(name: &CStr, value: &CStr) {
     let source = pg_sys::GucSource::PGC_S_SESSION;
     set_from(pg_sys::GucContext::PGC_USERSET, source, name, value);
 }
 
 /// Sets an option of this process as ALTER DATABASE … SET and ALTER ROLE … SET do at the start of a session.
-pub fn set_for_database(name: &CStr, value: &str) {
+pub fn set_for_database(name: &CStr, value: &CStr) {
     let source = pg_sys::GucSource::PGC_S_DATABASE_USER;
     set_from(pg_sys::GucContext::PGC_SUSET, source, name, value);
 }
@@ -79,11 +79,8 @@ fn set_from(
     context: pg_sys::GucContext::Type,
     source: pg_sys::GucSource::Type,
     name: &CStr,
-    value: &str,
+    value: &CStr,
 ) {
-    let Ok(value) = CString::new(value) else {
-        return;
-    };
     // SAFETY: main thread; both strings are NUL-terminated and copied by the callee.
     unsafe { pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, source) };
 }

@@ -21,6 +21,12 @@ pub fn level() -> i32 {
     unsafe { pg_sys::GetCurrentTransactionNestLevel() }
 }
 
+/// Whether a transaction is open, so that the catalogs can be read.
+pub fn is_open() -> bool {
+    // SAFETY: reads the state of this process's transaction.
+    unsafe { pg_sys::IsTransactionState() }
+}
+
 /// Whether the statement is in a transaction block, and not a transaction of its own.
 pub fn is_block() -> bool {
     // SAFETY: reads the state of this process's transaction.
@@ -165,8 +171,7 @@ pub fn run<R, E: From<CaughtError>>(
     role: Option<pg_sys::Oid>,
     body: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
-    // SAFETY: reads the state of this process's transaction.
-    if unsafe { pg_sys::IsTransactionState() } {
+    if is_open() {
         error!("mailroom worker: a transaction within another one");
     }
     signals::set_in_transaction(true);

@@ -1,5 +1,7 @@
 //! What differs between the server versions that are supported, and nothing else.
 
+use std::ffi::CStr;
+
 use pgrx::pg_sys;
 
 /// The index of this process in the server's array of processes: unlike a pointer it means the same in
@@ -67,13 +69,13 @@ pub unsafe fn set_signal_handler(signal: u32, handler: unsafe extern "C-unwind" 
 }
 
 /// The settings that the server knows and that would end a worker's process, each with the value that keeps it from that.
-pub const SETTINGS_THAT_END_PROCESSES: &[(&std::ffi::CStr, &str)] = {
+pub const SETTINGS_THAT_END_PROCESSES: &[(&CStr, &CStr)] = {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
     {
         &[]
     }
     #[cfg(any(feature = "pg17", feature = "pg18"))]
     {
-        &[(c"transaction_timeout", "0")]
+        &[(c"transaction_timeout", c"0")]
     }
 };

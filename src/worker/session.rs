@@ -14,13 +14,14 @@ mod transaction;
 pub use failure::Failure;
 pub use rows::{Batch, Listeners, OutboxState, Tell, Waiting};
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 use pgrx::datum::{DatumWithOid, TimestampWithTimeZone};
 use pgrx::prelude::*;
 use pgrx::spi::SpiTupleTable;
 
+use crate::pg::encoding::{EncodedText, Text};
 use crate::pg::version::SETTINGS_THAT_END_PROCESSES;
 use crate::pg::{catalog, notify, options, process};
 use crate::shared_memory::announce;
@@ -32,7 +33,7 @@ use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 /// The version whose SQL this library was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a statement may wait for a lock, say behind an ALTER TABLE, before it gives way and tries again.
-const LOCK_TIMEOUT: &str = "5s";
+const LOCK_TIMEOUT: &CStr = c"5s";
 /// How long a purge may take. It can wait, and nothing is to wait for it.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long answering a batch of requests may take. Tokens wait for it.
@@ -48,7 +49,8 @@ pub struct Session {
 /// One row of `attach.sql`.
 struct Installed {
     version: String,
-    schema: String,
+    /// As SQL writes it.
+    schema: EncodedText,
     database: String,
     collector: Option<pg_sys::Oid>,
     extension: pg_sys::Oid,
@@ -67,10 +69,11 @@ impl Installed {
                     return Ok(None);
                 }
                 let row = row.first();
+                let database: EncodedText = required(&row, 3)?;
                 Ok(Some(Self {
                     version: required(&row, 1)?,
                     schema: required(&row, 2)?,
-                    database: required(&row, 3)?,
+                    database: database.shared_name(),
                     collector: row.get(4)?,
                     extension: required(&row, 5)?,
                     since: required(&row, 6)?,
@@ -81,8 +84,9 @@ impl Installed {
 }
 
 /// Has statements find what is in this schema, given as SQL writes it, and PostgreSQL's own before it.
-fn set_path(schema: &str) {
-    options::set(c"search_path", &format!("pg_catalog, {schema}, pg_temp"));
+fn set_path(schema: &EncodedText) {
+    let path = schema.between("pg_catalog, ", ", pg_temp");
+    options::set(c"search_path", &path);
 }
 
 impl Session {
@@ -116,14 +120,14 @@ impl Session {
         set_path(&found.schema);
         options::set(c"lock_timeout", LOCK_TIMEOUT);
         // Independent of the database's defaults for its users.
-        options::set(c"default_transaction_isolation", "read committed");
-        options::set(c"default_transaction_read_only", "off");
+        options::set(c"default_transaction_isolation", c"read committed");
+        options::set(c"default_transaction_read_only", c"off");
         // A plan made for a large queue must not be compiled for each small batch.
-        options::set(c"jit", "off");
+        options::set(c"jit", c"off");
         // A batch that a crash takes back is in pending again. A row whose commit is not on disk yet cannot
         // be sent: a claim is always brought to disk, and all earlier commits with it.
-        options::set(c"synchronous_commit", "off");
-        options::set(c"application_name", "mailroom");
+        options::set(c"synchronous_commit", c"off");
+        options::set(c"application_name", c"mailroom");
         let session = Self {
             database: found.database,
             extension: found.extension,
@@ -164,7 +168,7 @@ impl Session {
         let settings = transaction(None, || {
             Spi::connect(|client| {
                 let query = include_str!("../../sql/queries/database_settings.sql");
-                let mut settings: Vec<(String, String)> = Vec::new();
+                let mut settings: Vec<(String, EncodedText)> = Vec::new();
                 for row in client.select(query, None, &[])? {
                     if let (Some(name), Some(setting)) = (row.get(1)?, row.get(2)?) {
                         settings.push((name, setting));
@@ -176,7 +180,7 @@ impl Session {
         for (name, setting) in settings {
             // One that is no good is warned of, and stays as it was.
             if let Ok(name) = CString::new(name) {
-                options::set_for_database(&name, &setting);
+                options::set_for_database(&name, setting.as_c_str());
             }
         }
         Ok(())
@@ -291,7 +295,11 @@ impl Session {
         let began = began.and_then(|began| TimestampWithTimeZone::try_from(began).ok());
         transaction(Some(self.collector), || {
             Spi::connect_mut(|client| {
-                let arguments = [began.into(), trigger.as_str().into(), error.as_str().into()];
+                let arguments = [
+                    began.into(),
+                    trigger.as_str().into(),
+                    Text(Some(error)).into(),
+                ];
                 client.update(
                     include_str!("../../sql/queries/record_failure.sql"),
                     None,

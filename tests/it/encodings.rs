@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::cluster::{eventually, number};
+use crate::cluster::{Cluster, eventually, number};
 use crate::post::Post;
-use crate::receiver::{Receiver, Request, status};
+use crate::receiver::{Reaction, Receiver, Request, status};
 
 /// Encodings with a text that each of them can say, and what the database stores of it.
 const ENCODINGS: [(&str, &str, &str); 5] = [
@@ -171,9 +171,8 @@ fn i8_what_is_no_text_ends_alone() {
 
 #[test]
 fn i8_what_a_receiver_says_is_kept_as_far_as_the_database_can_say_it() {
-    let receiver = Receiver::start(|_| {
-        crate::receiver::Reaction::Answer(422, String::new(), "nicht gültig – 日本".to_owned())
-    });
+    let receiver =
+        Receiver::start(|_| Reaction::Answer(422, String::new(), "nicht gültig – 日本".to_owned()));
     let post = Post::start(&receiver, &[]);
     post.cluster
         .connect("postgres")
@@ -190,4 +189,113 @@ fn i8_what_a_receiver_says_is_kept_as_far_as_the_database_can_say_it() {
             .map(|row| row.get::<_, String>(0))
     });
     assert!(!told.contains('\u{c3}'), "{told}");
+}
+
+/// The worker of the database with this name, as a session of the same encoding sees it.
+const WORKER: &str = "SELECT FROM pg_database d JOIN pg_stat_activity a ON a.datid = d.oid \
+     WHERE d.datname = $1::text AND a.backend_type = 'mailroom worker'";
+
+#[test]
+fn names_beyond_ascii_are_served_in_any_encoding() {
+    let receiver = Receiver::start(|_| status(200));
+    let databases = "databases = [\"größe_latin1\", \"größe_euc_jp\", \"größe_utf8\", \"größe_sql_ascii\", \"größe_copy\"]";
+    let table = format!(
+        "[transports.main]\nprovider = \"webhook\"\nendpoint = \"{}\"\nallowed_networks = [\"127.0.0.1\"]\n{}\"\n\
+         allow_from = [\"*@bücher.example\"]\n{databases}\n",
+        receiver.endpoint(),
+        crate::post::SECRET.replace("= ", "= \""),
+    );
+    let cluster = Cluster::start_with_file(
+        &[
+            "mailroom.transports_file = 'transports.toml'",
+            "mailroom.transport = 'main'",
+            "max_worker_processes = 20",
+        ],
+        "transports.toml",
+        &table,
+    );
+    let mut admin = cluster.connect("postgres");
+    for encoding in ["LATIN1", "EUC_JP", "UTF8", "SQL_ASCII"] {
+        let name = format!("größe_{}", encoding.to_lowercase());
+        admin
+            .batch_execute(&format!(
+                "CREATE DATABASE \"{name}\" ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+            ))
+            .unwrap();
+        let mut client = cluster.connect(&name);
+        client
+            .batch_execute(
+                "CREATE SCHEMA \"Größe\"; CREATE EXTENSION mailroom SCHEMA \"Größe\"; SET search_path = \"Größe\"",
+            )
+            .unwrap();
+        client
+            .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+            .unwrap();
+        eventually(&format!("a mail from {name}"), || {
+            (number(
+                &mut client,
+                "SELECT count(*) FROM outbox WHERE state = 'sent'",
+            ) == 1)
+                .then_some(())
+        });
+        let worker = crate::cluster::find_worker(&mut client);
+        let published =
+            "SELECT count(*) FROM mailroom_transports WHERE allow_from = '{*@bücher.example}'";
+        eventually(&format!("the transport in {name}"), || {
+            (number(&mut client, published) == 1).then_some(())
+        });
+        admin
+            .batch_execute(&format!(
+                "ALTER DATABASE \"{name}\" SET mailroom.channel = 'größe'"
+            ))
+            .unwrap();
+        cluster.reload();
+        assert_eq!(
+            crate::cluster::find_worker(&mut client),
+            worker,
+            "{encoding}"
+        );
+    }
+    a_name_in_bytes_of_another_encoding_is_served(&cluster);
+    let log = cluster.log();
+    for bad in [
+        "terminated by signal",
+        "could not take up",
+        "cannot start its work",
+    ] {
+        assert!(!log.contains(bad), "{log}");
+    }
+}
+
+/// A database whose name was given in one that is not in UTF-8: for the others these bytes are no text.
+fn a_name_in_bytes_of_another_encoding_is_served(cluster: &Cluster) {
+    cluster
+        .connect("postgres")
+        .batch_execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        .unwrap();
+    let mut latin = cluster.connect("latin");
+    for (name, template, told) in [
+        ("größe_copy", "größe_latin1", "größe_copy"),
+        ("größe_other", "größe_utf8", "gr\u{fffd}\u{fffd}e_other"),
+    ] {
+        // The template's name was given in UTF-8.
+        let template: String = template.bytes().map(char::from).collect();
+        latin
+            .batch_execute(&format!(
+                "CREATE DATABASE \"{name}\" TEMPLATE \"{template}\""
+            ))
+            .unwrap();
+        eventually("its worker", || {
+            latin.query_opt(WORKER, &[&name]).unwrap().map(|_| ())
+        });
+        eventually("the worker to say its name", || {
+            let said = format!("mailroom worker started in database \"{told}\"");
+            cluster.log().contains(&said).then_some(())
+        });
+    }
+    // The file names one of the two.
+    eventually("its transport", || {
+        let said = "mailroom worker delivers through main";
+        (cluster.log().matches(said).count() >= 5).then_some(())
+    });
 }
