@@ -30,12 +30,14 @@ BEGIN
             CASE WHEN NOT v.eligible THEN now() END
         FROM @extschema@._token_verdicts v
         WHERE v.token_id = ANY (tokens)
-          -- Its mail was retried after the token became pending again: one mail with the link is enough.
+          -- Its mail was retried after the token became pending again: one mail with the link is enough. OFFSET 0 keeps
+          -- this one index search for each token, whatever the size of the table was when it was planned.
           AND NOT EXISTS (
               SELECT
               FROM @extschema@.outbox l
               WHERE l.token_id = v.token_id
                 AND l.state IN ('scheduled', 'claimed')
+              OFFSET 0
           )
         ORDER BY v.action DESC, v.token_id
         RETURNING state

@@ -64,7 +64,7 @@ BEGIN
       AND o.state = 'error'
       AND v.token_id = o.token_id
       AND v.eligible
-      AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id)
+      AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
       AND NOT EXISTS (
           SELECT
           FROM @extschema@.outbox l
@@ -191,7 +191,7 @@ BEGIN
               OR (
                   has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE')
                   AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible)
-                  AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id)
+                  AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
                   AND NOT EXISTS (
                       SELECT
                       FROM @extschema@.outbox l
