@@ -236,3 +236,32 @@ fn a_worker_that_was_frozen_beyond_its_lease_sends_nothing_twice_that_is_not_amb
     assert_eq!(post.count("state = 'sent'"), 200);
     assert_eq!(receiver.count(), 4, "the worker sent what it had lost");
 }
+
+// needs: worker
+#[test]
+fn those_of_the_worker_stay_however_long_nothing_changes() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = with(&receiver, &[], &[]);
+    post.client
+        .batch_execute(
+            "SELECT _publish_transports(d, '[{\"name\": \"main\", \"provider\": \"log\"}]') \
+             FROM unnest(ARRAY['gone', 'mailroom worker/1/0.0']) d; \
+             UPDATE deliverers SET updated_at = now() - interval '1 day'; \
+             UPDATE transports SET updated_at = now() - interval '1 day'; \
+             SELECT mailroom_purge()",
+        )
+        .unwrap();
+    let left = "SELECT count(*) FROM deliverers JOIN transports ON deliverer = deliverers.name";
+    assert_eq!(number(&mut post.client, left), 1);
+    let worker = post.worker();
+    let own = format!(
+        "SELECT count(*) FROM deliverers WHERE name LIKE 'mailroom worker/%.' || to_hex({worker})"
+    );
+    assert_eq!(number(&mut post.client, &own), 1);
+    // A new worker leaves nothing of the one before.
+    signal("TERM", worker);
+    post.another_worker(worker);
+    eventually("the transports of the new worker alone", || {
+        (number(&mut post.client, left) == 1 && number(&mut post.client, &own) == 0).then_some(())
+    });
+}

@@ -68,6 +68,8 @@ SELECT mailroom_send('a@example.com', repeat('ü', 500), 'T');
 SELECT mailroom_send('a@example.com', 'S', '');
 SELECT mailroom_send('a@example.com', 'S', body_html => '');
 SELECT mailroom_send('a@example.com', 'S', 'T', kind => '');
+SELECT mailroom_send('a@example.com', 'S', 'T', kind => repeat('k', 256));
+SELECT mailroom_send('a@example.com', 'S', 'T', kind => E'a\tb');
 SELECT mailroom_send('a@example.com', 'S', 'T', kind => 'activation');
 SELECT mailroom_send('a@example.com', 'S', 'T', kind => 'password_recovery');
 SELECT mailroom_send('a@example.com', 'S', 'T', data => '[1]');
