@@ -141,6 +141,11 @@ BEGIN
             relation, '55006'::text, 'It was renamed or dropped meanwhile.'::text, 'Try again.'::text
         );
     END IF;
+    -- The lock keeps the table in its schema and under its name, but the schema could be renamed. Only superusers may lock
+    -- a row of a catalog.
+    IF (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) THEN
+        PERFORM FROM pg_namespace n WHERE n.oid = (SELECT c.relnamespace FROM pg_class c WHERE c.oid = relation) FOR KEY SHARE;
+    END IF;
     PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column]);
     IF EXISTS (SELECT FROM @extschema@.mailroom_attached m WHERE m.relation = mailroom_attach.relation) THEN
         PERFORM @extschema@._refuse_attachment(
