@@ -60,6 +60,14 @@ impl DatabaseError {
         }
     }
 
+    /// The same error of a connection that was found to work, and of a database with the extension.
+    pub fn of_statement(self) -> Self {
+        Self {
+            kind: kind_of_statement(&self.sqlstate),
+            ..self
+        }
+    }
+
     /// Whether the connection is useless.
     pub fn is_gone(&self) -> bool {
         self.kind == ErrorKind::Gone
@@ -116,7 +124,17 @@ fn kind(sqlstate: &str) -> ErrorKind {
     let is_of = |classes: &[&str]| classes.iter().any(|class| sqlstate.starts_with(class));
     if is_of(&OF_THE_CONNECTION) || is_of(&OF_THE_EXTENSION) {
         ErrorKind::Gone
-    } else if is_of(&NOT_OF_THE_ROW) {
+    } else {
+        kind_of_statement(sqlstate)
+    }
+}
+
+/// The kind if the connection and the extension are there.
+fn kind_of_statement(sqlstate: &str) -> ErrorKind {
+    if NOT_OF_THE_ROW
+        .iter()
+        .any(|class| sqlstate.starts_with(class))
+    {
         ErrorKind::Other
     } else {
         ErrorKind::Row

@@ -169,8 +169,36 @@ impl Session {
         limit: Duration,
         body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
     ) -> Result<R, DatabaseError> {
+        let done = self.run(limit, body);
+        done.map_err(|failure| {
+            // A trigger of a user may have raised it.
+            let is_doubtful = failure.is_gone() && !failure.sqlstate().is_empty();
+            let failure = match is_doubtful && self.is_usable() {
+                true => failure.of_statement(),
+                false => failure,
+            };
+            failure.into_log(&self.log)
+        })
+    }
+
+    /// Whether the connection works, and the database has the extension in the same schema.
+    fn is_usable(&mut self) -> bool {
+        let installed = include_str!("../../../sql/queries/attach.sql");
+        let found = self.run(STATEMENT_TIMEOUT, async |client| {
+            Ok(client.query_typed(installed, &[]).await?)
+        });
+        let row = found.ok().and_then(|rows| rows.into_iter().next());
+        row.and_then(|row| row.try_get::<_, String>(1).ok())
+            .is_some_and(|schema| self.path == search_path(&schema))
+    }
+
+    fn run<R>(
+        &mut self,
+        limit: Duration,
+        body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+    ) -> Result<R, DatabaseError> {
         if self.is_broken {
-            return Err(DatabaseError::lost("the connection was given up").into_log(&self.log));
+            return Err(DatabaseError::lost("the connection was given up"));
         }
         let client = &self.client;
         let timeout = format!("{}ms", limit.as_millis());
@@ -192,8 +220,7 @@ impl Session {
         };
         let done = bounded(&self.runtime, &self.control, limit, work);
         self.is_broken |= done.is_none();
-        let done = done.unwrap_or_else(|| Err(DatabaseError::lost(NO_ANSWER)));
-        done.map_err(|failure| failure.into_log(&self.log))
+        done.unwrap_or_else(|| Err(DatabaseError::lost(NO_ANSWER)))
     }
 
     /// Runs a transaction whose statements wait for each other.
@@ -273,6 +300,11 @@ impl Session {
             }
         }
     }
+}
+
+/// The value of search_path for the extension in this schema, given as SQL writes it.
+fn search_path(schema: &str) -> String {
+    format!("pg_catalog, {schema}, pg_temp")
 }
 
 /// Runs a future with a time limit, which is shorter after a stop; `None` at the limit.

@@ -9,10 +9,15 @@ use crate::receiver::{Receiver, status};
 
 /// Refuses that a mail with this subject becomes `sent`.
 fn refuse(post: &mut Post, subject: &str) {
+    refuse_as(post, subject, "check_violation");
+}
+
+/// The same, with an error of this name.
+fn refuse_as(post: &mut Post, subject: &str, error: &str) {
     post.client
         .batch_execute(&format!(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
-             $$ BEGIN RAISE check_violation USING MESSAGE = 'not this one'; END $$; \
+             $$ BEGIN RAISE {error} USING MESSAGE = 'not this one'; END $$; \
              CREATE TRIGGER refuse AFTER UPDATE OF state ON outbox FOR EACH ROW \
              WHEN (NEW.state = 'sent' AND NEW.subject = '{subject}') EXECUTE FUNCTION refuse()"
         ))
@@ -44,6 +49,26 @@ fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
         .unwrap();
     post.wait_for("state = 'sent' AND subject = 'fine'", 1);
     assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+}
+
+/// The errors of a trigger that reads a table that was dropped, or asks another server.
+#[test]
+fn what_a_trigger_raises_is_no_trouble_of_the_database() {
+    for error in [
+        "undefined_table",
+        "sqlclient_unable_to_establish_sqlconnection",
+    ] {
+        let (receiver, arrivals) = ambiguous();
+        let settings = ["mailroom.lease = '3s'", "mailroom.max_attempts = 1"];
+        let mut post = Post::start(&receiver, &settings);
+        refuse_as(&mut post, "fine", error);
+        send(&mut post, &["fine"]);
+        post.wait_for("state = 'claimed'", 1);
+        send(&mut post, &["another", "yet another"]);
+        post.wait_for("state = 'sent'", 2);
+        post.wait_for("state = 'error' AND subject = 'fine'", 1);
+        assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+    }
 }
 
 #[test]

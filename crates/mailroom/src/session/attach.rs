@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{ConnectionEvent, OUTBOX_CHANNEL, STATEMENT_TIMEOUT, Session};
+use super::{ConnectionEvent, OUTBOX_CHANNEL, STATEMENT_TIMEOUT, Session, search_path};
 use crate::conninfo::Target;
 use crate::control::Control;
 use crate::database_error::DatabaseError;
@@ -123,7 +123,7 @@ impl Session {
             client,
             events,
             event: None,
-            path: format!("pg_catalog, {}, pg_temp", found.schema),
+            path: search_path(&found.schema),
             database: found.database,
             role: found.role,
             is_utf8: found.is_utf8,

@@ -136,7 +136,7 @@ impl<H: Host> JobRunner<H> {
 
     /// Settles each mail in a transaction of its own, after settling several together has failed. A mail that cannot be
     /// settled, because of a trigger on the outbox for example, then does not keep others from being settled (I8): whose
-    /// fault an error is shows in whether others are settled.
+    /// fault an error is shows in whether others are settled, or leases extended.
     fn settle_each<S: Store>(
         &mut self,
         store: &mut S,
@@ -170,8 +170,16 @@ impl<H: Host> JobRunner<H> {
             self.held.remove(id);
             self.refusals.remove(id);
         }
-        let is_of_rows = |(_, error): &(_, S::Error)| error.kind() == ErrorKind::Row;
-        is_hopeless |= result.settled.is_empty() && !refused.iter().all(is_of_rows);
+        let is_of_row = |(_, error): &(_, S::Error)| error.kind() == ErrorKind::Row;
+        if !is_hopeless && result.settled.is_empty() && !refused.iter().all(is_of_row) {
+            // Nothing else was to be settled, so another change of the rows shows whether the database works.
+            let ids: Vec<i64> = refused
+                .iter()
+                .flat_map(|(one, _)| one.ids())
+                .copied()
+                .collect();
+            is_hopeless = store.extend(&self.claimant, &ids).is_err();
+        }
         if is_hopeless && let Some((last, error)) = refused.pop() {
             let mut open = last;
             let earlier = refused.into_iter().map(|(one, _)| one);
