@@ -22,13 +22,13 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mailroom_core::transport::config;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Sender;
 
-use self::database::Database;
+use self::database::{Database, START_RETRY};
 use self::plan::{Ending, Plan};
 use crate::arguments::Send;
 use crate::conninfo::{Environment, Target};
@@ -85,6 +85,9 @@ struct Program {
     control: Sender<ControlState>,
     service: Service,
     threads: Vec<JoinHandle<Ending>>,
+    /// The databases for which the system has refused a thread, by their names in the log.
+    unstarted: Vec<(String, Plan)>,
+    start_at: Instant,
     once: bool,
 }
 
@@ -111,7 +114,7 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
     let (sender, control) = Control::new();
     let files = allow_files().saturating_sub(OWN_FILES) / targets.len().max(1);
     let labels = labels(&targets);
-    let mut threads = Vec::new();
+    let mut unstarted = Vec::new();
     for (target, label) in targets.into_iter().zip(labels) {
         let plan = Plan {
             target,
@@ -123,16 +126,7 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
             once: arguments.once,
             files,
         };
-        let body = move || match Database::new(plan.clone()) {
-            Ok(database) => database.run(),
-            Err(error) => {
-                plan.log
-                    .warn(&format!("the system refuses: {error}"), "", "");
-                Ending::Unreached
-            }
-        };
-        let thread = std::thread::Builder::new().name(label).spawn(body);
-        threads.push(thread.map_err(system)?);
+        unstarted.push((label, plan));
     }
     Ok(Program {
         log: log.clone(),
@@ -140,9 +134,23 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         signals,
         control: sender,
         service: Service::of_environment(),
-        threads,
+        threads: Vec::new(),
+        unstarted,
+        start_at: Instant::now(),
         once: arguments.once,
     })
+}
+
+/// Starts the thread of a database.
+///
+/// # Errors
+/// If the system refuses it.
+fn spawn(label: &str, plan: Plan) -> std::io::Result<JoinHandle<Ending>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let thread = std::thread::Builder::new().name(label.to_owned());
+    thread.spawn(move || Database::new(plan, runtime).run())
 }
 
 /// The connection parameters of the databases, or why one of them has none.
@@ -198,9 +206,12 @@ impl Program {
     fn run(&mut self) -> ExitCode {
         self.service.tell("READY=1");
         let tick = self.service.watchdog_interval().unwrap_or(TICK).min(TICK);
-        let mut watchdog_at = std::time::Instant::now();
+        let mut watchdog_at = Instant::now();
         let mut is_stopping = false;
         loop {
+            if !is_stopping {
+                self.start_threads();
+            }
             match self.wait(tick) {
                 Woken::Stop if is_stopping => {
                     self.log.warn("mailroom send ends at once", "", "");
@@ -218,7 +229,7 @@ impl Program {
             }
             let ended = self.threads.iter().filter(|thread| thread.is_finished());
             let ended = ended.count();
-            if ended == self.threads.len() {
+            if ended == self.threads.len() && (is_stopping || self.unstarted.is_empty()) {
                 break;
             }
             if ended > 0 && !is_stopping && !self.once {
@@ -230,11 +241,32 @@ impl Program {
             if let Some(interval) = self.service.watchdog_interval()
                 && watchdog_at.elapsed() >= interval
             {
-                watchdog_at = std::time::Instant::now();
+                watchdog_at = Instant::now();
                 self.service.tell("WATCHDOG=1");
             }
         }
         self.exit_code()
+    }
+
+    /// Starts the threads that are not started yet. What the system refuses is tried again later.
+    fn start_threads(&mut self) {
+        if self.unstarted.is_empty() || Instant::now() < self.start_at {
+            return;
+        }
+        for (label, plan) in std::mem::take(&mut self.unstarted) {
+            match spawn(&label, plan.clone()) {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    plan.log.warn(
+                        &format!("the system refuses a thread: {error}"),
+                        "",
+                        &format!("It is tried again in {} s.", START_RETRY.as_secs()),
+                    );
+                    self.unstarted.push((label, plan));
+                }
+            }
+        }
+        self.start_at = Instant::now() + START_RETRY;
     }
 
     fn wait(&mut self, tick: Duration) -> Woken {

@@ -37,8 +37,8 @@ pub struct Collected {
 /// Collects tokens of one database.
 pub struct Collector {
     batcher: Batcher,
-    /// When to check the tokens again without a notification.
-    look_at: Option<Time>,
+    /// When to check the tokens again without a notification, and why.
+    look_at: Option<(Time, Look)>,
     /// Whether the latest check left nothing to do.
     is_done: bool,
     answer_at: Time,
@@ -62,7 +62,7 @@ impl Collector {
     /// When to call [`Self::work`] without a notification.
     pub fn next_at(&self) -> Time {
         self.look_at
-            .map_or(self.purge_at, |at| at.min(self.purge_at))
+            .map_or(self.purge_at, |(at, _)| at.min(self.purge_at))
     }
 
     /// Whether the latest check left nothing to do.
@@ -70,7 +70,7 @@ impl Collector {
         self.is_done
     }
 
-    /// Collects, answers and purges what is due. `announced` is the reason to check the tokens, if it is not the time.
+    /// Collects one batch at most, so that its mail, and urgent mail, goes before the next; answers and purges what is due. `announced` is the reason to check the tokens, if it is not the time.
     ///
     /// # Errors
     /// If the connection is useless.
@@ -82,8 +82,8 @@ impl Collector {
         announced: Option<Look>,
         linger: Duration,
     ) -> Result<Collected, DatabaseError> {
-        let is_time = self.look_at.is_some_and(|at| at <= now());
-        let look = announced.or(is_time.then_some(Look::Woken));
+        let planned = self.look_at.filter(|(at, _)| *at <= now());
+        let look = announced.or(planned.map(|(_, look)| look));
         let mut collected = Collected::default();
         if let Some(look) = look.filter(|_| now() >= self.failures.retry_at()) {
             match self.collect(session, log, now, look, linger) {
@@ -96,7 +96,7 @@ impl Collector {
                 Err(failure) if failure.is_gone() => return Err(failure),
                 Err(failure) => {
                     let retry = self.failures.record(now());
-                    self.look_at = Some(now().saturating_add(retry.delay));
+                    self.look_at = Some((now().saturating_add(retry.delay), Look::Woken));
                     if retry.log {
                         let what = format!("mailroom send could not collect tokens: {failure}");
                         log.warn(&what, "", failure.hint());
@@ -113,7 +113,7 @@ impl Collector {
         session: &mut Session,
         log: &Log,
         now: &dyn Fn() -> Time,
-        mut look: Look,
+        look: Look,
         linger: Duration,
     ) -> Result<Collected, DatabaseError> {
         let settings = session.settings();
@@ -125,7 +125,7 @@ impl Collector {
         self.look_at = None;
         self.is_done = true;
         let mut collected = Collected::default();
-        let (mut backlog, paused) = waiting(session, rule.limit)?;
+        let (backlog, paused) = waiting(session, rule.limit)?;
         if is_left || paused {
             self.batcher = Batcher::default();
             if backlog.urgent && !paused {
@@ -133,37 +133,38 @@ impl Collector {
             }
             return Ok(collected);
         }
-        loop {
-            match self.batcher.decide(rule, now(), backlog, look) {
-                Decision::Go(trigger) => {
-                    if backlog.urgent {
-                        self.answer(session, log, now)?;
+        match self.batcher.decide(rule, now(), backlog, look) {
+            Decision::Go(trigger) => {
+                if backlog.urgent {
+                    self.answer(session, log, now)?;
+                }
+                let size = backlog.count.clamp(1, rule.limit);
+                let batch = match run_batch(session, size, trigger) {
+                    Ok(batch) => batch,
+                    Err(failure) => {
+                        record_failure(session, &failure, trigger);
+                        return Err(failure);
                     }
-                    let size = backlog.count.clamp(1, rule.limit);
-                    let batch = match run_batch(session, size, trigger) {
-                        Ok(batch) => batch,
-                        Err(failure) => {
-                            record_failure(session, &failure, trigger);
-                            return Err(failure);
-                        }
-                    };
-                    self.batcher.taken(batch.moved);
-                    collected.any |= batch.collected > 0;
-                    collected.urgent |= batch.collected > 0 && backlog.urgent;
-                    backlog = match batch.moved < size {
-                        true => Backlog::default(),
-                        false => waiting(session, rule.limit)?.0,
-                    };
-                    look = Look::AfterBatch;
-                }
-                Decision::LingerUntil(at) => {
-                    self.look_at = Some(at);
+                };
+                self.batcher.taken(batch.moved);
+                collected.any = batch.collected > 0;
+                collected.urgent = collected.any && backlog.urgent;
+                if batch.moved < size {
+                    // Nothing is left.
+                    let none = Backlog::default();
+                    self.batcher.decide(rule, now(), none, Look::AfterBatch);
+                } else {
+                    self.look_at = Some((now(), Look::AfterBatch));
                     self.is_done = false;
-                    return Ok(collected);
                 }
-                Decision::Idle => return Ok(collected),
             }
+            Decision::LingerUntil(at) => {
+                self.look_at = Some((at, Look::Woken));
+                self.is_done = false;
+            }
+            Decision::Idle => {}
         }
+        Ok(collected)
     }
 
     /// Answers requests, which become tokens. A failure does not delay the tokens that exist.

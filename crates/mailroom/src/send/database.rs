@@ -22,6 +22,8 @@ use crate::session::outbox::{Ledger, Outbox};
 
 /// How long a connection must last for the next one to be made at once.
 const STABLE: Duration = Duration::from_secs(10);
+/// How long after the system has refused a thread it is asked again.
+pub const START_RETRY: Duration = Duration::from_secs(5);
 /// Starts each line of the log.
 const LOG_PREFIX: &str = "mailroom send";
 
@@ -32,6 +34,8 @@ pub struct Database {
     origin: Instant,
     claimant: String,
     runner: Option<JobRunner<Process>>,
+    /// When to start the job runner, if it is to be started.
+    start_at: Option<Time>,
     ledger: Ledger,
     lease: Rc<Cell<Duration>>,
     outage: Outage,
@@ -42,25 +46,20 @@ pub struct Database {
 
 impl Database {
     /// A database without a connection.
-    ///
-    /// # Errors
-    /// If the system refuses an event loop.
-    pub fn new(plan: Plan) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        Ok(Self {
+    pub fn new(plan: Plan, runtime: Runtime) -> Self {
+        Self {
             runtime: Rc::new(runtime),
             origin: Instant::now(),
             claimant: super::new_claimant(),
             runner: None,
+            start_at: Some(Time::ZERO),
             ledger: Ledger::default(),
             lease: Rc::new(Cell::new(Duration::from_secs(60))),
             outage: Outage::default(),
             reloads: plan.control.state().reloads,
             paused: false,
             plan,
-        })
+        }
     }
 
     fn now(&self) -> Time {
@@ -128,7 +127,6 @@ impl Database {
         let mut look = Some(Look::Polled);
         let mut jobs_fd: Option<ReadableFd> = None;
         let mut once = Once::default();
-        let mut is_first = true;
         loop {
             if self.stop_requested() {
                 return Ok(Ending::Done);
@@ -141,8 +139,8 @@ impl Database {
                 look = look.or(answer.map(|_| Look::Polled));
                 is_left = answer.filter(|_| !holds);
             }
-            let is_new = self.apply_reload(session, &mut jobs_fd);
-            if self.runner.is_none() && (is_new || std::mem::take(&mut is_first)) {
+            self.apply_reload(session, &mut jobs_fd);
+            if self.start_at.is_some_and(|at| at <= self.now()) {
                 jobs_fd = None;
                 self.start_runner(session);
             }
@@ -162,7 +160,7 @@ impl Database {
                 }
             }
             let collect_at = collector.as_ref().map(Collector::next_at);
-            let until = [next, collect_at].into_iter().flatten();
+            let until = [next, collect_at, self.start_at].into_iter().flatten();
             let until = until.fold(watch.next_at(), Time::min);
             self.wait(session, until, &mut jobs_fd);
             if self.handle_notifications(session, &mut watch)? {
@@ -278,23 +276,25 @@ impl Database {
         }
     }
 
-    /// Reads the transports file again, if that was requested; returns whether a job runner has to be started.
-    fn apply_reload(&mut self, session: &mut Session, jobs_fd: &mut Option<ReadableFd>) -> bool {
+    /// Reads the transports file again, if that was requested.
+    fn apply_reload(&mut self, session: &mut Session, jobs_fd: &mut Option<ReadableFd>) {
         let reloads = self.plan.control.state().reloads;
         if std::mem::replace(&mut self.reloads, reloads) == reloads {
-            return false;
+            return;
         }
         if self.runner.as_mut().is_some_and(|runner| !runner.reload()) {
             *jobs_fd = None;
-            self.shut_down_runner(session);
             // Starting it again logs that there is no transport.
-            return true;
+            self.shut_down_runner(session);
         }
-        self.runner.is_none()
+        if self.runner.is_none() {
+            self.start_at = Some(self.now());
+        }
     }
 
     /// Starts the job runner, unless the file names no transport for this database.
     fn start_runner(&mut self, session: &Session) {
+        self.start_at = None;
         let (runtime, lease) = (Rc::clone(&self.runtime), Rc::clone(&self.lease));
         let host = Process::new(&self.plan, session.database(), runtime, lease);
         match JobRunner::start(
@@ -314,8 +314,10 @@ impl Database {
                 self.plan.log.log(what);
             }
             Err(error) => {
+                self.start_at = Some(self.now().saturating_add(START_RETRY));
                 let what = format!("mailroom send cannot start a thread: {error}");
-                self.plan.log.warn(&what, "", "");
+                let hint = format!("It is tried again in {} s.", START_RETRY.as_secs());
+                self.plan.log.warn(&what, "", &hint);
             }
         }
     }
@@ -326,6 +328,7 @@ impl Database {
         if self.runner.as_ref().is_some_and(JobRunner::has_failed) {
             // The leases of its claims expire.
             self.runner = None;
+            self.start_at = Some(now);
             self.claimant = super::new_claimant();
             self.ledger = Ledger::default();
             return Err(DatabaseError::lost("the deliverer has failed"));
