@@ -13,6 +13,9 @@ use crate::transport::config::TransportConfig;
 
 /// The minimum time between two publications: a state may change many times a second.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// When everything is published again without a change: the database deletes rows that were not refreshed for an hour,
+/// because their deliverer has crashed.
+const REFRESH: Duration = Duration::from_secs(600);
 /// The wait after a publication that failed.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -41,6 +44,8 @@ pub(super) struct Publisher {
     file_error: Option<String>,
     /// The latest publication; `None` if it is to be repeated.
     published: Option<(Vec<StateColumns>, Option<String>)>,
+    /// When that was.
+    published_at: Time,
     /// Whether the table may have rows of this deliverer.
     has_rows: bool,
     /// The earliest time of the next publication.
@@ -91,7 +96,8 @@ impl Publisher {
         is_changed
     }
 
-    /// Publishes the states if they changed and the interval has passed. Returns when to call this again.
+    /// Publishes the states if they changed and the interval has passed, or if it is time to refresh them. Returns when to
+    /// call this again.
     pub(super) fn publish<S: Store>(
         &mut self,
         store: &mut S,
@@ -100,8 +106,9 @@ impl Publisher {
         now: Time,
     ) -> Option<Time> {
         let current = (self.current(thread), self.file_error.clone());
-        if self.published.as_ref() == Some(&current) {
-            return None;
+        let refresh_at = self.published_at.saturating_add(REFRESH);
+        if self.published.as_ref() == Some(&current) && now < refresh_at {
+            return Some(refresh_at);
         }
         if now < self.next_at {
             return Some(self.next_at);
@@ -112,8 +119,9 @@ impl Publisher {
         match store.publish(deliverer, rows, current.1.clone()) {
             Ok(()) => {
                 self.published = Some(current);
+                self.published_at = now;
                 self.is_failing = false;
-                None
+                Some(now.saturating_add(REFRESH))
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
@@ -228,5 +236,25 @@ mod tests {
         assert_eq!(table.0, ["[]", "[]"], "published and withdrawn");
         publisher.withdraw(&mut table, "me");
         assert_eq!(table.0.len(), 2, "once");
+    }
+
+    #[test]
+    fn what_did_not_change_is_published_again_now_and_then() {
+        let thread = DeliveryThread::start(|body| std::thread::Builder::new().spawn(body))
+            .expect("a thread");
+        let (mut table, mut publisher) = (Table::default(), Publisher::default());
+        let mut now = Time::ZERO;
+        for count in 1..=3 {
+            let next = publisher.publish(&mut table, "me", &thread, now).unwrap();
+            assert_eq!(table.0.len(), count);
+            assert_eq!(next - now, REFRESH);
+            let early = next - Duration::from_secs(1);
+            assert_eq!(
+                publisher.publish(&mut table, "me", &thread, early),
+                Some(next)
+            );
+            assert_eq!(table.0.len(), count);
+            now = next;
+        }
     }
 }
