@@ -234,7 +234,7 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
         &["eve@unknown.example", "eve@busy.example"],
     );
     let attempts = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'failed' AND error = 'smtp 450 4.2.0'";
-    assert_eq!(number(&mut post.client, attempts), 3);
+    assert_eq!(number(&mut post.client, attempts), 9);
     // A refusal for another reason ends what is refused again after another mail was taken.
     send(&mut post, "refusing", "eve@policy.example");
     post.wait_for("failed_attempts >= 1 AND last_error = 'smtp 554 5.7.1'", 1);

@@ -35,6 +35,8 @@ read_by_name! {
         pub data: Box<RawValue>,
         /// Failed attempts so far.
         pub attempts: i32,
+        /// Whether the next attempt is the last: of `outbox.max_attempts`, or because the message expires then.
+        pub is_last_attempt: bool,
         /// When the message was scheduled, in seconds since 1970.
         pub created_at: i64,
     }

@@ -57,6 +57,7 @@ pub fn message() -> Message {
         body_html: Some("<p>Dear Ada, see {{you}} &amp; us</p>".to_owned()),
         data: RawValue::from_string("{\"name\": \"Ada\"}".to_owned()).unwrap(),
         attempts: 1,
+        is_last_attempt: false,
         created_at: 1_767_323_045,
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Envelope<'m> {
     id: &'m str,
     /// Failed attempts so far.
     pub attempts: i32,
+    /// Whether this attempt is the last.
+    pub is_last_attempt: bool,
     needs_utf8: bool,
     /// Headers and body, with CR LF line ends.
     pub content: &'m [u8],
@@ -34,6 +36,7 @@ impl<'m> Envelope<'m> {
             recipients,
             id: &message.message_id,
             attempts: message.attempts,
+            is_last_attempt: message.is_last_attempt,
             needs_utf8: mime::needs_utf8(from, message),
             content,
         }

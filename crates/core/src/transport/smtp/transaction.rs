@@ -12,9 +12,10 @@ use super::wire::Broke;
 use crate::transport::delivered::{Delivered, Refused};
 use crate::transport::providers::MessageOutcome;
 
-/// In this many attempts, the message is sent to no recipient while the server defers one of them (4yz). Later
-/// attempts send it to the accepted recipients and report the deferred ones as refused.
-const PATIENCE: i32 = 3;
+/// In this many attempts, the message is sent to no recipient while the server defers one of them (4yz), unless the
+/// attempt is the last. Later attempts send it to the accepted recipients and report the deferred ones as refused. The
+/// back-off between nine attempts adds up to some minutes, for which greylisting servers defer a recipient.
+const PATIENCE: i32 = 9;
 /// How long to wait for the reply of a server that interrupted the content.
 const INTERRUPTION: Duration = Duration::from_secs(1);
 
@@ -191,7 +192,7 @@ impl Session {
             }
         }
         let is_for_none = refused.len() == envelope.recipients.len();
-        let waits = is_for_none || envelope.attempts < PATIENCE;
+        let waits = is_for_none || envelope.attempts < PATIENCE && !envelope.is_last_attempt;
         let decision = match deferred {
             Some(delivered) if waits => Some(delivered),
             _ if is_for_none => gravest(refusals),

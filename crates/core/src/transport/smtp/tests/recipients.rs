@@ -72,11 +72,17 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
     assert_eq!(delivered.status, Some(452));
     assert_eq!(delivered.refused.len(), 1);
     assert!(seen.commands("DATA").is_empty());
-    message.attempts = 3;
-    let (delivered, seen) = deliver(script, &message);
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
-    assert_eq!(delivered.refused.len(), 2);
-    assert_eq!(seen.mails(), 1);
+    message.attempts = 8;
+    let (delivered, _) = deliver(script.clone(), &message);
+    assert_eq!(delivered.status, Some(452));
+    for (attempts, is_last_attempt) in [(9, false), (2, true)] {
+        message.attempts = attempts;
+        message.is_last_attempt = is_last_attempt;
+        let (delivered, seen) = deliver(script.clone(), &message);
+        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(delivered.refused.len(), 2);
+        assert_eq!(seen.mails(), 1);
+    }
     let script = Script {
         says: |_, _, line| match line {
             "RCPT TO:<r1@example.com>" => Some("550 5.1.1 no"),
