@@ -147,7 +147,7 @@ impl<H: Host> JobRunner<H> {
         let mut result = ExchangeResult::default();
         let mut refused: Vec<(Settlements, S::Error)> = Vec::new();
         let mut rest = settlements.split().into_iter();
-        let mut is_hopeless = false;
+        let (mut is_hopeless, mut database_works) = (false, false);
         while !is_hopeless && let Some(one) = rest.next() {
             match store.exchange(&self.claimant, &one, None) {
                 Ok((lost, _)) => {
@@ -159,7 +159,11 @@ impl<H: Host> JobRunner<H> {
                         ErrorKind::Gone | ErrorKind::Restoring => true,
                         ErrorKind::Row => false,
                         // A stop cancels statements.
-                        ErrorKind::Other => self.host.stop_requested(),
+                        ErrorKind::Other => {
+                            database_works |= !result.settled.is_empty()
+                                || self.can_extend(store, one.ids().copied().collect());
+                            !database_works || self.host.stop_requested()
+                        }
                     };
                     refused.push((one, error));
                     is_hopeless |= result.settled.is_empty() && refused.len() >= MAX_UNSETTLED;
@@ -169,16 +173,6 @@ impl<H: Host> JobRunner<H> {
         for id in result.settled.ids() {
             self.held.remove(id);
             self.refusals.remove(id);
-        }
-        let is_of_row = |(_, error): &(_, S::Error)| error.kind() == ErrorKind::Row;
-        if !is_hopeless && result.settled.is_empty() && !refused.iter().all(is_of_row) {
-            // Nothing else was to be settled, so another change of the rows shows whether the database works.
-            let ids: Vec<i64> = refused
-                .iter()
-                .flat_map(|(one, _)| one.ids())
-                .copied()
-                .collect();
-            is_hopeless = store.extend(&self.claimant, &ids).is_err();
         }
         if is_hopeless && let Some((last, error)) = refused.pop() {
             let mut open = last;
@@ -192,6 +186,11 @@ impl<H: Host> JobRunner<H> {
         self.note_refused(&mut result, refused);
         self.thread.exchanged(transport, result);
         Ok(())
+    }
+
+    /// Whether another change of these rows succeeds, which shows that the database works.
+    fn can_extend<S: Store>(&self, store: &mut S, ids: Vec<i64>) -> bool {
+        store.extend(&self.claimant, &ids).is_ok()
     }
 
     /// The database refused these while it settled others. They are repeated several times, unless their contents are at
