@@ -82,6 +82,23 @@ fn terminated_it_comes_back() {
     );
 }
 
+#[test]
+fn a_worker_without_transports_forgets_those_of_earlier_ones() {
+    let (cluster, mut client) = Cluster::start_with_app(&[]);
+    let first = cluster.worker("app");
+    // As one leaves it that is killed, after which the file with its transports was taken away.
+    client
+        .batch_execute("SELECT _publish_transports('mailroom worker/1/1.1', '[{\"name\": \"main\", \"provider\": \"log\"}]')")
+        .unwrap();
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&first])
+        .unwrap();
+    let (mut client, _) = next_worker(&cluster, "app", first);
+    eventually("its transports to be gone", || {
+        (number(&mut client, "SELECT count(*) FROM mailroom_transports") == 0).then_some(())
+    });
+}
+
 #[cfg(any(feature = "pg17", feature = "pg18"))]
 #[test]
 fn the_end_that_the_server_sets_to_transactions_is_not_for_it() {
