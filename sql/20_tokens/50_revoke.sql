@@ -50,11 +50,11 @@ $$;
 COMMENT ON FUNCTION @extschema@._open_tokens(bigint[]) IS
     'Internal. The open tokens of these accounts. STABLE, so that it reads with the snapshot of its caller.';
 
-CREATE FUNCTION @extschema@._committed_open_tokens(schema text, holders bigint[]) RETURNS bigint[]
+CREATE FUNCTION @extschema@._committed_open_tokens(reader regprocedure, holders bigint[]) RETURNS bigint[]
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_committed_open_tokens_wrapper';
-COMMENT ON FUNCTION @extschema@._committed_open_tokens(text, bigint[]) IS
-    'Internal. As _open_tokens of this schema, with what was committed after the transaction''s snapshot.';
+COMMENT ON FUNCTION @extschema@._committed_open_tokens(regprocedure, bigint[]) IS
+    'Internal. What reader, which is _open_tokens, returns with what was committed after the transaction''s snapshot.';
 
 CREATE FUNCTION @extschema@._refuse_unseen_tokens(holders bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -66,7 +66,7 @@ BEGIN
     END IF;
     IF EXISTS (
         SELECT
-        FROM unnest(@extschema@._committed_open_tokens('@extschema@'::text, holders)) c (id)
+        FROM unnest(@extschema@._committed_open_tokens('@extschema@._open_tokens(bigint[])'::regprocedure, holders)) c (id)
         WHERE NOT EXISTS (SELECT FROM @extschema@.tokens t WHERE t.id = c.id)
     ) THEN
         RAISE serialization_failure USING

@@ -240,7 +240,7 @@ BEGIN
     -- A caller that finds fewer tokens than were announced assumes that nothing is left, but most requests may create
     -- none; so announce that there is more. Not if all of them are busy: that would repeat without end.
     IF left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked) THEN
-        PERFORM @extschema@._announce(0::smallint);
+        PERFORM @extschema@._announce_request(0::smallint);
     END IF;
     RETURN made;
 END;

@@ -65,11 +65,16 @@ COMMENT ON FUNCTION @extschema@._outbox_keep_secrets() IS
 CREATE TRIGGER outbox_keep_secrets
     AFTER INSERT ON @extschema@.outbox
     FOR EACH ROW
-    WHEN (NEW.secrets IS NOT NULL AND NEW.token_id IS NULL)
+    WHEN (NEW.secrets IS NOT NULL AND NEW.token_id IS NULL AND (NEW.state = 'scheduled' OR NEW.state = 'claimed'))
     EXECUTE FUNCTION @extschema@._outbox_keep_secrets();
 
 CREATE TRIGGER outbox_keep_secrets_of_update
     AFTER UPDATE ON @extschema@.outbox
     FOR EACH ROW
-    WHEN (NEW.secrets IS NOT NULL AND (NEW.token_id IS NULL OR NEW.token_id IS DISTINCT FROM OLD.token_id))
+    WHEN (
+        NEW.secrets IS NOT NULL
+        AND (NEW.token_id IS NULL OR NEW.token_id IS DISTINCT FROM OLD.token_id)
+        -- outbox_end removes them otherwise.
+        AND (NEW.state = 'scheduled' OR NEW.state = 'claimed')
+    )
     EXECUTE FUNCTION @extschema@._outbox_keep_secrets();

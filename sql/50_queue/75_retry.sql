@@ -135,6 +135,7 @@ CREATE FUNCTION @extschema@.mailroom_retry_failed(
 AS $$
 DECLARE
     ids bigint[];
+    retried integer;
 BEGIN
     IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
         RAISE invalid_parameter_value USING
@@ -210,12 +211,12 @@ BEGIN
         ORDER BY o.ended_at
         LIMIT batch_limit
     );
-    RETURN @extschema@._retry(ids)
-        + CASE
-            WHEN EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL)
-            THEN @extschema@._retry_tokens(ids)
-            ELSE 0
-        END;
+    retried := @extschema@._retry(ids);
+    -- A statement of its own, since those who cannot sign may not call it.
+    IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL) THEN
+        retried := retried + @extschema@._retry_tokens(ids);
+    END IF;
+    RETURN retried;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS

@@ -60,7 +60,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._withdraw_mail(bigint[], text),
     @extschema@._open_tokens(bigint[]),
-    @extschema@._committed_open_tokens(text, bigint[]),
+    @extschema@._committed_open_tokens(regprocedure, bigint[]),
     @extschema@._refuse_unseen_tokens(bigint[]),
     @extschema@._revoke_tokens(bigint[], @extschema@.token_action[]),
     @extschema@._find_token_by_link(text),

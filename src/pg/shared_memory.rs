@@ -43,6 +43,8 @@ pub struct Slot {
     pub latch: i32,
     /// How far it has come.
     pub stage: Stage,
+    /// `mailroom.stop_grace` in milliseconds, as that worker has it.
+    pub stop_grace: u32,
     /// A session created the extension here and committed since the last start of a worker.
     pub requested: bool,
     /// The last worker looked and found no extension.

@@ -33,14 +33,20 @@ pub fn is_block() -> bool {
     unsafe { pg_sys::IsTransactionBlock() }
 }
 
-/// Calls `read` with a snapshot of this moment, in which it sees what others have committed even if the transaction keeps
-/// its first snapshot (REPEATABLE READ, SERIALIZABLE). Only what reads with the active snapshot, as a STABLE function
-/// does, sees it.
-pub fn with_latest_snapshot<R>(read: impl FnOnce() -> R) -> R {
-    // SAFETY: in a transaction. Pushed and popped in pairs; after an error the end of the (sub)transaction pops it.
+/// Calls a STABLE function from `bigint[]` to `bigint[]` with a snapshot of this moment, in which it sees what
+/// others have committed even if the transaction keeps its first snapshot (REPEATABLE READ, SERIALIZABLE). By its number,
+/// because a name would be in the encoding of the database.
+pub fn call_with_latest_snapshot(
+    function: pg_sys::Oid,
+    argument: Vec<Option<i64>>,
+) -> Option<Vec<Option<i64>>> {
+    // SAFETY: in a transaction. Pushed and popped in pairs; after an error the end of the (sub)transaction pops it. The
+    // server checks that there is such a function; its only caller names one with these types, which returns no NULL.
     unsafe {
+        let argument = argument.into_datum()?;
         pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
-        let value = read();
+        let value = pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, argument);
+        let value = FromDatum::from_datum(value, false);
         pg_sys::PopActiveSnapshot();
         value
     }

@@ -194,7 +194,9 @@ pub fn terminate_worker(index: SlotIndex) {
 
 /// Waits until this worker has left its slot, for as long as its stop may take.
 fn wait_for_end(index: SlotIndex, worker: i32) {
-    let patience = Instant::now() + settings::stop_grace() + SETTLING;
+    // Its own: the setting may be another in that database.
+    let grace = Duration::from_millis(slot(index).stop_grace.into());
+    let patience = Instant::now() + grace + SETTLING;
     while worker != 0 && slot(index).worker == worker && Instant::now() < patience {
         process::wait(LOOK);
     }
@@ -263,6 +265,12 @@ pub fn mark_serving(index: SlotIndex) {
         registry.launcher
     };
     process::set_latch_of(launcher);
+}
+
+/// This worker has its settings, perhaps others than before.
+pub fn note_stop_grace(index: SlotIndex) {
+    let grace = u32::try_from(settings::stop_grace().as_millis()).unwrap_or(u32::MAX);
+    REGISTRY.exclusive().slots[index.0].stop_grace = grace;
 }
 
 /// This worker looked and there is no extension.

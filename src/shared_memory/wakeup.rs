@@ -88,7 +88,7 @@ impl Wakeup {
         let before = self.announced.fetch_add(tokens, Ordering::AcqRel);
         let limit = self.limit.load(Ordering::Relaxed);
         let filled = before < limit && before.saturating_add(tokens) >= limit;
-        if before == 0 || filled || urgent {
+        if before == 0 || filled || urgent || requested {
             process::set_latch_of(self.worker.load(Ordering::Acquire));
         }
     }
@@ -132,6 +132,8 @@ pub struct Announced {
     pub count: u32,
     /// Whether one was urgent.
     pub urgent: bool,
+    /// Whether there were requests for links.
+    pub requested: bool,
 }
 
 impl WorkerEnd {
@@ -212,6 +214,7 @@ impl WorkerEnd {
         Announced {
             count,
             urgent: self.wakeup.urgent.load(Ordering::Acquire),
+            requested: self.wakeup.requested.load(Ordering::Acquire),
         }
     }
 

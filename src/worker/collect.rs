@@ -49,7 +49,7 @@ impl Worker {
     /// When clients are to be told of tokens that commits announced, or requests to be answered.
     pub(super) fn serve_clients_at(&self, now: Time) -> Option<Time> {
         let announced = self.wakeup.announced();
-        if announced.urgent && !self.paused {
+        if (announced.urgent || announced.requested) && !self.paused {
             return Some(now);
         }
         let is_owed = announced.count > 0 && settings::notify() == Notify::Auto;
@@ -76,10 +76,6 @@ impl Worker {
         // all that was taken while an old snapshot is held.
         let size = backlog.count.clamp(1, rule.limit);
         let urgent = self.wakeup.acknowledge_urgent();
-        self.asked |= self.wakeup.take_requested();
-        if self.asked && self.now() >= self.answer_at {
-            self.answer_requests();
-        }
         // Read before the queue is: what is announced later may or may not be in the batch, and stays.
         let announced = self.announced();
         let batch = self.session.run_batch(size, trigger, outside)?;
@@ -126,12 +122,22 @@ impl Worker {
         }
     }
 
-    /// Answers requests, which become tokens. Those that are there already do not wait for it: it may fail.
-    pub(super) fn answer_requests(&mut self) {
+    /// When requests are to be answered, if there are any.
+    pub(super) fn answer_at(&self, now: Time) -> Option<Time> {
+        let asked = self.asked || self.wakeup.announced().requested;
+        asked.then(|| self.answer_at.max(now))
+    }
+
+    /// Answers one round of requests, which become tokens and are announced as such. The tokens that are there already do
+    /// not wait for long: an answer may fail, and is tried again later.
+    ///
+    /// # Errors
+    /// What the next batch would meet, too.
+    pub(super) fn answer_requests(&mut self) -> Result<(), Failure> {
+        self.wakeup.take_requested();
         match self.session.answer_requests() {
             Ok(()) => self.asked = false,
-            // What comes next meets the same.
-            Err(Failure::Restoring | Failure::ExtensionGone) => {}
+            Err(failure @ (Failure::Restoring | Failure::ExtensionGone)) => return Err(failure),
             Err(_) if stop_requested() => {}
             Err(failure) => {
                 self.asked = true;
@@ -141,6 +147,7 @@ impl Worker {
                 );
             }
         }
+        Ok(())
     }
 
     /// Whether outside listeners have to hear of what was announced, which the writers left to us.

@@ -33,6 +33,7 @@ pub fn main(argument: pg_sys::Datum) {
     }
     match attach(index) {
         Attached::Yes(session) => {
+            registry::note_stop_grace(index);
             registry::mark_serving(index);
             // Shared memory is there: without it there is no launcher to start us.
             let Some(wakeup) = WorkerEnd::open(index, settings::batch_rule().limit) else {

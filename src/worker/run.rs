@@ -134,6 +134,11 @@ impl Worker {
             if self.leaves_tokens_to_clients() {
                 return self.serve_clients();
             }
+            let now = self.now();
+            if self.answer_at(now).is_some_and(|at| at <= now) {
+                self.answer_requests()?;
+                backlog = self.announced();
+            }
             let outside = self.listeners();
             match self.batcher.decide(rule, self.now(), backlog, look) {
                 Decision::Go(trigger) => {
@@ -231,6 +236,7 @@ impl Worker {
         if let Err(failure) = self.session.follow_settings() {
             failure.warn("mailroom worker could not take up the settings of its database");
         }
+        registry::note_stop_grace(self.index);
         if let Err(failure) = self.session.listen() {
             failure.warn("mailroom worker could not change its channel");
         }

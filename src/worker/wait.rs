@@ -178,7 +178,8 @@ impl Worker {
         }
         let announced = self.announced();
         let full = announced.count >= settings::batch_rule().limit;
-        (announced.urgent || full || (idle && announced.count > 0)).then_some(now)
+        let batch = (announced.urgent || full || (idle && announced.count > 0)).then_some(now);
+        batch.or_else(|| self.answer_at(now))
     }
 
     /// Takes delivery of notifications; whether one is a reason to look now.

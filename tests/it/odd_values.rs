@@ -331,7 +331,8 @@ fn infinite_times_and_a_long_provider_id_stop_nothing() {
     assert!(
         claimed
             .iter()
-            .all(|row| row.get::<_, Option<f64>>("expires_at").is_none())
+            .all(|row| row.get::<_, Option<f64>>("expires_in").is_none()
+                && row.get::<_, Option<f64>>("age").is_some_and(f64::is_finite))
     );
     let ids: Vec<i64> = claimed.iter().map(|row| row.get("id")).collect();
     // A lapse and a failure are as far from the end as can be.

@@ -52,3 +52,48 @@ fn what_is_committed_during_a_purge_is_collected_right_after_it() {
     }
     panic!("it took {took:?}");
 }
+
+/// Nobody who asks for links for many addresses keeps others waiting for the poll.
+#[test]
+fn more_requests_than_one_round_takes_are_answered_at_once() {
+    let (cluster, mut client) = Cluster::start_with_app(&[
+        "mailroom.poll_interval = '1h'",
+        "mailroom.notify = off",
+        "mailroom.batch_limit = 100",
+    ]);
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) \
+             SELECT 'user' || i || '@example.com', 'user' || i, 'active' FROM generate_series(1, 300) i; \
+             SELECT mailroom_request_recovery('nobody' || i || '@example.com') FROM generate_series(1, 2500) i; \
+             SELECT mailroom_request_recovery(email) FROM accounts",
+        )
+        .unwrap();
+    wait_for_outbox(&mut client, 300);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 0);
+}
+
+#[test]
+fn a_worker_that_leaves_tokens_to_clients_answers_every_kind_of_request_at_once() {
+    let (cluster, mut client) = Cluster::start_with_app(&[
+        "mailroom.poll_interval = '1h'",
+        "mailroom.notify = off",
+        "mailroom.collect = off",
+    ]);
+    cluster.worker("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); \
+             SELECT mailroom_revoke(id) FROM accounts",
+        )
+        .unwrap();
+    for kind in ["activation", "recovery"] {
+        client
+            .batch_execute(&format!("SELECT mailroom_request_{kind}('a@example.com')"))
+            .unwrap();
+        eventually("the request to be answered", || {
+            (number(&mut client, "SELECT count(*) FROM link_requests") == 0).then_some(())
+        });
+    }
+}
