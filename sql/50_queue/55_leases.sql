@@ -31,6 +31,8 @@ CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    -- The sort of its window function has a high cost estimate here, which would start JIT compilation.
+    SET jit = off
 AS $$
 DECLARE
     ctids tid[];
