@@ -95,6 +95,29 @@ fn a_collector_makes_sign_ups_arrive() {
 }
 
 #[test]
+fn the_mail_of_a_batch_goes_before_the_next_is_collected() {
+    const ACCOUNTS: i64 = 100;
+    let mut scene = Scene::start(&[
+        "mailroom.link_base_url = 'https://example.com/'",
+        "mailroom.batch_limit = 1",
+    ]);
+    scene
+        .client
+        .batch_execute(&format!(
+            "INSERT INTO accounts (email, login) \
+             SELECT i || '@example.com', 'a' || i FROM generate_series(1, {ACCOUNTS}) i"
+        ))
+        .unwrap();
+    let url = scene.url("collector", "app");
+    let _sender = Sender::start("collector", &scene, &["--database", &url]);
+    scene.wait_for("state = 'sent'", ACCOUNTS);
+    let overlap =
+        "SELECT count(*) FROM outbox WHERE created_at > (SELECT min(ended_at) FROM outbox)";
+    let overlap = number(&mut scene.client, overlap);
+    assert!(overlap > ACCOUNTS / 2, "{overlap} were collected later");
+}
+
+#[test]
 fn killing_it_loses_nothing() {
     const MAILS: i64 = 400;
     let receiver = Receiver::start(|_| Reaction::Late(Duration::from_millis(50), 200));
