@@ -160,7 +160,6 @@ impl Worker {
             }
             // The mail of one batch is on its way while the next one is taken.
             self.deliver();
-            // While commits go on, the worker need not come to wait.
             if stop_requested() || self.reload_if_asked() {
                 return Ok(Wait {
                     until: self.now(),
@@ -222,7 +221,8 @@ impl Worker {
         }
     }
 
-    /// Takes up the configuration after a SIGHUP; returns whether there was one.
+    /// Takes up the configuration after a SIGHUP; returns whether there was one. Asked between two batches, too: while
+    /// tokens keep coming, the worker does not come to wait.
     pub(super) fn reload_if_asked(&mut self) -> bool {
         let asked = BackgroundWorker::sighup_received();
         if asked {

@@ -268,6 +268,7 @@ fn names_beyond_ascii_are_served_in_any_encoding() {
     for bad in [
         "terminated by signal",
         "could not take up",
+        "could not change its channel",
         "cannot start its work",
     ] {
         assert!(!log.contains(bad), "{log}");
