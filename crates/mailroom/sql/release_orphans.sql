@@ -1,5 +1,5 @@
-SELECT coalesce(cardinality(mailroom_release_many(
-    array_agg(o.id), $1, array_agg(o.failed_attempts)
+SELECT coalesce(pg_catalog.cardinality(mailroom_release_many(
+    pg_catalog.array_agg(o.id), $1, pg_catalog.array_agg(o.failed_attempts)
 )), 0)
 FROM outbox o
 WHERE o.state = 'claimed'
