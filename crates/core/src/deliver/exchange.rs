@@ -47,8 +47,10 @@ pub struct ExchangeResult {
     pub lost: Vec<i64>,
     /// Settlements that the database refused for the sake of these rows, and that were given up. Their claims will expire.
     pub unsettled: Settlements,
-    /// Settlements that it refused while others were settled, and that are to be repeated.
+    /// Settlements that it refused, and that are to be repeated.
     pub repeated: Settlements,
+    /// The wait before they are repeated. Other mail may be settled and claimed meanwhile.
+    pub repeat_after: Duration,
     /// The limit and the claimed mails; `None` if the exchange claimed nothing.
     pub claimed: Option<(ClaimLimit, Claimed)>,
 }

@@ -12,14 +12,16 @@
 //! | `leases` | when the leases began |
 //! | `log_lines` | the text of log events |
 //! | `publish` | the states of the transports in the table `transports` |
+//! | `refusals` | which mails could not be settled, and how often |
 
 mod exchange;
 mod leases;
 mod log_lines;
 mod publish;
+mod refusals;
 mod state;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,6 +33,7 @@ use self::exchange::Exchange;
 use self::leases::Leases;
 use self::log_lines::LogPrefix;
 use self::publish::Publisher;
+use self::refusals::Refusals;
 use super::Time;
 use super::clock::Clock;
 use super::store::{Host, LogLine, Store};
@@ -70,8 +73,7 @@ impl<H: Host> JobRunner<H> {
             held: HashSet::new(),
             leases: Leases::new(now),
             clock: Clock::start(),
-            settle_each: false,
-            refusals: HashMap::new(),
+            refusals: Refusals::default(),
             is_sending_allowed: true,
             reload_at: now.saturating_add(RELOAD_INTERVAL),
             failures: Failures::default(),

@@ -15,8 +15,6 @@ use crate::deliver::settlements::Settlements;
 /// How long a settlement waits for others at low and at high throughput: an exchange with the database has a fixed cost.
 const SETTLE_DELAY: Duration = Duration::from_millis(5);
 const BUSY_SETTLE_DELAY: Duration = Duration::from_millis(20);
-/// The wait before a settlement is repeated that the database refused.
-const REPEAT_DELAY: Duration = Duration::from_secs(1);
 /// This number of settlements does not wait, and this number of mails in 100 ms is high throughput.
 const SETTLE_BATCH: usize = 512;
 /// Number of full sets of concurrent requests for which mail is held.
@@ -132,11 +130,12 @@ impl Deliverer {
             lost,
             unsettled,
             repeated,
+            repeat_after,
             claimed,
         } = result;
         if !repeated.is_empty() {
             self.refused.extend(repeated);
-            self.repeat_at = now.saturating_add(REPEAT_DELAY);
+            self.repeat_at = now.saturating_add(repeat_after);
         }
         self.drop_settled(settled, &lost, unsettled);
         let Some((limit, claimed)) = claimed else {

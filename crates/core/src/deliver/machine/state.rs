@@ -52,7 +52,7 @@ pub struct Deliverer {
     pub(super) settlements: Settlements,
     /// When `settlements` are to be settled at the latest.
     pub(super) settle_at: Option<Time>,
-    /// Settlements that the database refused while others were settled, and when they are added to `settlements` again.
+    /// Settlements that the database refused, and when they are added to `settlements` again.
     pub(super) refused: Settlements,
     pub(super) repeat_at: Time,
     pub(super) exchange_is_running: bool,

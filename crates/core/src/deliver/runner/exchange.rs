@@ -17,6 +17,8 @@ const RESTORE_RETRY: Duration = Duration::from_secs(1);
 const MAX_UNSETTLED: usize = 8;
 /// How often a mail that cannot be settled is tried while others are settled, if its contents are not at fault.
 const MAX_REFUSALS: u32 = 5;
+/// The wait between these tries.
+const REPEAT_DELAY: Duration = Duration::from_secs(1);
 
 /// One exchange of a transport.
 pub(super) struct Exchange {
@@ -43,8 +45,7 @@ impl<H: Host> JobRunner<H> {
             claim: limit,
             paused,
         } = exchange;
-        let was_refused = settlements.ids().any(|id| self.refusals.contains_key(id));
-        if was_refused || self.settle_each && !settlements.is_empty() {
+        if settlements.ids().any(|id| self.refusals.contains(*id)) {
             return self.settle_each(store, &transport, settlements, now);
         }
         let began = Instant::now();
@@ -58,17 +59,15 @@ impl<H: Host> JobRunner<H> {
             Ok(result) => result,
             Err(error) => return self.note_error(&transport, settlements, error, now),
         };
-        self.settle_each = false;
-        if self.failures.end() > 0 {
-            self.host.log(&self.log.recovered());
+        // A claim does not show that what waits can be settled.
+        if !settlements.is_empty() || self.refusals.is_empty() {
+            self.end_failures();
         }
         if self.host.stop_requested() {
             // The mail that was just claimed is not sent.
             self.thread.stop();
         }
-        for id in settlements.ids() {
-            self.held.remove(id);
-        }
+        self.note_settled(&settlements);
         if let Some(claimed) = &claimed {
             if self.held.is_empty() {
                 self.leases.begin(now, asked_at);
@@ -147,53 +146,72 @@ impl<H: Host> JobRunner<H> {
         let mut result = ExchangeResult::default();
         let mut refused: Vec<(Settlements, S::Error)> = Vec::new();
         let mut rest = settlements.split().into_iter();
-        let (mut is_hopeless, mut database_works) = (false, false);
+        let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         while !is_hopeless && let Some(one) = rest.next() {
             match store.exchange(&self.claimant, &one, None) {
                 Ok((lost, _)) => {
+                    self.note_settled(&one);
+                    others_settled = true;
                     result.lost.extend(lost);
                     result.settled.extend(one);
                 }
                 Err(error) => {
+                    let id = one.ids().next().copied().unwrap_or_default();
+                    others_settled |= self.refusals.refuse(id);
                     is_hopeless = match error.kind() {
                         ErrorKind::Gone | ErrorKind::Restoring => true,
                         ErrorKind::Row => false,
                         // A stop cancels statements.
                         ErrorKind::Other => {
-                            database_works |= !result.settled.is_empty()
-                                || self.can_extend(store, one.ids().copied().collect());
+                            database_works |= others_settled || self.can_extend(store, id);
                             !database_works || self.host.stop_requested()
                         }
                     };
                     refused.push((one, error));
-                    is_hopeless |= result.settled.is_empty() && refused.len() >= MAX_UNSETTLED;
+                    is_hopeless |= !others_settled && refused.len() >= MAX_UNSETTLED;
                 }
             }
         }
-        for id in result.settled.ids() {
-            self.held.remove(id);
-            self.refusals.remove(id);
+        if !result.settled.is_empty() {
+            self.end_failures();
         }
         if is_hopeless && let Some((last, error)) = refused.pop() {
-            let mut open = last;
+            // Those that were not tried come first the next time.
+            rest.for_each(|one| result.repeated.extend(one));
             let earlier = refused.into_iter().map(|(one, _)| one);
-            earlier.chain(rest).for_each(|one| open.extend(one));
+            earlier.for_each(|one| result.repeated.extend(one));
+            result.repeated.extend(last);
+            let delay = self.retry_delay(&result.repeated, &error, now);
+            result.repeat_after = delay.unwrap_or_default();
             self.thread.exchanged(transport, result);
-            return self.note_error(transport, Box::new(open), error, now);
+            return delay.map(drop).ok_or(error);
         }
-        self.settle_each = false;
-        self.failures.end();
         self.note_refused(&mut result, refused);
         self.thread.exchanged(transport, result);
         Ok(())
     }
 
-    /// Whether another change of these rows succeeds, which shows that the database works.
-    fn can_extend<S: Store>(&self, store: &mut S, ids: Vec<i64>) -> bool {
-        store.extend(&self.claimant, &ids).is_ok()
+    /// No longer holds what was settled.
+    fn note_settled(&mut self, settled: &Settlements) {
+        for id in settled.ids() {
+            self.held.remove(id);
+            self.refusals.settle(*id);
+        }
     }
 
-    /// The database refused these while it settled others. They are repeated several times, unless their contents are at
+    /// The database works again.
+    fn end_failures(&mut self) {
+        if self.failures.end() > 0 {
+            self.host.log(&self.log.recovered());
+        }
+    }
+
+    /// Whether another change of this row succeeds, which shows that the database works.
+    fn can_extend<S: Store>(&self, store: &mut S, id: i64) -> bool {
+        store.extend(&self.claimant, &[id]).is_ok()
+    }
+
+    /// The database refused these while it worked. They are repeated several times, unless their contents are at
     /// fault, and then given up: the claim expires, which counts as an attempt, so that the mail ends eventually.
     fn note_refused<E: StoreError>(
         &mut self,
@@ -203,13 +221,12 @@ impl<H: Host> JobRunner<H> {
         let mut last_error = None;
         for (one, error) in refused {
             let id = one.ids().next().copied().unwrap_or_default();
-            let count = self.refusals.entry(id).or_insert(0);
-            *count += 1;
-            if error.kind() == ErrorKind::Other && *count < MAX_REFUSALS {
+            if error.kind() == ErrorKind::Other && self.refusals.count(id) < MAX_REFUSALS {
                 result.repeated.extend(one);
+                result.repeat_after = REPEAT_DELAY;
                 continue;
             }
-            self.refusals.remove(&id);
+            self.refusals.forget(id);
             self.held.remove(&id);
             result.unsettled.extend(one);
             last_error = Some(error);
@@ -236,33 +253,45 @@ impl<H: Host> JobRunner<H> {
         error: E,
         now: Time,
     ) -> Result<(), E> {
-        // A stop cancels statements too, so it is checked first.
-        let delay = if self.host.stop_requested() {
-            self.settle_each = true;
-            STOP_RETRY
-        } else if error.kind() == ErrorKind::Restoring {
-            // Requests in flight are settled when the restore is over.
-            RESTORE_RETRY
-        } else if error.kind() == ErrorKind::Gone {
-            self.thread
-                .exchange_failed(transport, settlements, self.thread.now());
-            return Err(error);
-        } else {
-            self.settle_each = true;
-            let retry = self.failures.record(now);
-            if retry.log {
-                error.warn(&format!(
-                    "{} could not claim or settle mail (attempt {}, next in {} s)",
-                    self.log.0,
-                    self.failures.count(),
-                    retry.delay.as_secs()
-                ));
-            }
-            retry.delay
-        };
-        let retry_at = self.thread.now().saturating_add(delay);
+        let delay = self.retry_delay(&settlements, &error, now);
+        let retry_at = self.thread.now().saturating_add(delay.unwrap_or_default());
         self.thread
             .exchange_failed(transport, settlements, retry_at);
-        Ok(())
+        delay.map(drop).ok_or(error)
+    }
+
+    /// When to repeat what failed; `None` if the store no longer exists, so that no repetition can succeed.
+    fn retry_delay<E: StoreError>(
+        &mut self,
+        settlements: &Settlements,
+        error: &E,
+        now: Time,
+    ) -> Option<Duration> {
+        // A stop cancels statements too, so it is checked first.
+        if self.host.stop_requested() {
+            self.refusals.suspect(settlements);
+            return Some(STOP_RETRY);
+        }
+        match error.kind() {
+            ErrorKind::Gone => None,
+            // Requests in flight are settled when the restore is over.
+            ErrorKind::Restoring => Some(RESTORE_RETRY),
+            ErrorKind::Row | ErrorKind::Other => {
+                self.refusals.suspect(settlements);
+                let retry = self.failures.record(now);
+                if retry.log {
+                    error.warn(&format!(
+                        "{} could not claim or settle mail (attempt {}, next in {} s)",
+                        self.log.0,
+                        self.failures.count(),
+                        retry.delay.as_secs()
+                    ));
+                }
+                Some(retry.delay)
+            }
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,12 @@
 //! The state of a job runner.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::leases::Leases;
 use super::log_lines::LogPrefix;
 use super::publish::Publisher;
+use super::refusals::Refusals;
 use crate::backoff::Failures;
 use crate::deliver::Time;
 use crate::deliver::clock::Clock;
@@ -25,10 +26,7 @@ pub struct JobRunner<H> {
     pub(super) held: HashSet<i64>,
     pub(super) leases: Leases,
     pub(super) clock: Clock,
-    /// Whether the latest exchange failed, so that the next settles each mail in a transaction of its own.
-    pub(super) settle_each: bool,
-    /// How often the database has refused to settle each of these mails while others were settled.
-    pub(super) refusals: HashMap<i64, u32>,
+    pub(super) refusals: Refusals,
     pub(super) is_sending_allowed: bool,
     /// When to read an unreadable transports file again.
     pub(super) reload_at: Time,

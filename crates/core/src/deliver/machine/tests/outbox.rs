@@ -30,6 +30,7 @@ impl World {
             settled: settlements,
             lost,
             repeated,
+            repeat_after: Duration::from_secs(1),
             claimed,
             ..ExchangeResult::default()
         })));

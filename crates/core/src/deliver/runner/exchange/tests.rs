@@ -1,0 +1,182 @@
+//! A job runner with an outbox in memory that refuses to settle one mail.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::*;
+use crate::deliver::exchange::Claimed;
+use crate::deliver::fixture::mail;
+use crate::deliver::mail::Mail;
+use crate::deliver::store::LogLine;
+use crate::transport::config::{self, ConfigError, TransportConfig};
+
+/// The mail whose row cannot be changed.
+const BAD: i64 = 1;
+
+/// The lines of the log.
+type Log = Rc<RefCell<Vec<String>>>;
+
+struct TestHost(Log);
+
+impl Host for TestHost {
+    fn load(&self) -> Result<Vec<TransportConfig>, ConfigError> {
+        config::parse("[transports.a]\nprovider = \"log\"\n", Path::new(""))
+    }
+
+    fn log(&self, line: &LogLine) {
+        let (LogLine::Log(text) | LogLine::Warning { message: text, .. }) = line;
+        self.0.borrow_mut().push(text.clone());
+    }
+
+    fn stop_requested(&self) -> bool {
+        false
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
+    fn wait(&self, _: Duration, _: RawFd) {}
+}
+
+/// An error that may be one of the surroundings.
+struct Refused(Log);
+
+impl StoreError for Refused {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+
+    fn warn(&self, message: &str) {
+        self.0.borrow_mut().push(message.to_owned());
+    }
+}
+
+struct Outbox {
+    log: Log,
+    waiting: VecDeque<Mail>,
+    settled: Vec<i64>,
+    /// How often it was asked to settle the bad mail.
+    tries: usize,
+}
+
+impl Store for Outbox {
+    type Error = Refused;
+
+    fn exchange(
+        &mut self,
+        _: &str,
+        settlements: &Settlements,
+        claim: Option<ClaimRequest<'_>>,
+    ) -> Result<(Vec<i64>, Option<Claimed>), Refused> {
+        if settlements.ids().any(|id| *id == BAD) {
+            self.tries += 1;
+            return Err(Refused(Rc::clone(&self.log)));
+        }
+        self.settled.extend(settlements.ids());
+        let claimed = claim.map(|claim| {
+            let count = self.waiting.len().min(claim.limit.mails as usize);
+            Claimed {
+                mails: self.waiting.drain(..count).collect(),
+                ..Claimed::default()
+            }
+        });
+        Ok((Vec::new(), claimed))
+    }
+
+    fn extend(&mut self, _: &str, ids: &[i64]) -> Result<Vec<i64>, Refused> {
+        if ids.contains(&BAD) {
+            return Err(Refused(Rc::clone(&self.log)));
+        }
+        Ok(ids.to_vec())
+    }
+
+    fn publish(&mut self, _: &str, _: String, _: Option<String>) -> Result<(), Refused> {
+        Ok(())
+    }
+}
+
+struct World {
+    runner: JobRunner<TestHost>,
+    outbox: Outbox,
+    log: Log,
+    began: Instant,
+}
+
+impl World {
+    /// The bad mail waits.
+    fn start() -> Self {
+        let log = Log::default();
+        let spawn = |body: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(body);
+        let host = TestHost(Rc::clone(&log));
+        let runner = JobRunner::start(host, "test", "me".to_owned(), spawn, Time::ZERO);
+        Self {
+            runner: runner.unwrap().unwrap(),
+            outbox: Outbox {
+                log: Rc::clone(&log),
+                waiting: VecDeque::from([mail(BAD)]),
+                settled: Vec::new(),
+                tries: 0,
+            },
+            log,
+            began: Instant::now(),
+        }
+    }
+
+    fn schedule(&mut self, id: i64) {
+        self.outbox.waiting.push_back(mail(id));
+        self.runner.mail_due(false);
+    }
+
+    /// Runs until this holds, or this time has passed since the start.
+    fn run(&mut self, limit: u64, ends: impl Fn(&Self) -> bool) {
+        while !ends(self) && self.began.elapsed() < Duration::from_secs(limit) {
+            let now = self.began.elapsed();
+            assert!(self.runner.run_jobs(&mut self.outbox, now, true).is_ok());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn logged(&self, text: &str) -> usize {
+        let log = self.log.borrow();
+        log.iter().filter(|line| line.contains(text)).count()
+    }
+}
+
+#[test]
+fn a_mail_alone_that_cannot_be_settled_is_repeated_at_growing_intervals_and_keeps_no_other() {
+    let mut world = World::start();
+    world.run(2, |_| false);
+    world.schedule(2);
+    world.run(3, |world| world.outbox.settled.contains(&2));
+    assert_eq!(world.outbox.settled, [2], "it waits for no other mail");
+    let mut world = World::start();
+    world.run(6, |_| false);
+    // After 0, 1 and 3 s.
+    assert_eq!(world.outbox.tries, 3);
+    assert_eq!(world.logged("could not claim or settle mail"), 1);
+    assert_eq!(world.logged("claims and settles mail again"), 0);
+}
+
+#[test]
+fn it_is_given_up_if_others_are_settled_between_its_tries() {
+    let mut world = World::start();
+    let given_up = |world: &World| world.logged("could not settle 1 mails") > 0;
+    world.run(20, |world| world.outbox.tries > 0);
+    for id in 2..200 {
+        if !given_up(&world) {
+            world.schedule(id);
+            world.run(20, |world| world.outbox.settled.contains(&id));
+            let until = world.began.elapsed() + Duration::from_millis(100);
+            world.run(20, |world| world.began.elapsed() > until);
+        }
+    }
+    assert!(given_up(&world));
+    // Twice before another was settled, then five times.
+    assert_eq!(world.outbox.tries, 7);
+    assert!(world.logged("claims and settles mail again") <= 1);
+    assert!(world.runner.held.is_empty() && world.runner.refusals.is_empty());
+}

@@ -1,0 +1,69 @@
+//! The mails that the database has refused to settle. Pure.
+
+use std::collections::HashMap;
+
+use crate::deliver::settlements::Settlements;
+
+#[derive(Default)]
+struct Refusal {
+    /// How often it was refused while the database worked.
+    count: u32,
+    /// [`Refusals::settled`] at the latest try.
+    settled: u64,
+}
+
+/// The mails whose settlements failed, alone or together with others. Each is settled in a transaction of its own.
+#[derive(Default)]
+pub(super) struct Refusals {
+    mails: HashMap<i64, Refusal>,
+    /// Number of mails that were settled until now.
+    settled: u64,
+}
+
+impl Refusals {
+    pub(super) fn is_empty(&self) -> bool {
+        self.mails.is_empty()
+    }
+
+    pub(super) fn contains(&self, id: i64) -> bool {
+        self.mails.contains_key(&id)
+    }
+
+    /// Settlements failed together, and it is not known for which of them.
+    pub(super) fn suspect(&mut self, settlements: &Settlements) {
+        for &id in settlements.ids() {
+            let settled = self.settled;
+            self.mails
+                .entry(id)
+                .or_insert(Refusal { count: 0, settled });
+        }
+    }
+
+    /// A mail was refused alone. Returns whether others were settled since its latest try.
+    pub(super) fn refuse(&mut self, id: i64) -> bool {
+        let settled = self.settled;
+        let refusal = self
+            .mails
+            .entry(id)
+            .or_insert(Refusal { count: 0, settled });
+        std::mem::replace(&mut refusal.settled, settled) < settled
+    }
+
+    /// The refusal of a mail is its own fault. Returns how many were.
+    pub(super) fn count(&mut self, id: i64) -> u32 {
+        let refusal = self.mails.entry(id).or_default();
+        refusal.count += 1;
+        refusal.count
+    }
+
+    /// A mail was settled.
+    pub(super) fn settle(&mut self, id: i64) {
+        self.settled += 1;
+        self.mails.remove(&id);
+    }
+
+    /// A mail is given up.
+    pub(super) fn forget(&mut self, id: i64) {
+        self.mails.remove(&id);
+    }
+}
