@@ -1,6 +1,7 @@
 //! What cannot be settled.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::{ambiguous, arrived, send, told};
 use crate::cluster::{eventually, number};
@@ -69,6 +70,37 @@ fn what_a_trigger_raises_is_no_trouble_of_the_database() {
         post.wait_for("state = 'error' AND subject = 'fine'", 1);
         assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
     }
+}
+
+/// Of a row that cannot be changed at all, nothing shows that it is not the database's fault until others are settled.
+#[test]
+fn a_row_that_cannot_be_changed_is_given_up_once_others_are_settled() {
+    let (receiver, arrivals) = ambiguous();
+    let mut post = Post::start(&receiver, &["mailroom.lease = '1h'"]);
+    post.client
+        .batch_execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE undefined_table USING MESSAGE = 'not this one'; END $$; \
+             CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW \
+             WHEN (OLD.state = 'claimed' AND OLD.subject = 'fine') EXECUTE FUNCTION refuse()",
+        )
+        .unwrap();
+    send(&mut post, &["fine"]);
+    eventually("the failure", || {
+        let log = post.log();
+        log.contains("could not claim or settle mail").then_some(())
+    });
+    let mut others = 0;
+    while !post.log().contains("could not settle 1 mails") {
+        assert!(others < 100, "it is tried for ever");
+        send(&mut post, &["another"]);
+        others += 1;
+        post.wait_for("state = 'sent'", others);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
+    let again = post.log().matches("claims and settles mail again").count();
+    assert!(again <= 1, "{again} series of failures have ended");
 }
 
 #[test]
