@@ -54,7 +54,7 @@ pub enum Event {
         retry_at: Time,
     },
     /// The wall clock has jumped, perhaps because the machine was suspended: it is not known how much time has passed since
-    /// the waiting mails were claimed.
+    /// the held mails were claimed.
     ClockJumped,
     /// `outbox.id` of all mails whose claims are still valid. The claims of the others that are held were lost.
     ClaimsInForce(Arc<HashSet<i64>>),

@@ -59,7 +59,10 @@ impl Deliverer {
                 settlements,
                 retry_at,
             } => self.note_exchange_failed(*settlements, retry_at),
-            Event::ClockJumped => self.release_waiting(),
+            Event::ClockJumped => {
+                self.clock_jumped_at = now;
+                self.release_waiting();
+            }
             Event::ClaimsInForce(ids) => self.drop_lost(&ids),
             Event::Unsendable {
                 request,

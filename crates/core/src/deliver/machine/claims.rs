@@ -212,6 +212,11 @@ impl Deliverer {
             self.settle_at.get_or_insert(now);
             return;
         }
+        if self.has_unknown_age(&mail) {
+            self.claim_wanted = true;
+            self.settlements.released(mail.claim());
+            return;
+        }
         match mail.batch.clone().filter(|_| self.is_idempotent()) {
             Some(key) => {
                 let config = self.config.as_ref();

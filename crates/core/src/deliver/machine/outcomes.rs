@@ -153,12 +153,12 @@ impl Deliverer {
     }
 
     /// Puts mails back whose attempt does not count. A repeated batch stays together. A mail whose claim was lost is
-    /// released: another deliverer may have it.
+    /// released: another deliverer may have it. So is a mail that may have expired.
     fn put_back(&mut self, mails: Vec<Mail>, is_retry: bool) {
         let is_batch = is_retry && mails.len() > 1;
         let (mut kept, mut lost) = (Vec::with_capacity(mails.len()), Vec::new());
         for mail in mails {
-            let is_kept = self.held.is_in_force(&mail);
+            let is_kept = self.held.is_in_force(&mail) && !self.has_unknown_age(&mail);
             if is_kept { &mut kept } else { &mut lost }.push(mail);
         }
         for mail in &lost {

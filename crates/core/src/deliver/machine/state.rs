@@ -81,6 +81,8 @@ pub struct Deliverer {
     pub(super) failure_log: FailureLog,
     pub(super) ambiguous_count: u64,
 
+    /// When the wall clock jumped: how much time has passed since an earlier claim is not known.
+    pub(super) clock_jumped_at: Time,
     /// Whether sending is not allowed.
     pub(super) is_halted: bool,
     /// Nothing is sent from this time on: another deliverer may have claimed the held mails.
@@ -152,6 +154,11 @@ impl Deliverer {
 
     pub(super) fn may_send(&self) -> bool {
         !self.is_halted && !self.is_stopping
+    }
+
+    /// Whether it is not known how much time has passed since this mail was claimed. It must be claimed again.
+    pub(super) fn has_unknown_age(&self, mail: &Mail) -> bool {
+        mail.claimed_at < self.clock_jumped_at
     }
 
     /// Whether a paused transport is to be probed now, with a configuration that was just read.

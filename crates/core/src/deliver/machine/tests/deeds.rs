@@ -43,6 +43,7 @@ pub(super) enum Deed {
     },
     Allowed(bool),
     Lose,
+    Suspend(u16),
     Hurry,
     Reload,
     Reread,
@@ -58,6 +59,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
             .prop_map(|(steps, database_fails)| Deed::Run { steps, database_fails }),
         1 => any::<bool>().prop_map(Deed::Allowed),
         1 => Just(Deed::Lose),
+        1 => (1_u16..1_000).prop_map(Deed::Suspend),
         1 => Just(Deed::Hurry),
         1 => Just(Deed::Reload),
         1 => Just(Deed::Reread),
@@ -98,6 +100,7 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
             }
             Deed::Allowed(allowed) => world.say(Event::SendingAllowed(allowed)),
             Deed::Lose => world.lose_claims(),
+            Deed::Suspend(seconds) => world.suspend(Duration::from_secs(seconds.into())),
             Deed::Hurry => world.say(Event::RetryNow),
             Deed::Reload => {
                 let limits = world.limits();

@@ -92,6 +92,38 @@ fn what_waits_when_the_clock_jumps_is_released() {
 }
 
 #[test]
+fn what_is_in_flight_when_the_clock_jumps_is_claimed_again_before_it_is_sent_again() {
+    for outcome in uncounted(2) {
+        let mut hand = Hand::new(2);
+        hand.claim(vec![of("a", 1), of("a", 2)]);
+        hand.at += Duration::from_secs(1);
+        hand.say(Event::ClockJumped);
+        hand.end_request(outcome.clone());
+        hand.wait();
+        assert!(hand.sent.is_empty(), "{outcome:?}");
+        let (settled, _) = hand.exchange.as_ref().unwrap();
+        assert_eq!(settled.released.ids, [1, 2], "{outcome:?}");
+    }
+}
+
+#[test]
+fn what_an_exchange_claims_during_which_the_clock_jumps_is_claimed_again() {
+    let mut hand = Hand::new(1);
+    hand.say(Event::MailDue { urgent: false });
+    hand.at += Duration::from_secs(1);
+    hand.say(Event::ClockJumped);
+    hand.end_exchange(&[], vec![of("a", 1)]);
+    assert!(hand.sent.is_empty());
+    let (settled, claim) = hand.exchange.as_ref().unwrap();
+    assert_eq!(
+        (&settled.released.ids[..], claim.is_some()),
+        (&[1][..], true)
+    );
+    hand.end_exchange(&[], vec![of("a", 1)]);
+    assert_eq!(hand.answer(), ["a-1"]);
+}
+
+#[test]
 fn mail_expires_after_the_time_that_the_database_told() {
     let mut hand = Hand::new(1);
     let expires = |id| Mail {

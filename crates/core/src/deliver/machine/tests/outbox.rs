@@ -76,6 +76,16 @@ impl World {
         self.say(Event::ClaimsInForce(Arc::new(in_force)));
     }
 
+    /// The clock of the deliverer stands still for so long, that of the database does not.
+    pub(super) fn suspend(&mut self, time: Duration) {
+        for row in self.rows.values_mut() {
+            row.due = row.due.saturating_sub(time);
+            row.expires_at = row.expires_at.map(|end| end.saturating_sub(time));
+        }
+        self.now += Duration::from_micros(1);
+        self.say(Event::ClockJumped);
+    }
+
     /// Settles what is held by these claims, and returns the others.
     pub(super) fn settle(&mut self, settlements: &Settlements) -> Vec<i64> {
         let now = self.now;
