@@ -30,25 +30,16 @@ BEGIN
             CASE WHEN NOT v.eligible THEN now() END
         FROM @extschema@._token_verdicts v
         WHERE v.token_id = ANY (tokens)
-          -- Its mail was retried after the token became pending again: one mail with the link is enough. OFFSET 0 keeps
-          -- this one index search for each token, whatever the size of the table was when it was planned.
-          AND NOT EXISTS (
-              SELECT
-              FROM @extschema@.outbox l
-              WHERE l.token_id = v.token_id
-                AND l.state IN ('scheduled', 'claimed')
-              OFFSET 0
-          )
         ORDER BY v.action DESC, v.token_id
         RETURNING state
     )
     SELECT count(*) FILTER (WHERE state = 'scheduled') INTO collected FROM put;
-    -- Deleted tokens, and those with live mail, count as skipped too.
+    -- Deleted tokens count as skipped too.
     skipped := cardinality(tokens) - collected;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_outbox(bigint[]) IS
-    'Internal. Inserts the outbox rows of these tokens: signed and scheduled, or final with the reason. Tokens that have live mail are skipped.';
+    'Internal. Inserts the outbox rows of these tokens: signed and scheduled, or final with the reason. A token that has live mail violates its unique index.';
 
 CREATE FUNCTION @extschema@._insert_outbox_one_by_one(
     tokens bigint[],
@@ -80,7 +71,10 @@ BEGIN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                IF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token_id = one AND v.eligible) THEN
+                IF EXISTS (SELECT FROM @extschema@.outbox l WHERE l.token_id = one AND l.state IN ('scheduled', 'claimed')) THEN
+                    -- Its mail was retried after the token became pending again: one mail with the link is enough.
+                    skipped := skipped + 1;
+                ELSIF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token_id = one AND v.eligible) THEN
                     failed := failed || one;
                     states := states || SQLSTATE::text;
                     reasons := reasons || SQLERRM;
