@@ -106,12 +106,7 @@ BEGIN
             -- The first time at once: most often it was not the mail that ended the sender.
             SELECT CASE
                 WHEN l.in_a_row % 5 = 1 THEN l.send_at
-                ELSE least(
-                    moment + make_interval(
-                        secs => @extschema@._backoff((l.in_a_row % 5)::integer, CASE WHEN isfinite(l.expires_at) THEN l.expires_at - moment END)
-                    ),
-                    CASE WHEN l.expires_at - interval '5 s' > moment THEN l.expires_at - interval '5 s' ELSE l.expires_at END
-                )
+                ELSE @extschema@._due_again((l.in_a_row % 5)::integer, NULL::interval, l.expires_at, moment)
             END AS again
             OFFSET 0
         ) w
@@ -148,7 +143,7 @@ DECLARE
     mine CONSTANT text := 'mailroom worker/' || timeline || '/';
     orphans integer;
 BEGIN
-    -- What they published goes with them, whatever the timeline: there is one worker at a time.
+    -- What they published goes with them, on any timeline: there is one worker at a time.
     DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/');
     DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, 'mailroom worker/');
     UPDATE @extschema@.outbox o

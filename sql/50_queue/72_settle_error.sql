@@ -15,6 +15,19 @@ RETURN random() * least(
 COMMENT ON FUNCTION @extschema@._backoff(integer, interval) IS
     'Internal. Seconds to wait after this many failed attempts of a mail with this time left (NULL: unlimited): uniform between 0 and 1 s doubled with each attempt, at most a minute in its last hour and otherwise an hour.';
 
+-- The last attempt comes shortly before the mail expires.
+CREATE FUNCTION @extschema@._due_again(attempts integer, wait interval, expires_at timestamptz, moment timestamptz) RETURNS timestamptz
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN least(
+    moment + greatest(
+        make_interval(secs => @extschema@._backoff(attempts, CASE WHEN isfinite(expires_at) THEN expires_at - moment END)),
+        wait
+    ),
+    CASE WHEN expires_at - interval '5 s' > moment THEN expires_at - interval '5 s' ELSE expires_at END
+);
+COMMENT ON FUNCTION @extschema@._due_again(integer, interval, timestamptz, timestamptz) IS
+    'Internal. When a mail that failed at this moment is due again: after _backoff, and not before the given wait (NULL: none), but 5 s before it expires at the latest.';
+
 CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     ids bigint[],
     errors text[],
@@ -74,20 +87,12 @@ BEGIN
         FROM held h
         JOIN @extschema@.outbox o ON o.ctid = h.place
         CROSS JOIN LATERAL (
-            SELECT moment + greatest(
-                make_interval(
-                    secs => @extschema@._backoff(o.failed_attempts + 1, CASE WHEN isfinite(o.expires_at) THEN o.expires_at - moment END)
-                ),
-                CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END
-            ) AS at
+            SELECT @extschema@._due_again(
+                o.failed_attempts + 1,
+                CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END,
+                o.expires_at, moment
+            ) AS again
             OFFSET 0
-        ) b
-        CROSS JOIN LATERAL (
-            -- The last attempt comes shortly before the mail expires.
-            SELECT CASE
-                WHEN o.expires_at - interval '5 s' > moment THEN least(b.at, o.expires_at - interval '5 s')
-                ELSE least(b.at, o.expires_at)
-            END AS again
         ) w
     ), noted AS (
         INSERT INTO @extschema@.outbox_attempts (

@@ -107,9 +107,9 @@ CREATE FUNCTION @extschema@._forget_deliverers() RETURNS void
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- A mailroom send publishes every ten minutes.
+    -- Deliverers publish every ten minutes.
     horizon CONSTANT timestamptz := clock_timestamp() - interval '1 hour';
-    -- The worker publishes when something changes; the session id in its name ends with its process id.
+    -- That the worker is there is known without it; the session id in its name ends with its process id.
     worker CONSTANT text := (SELECT '.' || to_hex(w.pid) FROM @extschema@._worker_report() w);
 BEGIN
     DELETE FROM @extschema@.deliverers d

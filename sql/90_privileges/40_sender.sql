@@ -46,6 +46,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_extend_many(bigint[], interval, text, integer[]),
     @extschema@._lease(),
     @extschema@._backoff(integer, interval),
+    @extschema@._due_again(integer, interval, timestamptz, timestamptz),
     @extschema@._redirect_setting(),
     @extschema@._redirect_to(),
     @extschema@._addresses_problem(text[]),

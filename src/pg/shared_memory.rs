@@ -50,7 +50,7 @@ pub struct Slot {
     /// The last worker looked and found no extension.
     pub absent: bool,
     /// Transactions whose statements need the database to themselves. Each takes itself off the count at its end; with a
-    /// session that cannot, the server starts anew, and with it this memory.
+    /// session that cannot, the server restarts, and with it this memory.
     pub blocks: u32,
     /// Changes whenever a worker that is still starting is to turn back.
     pub generation: u16,

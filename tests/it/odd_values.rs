@@ -306,7 +306,7 @@ fn twenty_megabytes_end_in_an_error_or_a_row() {
     audit(&cluster, &before);
 }
 
-/// I8: a row that somebody wrote by hand.
+/// I8: a row that was written by hand.
 #[test]
 fn infinite_times_and_a_long_provider_id_stop_nothing() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);

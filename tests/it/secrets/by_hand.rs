@@ -29,7 +29,7 @@ fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
         );
         assert!(error.detail().unwrap().starts_with("It is mail "));
     }
-    // What ends has no secrets, whatever it is that ends it.
+    // What ends has no secrets, no matter what ends it.
     client
         .batch_execute(
             "CREATE FUNCTION ending() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.state := 'cancelled'; RETURN NEW; END $$; \

@@ -53,7 +53,7 @@ fn what_is_committed_during_a_purge_is_collected_right_after_it() {
     panic!("it took {took:?}");
 }
 
-/// Nobody who asks for links for many addresses keeps others waiting for the poll.
+/// Requests for many addresses keep no other one waiting for the poll.
 #[test]
 fn more_requests_than_one_round_takes_are_answered_at_once() {
     let (cluster, mut client) = Cluster::start_with_app(&[

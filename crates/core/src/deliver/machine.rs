@@ -213,7 +213,7 @@ impl Deliverer {
             mut mails,
             is_retry,
         } = next;
-        // A provider recognizes a repeated request only if it has the same bytes, in whatever order its mails were claimed.
+        // A provider recognizes a repeated request only if it has the same bytes: its mails may be claimed in any order.
         mails.sort_unstable_by_key(|mail| mail.message.id);
         self.latest_request += 1;
         let request = self.latest_request;

@@ -70,7 +70,8 @@ impl Collector {
         self.is_done
     }
 
-    /// Collects one batch at most, so that its mail, and urgent mail, goes before the next; answers and purges what is due. `announced` is the reason to check the tokens, if it is not the time.
+    /// Collects one batch at most, so that its mail, and urgent mail, goes before the next; answers and purges what is due.
+    /// `announced` is the reason to check the tokens, if it is not the time.
     ///
     /// # Errors
     /// If the connection is useless.
@@ -151,8 +152,7 @@ impl Collector {
                 collected.urgent = collected.any && backlog.urgent;
                 if batch.moved < size {
                     // Nothing is left.
-                    let none = Backlog::default();
-                    self.batcher.decide(rule, now(), none, Look::AfterBatch);
+                    self.batcher = Batcher::default();
                 } else {
                     self.look_at = Some((now(), Look::AfterBatch));
                     self.is_done = false;

@@ -144,7 +144,7 @@ impl<H: Host> JobRunner<H> {
         now: Time,
     ) -> Result<(), S::Error> {
         let mut result = ExchangeResult::default();
-        let mut refused: Vec<(Settlements, S::Error)> = Vec::new();
+        let mut refused: Vec<(i64, Settlements, S::Error)> = Vec::new();
         let mut rest = settlements.split().into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         while !is_hopeless && let Some(one) = rest.next() {
@@ -167,7 +167,7 @@ impl<H: Host> JobRunner<H> {
                             !database_works || self.host.stop_requested()
                         }
                     };
-                    refused.push((one, error));
+                    refused.push((id, one, error));
                     is_hopeless |= !others_settled && refused.len() >= MAX_UNSETTLED;
                 }
             }
@@ -175,10 +175,10 @@ impl<H: Host> JobRunner<H> {
         if !result.settled.is_empty() {
             self.end_failures();
         }
-        if is_hopeless && let Some((last, error)) = refused.pop() {
+        if is_hopeless && let Some((_, last, error)) = refused.pop() {
             // Those that were not tried come first the next time.
             rest.for_each(|one| result.repeated.extend(one));
-            let earlier = refused.into_iter().map(|(one, _)| one);
+            let earlier = refused.into_iter().map(|(_, one, _)| one);
             earlier.for_each(|one| result.repeated.extend(one));
             result.repeated.extend(last);
             let delay = self.retry_delay(&result.repeated, &error, now);
@@ -216,11 +216,10 @@ impl<H: Host> JobRunner<H> {
     fn note_refused<E: StoreError>(
         &mut self,
         result: &mut ExchangeResult,
-        refused: Vec<(Settlements, E)>,
+        refused: Vec<(i64, Settlements, E)>,
     ) {
         let mut last_error = None;
-        for (one, error) in refused {
-            let id = one.ids().next().copied().unwrap_or_default();
+        for (id, one, error) in refused {
             if error.kind() == ErrorKind::Other && self.refusals.count(id) < MAX_REFUSALS {
                 result.repeated.extend(one);
                 result.repeat_after = REPEAT_DELAY;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::deliver::settlements::Settlements;
 
-#[derive(Default)]
 struct Refusal {
     /// How often it was refused while the database worked.
     count: u32,
@@ -32,26 +31,27 @@ impl Refusals {
     /// Settlements failed together, and it is not known for which of them.
     pub(super) fn suspect(&mut self, settlements: &Settlements) {
         for &id in settlements.ids() {
-            let settled = self.settled;
-            self.mails
-                .entry(id)
-                .or_insert(Refusal { count: 0, settled });
+            self.refusal(id);
         }
+    }
+
+    /// The refusals of a mail, of which there were none until now if there is no entry.
+    fn refusal(&mut self, id: i64) -> &mut Refusal {
+        let settled = self.settled;
+        self.mails
+            .entry(id)
+            .or_insert(Refusal { count: 0, settled })
     }
 
     /// A mail was refused alone. Returns whether others were settled since its latest try.
     pub(super) fn refuse(&mut self, id: i64) -> bool {
         let settled = self.settled;
-        let refusal = self
-            .mails
-            .entry(id)
-            .or_insert(Refusal { count: 0, settled });
-        std::mem::replace(&mut refusal.settled, settled) < settled
+        std::mem::replace(&mut self.refusal(id).settled, settled) < settled
     }
 
     /// The refusal of a mail is its own fault. Returns how many were.
     pub(super) fn count(&mut self, id: i64) -> u32 {
-        let refusal = self.mails.entry(id).or_default();
+        let refusal = self.refusal(id);
         refusal.count += 1;
         refusal.count
     }
