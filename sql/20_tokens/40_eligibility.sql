@@ -50,7 +50,9 @@ SELECT
         WHEN 'malformed_code' THEN 'code is not five digits'
     END AS reason
 FROM @extschema@.accounts a
-JOIN @extschema@.tokens t ON t.account = a.id
+-- t.account = a.id could be joined in the order of either column, too, from one end of its index to the other. A session
+-- that plans while the tables are all but empty would go on to do that when they are large.
+JOIN @extschema@.tokens t ON a.id = ANY (ARRAY[t.account])
 -- A token may never expire; the calendar ends here with the year 9999.
 CROSS JOIN LATERAL (SELECT to_timestamp(least(greatest(t.expires_at, 0), 253402300799)) AS expires_at) e
 CROSS JOIN LATERAL (

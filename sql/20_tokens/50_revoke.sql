@@ -20,13 +20,15 @@ BEGIN
         secrets = NULL,
         updated_at = now(),
         ended_at = now()
-    WHERE id IN (
-        SELECT o.id
+    WHERE ctid = ANY (ARRAY(
+        SELECT o.ctid
         FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.token_id = ANY (ended)
+        WHERE o.token_id = ANY (ended)
+          AND o.state IN ('scheduled', 'claimed')
+          -- Scheduled: if the query named the state, other indexes would fit it than that of live tokens.
+          AND o.claimed_until IS NULL
         FOR UPDATE SKIP LOCKED
-    );
+    ));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
@@ -35,6 +37,7 @@ COMMENT ON FUNCTION @extschema@._withdraw_mail(bigint[], text) IS
 CREATE FUNCTION @extschema@._open_tokens(holders bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     RETURN ARRAY(
@@ -82,6 +85,7 @@ COMMENT ON FUNCTION @extschema@._refuse_unseen_tokens(bigint[]) IS
 CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@.token_action[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
@@ -111,6 +115,7 @@ COMMENT ON FUNCTION @extschema@._revoke_tokens(bigint[], @extschema@.token_actio
 CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     PERFORM FROM @extschema@.accounts a WHERE a.id = mailroom_revoke.account FOR NO KEY UPDATE;
@@ -132,29 +137,17 @@ BEGIN
     -- SKIP LOCKED: a consumer that holds a row, or the next one, checks the token itself, and deleting an account must
     -- not wait for either.
     DELETE FROM @extschema@.pending
-    WHERE (lane, token_id) IN (
-        SELECT p.lane, p.token_id
+    WHERE ctid = ANY (ARRAY(
+        SELECT p.ctid
         FROM @extschema@.pending p
         WHERE p.lane IN (0, 1)
           AND p.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
         FOR UPDATE SKIP LOCKED
-    );
+    ));
     IF FOUND THEN
         PERFORM @extschema@._took();
     END IF;
-    UPDATE @extschema@.outbox
-    SET state = 'cancelled',
-        last_error = 'token was deleted',
-        secrets = NULL,
-        updated_at = now(),
-        ended_at = now()
-    WHERE id IN (
-        SELECT o.id
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
-        FOR UPDATE SKIP LOCKED
-    );
+    PERFORM @extschema@._withdraw_mail(ARRAY(SELECT id FROM old_tokens), 'token was deleted'::text);
     RETURN NULL;
 END;
 $$;

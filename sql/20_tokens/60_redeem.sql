@@ -172,7 +172,9 @@ BEGIN
     SELECT bool_or(c.id = judged.token_id), array_agg(o.token_id) FILTER (WHERE o.token_id IS NOT NULL)
     INTO used, waiting
     FROM closed c
-    LEFT JOIN @extschema@.outbox o ON o.token_id = c.id AND o.state = 'scheduled';
+    LEFT JOIN LATERAL (
+        SELECT l.token_id FROM @extschema@.outbox l WHERE l.token_id = c.id AND l.state IN ('scheduled', 'claimed') OFFSET 0
+    ) o ON true;
     IF waiting IS NOT NULL THEN
         PERFORM @extschema@._withdraw_mail(waiting, 'token was used or revoked'::text);
     END IF;

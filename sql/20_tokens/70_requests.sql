@@ -74,6 +74,7 @@ COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
 CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
@@ -98,7 +99,7 @@ BEGIN
             AS within_hour
     INTO sent
     FROM @extschema@.tokens t
-    JOIN @extschema@._token_verdicts v ON v.token_id = t.id
+    CROSS JOIN LATERAL (SELECT w.* FROM @extschema@._token_verdicts w WHERE w.token_id = t.id OFFSET 0) v
     WHERE t.account = holder
       AND t.action = asked;
     -- A new link is sent in spite of the limits, so that requests by others cannot keep mail from the owner of an
@@ -154,8 +155,6 @@ RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[]
     SET search_path = pg_catalog, pg_temp
     -- One index lookup for each request, independent of the number of accounts: statistics of a queue mean nothing.
     SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
@@ -168,7 +167,7 @@ BEGIN
     )
     SELECT a.id, q.action, array_agg(q.id)
     FROM asked q
-    JOIN @extschema@.accounts a ON a.email = q.email
+    CROSS JOIN LATERAL (SELECT s.id FROM @extschema@.accounts s WHERE s.email = q.email OFFSET 0) a
     GROUP BY a.id, q.action
     -- The same order in all sessions, so that two that answer requests cannot deadlock.
     ORDER BY a.id, q.action;

@@ -17,6 +17,7 @@ CREATE FUNCTION @extschema@._filter_claimable(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     keys text[];
@@ -49,7 +50,7 @@ BEGIN
                     ELSE v.reason
                 END AS reason
             FROM @extschema@.outbox o
-            LEFT JOIN @extschema@._token_ends v ON v.token_id = o.token_id
+            LEFT JOIN LATERAL (SELECT e.* FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
             WHERE o.ctid = ANY (candidates)
               AND (o.expires_at <= moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
         ), ended AS (

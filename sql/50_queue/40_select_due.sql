@@ -100,7 +100,9 @@ BEGIN
         SELECT o.ctid AS place
         FROM @extschema@.outbox o
         WHERE o.ctid = ANY (ARRAY(SELECT seen.ctids[p] FROM unnest(passed) p))
-          AND o.state = 'scheduled'
+          -- Scheduled: if the query named the state, it could be answered by a scan of outbox_due as well.
+          AND o.claimed_until IS NULL
+          AND o.ended_at IS NULL
         FOR UPDATE OF o SKIP LOCKED
     ) s;
 END;

@@ -6,6 +6,7 @@ mod i5;
 mod i6;
 mod i9;
 mod jit;
+mod plans;
 mod upkeep;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,253 @@
+//! I4, for sessions that live long: a plan that was made while the tables were all but empty serves when there is much.
+
+use super::{pages, untidied};
+use postgres::Client;
+
+/// What is done, what makes it possible, and the statement whose pages count. `$` is a number that no other call has.
+const DEEDS: [[&str; 3]; 36] = [
+    [
+        "sign-up",
+        "",
+        "INSERT INTO accounts (email, login) VALUES ('p$@example.com', 'p$')",
+    ],
+    ["collect", ACCOUNTS, "SELECT mailroom_collect(10)"],
+    [
+        "dequeue",
+        ACCOUNTS,
+        "SELECT count(*) FROM mailroom_dequeue(10)",
+    ],
+    [
+        "batch of the worker",
+        ACCOUNTS,
+        "SELECT _run_batch(10, 'limit')",
+    ],
+    [
+        "claim of token mail",
+        "INSERT INTO accounts (email, login) SELECT 't$-' || i || '@example.com', 't$-' || i FROM generate_series(1, 10) i; \
+         UPDATE tokens SET revoked_at = 1 WHERE id IN (SELECT token_id FROM outbox WHERE state = 'scheduled') AND revoked_at IS NULL; \
+         SELECT mailroom_collect(10)",
+        "SELECT count(*) FROM mailroom_claim(10, claimant => 'me')",
+    ],
+    [
+        "claim",
+        MAIL,
+        "SELECT count(*) FROM mailroom_claim(10, claimant => 'me')",
+    ],
+    [
+        "mark_sent",
+        CLAIMED,
+        "SELECT mailroom_mark_sent_many(current_setting('plans.ids')::bigint[], claimant => 'me')",
+    ],
+    [
+        "mark_error",
+        CLAIMED,
+        "SELECT mailroom_mark_error_many(current_setting('plans.ids')::bigint[], array_fill('no'::text, '{10}'), claimant => 'me')",
+    ],
+    [
+        "release",
+        CLAIMED,
+        "SELECT mailroom_release_many(current_setting('plans.ids')::bigint[], claimant => 'me')",
+    ],
+    [
+        "answer",
+        "SELECT mailroom_request_recovery('first@example.com')",
+        "SELECT mailroom_answer_requests(10)",
+    ],
+    [
+        "peek",
+        LINK,
+        "SELECT mailroom_peek(current_setting('plans.link'))",
+    ],
+    [
+        "redeem",
+        LINK,
+        "SELECT mailroom_redeem(current_setting('plans.link'))",
+    ],
+    [
+        "revoke",
+        LINK,
+        "SELECT mailroom_revoke(current_setting('plans.account')::bigint)",
+    ],
+    [
+        "suspension",
+        LINK,
+        "UPDATE accounts SET status = 'suspended' WHERE email = 'l$@example.com'",
+    ],
+    [
+        "deletion",
+        LINK,
+        "DELETE FROM accounts WHERE email = 'l$@example.com'",
+    ],
+    [
+        "cancel_item",
+        "SELECT mailroom_send('a@example.com', 'Hello', 'Text', item_key => 'i$')",
+        "SELECT mailroom_cancel_item('i$')",
+    ],
+    ["next_due", MAIL, "SELECT mailroom_next_due()"],
+    [
+        "claim of a group",
+        "INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \
+         SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'g$-' || i FROM generate_series(1, 10) i",
+        "SELECT count(*) FROM mailroom_claim_group(claimant => 'me')",
+    ],
+    [
+        "extend",
+        CLAIMED,
+        "SELECT mailroom_extend_many(current_setting('plans.ids')::bigint[], claimant => 'me')",
+    ],
+    [
+        "mark_sent with what the provider said",
+        CLAIMED,
+        "SELECT mailroom_mark_sent_many(i.ids, array_fill('p'::text, '{10}'), 'me', array_fill(0, '{10}'), \
+             array_fill('[{\"recipient\": \"a@example.com\", \"response_code\": 550}]'::jsonb, '{10}')) \
+         FROM (SELECT current_setting('plans.ids')::bigint[]) i (ids)",
+    ],
+    [
+        "mark_sent of what another holds",
+        CLAIMED,
+        "SELECT mailroom_mark_sent_many(current_setting('plans.ids')::bigint[], claimant => 'you')",
+    ],
+    [
+        "mark_error for ever",
+        CLAIMED,
+        "SELECT mailroom_mark_error_many(i.ids, array_fill('a@example.com'::text, '{10}'), permanent => array_fill(true, '{10}'), claimant => 'me') \
+         FROM (SELECT current_setting('plans.ids')::bigint[]) i (ids)",
+    ],
+    [
+        "mark_error of what another holds",
+        CLAIMED,
+        "SELECT mailroom_mark_error_many(current_setting('plans.ids')::bigint[], array_fill('no'::text, '{10}'), claimant => 'you')",
+    ],
+    [
+        "claims that lapsed",
+        LAPSED,
+        "SELECT _expire_leases(clock_timestamp(), 1000)",
+    ],
+    [
+        "claims of a predecessor",
+        CLAIMED,
+        "SELECT _expire_previous_claims('me')",
+    ],
+    [
+        "retry",
+        FAILED,
+        "SELECT count(mailroom_retry(i)) FROM unnest(current_setting('plans.ids')::bigint[]) i",
+    ],
+    [
+        "retry_failed",
+        FAILED,
+        "SELECT mailroom_retry_failed(kind => 'own', since => now() - interval '1 min')",
+    ],
+    [
+        "reschedule",
+        "SELECT set_config('plans.id', mailroom_send('a@example.com', 'Hello', 'Text')::text, false)",
+        "SELECT mailroom_reschedule(current_setting('plans.id')::bigint, now() + interval '1 day')",
+    ],
+    [
+        "cancel",
+        "SELECT set_config('plans.id', mailroom_send('a@example.com', 'Hello', 'Text')::text, false)",
+        "SELECT mailroom_cancel(current_setting('plans.id')::bigint)",
+    ],
+    [
+        "reschedule_item",
+        "SELECT mailroom_send('a@example.com', 'Hello', 'Text', item_key => 'i$')",
+        "SELECT mailroom_reschedule_item('i$', now() + interval '1 day')",
+    ],
+    [
+        "send that replaces",
+        "SELECT mailroom_send('a@example.com', 'Hello', 'Text', item_key => 'i$')",
+        "SELECT mailroom_send('a@example.com', 'Hello', 'Text', item_key => 'i$', on_conflict => 'replace')",
+    ],
+    [
+        "send with a message_id",
+        "SELECT mailroom_send('a@example.com', 'Hello', 'Text', message_id => lpad('$', 32, '0')::uuid)",
+        "SELECT mailroom_send('a@example.com', 'Hello', 'Text', message_id => lpad('$', 32, '0')::uuid)",
+    ],
+    [
+        "change of an address",
+        LINK,
+        "UPDATE accounts SET email = 'new$@example.com' WHERE email = 'l$@example.com'",
+    ],
+    [
+        "request",
+        LINK,
+        "SELECT mailroom_request_activation('l$@example.com')",
+    ],
+    [
+        "look at what waits",
+        ACCOUNTS,
+        "SELECT waiting FROM _pending_summary(10)",
+    ],
+    ["upkeep", MAIL, "SELECT more FROM _maintain_outbox(false)"],
+];
+
+const ACCOUNTS: &str = "INSERT INTO accounts (email, login) \
+     SELECT 'c$-' || i || '@example.com', 'c$-' || i FROM generate_series(1, 10) i";
+
+const MAIL: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
+     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i";
+
+const CLAIMED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
+     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i; \
+     SELECT set_config('plans.ids', array_agg(id)::text, false) FROM mailroom_claim(10, claimant => 'me')";
+
+const LAPSED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
+     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i; \
+     SELECT count(*) FROM mailroom_claim(10, '1 us', 'me')";
+
+const FAILED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
+     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i; \
+     SELECT set_config('plans.ids', array_agg(id)::text, false) FROM mailroom_claim(10, claimant => 'me'); \
+     SELECT mailroom_mark_error_many(i.ids, array_fill('no'::text, '{10}'), permanent => array_fill(true, '{10}'), claimant => 'me') \
+     FROM (SELECT current_setting('plans.ids')::bigint[]) i (ids)";
+
+const LINK: &str = "INSERT INTO accounts (email, login) VALUES ('l$@example.com', 'l$'); \
+     SELECT set_config('plans.link', mailroom_sign(t.action, t.secret), false), set_config('plans.account', a.id::text, false) \
+     FROM accounts a JOIN tokens t ON t.account = a.id WHERE a.email = 'l$@example.com'";
+
+/// The median of the pages that each of the deeds takes in this session.
+fn costs(client: &mut Client, calls: &mut usize) -> [u64; DEEDS.len()] {
+    DEEDS.map(|[_, before, statement]| {
+        // PL/pgSQL settles on a plan after five calls.
+        let mut costs = [(); 9].map(|()| {
+            *calls += 1;
+            let [before, statement] =
+                [before, statement].map(|text| text.replace('$', &calls.to_string()));
+            client.batch_execute(&before).unwrap();
+            pages(client, &statement)
+        });
+        costs[6..].sort_unstable();
+        costs[7]
+    })
+}
+
+#[test]
+fn i4_a_plan_made_while_tables_were_small_serves_when_they_are_large() {
+    let (cluster, mut client) = untidied();
+    let first = "INSERT INTO accounts (email, login, status) VALUES ('first@example.com', 'first', 'active')";
+    client.batch_execute(first).unwrap();
+    client.batch_execute("VACUUM (ANALYZE)").unwrap();
+    let mut calls = 0;
+    costs(&mut client, &mut calls);
+    cluster
+        .connect("app")
+        .batch_execute(
+            "SET session_replication_role = replica; \
+             INSERT INTO accounts (email, login) SELECT 'm' || i || '@example.com', 'm' || i FROM generate_series(1, 20000) i; \
+             INSERT INTO tokens (account, action) SELECT id, 'activation' FROM accounts WHERE login LIKE 'm%'; \
+             INSERT INTO pending (lane, token_id) SELECT 1, id FROM tokens WHERE account IN (SELECT id FROM accounts WHERE login LIKE 'm%'); \
+             INSERT INTO outbox (kind, recipients, subject, body_text, state, ended_at, item_key) \
+             SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'sent', now(), 'm' || i FROM generate_series(1, 20000) i",
+        )
+        .unwrap();
+    let old = costs(&mut client, &mut calls);
+    client.batch_execute("DISCARD PLANS").unwrap();
+    let new = costs(&mut client, &mut calls);
+    let costlier: Vec<String> = DEEDS
+        .iter()
+        .zip(old.into_iter().zip(new))
+        .filter(|(_, (old, new))| *old > 2 * new + 50)
+        .map(|([name, ..], (old, new))| format!("{name}: {old} pages, {new} by a new plan"))
+        .collect();
+    assert_eq!(costlier, Vec::<String>::new());
+}
