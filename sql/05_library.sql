@@ -65,6 +65,7 @@ CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
 COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
     'Internal. Whether an error with this SQLSTATE may be caused by the data of the row that was written.';
 
+-- In this order: a state before 'sent' is live.
 CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');
 COMMENT ON TYPE @extschema@.outbox_state IS
     'scheduled and claimed are live; sent, error, cancelled and expired are final.';

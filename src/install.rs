@@ -33,7 +33,7 @@ files! {
     "30_pending_20_dequeue" = "../sql/30_pending/20_dequeue.sql",
     "30_pending_30_collect" = "../sql/30_pending/30_collect.sql",
     "40_outbox_10_outbox" = "../sql/40_outbox/10_outbox.sql",
-    "40_outbox_20_secrets" = "../sql/40_outbox/20_secrets.sql",
+    "40_outbox_20_states" = "../sql/40_outbox/20_states.sql",
     "40_outbox_30_history" = "../sql/40_outbox/30_history.sql",
     "40_outbox_40_routes" = "../sql/40_outbox/40_routes.sql",
     "40_outbox_50_templates" = "../sql/40_outbox/50_templates.sql",

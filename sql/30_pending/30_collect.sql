@@ -14,14 +14,17 @@ CREATE FUNCTION @extschema@._insert_outbox(tokens bigint[], OUT collected intege
     SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    WITH routed AS MATERIALIZED (
-        SELECT a.action, @extschema@._route(a.action::text) AS transport
-        FROM unnest(enum_range(NULL::@extschema@.token_action)) a (action)
-    ), put AS (
+    WITH put AS (
         INSERT INTO @extschema@.outbox
             (message_id, kind, transport, token_id, account_id, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
         SELECT
-            @extschema@._message_id(), v.action::text, (SELECT r.transport FROM routed r WHERE r.action = v.action), v.token_id, v.account_id, ARRAY[v.email],
+            @extschema@._message_id(), v.action::text,
+            -- Each route is asked for once, when the first such token comes.
+            CASE v.action
+                WHEN 'activation' THEN (SELECT @extschema@._route('activation'::text))
+                ELSE (SELECT @extschema@._route('password_recovery'::text))
+            END,
+            v.token_id, v.account_id, ARRAY[v.email],
             jsonb_build_object('login', v.login),
             -- Signed here, so that no signed token is a variable or a parameter (I7).
             CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,
@@ -51,6 +54,7 @@ CREATE FUNCTION @extschema@._insert_outbox_one_by_one(
 )
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     one bigint;
@@ -93,6 +97,7 @@ COMMENT ON FUNCTION @extschema@._insert_outbox_one_by_one(bigint[]) IS
 CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_for text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     address text;

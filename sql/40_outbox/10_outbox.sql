@@ -3,10 +3,12 @@
 -- mailroom_collect and mailroom_send fill it; senders claim and settle its rows (50_queue/). Invariants: a token is
 -- live in at most one row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or
 -- a link is only in the column secrets, and only while the row is still to be sent (I7). Each row is updated twice in
--- its life, so constraints, triggers and indexes that every update would pay for are kept away from it. The state enum
--- is in 05_library.sql, because 20_tokens/40_eligibility.sql uses it.
+-- its life, so constraints, triggers and indexes that every update would pay for are kept away from it. What the columns
+-- of a row must be to each other is in 20_states.sql. The state enum is in 05_library.sql, because
+-- 20_tokens/40_eligibility.sql uses it.
 
--- Constraints of a domain are checked when a value is assigned, those of a table at each update of a row.
+-- Constraints of a domain are checked when a value is assigned, those of a table at each update of a row; and an error of
+-- the latter quotes the row, secrets and all.
 CREATE DOMAIN @extschema@._addresses AS text[]
     CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
     CONSTRAINT outbox_addresses_must_not_exceed_64_kb CHECK (cardinality(VALUE) = 0 OR octet_length(VALUE::text) <= 65536)
@@ -22,6 +24,14 @@ COMMENT ON DOMAIN @extschema@._recipients IS 'Internal. At least one mail addres
 CREATE DOMAIN @extschema@._priority AS smallint
     CONSTRAINT outbox_priority_must_be_from_minus_100_to_100 CHECK (VALUE BETWEEN -100 AND 100);
 COMMENT ON DOMAIN @extschema@._priority IS 'Internal. Order of claims, from -100 to 100; smaller goes first.';
+
+CREATE DOMAIN @extschema@._attempts AS integer
+    CONSTRAINT outbox_attempts_must_not_be_negative CHECK (VALUE >= 0);
+COMMENT ON DOMAIN @extschema@._attempts IS 'Internal. A number of attempts that were made.';
+
+CREATE DOMAIN @extschema@._attempt_limit AS integer
+    CONSTRAINT outbox_max_attempts_must_be_positive CHECK (VALUE > 0);
+COMMENT ON DOMAIN @extschema@._attempt_limit IS 'Internal. A number of attempts that may be made.';
 
 CREATE DOMAIN @extschema@._kind AS text
     CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '')
@@ -81,9 +91,9 @@ CREATE TABLE @extschema@.outbox (
     send_at timestamptz NOT NULL DEFAULT now(),
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    failed_attempts integer NOT NULL DEFAULT 0,
-    max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
-    ambiguous_attempts integer NOT NULL DEFAULT 0,
+    failed_attempts @extschema@._attempts NOT NULL DEFAULT 0,
+    max_attempts @extschema@._attempt_limit NOT NULL DEFAULT @extschema@._max_attempts(),
+    ambiguous_attempts @extschema@._attempts NOT NULL DEFAULT 0,
     ambiguous_alone boolean NOT NULL DEFAULT false,
     claimed_until timestamptz,
     token_id bigint,
@@ -111,20 +121,7 @@ CREATE TABLE @extschema@.outbox (
     batch uuid,
     -- Room for the entries of the three versions of a row: a full page is first searched for entries to remove.
     CONSTRAINT outbox_pkey PRIMARY KEY (id) WITH (fillfactor = 33),
-    CONSTRAINT outbox_message_id_key UNIQUE (message_id) WITH (fillfactor = 33),
-    CONSTRAINT outbox_failed_attempts_must_not_be_negative CHECK (failed_attempts >= 0),
-    CONSTRAINT outbox_max_attempts_must_be_positive CHECK (max_attempts > 0),
-    CONSTRAINT outbox_claim_must_have_claimant_and_end CHECK (
-        CASE state
-            WHEN 'claimed' THEN claimed_by IS NOT NULL AND claimed_at IS NOT NULL AND claimed_until IS NOT NULL
-            WHEN 'scheduled' THEN claimed_until IS NULL
-            ELSE true
-        END
-    ),
-    CONSTRAINT outbox_live_row_must_not_have_ended
-        CHECK (ended_at IS NULL OR (state <> 'scheduled' AND state <> 'claimed')),
-    CONSTRAINT outbox_error_must_have_a_reason
-        CHECK (last_error IS NOT NULL OR state <> 'error' OR token_id IS NOT NULL)
+    CONSTRAINT outbox_message_id_key UNIQUE (message_id) WITH (fillfactor = 33)
 ) WITH (
     -- Room on each page for the new versions of its rows: they stay there, and less WAL is written.
     fillfactor = 50,

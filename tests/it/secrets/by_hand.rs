@@ -5,7 +5,10 @@ use crate::cluster::{Cluster, number};
 /// Without its token a mail would be taken for one without secrets: it would be dumped, and no revocation would find it.
 #[test]
 fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
-    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (cluster, mut client) = Cluster::start_with_app(&[
+        "shared_preload_libraries = ''",
+        "mailroom.link_base_url = 'https://example.com'",
+    ]);
     client
         .batch_execute(
             "CREATE ROLE chief LOGIN IN ROLE mailroom_admin; \
@@ -28,6 +31,21 @@ fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
             Some("outbox_secrets_must_have_their_token")
         );
         assert!(error.detail().unwrap().starts_with("It is mail "));
+    }
+    // A constraint of the table would quote the row to those who may read it.
+    for attempt in [
+        "UPDATE outbox SET failed_attempts = -1",
+        "UPDATE outbox SET max_attempts = 0",
+        "UPDATE outbox SET state = 'claimed'",
+        "UPDATE outbox SET claimed_until = now()",
+        "UPDATE outbox SET ended_at = now()",
+    ] {
+        let error = client
+            .batch_execute(&format!("{attempt} WHERE token_id IS NOT NULL"))
+            .expect_err(attempt);
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "23514", "{attempt}: {error:?}");
+        assert!(!format!("{error:?}").contains("link"), "{error:?}");
     }
     // What ends has no secrets, no matter what ends it.
     client

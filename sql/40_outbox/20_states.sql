@@ -1,0 +1,85 @@
+-- States: what the columns of a mail must be to each other, and that secrets are removed when it ends (I7).
+--
+-- The triggers watch what is written by hand, or changed by a trigger of the application; the extension's own statements
+-- leave them nothing to do. Claims read the secrets through the view. Invariants: a live row has no end; a claimed row,
+-- and no other, has a lease, and says whose and since when; a row in a final state has no secrets, and a reason if it
+-- failed; a row with secrets has their token, by which dumps leave it out and claims and revocations find it.
+
+CREATE VIEW @extschema@._mail_secrets AS
+SELECT o.ctid AS place, o.secrets
+FROM @extschema@.outbox o;
+COMMENT ON VIEW @extschema@._mail_secrets IS
+    'Internal. The secrets of each mail, for claims by roles that cannot read the column.';
+
+CREATE FUNCTION @extschema@._outbox_check() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    live CONSTANT boolean := NEW.state IN ('scheduled', 'claimed');
+    rule text;
+BEGIN
+    IF live AND NEW.ended_at IS NOT NULL THEN
+        rule := 'outbox_live_row_must_not_have_ended';
+    ELSIF live
+        AND ((NEW.state = 'claimed') = (NEW.claimed_until IS NULL)
+            OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL))
+    THEN
+        rule := 'outbox_claim_must_have_claimant_and_end';
+    ELSIF live THEN
+        rule := 'outbox_secrets_must_have_their_token';
+    ELSIF NEW.state = 'error' AND NEW.last_error IS NULL AND NEW.token_id IS NULL THEN
+        rule := 'outbox_error_must_have_a_reason';
+    END IF;
+    IF rule IS NOT NULL THEN
+        RAISE check_violation USING
+            MESSAGE = format('new row for relation "outbox" violates check constraint "%s"', rule),
+            DETAIL = format('It is mail %s, which is %s.', NEW.id, NEW.state),
+            HINT = CASE rule
+                WHEN 'outbox_live_row_must_not_have_ended' THEN 'Set ended_at to NULL, or use mailroom_retry.'
+                WHEN 'outbox_claim_must_have_claimant_and_end' THEN 'Set claimed_until, claimed_by and claimed_at with the state, or use mailroom_claim and mailroom_release.'
+                WHEN 'outbox_secrets_must_have_their_token' THEN 'Set secrets to NULL, too, or cancel the mail.'
+                ELSE 'Set last_error.'
+            END,
+            SCHEMA = TG_TABLE_SCHEMA,
+            TABLE = TG_TABLE_NAME,
+            CONSTRAINT = rule;
+    END IF;
+    UPDATE @extschema@.outbox o
+    SET secrets = NULL,
+        last_error = CASE o.state WHEN 'error' THEN coalesce(o.last_error, 'no reason given') ELSE o.last_error END,
+        claimed_until = NULL,
+        updated_at = now(),
+        ended_at = coalesce(o.ended_at, now())
+    WHERE o.id = NEW.id;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._outbox_check() IS
+    'Internal. Rejects a row whose columns contradict its state or part secrets from their token, with a check violation that does not quote it. Removes the secrets from a row that reaches a final state, and sets its times.';
+
+-- One condition each, because each statement compiles it again, as it would each CHECK constraint. AFTER, because any
+-- BEFORE UPDATE row trigger makes each update lock its row first, even if WHEN is false.
+CREATE TRIGGER outbox_check
+    AFTER INSERT ON @extschema@.outbox
+    FOR EACH ROW
+    WHEN (
+        (NEW.state < 'sent') <> (NEW.ended_at IS NULL)
+        OR (NEW.state = 'claimed') = (NEW.claimed_until IS NULL)
+        OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL)
+        OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR NEW.token_id IS NULL)
+        OR NEW.last_error IS NULL AND NEW.state = 'error'
+    )
+    EXECUTE FUNCTION @extschema@._outbox_check();
+
+CREATE TRIGGER outbox_check_update
+    AFTER UPDATE ON @extschema@.outbox
+    FOR EACH ROW
+    WHEN (
+        (NEW.state < 'sent') <> (NEW.ended_at IS NULL)
+        OR (NEW.state = 'claimed') = (NEW.claimed_until IS NULL)
+        OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL)
+        OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR (NEW.token_id = OLD.token_id) IS NOT TRUE)
+        OR NEW.last_error IS NULL AND NEW.state = 'error'
+    )
+    EXECUTE FUNCTION @extschema@._outbox_check();
