@@ -19,6 +19,8 @@ const MAX_UNSETTLED: usize = 8;
 const MAX_REFUSALS: u32 = 5;
 /// The wait between these tries.
 const REPEAT_DELAY: Duration = Duration::from_secs(1);
+/// Number of statements that look for the rows because of which leases cannot be extended: five rows of 2,048.
+const MAX_EXTENSIONS: u32 = 128;
 
 /// One exchange of a transport.
 pub(super) struct Exchange {
@@ -117,7 +119,8 @@ impl<H: Host> JobRunner<H> {
         }
         let asked_at = self.thread.now();
         let ids: Vec<i64> = self.held.iter().copied().collect();
-        let valid = store.extend(&self.claimant, &ids)?;
+        let mut statements = MAX_EXTENSIONS;
+        let valid = self.extend_all_but_refused(store, &ids, &mut statements)?;
         self.leases.note_extended(asked_at);
         if valid.len() < ids.len() {
             // The others stay in `held` until they are settled or released.
@@ -126,6 +129,47 @@ impl<H: Host> JobRunner<H> {
         // Only now: a mail whose claim was lost must not be sent.
         self.set_leases_end();
         Ok(())
+    }
+
+    /// Extends these leases; halves them after an error, so that a row that cannot be changed, because of a trigger on the
+    /// outbox for example, costs no other its lease (I8). Returns the mails whose claims are still valid.
+    ///
+    /// # Errors
+    /// No lease was extended.
+    fn extend_all_but_refused<S: Store>(
+        &self,
+        store: &mut S,
+        ids: &[i64],
+        statements: &mut u32,
+    ) -> Result<Vec<i64>, S::Error> {
+        *statements = statements.saturating_sub(1);
+        let error = match store.extend(&self.claimant, ids) {
+            Ok(valid) => return Ok(valid),
+            Err(error) => error,
+        };
+        let may_be_a_row = matches!(error.kind(), ErrorKind::Row | ErrorKind::Other);
+        if ids.len() == 1 || !may_be_a_row || *statements == 0 || self.host.stop_requested() {
+            return Err(error);
+        }
+        let (first, second) = ids.split_at(ids.len() / 2);
+        let parts = [first, second]
+            .map(|part| (part, self.extend_all_but_refused(store, part, statements)));
+        let [(_, Err(_)), (_, Err(error))] = parts else {
+            let mut valid = Vec::new();
+            for (part, extended) in parts {
+                match extended {
+                    Ok(extended) => valid.extend(extended),
+                    Err(error) => error.warn(&format!(
+                        "{} could not extend the claims of {} mails, which will lapse, among them {}",
+                        self.log.0,
+                        part.len(),
+                        part[0]
+                    )),
+                }
+            }
+            return Ok(valid);
+        };
+        Err(error)
     }
 
     fn set_leases_end(&self) {

@@ -61,6 +61,7 @@ struct Outbox {
     settled: Vec<i64>,
     /// How often it was asked to settle the bad mail.
     tries: usize,
+    extended: Vec<i64>,
 }
 
 impl Store for Outbox {
@@ -91,6 +92,7 @@ impl Store for Outbox {
         if ids.contains(&BAD) {
             return Err(Refused(Rc::clone(&self.log)));
         }
+        self.extended.extend(ids);
         Ok(ids.to_vec())
     }
 
@@ -120,6 +122,7 @@ impl World {
                 waiting: VecDeque::from([mail(BAD)]),
                 settled: Vec::new(),
                 tries: 0,
+                extended: Vec::new(),
             },
             log,
             began: Instant::now(),
@@ -179,4 +182,20 @@ fn it_is_given_up_if_others_are_settled_between_its_tries() {
     assert_eq!(world.outbox.tries, 7);
     assert!(world.logged("claims and settles mail again") <= 1);
     assert!(world.runner.held.is_empty() && world.runner.refusals.is_empty());
+}
+
+#[test]
+fn a_lease_that_cannot_be_extended_costs_no_other_mail_its_own() {
+    let mut world = World::start();
+    world.runner.held = (BAD..=100).collect();
+    assert!(world.runner.extend(&mut world.outbox, Time::ZERO).is_ok());
+    world.outbox.extended.sort_unstable();
+    assert_eq!(world.outbox.extended, Vec::from_iter(2..=100));
+    assert_eq!(
+        world.logged("could not extend the claims of 1 mails, which will lapse, among them 1"),
+        1
+    );
+    // Where none can be extended, it is not that mail.
+    world.runner.held = [BAD].into();
+    assert!(world.runner.extend(&mut world.outbox, Time::ZERO).is_err());
 }
