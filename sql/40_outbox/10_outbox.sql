@@ -25,14 +25,6 @@ CREATE DOMAIN @extschema@._priority AS smallint
     CONSTRAINT outbox_priority_must_be_from_minus_100_to_100 CHECK (VALUE BETWEEN -100 AND 100);
 COMMENT ON DOMAIN @extschema@._priority IS 'Internal. Order of claims, from -100 to 100; smaller goes first.';
 
-CREATE DOMAIN @extschema@._attempts AS integer
-    CONSTRAINT outbox_attempts_must_not_be_negative CHECK (VALUE >= 0);
-COMMENT ON DOMAIN @extschema@._attempts IS 'Internal. A number of attempts that were made.';
-
-CREATE DOMAIN @extschema@._attempt_limit AS integer
-    CONSTRAINT outbox_max_attempts_must_be_positive CHECK (VALUE > 0);
-COMMENT ON DOMAIN @extschema@._attempt_limit IS 'Internal. A number of attempts that may be made.';
-
 CREATE DOMAIN @extschema@._kind AS text
     CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '')
     CONSTRAINT outbox_kind_must_not_exceed_255_characters CHECK (char_length(VALUE) <= 255)
@@ -91,9 +83,9 @@ CREATE TABLE @extschema@.outbox (
     send_at timestamptz NOT NULL DEFAULT now(),
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    failed_attempts @extschema@._attempts NOT NULL DEFAULT 0,
-    max_attempts @extschema@._attempt_limit NOT NULL DEFAULT @extschema@._max_attempts(),
-    ambiguous_attempts @extschema@._attempts NOT NULL DEFAULT 0,
+    failed_attempts integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL DEFAULT @extschema@._max_attempts(),
+    ambiguous_attempts integer NOT NULL DEFAULT 0,
     ambiguous_alone boolean NOT NULL DEFAULT false,
     claimed_until timestamptz,
     token_id bigint,

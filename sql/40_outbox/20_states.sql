@@ -4,6 +4,8 @@
 -- leave them nothing to do. Claims read the secrets through the view. Invariants: a live row has no end; a claimed row,
 -- and no other, has a lease, and says whose and since when; a row in a final state has no secrets, and a reason if it
 -- failed; a row with secrets has their token, by which dumps leave it out and claims and revocations find it.
+-- The numbers of attempts are checked here as well: with a domain, an array of them would be of another type than the
+-- functions take.
 
 CREATE VIEW @extschema@._mail_secrets AS
 SELECT o.ctid AS place, o.secrets
@@ -19,7 +21,11 @@ DECLARE
     live CONSTANT boolean := NEW.state IN ('scheduled', 'claimed');
     rule text;
 BEGIN
-    IF live AND NEW.ended_at IS NOT NULL THEN
+    IF NEW.failed_attempts < 0 THEN
+        rule := 'outbox_failed_attempts_must_not_be_negative';
+    ELSIF NEW.max_attempts <= 0 THEN
+        rule := 'outbox_max_attempts_must_be_positive';
+    ELSIF live AND NEW.ended_at IS NOT NULL THEN
         rule := 'outbox_live_row_must_not_have_ended';
     ELSIF live
         AND ((NEW.state = 'claimed') = (NEW.claimed_until IS NULL)
@@ -39,7 +45,8 @@ BEGIN
                 WHEN 'outbox_live_row_must_not_have_ended' THEN 'Set ended_at to NULL, or use mailroom_retry.'
                 WHEN 'outbox_claim_must_have_claimant_and_end' THEN 'Set claimed_until, claimed_by and claimed_at with the state, or use mailroom_claim and mailroom_release.'
                 WHEN 'outbox_secrets_must_have_their_token' THEN 'Set secrets to NULL, too, or cancel the mail.'
-                ELSE 'Set last_error.'
+                WHEN 'outbox_error_must_have_a_reason' THEN 'Set last_error.'
+                ELSE 'Set failed_attempts to 0 or more, and max_attempts to 1 or more.'
             END,
             SCHEMA = TG_TABLE_SCHEMA,
             TABLE = TG_TABLE_NAME,
@@ -69,6 +76,8 @@ CREATE TRIGGER outbox_check
         OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL)
         OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR NEW.token_id IS NULL)
         OR NEW.last_error IS NULL AND NEW.state = 'error'
+        OR NEW.failed_attempts < 0
+        OR NEW.max_attempts <= 0
     )
     EXECUTE FUNCTION @extschema@._outbox_check();
 
@@ -81,5 +90,7 @@ CREATE TRIGGER outbox_check_update
         OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL)
         OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR (NEW.token_id = OLD.token_id) IS NOT TRUE)
         OR NEW.last_error IS NULL AND NEW.state = 'error'
+        OR NEW.failed_attempts < 0
+        OR NEW.max_attempts <= 0
     )
     EXECUTE FUNCTION @extschema@._outbox_check();

@@ -1,5 +1,5 @@
 SELECT
-    c.id, c.failed_attempts::integer AS attempts,
+    c.id, c.failed_attempts AS attempts,
     -- A failed attempt is followed by one that is due 5 s before the mail expires at the latest; see mailroom_mark_error_many.
     c.failed_attempts + 1 >= c.max_attempts OR coalesce(c.expires_at - interval '5 s' <= clock_timestamp(), false) AS is_last_attempt,
     coalesce(octet_length(c.body_text::text), 0)::bigint + coalesce(octet_length(c.body_html::text), 0) + octet_length(c.data::text) + 1024 AS size,
