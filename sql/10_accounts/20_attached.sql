@@ -111,6 +111,7 @@ CREATE CONSTRAINT TRIGGER attached_settled
 CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     names record;

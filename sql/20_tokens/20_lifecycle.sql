@@ -32,6 +32,7 @@ CREATE TRIGGER accounts_issue_activation
 CREATE FUNCTION @extschema@._tokens_activate_account() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     UPDATE @extschema@.accounts

@@ -20,8 +20,9 @@ BEGIN
         secrets = NULL,
         updated_at = now(),
         ended_at = now()
-    WHERE ctid = ANY (ARRAY(
-        SELECT o.ctid
+    -- Not by ctid: a row that is locked in a newer version than the snapshot has would not be found by it.
+    WHERE id = ANY (ARRAY(
+        SELECT o.id
         FROM @extschema@.outbox o
         WHERE o.token_id = ANY (ended)
           AND o.state IN ('scheduled', 'claimed')
@@ -138,11 +139,16 @@ BEGIN
     -- not wait for either.
     DELETE FROM @extschema@.pending
     WHERE ctid = ANY (ARRAY(
-        SELECT p.ctid
-        FROM @extschema@.pending p
-        WHERE p.lane IN (0, 1)
-          AND p.token_id = ANY (ARRAY(SELECT id FROM old_tokens))
-        FOR UPDATE SKIP LOCKED
+        SELECT p.place
+        FROM old_tokens t
+        CROSS JOIN LATERAL (
+            SELECT w.ctid AS place
+            FROM @extschema@.pending w
+            WHERE w.lane IN (0, 1)
+              AND w.token_id = t.id
+            OFFSET 0
+            FOR UPDATE SKIP LOCKED
+        ) p
     ));
     IF FOUND THEN
         PERFORM @extschema@._took();

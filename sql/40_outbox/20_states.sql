@@ -16,6 +16,7 @@ COMMENT ON VIEW @extschema@._mail_secrets IS
 CREATE FUNCTION @extschema@._outbox_check() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     live CONSTANT boolean := NEW.state IN ('scheduled', 'claimed');
@@ -94,3 +95,6 @@ CREATE TRIGGER outbox_check_update
         OR NEW.max_attempts <= 0
     )
     EXECUTE FUNCTION @extschema@._outbox_check();
+-- Also in an apply worker, and with session_replication_role = replica, as constraints.
+ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_check;
+ALTER TABLE @extschema@.outbox ENABLE ALWAYS TRIGGER outbox_check_update;

@@ -93,6 +93,7 @@ COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS 'Internal. The mails with 
 CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -130,6 +131,7 @@ COMMENT ON FUNCTION @extschema@.mailroom_cancel_item(text) IS
 CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE

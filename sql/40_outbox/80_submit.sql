@@ -51,6 +51,7 @@ COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
 CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     todo @extschema@._message[] := messages;

@@ -20,7 +20,8 @@ BEGIN
     RETURN QUERY
     SELECT o.ctid, u.item::integer, o.claimed_until
     FROM unnest(ids) WITH ORDINALITY u (id, item)
-    JOIN @extschema@.outbox o ON o.id = u.id
+    -- Not o.id = u.id, which could be joined in the order of ids, from one end of the outbox to the other.
+    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[u.id])
     WHERE o.claimed_until IS NOT NULL
       AND o.claimed_by = claimant
       AND o.failed_attempts = coalesce(tries[u.item], o.failed_attempts)
@@ -98,7 +99,7 @@ BEGIN
         response_codes[u.item],
         @extschema@._redact(errors[u.item], o.id)
     FROM unnest(items) u (item)
-    JOIN @extschema@.outbox o ON o.id = ids[u.item];
+    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[ids[u.item]]);
     RAISE LOG USING
         MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(items), verb),
         DETAIL = format('The first has id %s. They may go out twice.', ids[items[1]]);
@@ -165,7 +166,7 @@ BEGIN
                 ended_at = moment
             -- FROM unnest, because a subscript into an array of texts reads all elements before it.
             FROM unnest(ids, provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
-            WHERE o.id = u.id
+            WHERE o.id = ANY (ARRAY[u.id])
               AND o.claimed_by = who
               AND o.claimed_until > moment
               AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
@@ -200,7 +201,7 @@ BEGIN
             o.id, o.failed_attempts + 1, 'partial'::@extschema@.attempt_outcome, o.claimed_at, moment, who, o.transport,
             (u.refused -> 0 ->> 'response_code')::integer, format('recipients refused: %s', jsonb_array_length(u.refused)), u.refused
         FROM unnest(ids, mailroom_mark_sent_many.refused_recipients, mailroom_mark_sent_many.failed_attempts) u (id, refused, tries)
-        JOIN @extschema@.outbox o ON o.id = u.id
+        CROSS JOIN LATERAL (SELECT s.* FROM @extschema@.outbox s WHERE s.id = u.id OFFSET 0) o
         WHERE u.refused IS NOT NULL
           AND o.state = 'sent'
           AND o.claimed_by = who
@@ -212,6 +213,7 @@ BEGIN
               WHERE a.outbox_id = o.id
                 AND a.attempt = o.failed_attempts + 1
                 AND a.outcome = 'partial'
+              OFFSET 0
           );
     END IF;
     IF settled = cardinality(ids) THEN
@@ -224,7 +226,7 @@ BEGIN
         WHERE NOT EXISTS (
             SELECT
             FROM @extschema@.outbox o
-            WHERE o.id = u.id
+            WHERE o.id = ANY (ARRAY[u.id])
               AND o.state = 'sent'
               AND o.claimed_by = who
               AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[u.item], o.failed_attempts)

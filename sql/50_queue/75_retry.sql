@@ -23,7 +23,14 @@ BEGIN
         claimed_at = NULL,
         updated_at = clock_timestamp(),
         ended_at = NULL
-    WHERE o.id = ANY (ARRAY(SELECT e.id FROM @extschema@.outbox e WHERE e.id = ANY (ids) AND e.state = 'error' FOR UPDATE SKIP LOCKED))
+    WHERE o.id = ANY (ARRAY(
+        SELECT e.id
+        FROM @extschema@.outbox e
+        WHERE e.id = ANY (ids)
+          -- As text, since e.state = 'error' could be answered by a scan of outbox_failed as well.
+          AND e.state::text = 'error'
+        FOR UPDATE SKIP LOCKED
+    ))
       AND o.token_id IS NULL
       AND (o.expires_at > clock_timestamp()) IS NOT FALSE;
     GET DIAGNOSTICS retried = ROW_COUNT;
@@ -61,7 +68,7 @@ BEGIN
         ended_at = NULL
     FROM @extschema@._token_verdicts v
     WHERE o.id = ANY (ids)
-      AND o.state = 'error'
+      AND o.state::text = 'error'
       AND v.token_id = o.token_id
       AND v.eligible
       AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
@@ -92,13 +99,14 @@ COMMENT ON FUNCTION @extschema@._retry_tokens(bigint[]) IS
 CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     IF EXISTS (
         SELECT
         FROM @extschema@.outbox o
         WHERE o.id = mailroom_retry.id
-          AND o.state = 'error'
+          AND o.state::text = 'error'
           AND o.token_id IS NOT NULL
     ) THEN
         IF NOT has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE') THEN
@@ -132,6 +140,7 @@ CREATE FUNCTION @extschema@.mailroom_retry_failed(
     RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     ids bigint[];

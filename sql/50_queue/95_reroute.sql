@@ -140,7 +140,7 @@ BEGIN
               AND NOT EXISTS (
                   SELECT
                   FROM @extschema@.outbox_attempts a
-                  WHERE a.outbox_id = l.id
+                  WHERE a.outbox_id = ANY (ARRAY[l.id])
                     AND a.outcome IN ('ambiguous', 'lease_expired')
               )
             ORDER BY l.send_at, l.id

@@ -68,7 +68,7 @@ BEGIN
         WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM old d))
     ), forgotten AS (
         DELETE FROM @extschema@.outbox_attempts a
-        WHERE a.outbox_id IN (SELECT d.id FROM old d)
+        WHERE a.outbox_id = ANY (ARRAY(SELECT d.id FROM old d))
     )
     SELECT
         count(d.id), count(*) = row_limit AND count(d.id) > 0, CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END,
@@ -92,6 +92,7 @@ COMMENT ON SEQUENCE @extschema@._purged_tokens IS
 CREATE FUNCTION @extschema@._purge_tokens(horizon bigint, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     round CONSTANT bigint := (SELECT s.last_value FROM @extschema@._purged_tokens s);
@@ -136,6 +137,7 @@ COMMENT ON FUNCTION @extschema@._purge_tokens(bigint, integer) IS
 CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());

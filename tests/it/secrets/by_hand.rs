@@ -47,6 +47,12 @@ fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
         assert_eq!(error.code().code(), "23514", "{attempt}: {error:?}");
         assert!(!format!("{error:?}").contains("link"), "{error:?}");
     }
+    // Nor does it pass where triggers do not fire, as in an apply worker.
+    let error = client
+        .batch_execute("BEGIN; SET LOCAL session_replication_role = replica; UPDATE outbox SET state = 'claimed'")
+        .unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "23514");
+    client.batch_execute("ROLLBACK").unwrap();
     // What ends has no secrets, no matter what ends it.
     client
         .batch_execute(

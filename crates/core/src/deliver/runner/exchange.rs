@@ -21,6 +21,8 @@ const MAX_REFUSALS: u32 = 5;
 const REPEAT_DELAY: Duration = Duration::from_secs(1);
 /// Number of statements that look for the rows because of which leases cannot be extended: five rows of 2,048.
 const MAX_EXTENSIONS: u32 = 128;
+/// How long that takes at most. An error that took longer is one of a lock or of the system.
+const EXTENSION_TIME: Duration = Duration::from_secs(2);
 
 /// One exchange of a transport.
 pub(super) struct Exchange {
@@ -120,7 +122,8 @@ impl<H: Host> JobRunner<H> {
         let asked_at = self.thread.now();
         let ids: Vec<i64> = self.held.iter().copied().collect();
         let mut statements = MAX_EXTENSIONS;
-        let valid = self.extend_all_but_refused(store, &ids, &mut statements)?;
+        let until = Instant::now() + EXTENSION_TIME;
+        let valid = self.extend_all_but_refused(store, &ids, &mut statements, until)?;
         self.leases.note_extended(asked_at);
         if valid.len() < ids.len() {
             // The others stay in `held` until they are settled or released.
@@ -141,6 +144,7 @@ impl<H: Host> JobRunner<H> {
         store: &mut S,
         ids: &[i64],
         statements: &mut u32,
+        until: Instant,
     ) -> Result<Vec<i64>, S::Error> {
         *statements = statements.saturating_sub(1);
         let error = match store.extend(&self.claimant, ids) {
@@ -148,12 +152,17 @@ impl<H: Host> JobRunner<H> {
             Err(error) => error,
         };
         let may_be_a_row = matches!(error.kind(), ErrorKind::Row | ErrorKind::Other);
-        if ids.len() == 1 || !may_be_a_row || *statements == 0 || self.host.stop_requested() {
+        let is_over = *statements == 0 || Instant::now() >= until || self.host.stop_requested();
+        if ids.len() == 1 || !may_be_a_row || is_over {
             return Err(error);
         }
         let (first, second) = ids.split_at(ids.len() / 2);
-        let parts = [first, second]
-            .map(|part| (part, self.extend_all_but_refused(store, part, statements)));
+        let parts = [first, second].map(|part| {
+            (
+                part,
+                self.extend_all_but_refused(store, part, statements, until),
+            )
+        });
         let [(_, Err(_)), (_, Err(error))] = parts else {
             let mut valid = Vec::new();
             for (part, extended) in parts {
