@@ -201,7 +201,9 @@ BEGIN
             o.id, o.failed_attempts + 1, 'partial'::@extschema@.attempt_outcome, o.claimed_at, moment, who, o.transport,
             (u.refused -> 0 ->> 'response_code')::integer, format('recipients refused: %s', jsonb_array_length(u.refused)), u.refused
         FROM unnest(ids, mailroom_mark_sent_many.refused_recipients, mailroom_mark_sent_many.failed_attempts) u (id, refused, tries)
-        CROSS JOIN LATERAL (SELECT s.* FROM @extschema@.outbox s WHERE s.id = u.id OFFSET 0) o
+        CROSS JOIN LATERAL (
+            SELECT s.id, s.state, s.claimed_by, s.claimed_at, s.transport, s.failed_attempts FROM @extschema@.outbox s WHERE s.id = u.id OFFSET 0
+        ) o
         WHERE u.refused IS NOT NULL
           AND o.state = 'sent'
           AND o.claimed_by = who

@@ -176,9 +176,9 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
                 calls[2..].sort_unstable();
                 calls[4]
             });
-            // An index of twenty times as many rows may have two levels for one, which is a page for each look. Looking at
-            // all there is of anything would be twenty times as much. Status counts to 10,000.
-            let most = 3 * few
+            // An index of twenty times as many rows may have three levels for one, which is two pages for each look. Looking
+            // at all there is of anything would be twenty times as much. Status counts to 10,000.
+            let most = 4 * few
                 + if operation.name == "status" {
                     10_000
                 } else {
