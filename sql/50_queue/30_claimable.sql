@@ -72,8 +72,13 @@ BEGIN
         coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
         array_agg(o.group_key ORDER BY o.priority, o.send_at, o.id) FILTER (WHERE o.group_key IS NOT NULL)
     INTO ctids, keys
-    FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (candidates);
+    FROM (
+        SELECT w.ctid, w.group_key, w.priority, w.send_at, w.id
+        FROM @extschema@.outbox w
+        WHERE w.ctid = ANY (candidates)
+        -- Kept apart, so that no index is scanned for the order of the keys.
+        OFFSET 0
+    ) o;
 
     groups := 0;
     over := false;

@@ -178,7 +178,7 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
             });
             // An index of twenty times as many rows may have three levels for one, which is two pages for each look. Looking
             // at all there is of anything would be twenty times as much. Status counts to 10,000.
-            let most = 4 * few
+            let most = 5 * few
                 + if operation.name == "status" {
                     10_000
                 } else {
