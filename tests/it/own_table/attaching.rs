@@ -336,7 +336,7 @@ fn a_table_that_joins_a_hierarchy_is_not_written_to() {
             .batch_execute("UPDATE people SET mail = 'x' || mail")
             .unwrap();
     }
-    assert!(changes >= 2);
+    assert!(changes >= 1);
     let address = format!("{}a@example.com", "x".repeat(changes));
     assert_eq!(
         accounts(&mut client),
