@@ -25,9 +25,9 @@ BEGIN
         SELECT o.id
         FROM @extschema@.outbox o
         WHERE o.token_id = ANY (ended)
+          -- For the index of live tokens; as text, since o.state = 'scheduled' would fit other indexes as well.
           AND o.state IN ('scheduled', 'claimed')
-          -- Scheduled: if the query named the state, other indexes would fit it than that of live tokens.
-          AND o.claimed_until IS NULL
+          AND o.state::text = 'scheduled'
         FOR UPDATE SKIP LOCKED
     ));
 END;

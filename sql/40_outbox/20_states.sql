@@ -19,7 +19,7 @@ CREATE FUNCTION @extschema@._outbox_check() RETURNS trigger
     SET enable_seqscan = off
 AS $$
 DECLARE
-    live CONSTANT boolean := NEW.state IN ('scheduled', 'claimed');
+    live CONSTANT boolean := NEW.state < 'sent';
     rule text;
 BEGIN
     IF NEW.failed_attempts < 0 THEN

@@ -100,9 +100,8 @@ BEGIN
         SELECT o.ctid AS place
         FROM @extschema@.outbox o
         WHERE o.ctid = ANY (ARRAY(SELECT seen.ctids[p] FROM unnest(passed) p))
-          -- Scheduled: if the query named the state, it could be answered by a scan of outbox_due as well.
-          AND o.claimed_until IS NULL
-          AND o.ended_at IS NULL
+          -- As text, since o.state = 'scheduled' could be answered by a scan of outbox_due as well.
+          AND o.state::text = 'scheduled'
         FOR UPDATE OF o SKIP LOCKED
     ) s;
 END;

@@ -149,9 +149,8 @@ BEGIN
             SELECT o.ctid AS place
             FROM @extschema@.outbox o
             WHERE o.ctid = ANY (ARRAY(SELECT c.place FROM chosen c))
-              -- Scheduled; as in _lock_due_skipping_groups.
-              AND o.claimed_until IS NULL
-              AND o.ended_at IS NULL
+              -- As text, as in _lock_due_skipping_groups.
+              AND o.state::text = 'scheduled'
               AND o.ambiguous_attempts = 0
               AND o.batch IS NULL
             FOR UPDATE SKIP LOCKED

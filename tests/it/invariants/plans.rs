@@ -200,22 +200,36 @@ const DEEDS: [[&str; 3]; 38] = [
 const ACCOUNTS: &str = "INSERT INTO accounts (email, login) \
      SELECT 'c$-' || i || '@example.com', 'c$-' || i FROM generate_series(1, 10) i";
 
-const MAIL: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
-     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i";
+macro_rules! mail {
+    () => {
+        "INSERT INTO outbox (kind, recipients, subject, body_text) \
+         SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i"
+    };
+}
 
-const CLAIMED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
-     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i; \
-     SELECT set_config('plans.ids', array_agg(id)::text, false) FROM mailroom_claim(10, claimant => 'me')";
+macro_rules! claimed {
+    () => {
+        concat!(
+            mail!(),
+            "; SELECT set_config('plans.ids', array_agg(id)::text, false) FROM mailroom_claim(10, claimant => 'me')"
+        )
+    };
+}
 
-const LAPSED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
-     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i; \
-     SELECT count(*) FROM mailroom_claim(10, '1 us', 'me')";
+const MAIL: &str = mail!();
 
-const FAILED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
-     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10) i; \
-     SELECT set_config('plans.ids', array_agg(id)::text, false) FROM mailroom_claim(10, claimant => 'me'); \
-     SELECT mailroom_mark_error_many(i.ids, array_fill('no'::text, '{10}'), permanent => array_fill(true, '{10}'), claimant => 'me') \
-     FROM (SELECT current_setting('plans.ids')::bigint[]) i (ids)";
+const CLAIMED: &str = claimed!();
+
+const LAPSED: &str = concat!(
+    mail!(),
+    "; SELECT count(*) FROM mailroom_claim(10, '1 us', 'me')"
+);
+
+const FAILED: &str = concat!(
+    claimed!(),
+    "; SELECT mailroom_mark_error_many(i.ids, array_fill('no'::text, '{10}'), permanent => array_fill(true, '{10}'), claimant => 'me') \
+     FROM (SELECT current_setting('plans.ids')::bigint[]) i (ids)"
+);
 
 const LINK: &str = "INSERT INTO accounts (email, login) VALUES ('l$@example.com', 'l$'); \
      SELECT set_config('plans.link', mailroom_sign(t.action, t.secret), false), set_config('plans.account', a.id::text, false) \
@@ -271,7 +285,7 @@ fn i4_a_plan_made_while_tables_were_small_serves_when_they_are_large() {
     drop(little);
     let mut calls = 0;
     let mut costlier = Vec::new();
-    // A database for each, since a plan is made anew once its tables were vacuumed or analysed.
+    // A database for each, since a session plans again once a table was vacuumed or analysed.
     for (number, deed) in DEEDS.into_iter().enumerate() {
         let name = format!("app{number}");
         let copy = format!("CREATE DATABASE {name} TEMPLATE little");

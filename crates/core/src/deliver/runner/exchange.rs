@@ -157,28 +157,21 @@ impl<H: Host> JobRunner<H> {
             return Err(error);
         }
         let (first, second) = ids.split_at(ids.len() / 2);
-        let parts = [first, second].map(|part| {
-            (
-                part,
-                self.extend_all_but_refused(store, part, statements, until),
-            )
-        });
-        let [(_, Err(_)), (_, Err(error))] = parts else {
-            let mut valid = Vec::new();
-            for (part, extended) in parts {
-                match extended {
-                    Ok(extended) => valid.extend(extended),
-                    Err(error) => error.warn(&format!(
-                        "{} could not extend the claims of {} mails, which will lapse, among them {}",
-                        self.log.0,
-                        part.len(),
-                        part[0]
-                    )),
-                }
-            }
-            return Ok(valid);
+        let halves =
+            [first, second].map(|half| self.extend_all_but_refused(store, half, statements, until));
+        let (valid, refused, error) = match halves {
+            [Ok(valid), Ok(others)] => return Ok([valid, others].concat()),
+            [Err(_), Err(error)] => return Err(error),
+            [Ok(valid), Err(error)] => (valid, second, error),
+            [Err(error), Ok(valid)] => (valid, first, error),
         };
-        Err(error)
+        error.warn(&format!(
+            "{} could not extend the claims of {} mails, which will lapse, among them {}",
+            self.log.0,
+            refused.len(),
+            refused[0]
+        ));
+        Ok(valid)
     }
 
     fn set_leases_end(&self) {
