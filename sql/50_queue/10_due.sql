@@ -190,15 +190,36 @@ BEGIN
     FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
         sweep := @extschema@._due_may_sweep(of_transport, false);
         FOR span IN
-            SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, false) l WHERE sweep
-            UNION ALL
-            SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
+            SELECT s.priority, s.send_at, s.id, f.send_at AS first, f.group_key
+            FROM (
+                SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, false) l WHERE sweep
+                UNION ALL
+                SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
+            ) s
+            CROSS JOIN LATERAL (
+                SELECT o.send_at, o.group_key
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.transport = of_transport COLLATE "C"
+                  AND o.priority = s.priority
+                  AND (o.send_at, o.id) > (s.send_at, s.id)
+                ORDER BY o.priority, o.send_at, o.id
+                LIMIT 1
+            ) f
         LOOP
-            due := @extschema@._first_due(of_transport, span.priority, span.send_at, span.id, moment);
+            IF span.first > moment THEN
+                wake := least(wake, span.first);
+                CONTINUE;
+            END IF;
+            due := CASE
+                WHEN span.group_key IS NULL THEN span.first
+                ELSE @extschema@._first_due(of_transport, span.priority, span.send_at, span.id, moment)
+            END;
             IF due IS NOT NULL THEN
                 -- Another mail may have been due for longer, but one is enough.
                 RETURN due;
             END IF;
+            -- The groups of all that is due are held.
             SELECT o.send_at
             INTO later
             FROM @extschema@.outbox o

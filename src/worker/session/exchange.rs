@@ -7,7 +7,7 @@ use pgrx::datum::DatumWithOid;
 use pgrx::prelude::*;
 use pgrx::spi::{SpiClient, SpiTupleTable};
 
-use super::mail::ClaimedRow;
+use super::mail::{ClaimedRow, Columns};
 use super::statement::{call, integer, prepared, required};
 use super::transaction::transaction;
 use super::{Failure, Session};
@@ -258,8 +258,12 @@ fn claim(
             vec![wanted.transport.to_owned()].into(),
         ],
     )?;
+    let columns = Columns::of(&rows)?;
     for row in rows {
-        let row = ClaimedRow(row);
+        let row = ClaimedRow {
+            row,
+            columns: &columns,
+        };
         let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
             // Its contents were not read yet: what does not fit costs no memory.

@@ -1,18 +1,38 @@
 //! Rows of SPI as those of a claimed mail.
 
+use std::collections::HashMap;
+
 use pgrx::prelude::*;
-use pgrx::spi::SpiHeapTupleData;
+use pgrx::spi::{SpiHeapTupleData, SpiTupleTable};
 
 use super::Failure;
 use crate::pg::encoding::{Text, Texts};
 use mailroom_core::row::{ReadError, Row};
 
+/// The positions of the columns, from 1, by name. Found once for all rows of a batch.
+pub struct Columns(HashMap<String, usize>);
+
+impl Columns {
+    pub fn of(rows: &SpiTupleTable<'_>) -> Result<Self, Failure> {
+        let name = |ordinal| Ok((rows.column_name(ordinal)?, ordinal));
+        (1..=rows.columns()?)
+            .map(name)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
 /// A row of `claim_mail.sql`.
-pub struct ClaimedRow<'a>(pub SpiHeapTupleData<'a>);
+pub struct ClaimedRow<'a> {
+    pub row: SpiHeapTupleData<'a>,
+    pub columns: &'a Columns,
+}
 
 impl ClaimedRow<'_> {
     fn get<T: FromDatum + IntoDatum>(&self, column: &str) -> Result<Option<T>, Failure> {
-        Ok(self.0.get_by_name(column)?)
+        // There is no column 0, so a missing name is the error of a missing column.
+        let ordinal = self.columns.0.get(column).copied().unwrap_or(0);
+        Ok(self.row.get(ordinal)?)
     }
 }
 
