@@ -294,6 +294,15 @@ CALL pg_temp.lapse('{6}');
 SELECT mailroom_extend(6, '1 h', session_user || '/' || _session_id());
 SELECT id, failed_attempts FROM mailroom_claim_group(group_key => 'g');
 
+-- Later mail of the same priority does not wait for a held group, nor does mail that is due behind it.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(3, 0::smallint, 'g');
+SELECT id FROM mailroom_claim_group(2, '10 min', 'me');
+SELECT pg_temp.put(1, 0::smallint, NULL, now() + interval '5 min');
+SELECT mailroom_next_due() = send_at AS when_it_is_due FROM outbox WHERE id = 4;
+SELECT pg_temp.put(1, 0::smallint, 'h');
+SELECT mailroom_next_due() = send_at AS at_once FROM outbox WHERE id = 5;
+
 -- What is refused.
 SELECT mailroom_claim(0);
 SELECT mailroom_claim(-1);
