@@ -90,20 +90,29 @@ pub fn reset_until_commit(name: &'static CStr) {
     // SAFETY: in a transaction, with which the setting ends; the default is the server's own string, or null.
     unsafe {
         let default = pg_sys::GetConfigOptionResetString(name.as_ptr());
-        set_until_commit(name, default, pg_sys::GucContext::PGC_USERSET);
+        set_local(name, default, pg_sys::GucContext::PGC_USERSET);
     }
+}
+
+/// Sets an option of this process until the transaction ends.
+pub fn set_until_commit(name: &'static CStr, value: &str) {
+    let Ok(value) = CString::new(value) else {
+        return;
+    };
+    // SAFETY: in a transaction, with which the setting ends.
+    unsafe { set_local(name, value.as_ptr(), pg_sys::GucContext::PGC_USERSET) };
 }
 
 /// Turns triggers and foreign keys off until the transaction ends.
 pub fn disable_triggers_until_commit() {
     let name = c"session_replication_role";
     // SAFETY: in a transaction, with which the setting ends.
-    unsafe { set_until_commit(name, c"replica".as_ptr(), pg_sys::GucContext::PGC_SUSET) };
+    unsafe { set_local(name, c"replica".as_ptr(), pg_sys::GucContext::PGC_SUSET) };
 }
 
 /// # Safety
 /// In a transaction; `value` is NUL-terminated or null.
-unsafe fn set_until_commit(name: &CStr, value: *const c_char, context: pg_sys::GucContext::Type) {
+unsafe fn set_local(name: &CStr, value: *const c_char, context: pg_sys::GucContext::Type) {
     // SAFETY: as the caller promises; both strings are copied by the callee.
     unsafe {
         pg_sys::set_config_option(

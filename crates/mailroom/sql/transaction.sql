@@ -1,7 +1,7 @@
 SELECT
     pg_catalog.set_config('search_path', $1, true),
     pg_catalog.set_config('statement_timeout', $2, true),
-    pg_catalog.set_config('lock_timeout', '5s', true),
+    pg_catalog.set_config('lock_timeout', $3, true),
     pg_catalog.set_config('jit', 'off', true),
     -- What was sent must not be forgotten in a crash: it would go out twice.
     pg_catalog.set_config(

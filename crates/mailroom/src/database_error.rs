@@ -131,7 +131,10 @@ fn kind(sqlstate: &str) -> ErrorKind {
 
 /// The kind if the connection and the extension are there.
 fn kind_of_statement(sqlstate: &str) -> ErrorKind {
-    if NOT_OF_THE_ROW
+    if sqlstate == "55P03" {
+        // lock_not_available
+        ErrorKind::Locked
+    } else if NOT_OF_THE_ROW
         .iter()
         .any(|class| sqlstate.starts_with(class))
     {
@@ -167,6 +170,7 @@ mod tests {
             ("42883", ErrorKind::Gone),
             ("57014", ErrorKind::Other),
             ("55000", ErrorKind::Other),
+            ("55P03", ErrorKind::Locked),
             ("42501", ErrorKind::Other),
             ("40001", ErrorKind::Other),
             ("23514", ErrorKind::Row),

@@ -36,6 +36,8 @@ use crate::log::Log;
 
 /// Maximum duration of the statements of a transaction.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum duration of a wait for a lock, if it is not that of settlements.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than its statements a transaction may take, because a commit waits for standbys. Then the connection
 /// is given up.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -169,7 +171,17 @@ impl Session {
         limit: Duration,
         body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
     ) -> Result<R, DatabaseError> {
-        let done = self.run(limit, body);
+        self.transaction_with(limit, LOCK_TIMEOUT, body)
+    }
+
+    /// As [`Self::transaction`], with a limit for each wait for a lock.
+    fn transaction_with<R>(
+        &mut self,
+        limit: Duration,
+        lock_timeout: Duration,
+        body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+    ) -> Result<R, DatabaseError> {
+        let done = self.run(limit, lock_timeout, body);
         done.map_err(|failure| {
             // A trigger of a user may have raised it.
             let is_doubtful = failure.is_gone() && !failure.sqlstate().is_empty();
@@ -184,7 +196,7 @@ impl Session {
     /// Whether the connection works, and the database has the extension in the same schema.
     fn is_usable(&mut self) -> bool {
         let installed = include_str!("../../../sql/queries/attach.sql");
-        let found = self.run(STATEMENT_TIMEOUT, async |client| {
+        let found = self.run(STATEMENT_TIMEOUT, LOCK_TIMEOUT, async |client| {
             Ok(client.query_typed(installed, &[]).await?)
         });
         let row = found.ok().and_then(|rows| rows.into_iter().next());
@@ -195,14 +207,19 @@ impl Session {
     fn run<R>(
         &mut self,
         limit: Duration,
+        lock_timeout: Duration,
         body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
     ) -> Result<R, DatabaseError> {
         if self.is_broken {
             return Err(DatabaseError::lost("the connection was given up"));
         }
         let client = &self.client;
-        let timeout = format!("{}ms", limit.as_millis());
-        let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
+        let [timeout, lock_timeout] = [limit, lock_timeout].map(milliseconds);
+        let settings: [Parameter<'_>; 3] = [
+            (&self.path, Type::TEXT),
+            (&timeout, Type::TEXT),
+            (&lock_timeout, Type::TEXT),
+        ];
         let work = async {
             // They are sent in this order. After an error, the server skips the rest, and COMMIT rolls back.
             let (begun, set, done, ended) = tokio::join!(
@@ -232,8 +249,12 @@ impl Session {
         body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
     ) -> Result<R, DatabaseError> {
         let client = &self.client;
-        let timeout = format!("{}ms", STATEMENT_TIMEOUT.as_millis());
-        let settings: [Parameter<'_>; 2] = [(&self.path, Type::TEXT), (&timeout, Type::TEXT)];
+        let [timeout, lock_timeout] = [STATEMENT_TIMEOUT, LOCK_TIMEOUT].map(milliseconds);
+        let settings: [Parameter<'_>; 3] = [
+            (&self.path, Type::TEXT),
+            (&timeout, Type::TEXT),
+            (&lock_timeout, Type::TEXT),
+        ];
         let work = async {
             client.batch_execute(BEGIN).await?;
             let set = include_str!("../sql/transaction.sql");
@@ -300,6 +321,11 @@ impl Session {
             }
         }
     }
+}
+
+/// A time as the value of a setting.
+fn milliseconds(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
 }
 
 /// The value of search_path for the extension in this schema, given as SQL writes it.

@@ -103,6 +103,57 @@ fn a_row_that_cannot_be_changed_is_given_up_once_others_are_settled() {
     assert!(again <= 1, "{again} series of failures have ended");
 }
 
+/// Of a row that another session locks, the worker asks again until it is free, and does not wait for it.
+#[test]
+fn a_row_that_is_locked_holds_up_no_other_and_is_settled_once_it_is_free() {
+    // Nobody is answered until the row is locked.
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let theirs = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_| {
+        drop(theirs.lock());
+        status(200)
+    });
+    let settings = ["transport.timeout = '10min'", "mailroom.lease = '1h'"];
+    let mut post = Post::start(&receiver, &settings);
+    post.send(10);
+    eventually("all to be under way", || {
+        (receiver.open() == 10).then_some(())
+    });
+    let mut other = post.cluster.connect("app");
+    other
+        .batch_execute("BEGIN; SELECT FROM outbox WHERE subject = 'Hello 3' FOR UPDATE")
+        .unwrap();
+    drop(closed);
+    post.wait_for("state = 'sent'", 9);
+    // Longer than a mail that is refused for another reason is kept.
+    post.send(20);
+    post.wait_for("state = 'sent'", 29);
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(
+        post.log().matches("could not claim or settle mail").count(),
+        1
+    );
+    assert!(!post.log().contains("whose claims will lapse"));
+    let waited = format!(
+        "SELECT count(*) FROM pg_locks WHERE pid = {} AND NOT granted",
+        post.backend()
+    );
+    let waits = (0..100)
+        .filter(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            number(&mut post.client, &waited) > 0
+        })
+        .count();
+    assert!(
+        waits < 50,
+        "it waits most of the time: {waits} of 100 looks"
+    );
+    other.batch_execute("COMMIT").unwrap();
+    post.wait_for("state = 'sent'", 30);
+    assert_eq!(receiver.count(), 30, "something went out again");
+}
+
 #[test]
 fn at_the_end_of_the_worker_it_spoils_no_other() {
     // Nobody is answered until all are under way.

@@ -126,6 +126,16 @@ impl Settlements {
         self.len() == 0
     }
 
+    /// How long a transaction that settles these waits for a lock. Only its holder changes a claimed row, so that a lock on
+    /// one is rare, and must not keep the other mails from being settled.
+    pub fn lock_timeout(&self) -> Duration {
+        match self.len() {
+            0 => Duration::from_secs(5),
+            1 => Duration::from_millis(200),
+            _ => Duration::from_secs(1),
+        }
+    }
+
     /// Whether any mail was attempted.
     pub fn has_attempts(&self) -> bool {
         !(self.sent.ids.is_empty() && self.failed.ids.is_empty())

@@ -67,6 +67,10 @@ pub enum ErrorKind {
     Restoring,
     /// The contents of a row may have caused the error.
     Row,
+    /// Another session holds a lock for longer than [`Settlements::lock_timeout`]; a repetition succeeds later.
+    ///
+    /// [`Settlements::lock_timeout`]: crate::deliver::settlements::Settlements::lock_timeout
+    Locked,
     /// Any other error; a repetition may succeed.
     Other,
 }

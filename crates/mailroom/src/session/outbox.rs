@@ -153,7 +153,8 @@ impl<'a> Outbox<'a> {
             }
             Ok((lost, taken))
         };
-        self.session.transaction(STATEMENT_TIMEOUT, work)
+        self.session
+            .transaction_with(STATEMENT_TIMEOUT, settlements.lock_timeout(), work)
     }
 }
 

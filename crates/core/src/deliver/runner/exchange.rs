@@ -15,6 +15,8 @@ const STOP_RETRY: Duration = Duration::from_millis(100);
 const RESTORE_RETRY: Duration = Duration::from_secs(1);
 /// Number of mails of which none can be settled, after which the cause is not any of them.
 const MAX_UNSETTLED: usize = 8;
+/// The same for mails that are locked: then it is the table.
+const MAX_LOCKED: usize = 3;
 /// How often a mail that cannot be settled is tried while others are settled, if its contents are not at fault.
 const MAX_REFUSALS: u32 = 5;
 /// The wait between these tries.
@@ -151,7 +153,10 @@ impl<H: Host> JobRunner<H> {
             Ok(valid) => return Ok(valid),
             Err(error) => error,
         };
-        let may_be_a_row = matches!(error.kind(), ErrorKind::Row | ErrorKind::Other);
+        let may_be_a_row = matches!(
+            error.kind(),
+            ErrorKind::Row | ErrorKind::Locked | ErrorKind::Other
+        );
         let is_over = *statements == 0 || Instant::now() >= until || self.host.stop_requested();
         if ids.len() == 1 || !may_be_a_row || is_over {
             return Err(error);
@@ -193,6 +198,7 @@ impl<H: Host> JobRunner<H> {
         let mut refused: Vec<(i64, Settlements, S::Error)> = Vec::new();
         let mut rest = settlements.split().into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
+        let mut locked = 0;
         while !is_hopeless && let Some(one) = rest.next() {
             match store.exchange(&self.claimant, &one, None) {
                 Ok((lost, _)) => {
@@ -207,6 +213,10 @@ impl<H: Host> JobRunner<H> {
                     is_hopeless = match error.kind() {
                         ErrorKind::Gone | ErrorKind::Restoring => true,
                         ErrorKind::Row => false,
+                        ErrorKind::Locked => {
+                            locked += 1;
+                            (locked >= MAX_LOCKED && !others_settled) || self.host.stop_requested()
+                        }
                         // A stop cancels statements.
                         ErrorKind::Other => {
                             database_works |= others_settled || self.can_extend(store, id);
@@ -257,8 +267,9 @@ impl<H: Host> JobRunner<H> {
         store.extend(&self.claimant, &[id]).is_ok()
     }
 
-    /// The database refused these while it worked. They are repeated several times, unless their contents are at
-    /// fault, and then given up: the claim expires, which counts as an attempt, so that the mail ends eventually.
+    /// The database refused these while it worked. Those that are locked are repeated until they are not. Others are
+    /// repeated several times, unless their contents are at fault, and then given up: the claim expires, which counts as
+    /// an attempt, so that the mail ends eventually.
     fn note_refused<E: StoreError>(
         &mut self,
         result: &mut ExchangeResult,
@@ -266,7 +277,12 @@ impl<H: Host> JobRunner<H> {
     ) {
         let mut last_error = None;
         for (id, one, error) in refused {
-            if error.kind() == ErrorKind::Other && self.refusals.count(id) < MAX_REFUSALS {
+            let is_repeated = match error.kind() {
+                ErrorKind::Locked => true,
+                ErrorKind::Other => self.refusals.count(id) < MAX_REFUSALS,
+                _ => false,
+            };
+            if is_repeated {
                 result.repeated.extend(one);
                 result.repeat_after = REPEAT_DELAY;
                 continue;
@@ -321,18 +337,22 @@ impl<H: Host> JobRunner<H> {
             ErrorKind::Gone => None,
             // Requests in flight are settled when the restore is over.
             ErrorKind::Restoring => Some(RESTORE_RETRY),
-            ErrorKind::Row | ErrorKind::Other => {
+            kind @ (ErrorKind::Row | ErrorKind::Locked | ErrorKind::Other) => {
                 self.refusals.suspect(settlements);
                 let retry = self.failures.record(now);
+                let delay = match kind {
+                    ErrorKind::Locked => REPEAT_DELAY,
+                    _ => retry.delay,
+                };
                 if retry.log {
                     error.warn(&format!(
                         "{} could not claim or settle mail (attempt {}, next in {} s)",
                         self.log.0,
                         self.failures.count(),
-                        retry.delay.as_secs()
+                        delay.as_secs()
                     ));
                 }
-                Some(retry.delay)
+                Some(delay)
             }
         }
     }
