@@ -71,7 +71,7 @@ BEGIN
           AND NOT a.attisdropped;
         IF NOT FOUND THEN
             PERFORM @extschema@._refuse_attachment(
-                relation, '42703'::text, format('It has no column "%s".', wanted), 'Name the columns with address and login.'::text
+                relation, '42703'::text, format('It has no column "%s".', wanted), 'Name its columns with the arguments email and login.'::text
             );
         ELSIF facts.is_other THEN
             PERFORM @extschema@._refuse_attachment(

@@ -62,6 +62,8 @@ WHERE o.state IN ('scheduled', 'cancelled')
   AND @extschema@._is_callers_role(o.enqueued_by)
   AND isfinite(o.send_at)
   AND (o.expires_at > o.send_at) IS NOT FALSE
+  AND isfinite(o.updated_at)
+  AND (char_length(o.last_error) <= 1000) IS NOT FALSE
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled or cancelled.';
 

@@ -144,8 +144,7 @@ DECLARE
     orphans integer;
 BEGIN
     -- What they published goes with them, on any timeline: there is one worker at a time.
-    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/');
-    DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, 'mailroom worker/');
+    PERFORM @extschema@._forget_workers();
     UPDATE @extschema@.outbox o
     SET claimed_until = clock_timestamp()
     WHERE o.ctid = ANY (ARRAY(

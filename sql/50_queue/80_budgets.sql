@@ -2,7 +2,8 @@
 --
 -- mailroom_admin writes the table; every claim keeps to it. Invariants: mail is taken in the order of claims up to the
 -- first that does not fit, so that small mail does not overtake large mail for ever (I4); mail larger than a whole
--- budget fits while nothing of the period is spent. Periods are calendar periods in UTC.
+-- budget fits while nothing of the period is spent. Periods are calendar periods in UTC. Senders cannot set the counters
+-- nor hold their lock: the functions that count are SECURITY DEFINER.
 
 CREATE TYPE @extschema@.budget_period AS ENUM ('minute', 'hour', 'day', 'month');
 COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods in UTC.';
@@ -180,7 +181,7 @@ COMMENT ON FUNCTION @extschema@._budget(integer) IS
     'Internal. How many recipients all budgets have left, for all mail and for urgent mail; until when a mail of this size does not fit, and why; and how many recipients one mail may have now. All NULL without budgets.';
 
 CREATE FUNCTION @extschema@._consume_budget(sizes integer[], urgent boolean) RETURNS integer
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -221,7 +222,7 @@ COMMENT ON FUNCTION @extschema@._consume_budget(integer[], boolean) IS
     'Internal. Takes the recipients of mails of these sizes out of all budgets, in this order up to the first that does not fit; urgent mails may use what is reserved. Returns the number of mails; ROLLBACK does not undo it.';
 
 CREATE FUNCTION @extschema@._refund_budget(taken timestamptz[], sizes integer[]) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE

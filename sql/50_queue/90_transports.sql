@@ -2,7 +2,7 @@
 --
 -- A deliverer (the worker, or each mailroom send) publishes its transports; scheduling checks names against them,
 -- people read mailroom_transports. Invariants: the rows of a deliverer are what it published last; those of one that is
--- gone are removed, by the next worker or by a purge.
+-- gone are removed, by the next worker or by a purge. Only functions write them, so that no sender can lock the tables.
 
 CREATE TYPE @extschema@.transport_state AS ENUM ('healthy', 'slowed', 'throttled', 'paused');
 COMMENT ON TYPE @extschema@.transport_state IS
@@ -58,10 +58,16 @@ COMMENT ON VIEW @extschema@.mailroom_transports IS
     'The transports of each deliverer, with state, reason and next probe, as the deliverer published them last.';
 
 CREATE FUNCTION @extschema@._publish_transports(deliverer text, transports jsonb, problem text DEFAULT NULL) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF starts_with(deliverer, 'mailroom worker/') AND NOT pg_has_role(session_user, 'mailroom_collector', 'MEMBER') THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'permission denied to publish the transports of the worker',
+            DETAIL = format('The deliverer is "%s".', deliverer),
+            HINT = 'Use another name for the deliverer.';
+    END IF;
     IF jsonb_typeof(transports) IS DISTINCT FROM 'array' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'transports must be a JSON array',
@@ -102,8 +108,19 @@ $$;
 COMMENT ON FUNCTION @extschema@._publish_transports(text, jsonb, text) IS
     'Internal. Replaces the transports of a deliverer by an array of objects with name, provider, allow_from, state, reason, next_probe_at (epoch seconds) and ambiguous. An empty array removes the deliverer, unless its transports file has a problem.';
 
+CREATE FUNCTION @extschema@._forget_workers() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/');
+    DELETE FROM @extschema@.deliverers d WHERE starts_with(d.name, 'mailroom worker/');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._forget_workers() IS 'Internal. Removes the transports of all workers of this database.';
+
 CREATE FUNCTION @extschema@._forget_deliverers() RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE

@@ -83,16 +83,14 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;
 
--- Claims keep to the budgets and count what they take.
+-- Claims keep to the budgets; SECURITY DEFINER functions count what they take.
 GRANT SELECT ON @extschema@.budgets, @extschema@.mailroom_budgets TO mailroom_sender;
-GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+GRANT SELECT ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
     @extschema@._spent_month TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._period_number(@extschema@.budget_period, timestamptz),
     @extschema@._period_start(@extschema@.budget_period, bigint),
     @extschema@._budget_usage(timestamptz),
-    @extschema@._lock_budgets(),
-    @extschema@._unlock_budgets(),
     @extschema@._budget_limits(timestamptz),
     @extschema@._consume_budget(integer[], boolean),
     @extschema@._refund_budget(timestamptz[], integer[]),
@@ -102,9 +100,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._budget(integer)
 TO mailroom_sender;
 
--- It publishes its transports, and moves mail to a fallback when one is paused.
+-- It publishes its transports by a SECURITY DEFINER function, and moves mail to a fallback when one is paused.
 GRANT SELECT ON @extschema@.routes TO mailroom_sender;
-GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_sender;
+GRANT SELECT ON @extschema@.transports, @extschema@.deliverers TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._publish_transports(text, jsonb, text),
     @extschema@._fall_back(text, text[], interval[], integer),

@@ -36,11 +36,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._pending_summary(integer),
     @extschema@._maintain_outbox(boolean),
     @extschema@._run_batch(integer, text),
-    @extschema@._pause_if_copied(oid, xid),
     @extschema@._expire_previous_claims(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._walk_from(text),
     @extschema@._purge(integer),
+    @extschema@._forget_workers(),
     @extschema@._forget_deliverers(),
     @extschema@._worker_report()
 TO mailroom_collector;

@@ -3,7 +3,7 @@
 -- Triggers on accounts, tokens and outbox work for people who may not write the tables behind them; an application
 -- redeems and requests links without seeing a token, asks who holds an item_key, and previews what a template makes of
 -- its data; a purge deletes what a sender may not; the rows of an attached table create, change and delete their
--- accounts; the worker pauses itself in a copy. It signs nothing: a trigger that an application puts on one of the
+-- accounts; the worker pauses itself in a copy; senders count what they claim and publish their transports. It signs nothing: a trigger that an application puts on one of the
 -- tables runs with its rights.
 
 GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
@@ -24,8 +24,11 @@ GRANT INSERT (transport), UPDATE (
 GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
-GRANT SELECT ON @extschema@.routes, @extschema@.transports TO mailroom_definer;
+GRANT SELECT ON @extschema@.routes, @extschema@.budgets TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_definer;
 GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
+    @extschema@._spent_month TO mailroom_definer;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@.templates,
     @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
@@ -92,5 +95,12 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._purge_tokens(bigint, integer),
     @extschema@._attachment(oid),
     @extschema@._displace(oid, bigint, text, text),
-    @extschema@._is_text(oid)
+    @extschema@._is_text(oid),
+    @extschema@._lock_budgets(),
+    @extschema@._unlock_budgets(),
+    @extschema@._period_number(@extschema@.budget_period, timestamptz),
+    @extschema@._period_start(@extschema@.budget_period, bigint),
+    @extschema@._budget_usage(timestamptz),
+    @extschema@._budget_limits(timestamptz),
+    @extschema@._worker_report()
 TO mailroom_definer;

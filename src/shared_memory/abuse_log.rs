@@ -44,15 +44,15 @@ fn _log_abuse(what: &str, account: i64) {
     };
     if is_to_log {
         let message = match abuse {
-            Abuse::Locked => "a link was locked after five wrong codes",
+            Abuse::Locked => "mailroom: a link was locked after five wrong codes",
             Abuse::Limited => {
-                "a link was asked for more often than mailroom.requests_per_hour allows"
+                "mailroom: a link was asked for more often than mailroom.requests_per_hour allows"
             }
         };
         ereport!(
             PgLogLevel::LOG,
             PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
-            format!("mailroom: {message}"),
+            message,
             format!(
                 "Account {account}. Others may have been, which is said once a minute at most."
             )

@@ -18,7 +18,7 @@ use pgrx::prelude::*;
 
 use crate::pg::catalog::open_databases;
 use crate::pg::shared_memory::{Slot, Stage};
-use crate::pg::{options, process, signals};
+use crate::pg::{log, options, process, signals};
 use crate::settings;
 use crate::shared_memory::registry::{self, SlotIndex};
 use mailroom_core::backoff::Failures;
@@ -109,14 +109,17 @@ impl Launcher {
             Some(index) => self.enqueue(index),
             None => {
                 self.unknown.clear();
-                ereport!(
-                    PgLogLevel::WARNING,
+                let message = format!(
+                    "mailroom looks after {} databases at most; some have no worker",
+                    settings::max_databases()
+                );
+                let hint =
+                    "Raise mailroom.max_databases, or call mailroom_collect() in the others.";
+                log::warn_as(
                     PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-                    format!(
-                        "mailroom looks after {} databases at most; some have no worker",
-                        settings::max_databases()
-                    ),
-                    "Raise mailroom.max_databases, or call mailroom_collect() in the others."
+                    &message,
+                    "",
+                    hint,
                 );
             }
         }
@@ -251,11 +254,11 @@ impl Launcher {
             Err(_) => {
                 if !self.complained {
                     self.complained = true;
-                    ereport!(
-                        PgLogLevel::WARNING,
+                    log::warn_as(
                         PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
                         "mailroom cannot start a worker: no free worker process",
-                        "Raise max_worker_processes. The launcher keeps trying."
+                        "The launcher tries again every 30 s.",
+                        "Raise max_worker_processes.",
                     );
                 }
                 self.delay(index, RETRY_DELAY);

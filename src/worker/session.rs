@@ -23,7 +23,7 @@ use pgrx::spi::SpiTupleTable;
 
 use crate::pg::encoding::{EncodedText, Text};
 use crate::pg::version::SETTINGS_THAT_END_PROCESSES;
-use crate::pg::{catalog, notify, options, process};
+use crate::pg::{catalog, log, notify, options, process};
 use crate::shared_memory::announce;
 use crate::{restore, settings};
 use mailroom_core::batching::Trigger;
@@ -142,16 +142,22 @@ impl Session {
     /// Has this worker be paused if the database is a copy of another with all that waits there.
     fn pause_if_copied(&self, since: &str) -> Result<(), Failure> {
         let here = process::database();
-        let paused = self.call(
-            include_str!("../../sql/queries/pause_if_copied.sql"),
-            &[here.into(), since.into()],
-            |row| required(row, 1),
-        )?;
+        // With the rights of the server: no role may pause by it.
+        let paused = transaction(None, || {
+            call(
+                include_str!("../../sql/queries/pause_if_copied.sql"),
+                &[here.into(), since.into()],
+                |row| required(row, 1),
+            )
+        })?;
         if paused {
-            warning!(
-                "mailroom worker paused itself: database \"{}\" is a copy, and what waits in it may be sent by the \
-                 original, too (Delete what is not to be sent, then call mailroom_resume().)",
-                self.database
+            log::warn(
+                &format!(
+                    "mailroom worker paused itself: database \"{}\" is a copy",
+                    self.database
+                ),
+                "The original may send what waits here, too.",
+                "Delete what is not to be sent, then call mailroom_resume().",
             );
         }
         Ok(())

@@ -116,6 +116,8 @@ SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interv
 
 SELECT @s@.mailroom_release(id, 'me'::pg_catalog.text, NULL::integer) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
+SELECT @s@.mailroom_next_due(NULL::pg_catalog.text[]);
+
 SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT @s@.mailroom_release_many(ARRAY[id], 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';

@@ -142,6 +142,26 @@ fn each_line_of_the_log_is_explained() {
         }
     }
     assert!(checked >= 15, "only {checked} lines were found");
+    // Those of the deliverer follow its name.
+    let source = read("crates/core/src/deliver/runner/log_lines.rs").replace("\\\"", "'");
+    let mut of_deliverer = 0;
+    for call in ["self.line(", "self.warning("] {
+        for part in source.split(call).skip(1) {
+            let argument = part.trim_start().trim_start_matches("&format!(");
+            let Some(line) = argument.trim_start().strip_prefix('"') else {
+                continue;
+            };
+            let line = line.split('"').next().unwrap();
+            let mut shown = String::new();
+            for (number, piece) in line.split(['{', '}']).enumerate() {
+                shown.push_str(if number % 2 == 0 { piece } else { "…" });
+            }
+            let shown = shown.trim_start_matches([':', ' ']).replace('\'', "\"");
+            assert!(page.contains(&shown), "{shown}");
+            of_deliverer += 1;
+        }
+    }
+    assert!(of_deliverer >= 9, "only {of_deliverer} lines were found");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 use pgrx::spi::SpiError;
 
-use crate::pg::catalog;
+use crate::pg::{catalog, log};
 use crate::worker::sqlstate;
 
 /// Why a transaction of the worker failed.
@@ -60,11 +60,12 @@ impl Failure {
                 hint,
                 ..
             } => {
-                let hint = hint
-                    .as_deref()
-                    .map(|hint| format!(" ({hint})"))
-                    .unwrap_or_default();
-                warning!("{what}: {message} [{sqlstate}]{hint}");
+                let detail = format!("SQLSTATE {sqlstate}.");
+                log::warn(
+                    &format!("{what}: {message}"),
+                    &detail,
+                    hint.as_deref().unwrap_or_default(),
+                );
             }
         }
     }

@@ -152,6 +152,8 @@ SET ROLE mail_clerk;
 SELECT mailroom_reschedule(:shop, '2040-01-01 00:00:00+00'), mailroom_cancel_item('shop');
 SET ROLE mail_shop;
 UPDATE _own_mail SET state = 'scheduled' WHERE id = :shop;
+UPDATE _own_mail SET last_error = repeat('x', 1001) WHERE id = :shop;
+UPDATE _own_mail SET updated_at = 'infinity' WHERE id = :shop;
 -- A function that lends its owner's rights makes its owner the sender.
 RESET ROLE;
 CREATE FUNCTION lent() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$ SELECT mailroom_send('lent@example.com', 'S', 'T') $$;
@@ -188,6 +190,28 @@ INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('message', '{a
 SELECT * FROM mailroom_purge();
 SELECT mailroom_pause();
 SELECT _pause_if_copied(0::oid, (txid_current() + 1000)::text::xid);
+-- Nor by what counts, or by what tells of transports.
+SELECT setval('_spent_month', 4000000000);
+SELECT _lock_budgets();
+SELECT _unlock_budgets();
+DELETE FROM transports;
+DELETE FROM deliverers;
+BEGIN;
+LOCK TABLE transports IN ACCESS EXCLUSIVE MODE;
+ROLLBACK;
+BEGIN;
+LOCK TABLE outbox IN SHARE MODE;
+ROLLBACK;
+SELECT _forget_workers();
+RESET ROLE;
+CREATE ROLE mail_relay IN ROLE mailroom_sender;
+SET SESSION AUTHORIZATION mail_relay;
+SELECT _publish_transports('mailroom worker/1/a', '[]');
+SELECT _publish_transports('mailroom send/relay', '[{"name": "relay", "provider": "smtp"}]');
+SELECT name, deliverer FROM transports;
+SELECT _publish_transports('mailroom send/relay', '[]');
+RESET SESSION AUTHORIZATION;
+DROP ROLE mail_relay;
 -- The collector takes what waits, and writes nothing but the outbox, the diary and the figure.
 SET ROLE mailroom_collector;
 SELECT login FROM mailroom_dequeue(1);
@@ -221,6 +245,7 @@ UPDATE outbox SET body_text = 'mine';
 UPDATE outbox_attempts SET error = NULL;
 DELETE FROM outbox_attempts;
 SELECT mailroom_pause();
+SELECT _pause_if_copied(0::oid, (txid_current() + 1000)::text::xid);
 INSERT INTO pauses DEFAULT VALUES;
 INSERT INTO pending VALUES (1, 1);
 UPDATE outbox SET recipients = '{mine@example.com}';
