@@ -52,8 +52,50 @@ CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
 COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
     'Internal. Tells the worker when a lease ends, and makes the commit of this transaction synchronous.';
 
+-- What a claim returns: a type of its own and not that of the outbox, to which an application may add columns. Domains
+-- as in the outbox, so that no value is converted.
+CREATE TYPE @extschema@.claimed_mail AS (
+    id bigint,
+    message_id uuid,
+    state @extschema@.outbox_state,
+    priority @extschema@._priority,
+    send_at timestamptz,
+    created_at timestamptz,
+    updated_at timestamptz,
+    failed_attempts integer,
+    max_attempts integer,
+    ambiguous_attempts integer,
+    ambiguous_alone boolean,
+    claimed_until timestamptz,
+    token_id bigint,
+    account_id bigint,
+    expires_at timestamptz,
+    claimed_at timestamptz,
+    ended_at timestamptz,
+    transport @extschema@._transport,
+    item_key text,
+    group_key text,
+    kind @extschema@._kind,
+    recipients @extschema@._recipients,
+    cc @extschema@._addresses,
+    bcc @extschema@._addresses,
+    reply_to @extschema@._addresses,
+    subject @extschema@._one_line,
+    body_text @extschema@._body,
+    body_html @extschema@._body,
+    data @extschema@._variables,
+    secrets jsonb,
+    last_error text,
+    claimed_by text,
+    enqueued_by name,
+    provider_id text,
+    batch uuid
+);
+COMMENT ON TYPE @extschema@.claimed_mail IS
+    'A mail as mailroom_claim and mailroom_claim_group return it, with the columns of outbox. Missing parts are rendered from templates, and secrets, here NULL, are merged into data.';
+
 CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
-    RETURNS SETOF @extschema@.outbox
+    RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -148,7 +190,7 @@ CREATE FUNCTION @extschema@.mailroom_claim(
     claimant text DEFAULT NULL,
     transports text[] DEFAULT NULL
 )
-    RETURNS SETOF @extschema@.outbox
+    RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off

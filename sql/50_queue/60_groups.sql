@@ -103,7 +103,7 @@ CREATE FUNCTION @extschema@.mailroom_claim_group(
     group_key text DEFAULT NULL,
     transports text[] DEFAULT NULL
 )
-    RETURNS SETOF @extschema@.outbox
+    RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off

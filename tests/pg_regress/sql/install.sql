@@ -58,6 +58,13 @@ WHERE c.relnamespace = 'public'::regnamespace
   AND NOT a.attisdropped
 ORDER BY a.attrelid::regclass::text, a.attnum;
 
+-- A claim returns the columns that the outbox has now, in their order; what an application adds later is not among them.
+SELECT coalesce(c.attname, o.attname) AS column, c.attnum AS place, format_type(c.atttypid, c.atttypmod) AS type
+FROM (SELECT * FROM pg_attribute WHERE attrelid = 'claimed_mail'::regclass) c
+FULL JOIN (SELECT * FROM pg_attribute WHERE attrelid = 'outbox'::regclass AND attnum > 0) o
+    ON (o.attname, o.attnum, o.atttypid, o.atttypmod, o.attcollation) = (c.attname, c.attnum, c.atttypid, c.atttypmod, c.attcollation)
+WHERE c.attname IS NULL OR o.attname IS NULL;
+
 SELECT t.typname, string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) AS labels
 FROM pg_type t
 JOIN pg_enum e ON e.enumtypid = t.oid
