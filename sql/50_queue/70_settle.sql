@@ -19,17 +19,18 @@ BEGIN
     -- SKIP LOCKED: a claim that another session is taking back is lost.
     RETURN QUERY
     SELECT o.ctid, u.item::integer, o.claimed_until
-    FROM unnest(ids) WITH ORDINALITY u (id, item)
+    -- In parallel, because the subscripts of an array need not start at 1.
+    FROM unnest(ids, tries) WITH ORDINALITY u (id, tries, item)
     -- Not o.id = u.id, which could be joined in the order of ids, from one end of the outbox to the other.
     JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[u.id])
     WHERE o.claimed_until IS NOT NULL
       AND o.claimed_by = claimant
-      AND o.failed_attempts = coalesce(tries[u.item], o.failed_attempts)
+      AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
     FOR UPDATE OF o SKIP LOCKED;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._lock_claimed(bigint[], text, integer[]) IS
-    'Internal. Locks those of the rows that the claimant holds, even if the lease has ended; returns each with its subscript in ids and the end of its lease.';
+    'Internal. Locks those of the rows that the claimant holds, even if the lease has ended; returns each with its place in ids, from 1, and the end of its lease.';
 
 CREATE FUNCTION @extschema@._check_parallel(ids bigint[], VARIADIC cardinalities integer[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -95,14 +96,14 @@ BEGIN
     END IF;
     INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, ended_at, claimant, transport, response_code, error)
     SELECT
-        o.id, tries[u.item] + 1, 'late', clock_timestamp(), claimant, o.transport,
-        response_codes[u.item],
-        @extschema@._redact(errors[u.item], o.id)
-    FROM unnest(items) u (item)
-    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[ids[u.item]]);
+        o.id, u.tries + 1, 'late', clock_timestamp(), claimant, o.transport, u.response_code,
+        @extschema@._redact(u.error, o.id)
+    FROM unnest(ids, tries, errors, response_codes) WITH ORDINALITY u (id, tries, error, response_code, item)
+    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[u.id])
+    WHERE u.item = ANY (items);
     RAISE LOG USING
         MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(items), verb),
-        DETAIL = format('The first has id %s. They may go out twice.', ids[items[1]]);
+        DETAIL = format('The first has id %s. They may go out twice.', (ids[:])[items[1]]);
     RETURN ARRAY(
         SELECT u.id
         FROM unnest(ids) WITH ORDINALITY u (id, item)
@@ -112,7 +113,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
-    'Internal. Records and logs settles that came too late, given by their subscripts in ids; returns the other ids.';
+    'Internal. Records and logs settles that came too late, given by their places in ids, from 1; returns the other ids.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
     ids bigint[],
@@ -179,7 +180,9 @@ BEGIN
         PERFORM @extschema@._mail_due(moment);
     END IF;
     IF settled < cardinality(ids) THEN
-        -- The lease has ended, but the claim was not taken back: no other sender has the mail.
+        -- The lease has ended, but the claim was not taken back: no other sender has the mail. Places are counted from
+        -- 1, and the subscripts of an array may start elsewhere.
+        provider_ids := provider_ids[:];
         WITH held AS MATERIALIZED (
             SELECT h.place, h.item FROM @extschema@._lock_claimed(ids, who, failed_attempts) h
         )
@@ -224,14 +227,14 @@ BEGIN
     -- A repeated call is not late: the answer to the first one may have been lost.
     late := ARRAY(
         SELECT u.item
-        FROM unnest(ids) WITH ORDINALITY u (id, item)
+        FROM unnest(ids, mailroom_mark_sent_many.failed_attempts) WITH ORDINALITY u (id, tries, item)
         WHERE NOT EXISTS (
             SELECT
             FROM @extschema@.outbox o
             WHERE o.id = ANY (ARRAY[u.id])
               AND o.state = 'sent'
               AND o.claimed_by = who
-              AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[u.item], o.failed_attempts)
+              AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
         )
     );
     RETURN @extschema@._record_late(ids, late, who, failed_attempts, NULL::text[], NULL::integer[], 'sent'::text);

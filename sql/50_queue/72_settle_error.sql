@@ -64,6 +64,19 @@ BEGIN
             cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone), cardinality(batches)
         ]
     );
+    -- Places are counted from 1, and the subscripts of an array may start elsewhere.
+    IF 1 <> ANY (ARRAY[
+        array_lower(errors, 1), array_lower(retry_after, 1), array_lower(permanent, 1), array_lower(response_codes, 1),
+        array_lower(ambiguous, 1), array_lower(alone, 1), array_lower(batches, 1)
+    ]) THEN
+        errors := errors[:];
+        retry_after := retry_after[:];
+        permanent := permanent[:];
+        response_codes := response_codes[:];
+        ambiguous := ambiguous[:];
+        alone := alone[:];
+        batches := batches[:];
+    END IF;
     WITH held AS MATERIALIZED (
         SELECT h.place, min(h.item) AS item
         FROM @extschema@._lock_claimed(ids, who, failed_attempts) h

@@ -100,6 +100,24 @@ SELECT mailroom_extend(5, '1 h'), mailroom_extend(5, '1 h', 'me');
 SELECT claimed_until > now() + interval '59 min' AS extended FROM outbox WHERE id = 5;
 SELECT mailroom_extend_many(ARRAY[5, 6]::bigint[]);
 
+-- Arrays of PL/pgSQL's may start at another subscript than 1, and each at its own.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(12);
+SELECT count(*) FROM mailroom_claim(12, claimant => 'me');
+SELECT mailroom_mark_sent_many('[0:1]={1,2}', '[5:6]={one,two}', 'me', '[-1:0]={0,0}');
+-- Only the second is of this claim, and so the first is late.
+SELECT mailroom_mark_sent_many('[0:1]={3,4}', '[0:1]={three,four}', 'me', '[0:1]={7,0}');
+SELECT mailroom_release_many('[0:1]={3,5}', 'me', '[0:1]={7,0}'), mailroom_extend_many('[0:1]={3,6}', '1 h', 'me', '[0:1]={7,0}');
+SELECT mailroom_mark_error_many(
+    '[0:2]={7,8,9}', '[0:2]={seven,eight,nine}', '[2:4]={NULL,10 min,NULL}', '[0:2]={f,f,t}', '[7:9]={407,408,409}', 'me', '[0:2]={0,0,3}',
+    '[0:2]={t,f,f}', '[0:2]={f,t,t}', '[0:2]={0197c5d0-0000-7000-8000-000000000007,NULL,NULL}'
+);
+-- Settled after the lease ended, but before the claim was taken back.
+CALL pg_temp.lapse('{10, 11, 12}');
+SELECT mailroom_mark_sent_many('[0:2]={10,11,12}', '[0:2]={ten,eleven,twelve}', 'me', '[0:2]={0,9,0}');
+SELECT id, state, failed_attempts, ambiguous_attempts, ambiguous_alone, batch, send_at > now() + interval '9 min' AS later, last_error, provider_id FROM outbox ORDER BY id;
+SELECT outbox_id, attempt, outcome, response_code, error FROM outbox_attempts ORDER BY outbox_id, id;
+
 -- Sent, but not to all recipients: the others are recorded once, with their answers, and only with a settle that counts.
 CALL pg_temp.start_over();
 SELECT pg_temp.put(5);
