@@ -202,12 +202,17 @@ BEGIN
         )
         SELECT DISTINCT ON (o.id)
             o.id, o.failed_attempts + 1, 'partial'::@extschema@.attempt_outcome, o.claimed_at, moment, who, o.transport,
-            (u.refused -> 0 ->> 'response_code')::integer, format('recipients refused: %s', jsonb_array_length(u.refused)), u.refused
+            CASE WHEN r.refused -> 0 ->> 'response_code' ~ '^-?[0-9]{1,9}$' THEN (r.refused -> 0 ->> 'response_code')::integer END,
+            format('recipients refused: %s', jsonb_array_length(r.refused)), r.refused
         FROM unnest(ids, mailroom_mark_sent_many.refused_recipients, mailroom_mark_sent_many.failed_attempts) u (id, refused, tries)
+        -- The mail was sent, and an odd value must not undo that: what is no object in an array is left out.
+        CROSS JOIN LATERAL (
+            SELECT jsonb_path_query_array(u.refused, 'strict $[*] ? (@.type() == "object")', '{}', true) AS refused OFFSET 0
+        ) r
         CROSS JOIN LATERAL (
             SELECT s.id, s.state, s.claimed_by, s.claimed_at, s.transport, s.failed_attempts FROM @extschema@.outbox s WHERE s.id = u.id OFFSET 0
         ) o
-        WHERE u.refused IS NOT NULL
+        WHERE r.refused <> '[]'
           AND o.state = 'sent'
           AND o.claimed_by = who
           AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)

@@ -132,8 +132,22 @@ SELECT mailroom_mark_sent_many(
 );
 SELECT outbox_id, attempt, outcome, started_at IS NOT NULL AS started, claimant, response_code, error, refused_recipients FROM outbox_attempts ORDER BY id;
 TABLE history;
-SELECT mailroom_mark_sent(4, claimant => 'me', refused_recipients => '{"recipient": "a@example.com"}');
 SELECT mailroom_mark_sent_many(ARRAY[4]::bigint[], claimant => 'me', refused_recipients => ARRAY[NULL, NULL]::jsonb[]);
+-- Odd values do not undo a settle: what is no array of objects counts as no refusal, and what is no number as no answer.
+CALL pg_temp.start_over();
+SELECT pg_temp.put(12);
+SELECT count(*) FROM mailroom_claim(12, claimant => 'me');
+SELECT mailroom_mark_sent(1, claimant => 'me', refused_recipients => '{"recipient": "a@example.com"}');
+SELECT mailroom_mark_sent_many(
+    ARRAY[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]::bigint[], claimant => 'me',
+    refused_recipients => ARRAY[
+        'null', '7', '"b@example.com"', '[]', '{}', '[null, 1, "x", []]',
+        '[{"recipient": "b@example.com", "response_code": "550 5.1.1"}]', '[1, {"response_code": "551"}, null, {}]', '[{"response_code": 5.5}]',
+        '[{"response_code": 99999999999}]', '[{"response_code": {"code": 550}}]'
+    ]::jsonb[]
+);
+SELECT count(*) FROM outbox WHERE state = 'sent';
+SELECT outbox_id, response_code, error, refused_recipients FROM outbox_attempts ORDER BY outbox_id;
 
 -- Errors: tried again after a random time that grows, or not at all.
 CALL pg_temp.start_over();
