@@ -40,13 +40,14 @@ BEGIN
     )
     SELECT array_agg(p.id ORDER BY m.ordinal)
     INTO ids
-    FROM put p
-    JOIN unnest(messages) m ON (m.mail).message_id = p.message_id;
+    FROM unnest(messages) m
+    -- A trigger of the application may have kept a row out.
+    LEFT JOIN put p ON p.message_id = (m.mail).message_id;
     RETURN ids;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
-    'Internal. Inserts these messages into the outbox and returns their ids by ordinal; raises unique_violation if an item_key or a message_id is taken.';
+    'Internal. Inserts these messages into the outbox and returns their ids by ordinal, NULL for one that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
 
 CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
     LANGUAGE plpgsql

@@ -224,6 +224,30 @@ SELECT * FROM mailroom_send_many('{"recipients": "a@example.com"}');
 SELECT * FROM mailroom_send_many(NULL);
 SELECT * FROM mailroom_send_many('[]');
 SELECT count(*) - :before AS more FROM outbox;
+-- Messages that a trigger of the application keeps out have no id, and the others have theirs in their places.
+CREATE FUNCTION pg_temp.keep_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END; $$;
+CREATE TRIGGER keep_out BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.kind = 'unwanted') EXECUTE FUNCTION pg_temp.keep_out();
+CREATE TEMPORARY TABLE kept AS SELECT m.* FROM mailroom_send_many('[
+    {"recipients": "1@example.com", "subject": "S", "body_text": "T", "kind": "unwanted"},
+    {"recipients": "2@example.com", "subject": "S", "body_text": "T"},
+    {"recipients": "3@example.com", "subject": "S", "body_text": "T", "kind": "unwanted"},
+    {"recipients": "4@example.com", "subject": "S", "body_text": "T"}
+]') WITH ORDINALITY m (id, place);
+SELECT k.place, k.id IS NOT NULL AS stored, o.recipients FROM kept k LEFT JOIN outbox o USING (id) ORDER BY k.place;
+DROP TABLE kept;
+CREATE TEMPORARY TABLE kept AS SELECT m.* FROM mailroom_send_many('[
+    {"recipients": "1@example.com", "subject": "S", "body_text": "T", "kind": "unwanted", "item_key": "out"},
+    {"recipients": "2@example.com", "subject": "S", "body_text": "T", "item_key": "in"},
+    {"recipients": "3@example.com", "subject": "S", "body_text": "T", "kind": "unwanted"},
+    {"recipients": "4@example.com", "subject": "S", "body_text": "T", "item_key": "out", "on_conflict": "ignore"},
+    {"recipients": "5@example.com", "subject": "S", "body_text": "T", "kind": "unwanted", "message_id": "0197c5d0-0000-7000-8000-000000000005"},
+    {"recipients": "6@example.com", "subject": "S", "body_text": "T", "kind": "unwanted", "item_key": "out", "on_conflict": "replace"},
+    {"recipients": "7@example.com", "subject": "S", "body_text": "T"}
+]') WITH ORDINALITY m (id, place);
+SELECT k.place, k.id IS NOT NULL AS stored, o.recipients FROM kept k LEFT JOIN outbox o USING (id) ORDER BY k.place;
+DROP TABLE kept;
+SELECT mailroom_send('a@example.com', 'S', 'T', kind => 'unwanted') IS NULL AS kept_out;
+DROP TRIGGER keep_out ON outbox;
 -- Ten thousand.
 DROP TABLE scheduled;
 CREATE TEMPORARY TABLE scheduled AS
