@@ -65,7 +65,8 @@ DECLARE
     violated text;
     done integer[] := ARRAY[]::integer[];
     ids bigint[] := ARRAY[]::bigint[];
-    rounds integer := 0;
+    done_before integer;
+    idle_rounds integer := 0;
 BEGIN
     SELECT m.ordinal, r.reason, r.remedy
     INTO bad
@@ -110,6 +111,7 @@ BEGIN
     END IF;
 
     LOOP
+        done_before := cardinality(done);
         repeatable := ARRAY(SELECT (m.mail).message_id FROM unnest(todo) m WHERE m.is_repeatable);
         IF cardinality(repeatable) > 0 THEN
             SELECT m.ordinal, (m.mail).message_id, s.id
@@ -234,8 +236,10 @@ BEGIN
         END IF;
 
         EXIT WHEN cardinality(done) = cardinality(messages);
-        rounds := rounds + 1;
-        IF rounds >= 100 THEN
+        -- Of several messages with one item_key, each round schedules the next. A round that schedules nothing found a
+        -- key taken by another session, or by mail that stays.
+        idle_rounds := CASE WHEN cardinality(done) > done_before THEN 0 ELSE idle_rounds + 1 END;
+        IF idle_rounds >= 100 THEN
             RAISE object_in_use USING
                 MESSAGE = 'messages cannot be scheduled',
                 DETAIL = 'An item_key is held by mail that cannot be replaced.',

@@ -224,6 +224,19 @@ SELECT * FROM mailroom_send_many('{"recipients": "a@example.com"}');
 SELECT * FROM mailroom_send_many(NULL);
 SELECT * FROM mailroom_send_many('[]');
 SELECT count(*) - :before AS more FROM outbox;
+-- Any number of messages with one item_key, each of which replaces the one before.
+CREATE TEMPORARY TABLE same AS
+SELECT s.*
+FROM mailroom_send_many((
+    SELECT jsonb_agg(jsonb_build_object('recipients', n || '@example.com', 'subject', 'S', 'body_text', 'T', 'item_key', 'same', 'on_conflict', 'replace') ORDER BY n)
+    FROM generate_series(1, 250) n
+)) WITH ORDINALITY s (id, place);
+SELECT o.state, count(*), min(s.place), max(s.place), bool_and(o.recipients[1] = s.place || '@example.com') AS in_order
+FROM same s
+JOIN outbox o USING (id)
+GROUP BY o.state
+ORDER BY o.state;
+DROP TABLE same;
 -- Messages that a trigger of the application keeps out have no id, and the others have theirs in their places.
 CREATE FUNCTION pg_temp.keep_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END; $$;
 CREATE TRIGGER keep_out BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.kind = 'unwanted') EXECUTE FUNCTION pg_temp.keep_out();
