@@ -1,10 +1,11 @@
 -- Mail of one's own: what an application may do to the outbox, and cancel and reschedule.
 --
 -- Everything runs with the caller's rights, who is outbox.enqueued_by, and reaches the outbox through two views:
--- _new_mail takes new mail, _own_mail shows mail of the caller's that is not claimed. Columns are limited by grants,
--- rows by the views. One view is for INSERT and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights
--- on one relation, and would reach and lock rows that the condition hides. Invariant: a row cannot come back from
--- cancelled, because ended_at is not among the columns.
+-- _new_mail takes new mail, _own_mail shows mail of the caller's that is not claimed. Scheduled mail that has expired
+-- may be ended as expired, as a claim would. Columns are limited by grants, rows by the views. One view is for INSERT
+-- and the other for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one relation, and would reach and lock
+-- rows that the condition hides. Invariant: a row cannot come back from cancelled or expired, because ended_at is not
+-- among the columns.
 
 CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name) RETURNS boolean
     LANGUAGE sql STABLE
@@ -57,28 +58,29 @@ COMMENT ON VIEW @extschema@._mail_addresses IS 'Internal. All addresses of a mai
 CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
 SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at
 FROM @extschema@.outbox o
-WHERE o.state IN ('scheduled', 'cancelled')
+WHERE (o.state IN ('scheduled', 'cancelled') OR (o.state = 'expired' AND o.expires_at <= clock_timestamp()))
   AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
   AND @extschema@._is_callers_role(o.enqueued_by)
   AND isfinite(o.send_at)
-  AND (o.expires_at > o.send_at) IS NOT FALSE
+  AND (o.expires_at > o.send_at OR o.expires_at <= clock_timestamp()) IS NOT FALSE
   AND isfinite(o.updated_at)
   AND (char_length(o.last_error) <= 1000) IS NOT FALSE
 WITH CASCADED CHECK OPTION;
-COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled or cancelled.';
+COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled, cancelled or expired.';
 
 CREATE FUNCTION @extschema@._live_item_keys(keys text[])
-RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name)
+RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name, has_expired boolean)
     LANGUAGE sql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
-    SELECT o.item_key, o.id, o.state, o.enqueued_by
+    SELECT o.item_key, o.id, o.state, o.enqueued_by, coalesce(o.state = 'scheduled' AND o.expires_at <= clock_timestamp(), false)
     FROM @extschema@.outbox o
     WHERE o.item_key = ANY (keys)
       AND o.state IN ('scheduled', 'claimed')
 $$;
-COMMENT ON FUNCTION @extschema@._live_item_keys(text[]) IS 'Internal. The live mails with these item_keys, of any role.';
+COMMENT ON FUNCTION @extschema@._live_item_keys(text[]) IS
+    'Internal. The live mails with these item_keys, of any role, and whether they can no longer be sent because they have expired.';
 
 CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
 RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)

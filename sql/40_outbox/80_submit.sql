@@ -61,6 +61,8 @@ DECLARE
     keys text[];
     holders jsonb;
     replaced bigint[];
+    lapsed bigint[];
+    moment timestamptz;
     chosen @extschema@._message[];
     violated text;
     done integer[] := ARRAY[]::integer[];
@@ -139,15 +141,18 @@ BEGIN
             holders := (SELECT jsonb_agg(l) FROM @extschema@._live_item_keys(keys) l);
         END IF;
         IF holders IS NOT NULL THEN
-            SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id, @extschema@._is_callers_role(l.enqueued_by) AS own
+            -- A holder that has expired cannot be sent any more and gives the key up, whatever on_conflict says.
+            SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id, l.has_expired, @extschema@._is_callers_role(l.enqueued_by) AS own
             INTO bad
             FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name) ON l.item_key = (m.mail).item_key
-            WHERE m.on_conflict = 'error'
-               OR (m.on_conflict = 'replace' AND (l.state = 'claimed' OR NOT @extschema@._is_callers_role(l.enqueued_by)))
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name, has_expired boolean)
+                ON l.item_key = (m.mail).item_key
+            WHERE (m.on_conflict = 'error' AND NOT l.has_expired)
+               OR (m.on_conflict = 'replace' AND l.state = 'claimed')
+               OR ((m.on_conflict = 'replace' OR l.has_expired) AND NOT @extschema@._is_callers_role(l.enqueued_by))
             ORDER BY m.ordinal
             LIMIT 1;
-            IF FOUND AND bad.on_conflict = 'error' THEN
+            IF FOUND AND bad.on_conflict = 'error' AND NOT bad.has_expired THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
                     format('Mail %s has it and is still to be sent', bad.id),
@@ -156,7 +161,7 @@ BEGIN
             ELSIF FOUND AND NOT bad.own THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '42501'::text, format('item_key "%s" is taken by another role', bad.item_key),
-                    format('Mail %s has it and is still to be sent', bad.id),
+                    format('Mail %s has it and ' || CASE WHEN bad.has_expired THEN 'has expired' ELSE 'is still to be sent' END, bad.id),
                     'Use another item_key, or the role that scheduled the mail.'::text
                 );
             ELSIF FOUND THEN
@@ -170,8 +175,9 @@ BEGIN
             SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(l.id), '{}')
             INTO done, ids
             FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) ON l.item_key = (m.mail).item_key
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, has_expired boolean) ON l.item_key = (m.mail).item_key
             WHERE m.on_conflict = 'ignore'
+              AND NOT l.has_expired
               -- Unless the mail with the key is about to be replaced.
               AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE (r.mail).item_key = (m.mail).item_key AND r.on_conflict = 'replace');
 
@@ -181,13 +187,22 @@ BEGIN
                 JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) ON l.item_key = (m.mail).item_key
                 WHERE m.on_conflict = 'replace'
             );
-            IF cardinality(replaced) > 0 THEN
+            lapsed := ARRAY(SELECT l.id FROM jsonb_to_recordset(holders) l (id bigint, has_expired boolean) WHERE l.has_expired);
+            IF cardinality(replaced) + cardinality(lapsed) > 0 THEN
                 -- In the order of ids, so that two sessions that replace the same mails cannot deadlock.
                 PERFORM
                 FROM @extschema@._own_mail o
-                WHERE o.id = ANY (replaced)
+                WHERE o.id = ANY (replaced || lapsed)
                 ORDER BY o.id
                 FOR UPDATE;
+                -- As a claim ends them.
+                moment := clock_timestamp();
+                UPDATE @extschema@._own_mail o
+                SET state = 'expired',
+                    last_error = 'expired before it was sent'
+                WHERE o.id = ANY (lapsed)
+                  AND o.state = 'scheduled'
+                  AND o.expires_at <= moment;
                 UPDATE @extschema@._own_mail o
                 SET state = 'cancelled',
                     last_error = 'replaced by ' || current_user

@@ -125,6 +125,47 @@ UPDATE outbox SET state = 'sent' WHERE id = 2;
 SELECT mailroom_send('fifth@example.com', 'S', 'T', item_key => 'k', on_conflict => 'replace');
 SELECT recipients, state, item_key FROM outbox ORDER BY id;
 
+-- One that has expired before it was claimed has it no more either, and ends as it would at a claim.
+CREATE TEMPORARY VIEW holders AS
+SELECT recipients, state, last_error, ended_at IS NOT NULL AS ended FROM outbox WHERE item_key = 'late' ORDER BY id;
+SELECT mailroom_send('1@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02') IS NOT NULL AS scheduled;
+SELECT mailroom_send('2@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02', on_conflict => 'ignore') IS NOT NULL AS scheduled;
+-- As after a failure shortly before its end.
+UPDATE outbox SET send_at = expires_at, failed_attempts = 1 WHERE item_key = 'late' AND state = 'scheduled';
+SELECT mailroom_send('3@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02') IS NOT NULL AS scheduled;
+SELECT mailroom_send('4@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02', on_conflict => 'replace') IS NOT NULL AS scheduled;
+SELECT count(DISTINCT id) FROM mailroom_send_many('[
+    {"recipients": "5@example.com", "subject": "S", "body_text": "T", "item_key": "late", "send_at": "2000-01-01", "expires_at": "2000-01-02", "on_conflict": "ignore"},
+    {"recipients": "6@example.com", "subject": "S", "body_text": "T", "item_key": "late", "expires_at": "2040-01-01", "on_conflict": "ignore"},
+    {"recipients": "7@example.com", "subject": "S", "body_text": "T", "item_key": "late", "on_conflict": "ignore"}
+]') m (id);
+TABLE holders;
+-- While it is claimed it may be sent still.
+UPDATE outbox SET send_at = '2000-01-01', expires_at = '2000-01-02', state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min'
+WHERE item_key = 'late' AND state = 'scheduled';
+SELECT o.recipients FROM outbox o WHERE o.id = mailroom_send('8@example.com', 'S', 'T', item_key => 'late', on_conflict => 'ignore');
+SELECT mailroom_release(id, 'me') FROM outbox WHERE claimed_by = 'me';
+-- By an application, for its own mail; that of another role has to be ended by a claim.
+BEGIN;
+CREATE ROLE another IN ROLE mailroom_app;
+SET LOCAL ROLE another;
+SELECT mailroom_send('1@example.com', 'S', 'T', item_key => 'another', send_at => '2000-01-01', expires_at => '2000-01-02') IS NOT NULL AS scheduled;
+SELECT mailroom_send('2@example.com', 'S', 'T', item_key => 'another', on_conflict => 'ignore') IS NOT NULL AS scheduled;
+SELECT state, item_key FROM _own_mail ORDER BY id;
+-- Nothing else is to be had by the view.
+SAVEPOINT before;
+UPDATE _own_mail SET state = 'expired' WHERE state = 'scheduled';
+ROLLBACK TO before;
+UPDATE _own_mail SET state = 'cancelled' WHERE state = 'scheduled';
+UPDATE _own_mail SET state = 'scheduled' WHERE state = 'expired';
+ROLLBACK TO before;
+SELECT mailroom_send('9@example.com', 'S', 'T', item_key => 'late', on_conflict => 'ignore');
+ROLLBACK TO before;
+SELECT mailroom_send('9@example.com', 'S', 'T', item_key => 'late');
+ROLLBACK;
+DROP VIEW holders;
+DELETE FROM outbox WHERE item_key = 'late';
+
 -- Taking back and moving, by id and by key; each does something once.
 SELECT mailroom_send('cancel@example.com', 'S', 'T', item_key => 'c') AS c, mailroom_send('move@example.com', 'S', 'T', item_key => 'm', expires_at => '2040-01-02 00:00:00+00') AS m \gset
 SELECT mailroom_cancel(:c), mailroom_cancel(:c), mailroom_cancel_item('c');
