@@ -35,54 +35,6 @@ CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
 COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
     'Internal. Makes the next walk look after this key again, because some rows that this one saw remain.';
 
-CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
-AS $$
-DECLARE
-    after CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
-    last timestamptz;
-    passed timestamptz;
-BEGIN
-    WITH looked AS MATERIALIZED (
-        SELECT o.ctid AS place, o.id, o.ended_at
-        FROM @extschema@.outbox o
-        WHERE o.ended_at >= after
-          AND o.ended_at < horizon
-          -- A role that can set ended_at cannot make a mail look old.
-          AND o.created_at < horizon
-        ORDER BY o.ended_at
-        LIMIT row_limit
-    ), old AS MATERIALIZED (
-        -- A locked row may be on its way back to scheduled.
-        SELECT o.ctid AS place, o.id
-        FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l))
-          AND o.ended_at < horizon
-        FOR UPDATE SKIP LOCKED
-    ), gone AS (
-        DELETE FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM old d))
-    ), forgotten AS (
-        DELETE FROM @extschema@.outbox_attempts a
-        WHERE a.outbox_id = ANY (ARRAY(SELECT d.id FROM old d))
-    )
-    SELECT
-        count(d.id), count(*) = row_limit AND count(d.id) > 0, CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END,
-        min(l.ended_at) FILTER (WHERE d.id IS NULL)
-    INTO purged, more, last, passed
-    FROM looked l
-    LEFT JOIN old d ON d.id = l.id;
-    -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
-    PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
-    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts. Returns how many, and whether there may be more.';
-
 -- The position of purges of tokens, for all sessions: sessions without memory still get past tokens that live for
 -- years.
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
@@ -149,6 +101,7 @@ DECLARE
     tokens record;
     after bigint;
     ids bigint[];
+    free bigint[];
 BEGIN
     PERFORM @extschema@._refuse_while_restoring();
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
@@ -180,7 +133,7 @@ BEGIN
     more := more OR mails.more OR tokens.more;
 
     -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
-    -- purge.
+    -- purge. Those of mail that could not be purged stay.
     after := coalesce(@extschema@._walk_begin('outbox_attempts'::text), 0);
     ids := ARRAY(
         SELECT w.id
@@ -193,9 +146,24 @@ BEGIN
         ) w
         WHERE w.ended_at < horizon
     );
-    DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (ids);
+    free := ids;
+    IF ids <> '{}' AND @extschema@._may_keep_mail() THEN
+        free := ARRAY(
+            SELECT a.id
+            FROM @extschema@.outbox_attempts a
+            WHERE a.id = ANY (ids)
+              AND NOT EXISTS (
+                  SELECT
+                  FROM @extschema@.outbox o
+                  WHERE o.id = a.outbox_id
+                    AND o.ended_at < horizon
+                  OFFSET 0
+              )
+        );
+    END IF;
+    DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (free);
     PERFORM @extschema@._walk_end('outbox_attempts'::text, ids[cardinality(ids)]);
-    more := more OR cardinality(ids) = batch_limit;
+    more := more OR (cardinality(ids) = batch_limit AND free <> '{}');
 
     after := coalesce(@extschema@._walk_begin('job_runs'::text), 0);
     ids := ARRAY(

@@ -233,6 +233,21 @@ DELETE FROM @s@.routes;
 
 SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_wake_worker();
 
+-- Mail that the application does not let go.
+CREATE TABLE @s@.letters (mail pg_catalog.int8 CONSTRAINT letters_mail REFERENCES @s@.outbox DEFERRABLE INITIALLY DEFERRED);
+
+WITH mail AS (
+    INSERT INTO @s@.outbox (kind, recipients, state, created_at, ended_at) SELECT 'own', '{a@example.com}', 'sent', '2000-01-01', '2000-01-01' FROM pg_catalog.generate_series(1, 2) RETURNING id
+), attempt AS (
+    INSERT INTO @s@.outbox_attempts (outbox_id, attempt, outcome, ended_at, error) SELECT id, 1, 'failed', '2000-01-01', 'no' FROM mail
+)
+INSERT INTO @s@.letters SELECT max(id) FROM mail;
+
+SELECT @s@.mailroom_purge(10::integer);
+
+-- In the order of a purge by the worker.
+BEGIN; LOCK TABLE @s@.outbox; DROP TABLE @s@.letters; COMMIT;
+
 SELECT @s@.mailroom_purge(10::integer);
 
 DO $$ BEGIN PERFORM * FROM @s@.mailroom_claim(0::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text[]); RAISE 'a batch of 0'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
