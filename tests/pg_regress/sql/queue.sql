@@ -100,24 +100,6 @@ SELECT mailroom_extend(5, '1 h'), mailroom_extend(5, '1 h', 'me');
 SELECT claimed_until > now() + interval '59 min' AS extended FROM outbox WHERE id = 5;
 SELECT mailroom_extend_many(ARRAY[5, 6]::bigint[]);
 
--- Arrays of PL/pgSQL's may start at another subscript than 1, and each at its own.
-CALL pg_temp.start_over();
-SELECT pg_temp.put(12);
-SELECT count(*) FROM mailroom_claim(12, claimant => 'me');
-SELECT mailroom_mark_sent_many('[0:1]={1,2}', '[5:6]={one,two}', 'me', '[-1:0]={0,0}');
--- Only the second is of this claim, and so the first is late.
-SELECT mailroom_mark_sent_many('[0:1]={3,4}', '[0:1]={three,four}', 'me', '[0:1]={7,0}');
-SELECT mailroom_release_many('[0:1]={3,5}', 'me', '[0:1]={7,0}'), mailroom_extend_many('[0:1]={3,6}', '1 h', 'me', '[0:1]={7,0}');
-SELECT mailroom_mark_error_many(
-    '[0:2]={7,8,9}', '[0:2]={seven,eight,nine}', '[2:4]={NULL,10 min,NULL}', '[0:2]={f,f,t}', '[7:9]={407,408,409}', 'me', '[0:2]={0,0,3}',
-    '[0:2]={t,f,f}', '[0:2]={f,t,t}', '[0:2]={0197c5d0-0000-7000-8000-000000000007,NULL,NULL}'
-);
--- Settled after the lease ended, but before the claim was taken back.
-CALL pg_temp.lapse('{10, 11, 12}');
-SELECT mailroom_mark_sent_many('[0:2]={10,11,12}', '[0:2]={ten,eleven,twelve}', 'me', '[0:2]={0,9,0}');
-SELECT id, state, failed_attempts, ambiguous_attempts, ambiguous_alone, batch, send_at > now() + interval '9 min' AS later, last_error, provider_id FROM outbox ORDER BY id;
-SELECT outbox_id, attempt, outcome, response_code, error FROM outbox_attempts ORDER BY outbox_id, id;
-
 -- Sent, but not to all recipients: the others are recorded once, with their answers, and only with a settle that counts.
 CALL pg_temp.start_over();
 SELECT pg_temp.put(5);
@@ -133,21 +115,6 @@ SELECT mailroom_mark_sent_many(
 SELECT outbox_id, attempt, outcome, started_at IS NOT NULL AS started, claimant, response_code, error, refused_recipients FROM outbox_attempts ORDER BY id;
 TABLE history;
 SELECT mailroom_mark_sent_many(ARRAY[4]::bigint[], claimant => 'me', refused_recipients => ARRAY[NULL, NULL]::jsonb[]);
--- Odd values do not undo a settle: what is no array of objects counts as no refusal, and what is no number as no answer.
-CALL pg_temp.start_over();
-SELECT pg_temp.put(12);
-SELECT count(*) FROM mailroom_claim(12, claimant => 'me');
-SELECT mailroom_mark_sent(1, claimant => 'me', refused_recipients => '{"recipient": "a@example.com"}');
-SELECT mailroom_mark_sent_many(
-    ARRAY[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]::bigint[], claimant => 'me',
-    refused_recipients => ARRAY[
-        'null', '7', '"b@example.com"', '[]', '{}', '[null, 1, "x", []]',
-        '[{"recipient": "b@example.com", "response_code": "550 5.1.1"}]', '[1, {"response_code": "551"}, null, {}]', '[{"response_code": 5.5}]',
-        '[{"response_code": 99999999999}]', '[{"response_code": {"code": 550}}]'
-    ]::jsonb[]
-);
-SELECT count(*) FROM outbox WHERE state = 'sent';
-SELECT outbox_id, response_code, error, refused_recipients FROM outbox_attempts ORDER BY outbox_id;
 
 -- Errors: tried again after a random time that grows, or not at all.
 CALL pg_temp.start_over();
