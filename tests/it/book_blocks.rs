@@ -73,6 +73,9 @@ const NOT_EXECUTED: [(&str, &str, &str); 2] = [
     ),
 ];
 
+/// The page whose queries run as a role with the memberships that it names, instead of as a superuser.
+const TROUBLESHOOTING: &str = "docs/operations/troubleshooting.md";
+
 /// Who executes a block of a page; None for nobody.
 fn executed_by(page: &Page, block: &Block) -> Option<&'static str> {
     let name = page.name.as_str();
@@ -152,6 +155,13 @@ fn every_query_works() {
                  ALTER DATABASE app SET search_path = \"$user\", public, mailroom";
             cluster.connect("app").batch_execute(install).unwrap();
         }
+        let role = if page.name == TROUBLESHOOTING {
+            let create = "CREATE ROLE troubleshooter IN ROLE mailroom_admin, pg_monitor";
+            admin.batch_execute(create).unwrap();
+            "SET ROLE troubleshooter;\n"
+        } else {
+            ""
+        };
         for (index, block) in blocks.iter().enumerate() {
             let server = if block.has("no-worker") {
                 &bare
@@ -167,7 +177,7 @@ fn every_query_works() {
                     .unwrap();
                 run_sql(server, &database, &block.text);
             } else {
-                run_sql(server, "app", &block.text);
+                run_sql(server, "app", &format!("{role}{}", block.text));
                 let mut client = server.connect("app");
                 eventually("the queues to empty", || {
                     let waiting = "SELECT (SELECT count(*) FROM mailroom.link_requests) + (SELECT count(*) FROM mailroom.pending)";
