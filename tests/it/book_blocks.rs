@@ -1,4 +1,4 @@
-//! Each block of the book is executed, here or by the test that `ELSEWHERE` names.
+//! Each block of the book is executed, here or by the test that `ELSEWHERE` names; `NOT_EXECUTED` has the exceptions, which docs/README.md names.
 //!
 //! Blocks marked `sql` run in the order of their page, in a database `app` of the page's own that has a worker; between two of them
 //! the queues are given time to empty. `fresh` gives a block a database of its own, `no-worker` a server that does not preload the
