@@ -1,8 +1,8 @@
 //! Mail of which nobody knows whether it was sent, or of which it cannot be told: what becomes of it, and what a
 //! person sees of it.
 
+mod batches;
 mod parked;
-mod together;
 mod unsettled;
 
 use std::collections::HashMap;

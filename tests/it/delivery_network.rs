@@ -28,7 +28,7 @@ fn subjects(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("mail {n}")).collect()
 }
 
-/// Waits until something is told: of a mail, or of the channel.
+/// Waits until something is told: of a mail, or of the transport.
 fn until_told(app: &mut Client, part: &str) {
     eventually(part, || {
         let errors = number(

@@ -83,7 +83,7 @@ fn mail_from_an_unverified_address_waits_until_it_is_verified() {
     let mut app = scene.cluster.connect("app");
     let subjects: Vec<String> = (0..100).map(|n| format!("mail {n}")).collect();
     send(&mut app, &subjects);
-    eventually("the channel to be paused", || {
+    eventually("the transport to be paused", || {
         status(&mut app)
             .to_string()
             .contains("the sender's address is not verified")
@@ -160,7 +160,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
     answer_to("new-token-0123456789", &taken);
     let subjects: Vec<String> = (0..40).map(|n| format!("during {n}")).collect();
     send(&mut app, &subjects);
-    eventually("the channel to be found broken", || {
+    eventually("the transport to be found broken", || {
         status(&mut app)
             .to_string()
             .contains("credentials")

@@ -1,4 +1,4 @@
-//! A channel as a whole: refused, throttled, paced, budgeted, and beside another one.
+//! A transport as a whole: refused, throttled, paced, budgeted, and beside another one.
 
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};
@@ -16,14 +16,14 @@ fn subjects(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
+fn a_broken_transport_keeps_mail_and_attempts_and_recovers_by_itself() {
     let wiremock = WireMock::shared();
     let path = wiremock.path();
     wiremock.answer(&path, &json!({"status": 410, "body": "canary-7d1f0c9e"}));
     let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.concurrency = 4"]);
     register(&mut app, &["ada"]);
     send(&mut app, &subjects(200));
-    eventually("the channel to be paused", || {
+    eventually("the transport to be paused", || {
         (status(&mut app)["transport_state"] == "paused").then_some(())
     });
     let told = status(&mut app);
@@ -47,7 +47,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
         number(&mut app, "SELECT sum(failed_attempts) FROM outbox"),
         0
     );
-    eventually("the channel to be open", || {
+    eventually("the transport to be open", || {
         (status(&mut app)["transport_state"] == "healthy").then_some(())
     });
     let log = scene.cluster.log();
@@ -59,7 +59,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers_by_itself() {
 }
 
 #[test]
-fn a_throttled_channel_waits_as_a_whole_and_pays_no_attempts() {
+fn a_throttled_transport_waits_as_a_whole_and_pays_no_attempts() {
     let wiremock = WireMock::shared();
     let path = wiremock.path();
     wiremock.answer(&path, &accepted());

@@ -4,7 +4,7 @@
 //! where only rows matter, and between two clusters where the key and the worker do.
 
 mod elsewhere;
-mod gate;
+mod restore_guard;
 mod rights;
 mod rows;
 

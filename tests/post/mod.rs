@@ -5,7 +5,7 @@
 //!
 //! | test | why it is the worker's |
 //! |---|---|
-//! | `delivery_channel::a_pause_keeps_mail_in_from_its_commit_on` | holds the worker up in a batch that it collects, behind which it would deliver |
+//! | `delivery_pauses::a_pause_keeps_mail_in_from_its_commit_on` | holds the worker up in a batch that it collects, behind which it would deliver |
 //! | `delivery_faults::dropping_the_extension_while_mail_is_under_way_ends_the_worker` | the program tries to connect for as long as it runs |
 
 #![allow(

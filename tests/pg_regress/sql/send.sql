@@ -1,4 +1,4 @@
--- Scheduling any message, singly and in bulk, and taking it back: what is written, what is refused and why.
+-- Scheduling any message, one or many, and taking it back: what is written, what is refused and why.
 
 SET client_min_messages = error;
 \set SHOW_CONTEXT never

@@ -62,7 +62,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
     let mut psql = psql(&cluster, "copy", "ON_ERROR_STOP=0");
     let mut input = psql.stdin.take().unwrap();
     input.write_all(first.as_bytes()).unwrap();
-    // An error in somebody else's part of the dump does not open the gate.
+    // An error in another part of the dump does not let consumers in.
     input.write_all(b"SELECT 1 / 0;\n").unwrap();
     input.flush().unwrap();
     let mut copy = cluster.connect("copy");

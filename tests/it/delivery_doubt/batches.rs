@@ -33,7 +33,7 @@ fn send_many(post: &mut Post, subject: &str, count: i64, size: i32, priority: i3
 /// time.
 fn send_together(post: &mut Post, receiver: &Receiver) {
     send_many(post, "hello ", 1, 1, 0);
-    eventually("the channel to be open", || {
+    eventually("the transport to be open", || {
         (receiver.count() == 1).then_some(())
     });
     send_many(post, "first ", 50, 1, 0);
@@ -91,7 +91,7 @@ fn mails_that_may_have_arrived_together_stay_together_whatever_the_answers_are()
 }
 
 #[test]
-fn mails_that_may_have_arrived_together_are_what_a_paused_channel_is_tried_with_if_there_is_nothing_else()
+fn mails_that_may_have_arrived_together_are_what_a_paused_transport_is_tried_with_if_there_is_nothing_else()
  {
     let keys = Keys::default();
     let seen = keys.clone();

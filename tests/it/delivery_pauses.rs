@@ -9,7 +9,7 @@ use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, status};
 
 #[test]
-fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
+fn a_broken_transport_keeps_mail_and_attempts_and_recovers() {
     let receiver = Receiver::start(|_| status(410));
     // Few at a time: each second without an answer lets as many more go.
     let mut post = Post::start(&receiver, &["transport.concurrency = 4"]);
@@ -20,7 +20,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
     let probed = receiver.requests();
     assert!(
         probed < 100,
-        "{probed} requests to a channel that is broken"
+        "{probed} requests to a transport that is broken"
     );
     assert!(!post.status("next_probe_at").is_empty());
     receiver.react(|_| status(200));
@@ -41,7 +41,7 @@ fn a_broken_channel_keeps_mail_and_attempts_and_recovers() {
 }
 
 #[test]
-fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
+fn a_broken_transport_is_known_when_no_more_mail_may_be_claimed() {
     let receiver = Receiver::start(|_| status(410));
     // As much as is in doubt.
     let mut post = Post::start(&receiver, &["transport.rate = 2 messages/s"]);
@@ -53,7 +53,7 @@ fn a_broken_channel_is_known_when_no_more_mail_may_be_claimed() {
 }
 
 #[test]
-fn one_mail_that_is_refused_pauses_no_channel_that_has_more_to_send() {
+fn one_mail_that_is_refused_pauses_no_transport_that_has_more_to_send() {
     let receiver =
         Receiver::start(|request| status(if request.says("poison") { 410 } else { 200 }));
     let settings = ["transport.rate = 2 messages/s", "mailroom.max_attempts = 1"];
@@ -137,7 +137,7 @@ fn an_endpoint_that_is_away_costs_few_attempts() {
 }
 
 #[test]
-fn throttling_slows_the_channel_and_costs_no_attempt() {
+fn throttling_slows_the_transport_and_costs_no_attempt() {
     let begin = Arc::new(std::sync::Mutex::new(None));
     let first = Arc::clone(&begin);
     let receiver = Receiver::start(move |_| {
