@@ -148,8 +148,8 @@ fn _due_positions(
         due.noted = pages();
         due.priorities
             .iter()
-            .map(|(priority, lane)| {
-                let (at, paused) = (lane.position, lane.paused);
+            .map(|(priority, entry)| {
+                let (at, paused) = (entry.position, entry.paused);
                 let paused = (paused.map(|at| at.send_at), paused.map(|at| at.id));
                 (*priority, at.send_at, at.id, paused.0, paused.1)
             })

@@ -131,8 +131,8 @@ impl Due {
     /// The priorities of which a piece is next, with those pieces.
     pub fn pieces(&self) -> impl Iterator<Item = (i16, Position, Position)> {
         let priorities = self.piece.map(|_| self.priorities.range(self.round.0..));
-        priorities.into_iter().flatten().map(|(priority, lane)| {
-            let (from, until) = lane.piece();
+        priorities.into_iter().flatten().map(|(priority, entry)| {
+            let (from, until) = entry.piece();
             (*priority, from, until)
         })
     }
@@ -155,7 +155,7 @@ impl Due {
         let is_last = self
             .priorities
             .get(&priority)
-            .is_none_or(|lane| at >= lane.position);
+            .is_none_or(|entry| at >= entry.position);
         left > 0 && !unfinished && is_last
     }
 
@@ -166,9 +166,10 @@ impl Due {
         }
         if swept {
             let all = pages.saturating_sub(self.began);
-            for lane in self.priorities.values_mut() {
+            for entry in self.priorities.values_mut() {
                 // What is dead was claimed of late, and in many more marks than this it is not.
-                lane.trail
+                entry
+                    .trail
                     .keep(if all < PIECE { 0 } else { all / PIECE + 2 });
             }
             self.swept(all - found);
@@ -187,8 +188,8 @@ impl Due {
 
     /// The next scan starts behind this at the latest.
     pub fn put_back(&mut self, priority: i16, at: Position) {
-        if let Some(lane) = self.priorities.get_mut(&priority) {
-            lane.position = at.min(lane.position);
+        if let Some(entry) = self.priorities.get_mut(&priority) {
+            entry.position = at.min(entry.position);
         }
     }
 
@@ -198,10 +199,10 @@ impl Due {
             id: i64::MIN,
         });
         let known = self.priorities.len();
-        let lane = match self.priorities.entry(note.priority) {
-            Entry::Occupied(entry) => entry.into_mut(),
+        let entry = match self.priorities.entry(note.priority) {
+            Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(_) if known == PRIORITIES => return,
-            Entry::Vacant(entry) => entry.insert(Priority {
+            Entry::Vacant(free) => free.insert(Priority {
                 position: at,
                 paused: None,
                 trail: Trail::default(),
@@ -209,21 +210,21 @@ impl Due {
         };
         match note.kind {
             Kind::Scan => {
-                lane.position = at.max(lane.position);
-                lane.trail.add(at, note.pages);
+                entry.position = at.max(entry.position);
+                entry.trail.add(at, note.pages);
             }
             Kind::Sweep { back, unfinished } => {
-                lane.position = if back { at } else { at.max(lane.position) };
-                lane.paused = unfinished.then_some(note.at);
+                entry.position = if back { at } else { at.max(entry.position) };
+                entry.paused = unfinished.then_some(note.at);
                 // As sweeps are cheap no piece is looked at; but once they are not, this will lie behind the position, too.
-                lane.trail.add(at, note.pages);
+                entry.trail.add(at, note.pages);
             }
             Kind::Piece { unfinished } => {
                 if !unfinished {
-                    lane.trail.looked(note.at, note.pages);
+                    entry.trail.looked(note.at, note.pages);
                 }
-                let is_last = !unfinished && note.at >= lane.position;
-                lane.paused = (!is_last).then_some(note.at);
+                let is_last = !unfinished && note.at >= entry.position;
+                entry.paused = (!is_last).then_some(note.at);
                 let next = note.priority.saturating_add(i16::from(is_last));
                 self.round = (next, self.round.1 + note.pages);
             }
