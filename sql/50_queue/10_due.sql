@@ -16,6 +16,12 @@ CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
     AS 'MODULE_PATHNAME', '_announce_due_wrapper';
 COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS 'Internal. As _mail_due, but tells only the worker.';
 
+CREATE FUNCTION @extschema@._urgent_mail_due() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_urgent_mail_due_wrapper';
+COMMENT ON FUNCTION @extschema@._urgent_mail_due() IS
+    'Internal. At COMMIT, tells the worker that the message that _mail_due announces is urgent: a paused transport is probed with it.';
+
 -- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
 -- so a search from now on skips no dead entries.
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
@@ -25,8 +31,14 @@ CREATE FUNCTION @extschema@._outbox_announce() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM @extschema@._mail_due(m.earliest)
-    FROM (SELECT min(n.send_at) AS earliest FROM new_mail n WHERE n.state = 'scheduled') m
+    PERFORM @extschema@._mail_due(m.earliest), CASE WHEN m.is_urgent THEN @extschema@._urgent_mail_due() END
+    FROM (
+        SELECT
+            min(n.send_at) AS earliest,
+            bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent
+        FROM new_mail n
+        WHERE n.state = 'scheduled'
+    ) m
     WHERE m.earliest IS NOT NULL
       AND NOT @extschema@._is_restoring();
     RETURN NULL;

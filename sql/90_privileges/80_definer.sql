@@ -56,6 +56,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._ttl(@extschema@.token_action),
     @extschema@._log_abuse(text, bigint),
     @extschema@._mail_due(timestamptz),
+    @extschema@._urgent_mail_due(),
+    @extschema@._urgent_priority(),
     @extschema@._announce(smallint),
     @extschema@._announce_request(smallint),
     @extschema@._lane(@extschema@.token_action),

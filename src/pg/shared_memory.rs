@@ -106,6 +106,8 @@ pub struct Wakeup {
     pub given_back: AtomicBool,
     /// Mail was announced that is due.
     pub due_now: AtomicBool,
+    /// Whether some of it is urgent.
+    pub urgent_due: AtomicBool,
     /// The earliest time to come at which the outbox needs the worker, as announced and not taken note of yet:
     /// microseconds since 2000-01-01, `i64::MAX` for none.
     pub due: AtomicI64,

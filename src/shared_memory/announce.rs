@@ -99,7 +99,7 @@ fn give_back(parts: impl Iterator<Item = Queued>) {
         }
         if all.claimed {
             // Due it was, and senders who looked meanwhile found it taken.
-            wakeup.set_due_now();
+            wakeup.set_due_now(false);
         }
     }
 }
@@ -114,6 +114,7 @@ struct Queued {
     requested: bool,
     /// As in [`Wakeup`].
     due_now: bool,
+    urgent_due: bool,
     due: i64,
     /// It took rows of pending, which an abort gives back.
     took: bool,
@@ -130,6 +131,7 @@ impl Queued {
             urgent: false,
             requested: false,
             due_now: false,
+            urgent_due: false,
             due: NEVER,
             took: false,
             claimed: false,
@@ -141,6 +143,7 @@ impl Queued {
         self.urgent |= other.urgent;
         self.requested |= other.requested;
         self.due_now |= other.due_now;
+        self.urgent_due |= other.urgent_due;
         self.due = self.due.min(other.due);
         self.took |= other.took;
         self.claimed |= other.claimed;
@@ -216,7 +219,15 @@ fn _mail_due(due: TimestampWithTimeZone) {
     }
 }
 
-/// As above, but tells the worker alone.
+/// Tells the worker that the message that was announced with [`_mail_due`] is urgent.
+#[pg_extern(sql = false)]
+fn _urgent_mail_due() {
+    if !is_worker() && wakeup::of_this_database().is_some() {
+        queue(|part| part.urgent_due = true);
+    }
+}
+
+/// As [`_mail_due`], but tells the worker alone.
 #[pg_extern(sql = false)]
 fn _announce_due(due: TimestampWithTimeZone) {
     announce_due(due.into_inner());
@@ -288,7 +299,7 @@ fn at_end(end: End) {
                         wakeup.announce(all.tokens, all.urgent, all.requested);
                     }
                     if all.due_now {
-                        wakeup.set_due_now();
+                        wakeup.set_due_now(all.urgent_due);
                     }
                     if all.due != NEVER {
                         wakeup.set_due(all.due);

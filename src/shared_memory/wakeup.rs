@@ -94,7 +94,11 @@ impl Wakeup {
     }
 
     /// Announces mail that is due, and wakes the worker unless it was announced before.
-    pub fn set_due_now(&self) {
+    pub fn set_due_now(&self, urgent: bool) {
+        if urgent {
+            // Before the other: a worker that sees that then sees this too.
+            self.urgent_due.store(true, Ordering::Release);
+        }
         if !self.due_now.load(Ordering::Relaxed) && !self.due_now.swap(true, Ordering::AcqRel) {
             process::set_latch_of(self.worker.load(Ordering::Acquire));
         }
@@ -150,6 +154,7 @@ impl WorkerEnd {
         wakeup.recheck.store(false, Ordering::Relaxed);
         wakeup.given_back.store(false, Ordering::Relaxed);
         wakeup.due_now.store(false, Ordering::Relaxed);
+        wakeup.urgent_due.store(false, Ordering::Relaxed);
         wakeup.due.store(NEVER, Ordering::Relaxed);
         wakeup.status.last_batch.store(0, Ordering::Relaxed);
         wakeup.status.next_wake.store(0, Ordering::Relaxed);
@@ -177,6 +182,11 @@ impl WorkerEnd {
     /// Whether mail is due that was not at the last call.
     pub fn take_due_now(&self) -> bool {
         self.wakeup.due_now.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether urgent mail is due that was not at the last call; to be called after [`Self::take_due_now`].
+    pub fn take_urgent_due(&self) -> bool {
+        self.wakeup.urgent_due.swap(false, Ordering::AcqRel)
     }
 
     /// The earliest time to come at which the outbox needs the worker, of those announced since the last call.

@@ -33,6 +33,7 @@ impl Worker {
             poll_pause: POLL_PAUSE,
             next_due: None,
             due_now: false,
+            urgent_due: false,
             maintained_at: Time::ZERO,
             purge_at: Time::ZERO,
             purge_failed_at: None,

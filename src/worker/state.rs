@@ -81,6 +81,8 @@ pub struct Worker {
     pub(super) next_due: Option<i64>,
     /// Mail is due of which senders have not been told.
     pub(super) due_now: bool,
+    /// Whether some of it is urgent.
+    pub(super) urgent_due: bool,
     /// When it last got some, or they were told.
     pub(super) maintained_at: Time,
     /// When to purge next, and when the log was last told that it failed.

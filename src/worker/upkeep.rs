@@ -111,7 +111,7 @@ impl Worker {
     /// The deliverer is to look; others are told if they deliver, too.
     pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Tell {
         if let Some(deliverer) = &self.deliverer {
-            deliverer.mail_due(false);
+            deliverer.mail_due(std::mem::take(&mut self.urgent_due));
         }
         if announce::others_deliver() {
             tell
@@ -123,6 +123,7 @@ impl Worker {
     /// Takes note of what commits said of the outbox.
     pub(super) fn take_due_times(&mut self) {
         self.due_now |= self.wakeup.take_due_now();
+        self.urgent_due |= self.wakeup.take_urgent_due();
         if let Some(due) = self.wakeup.take_due() {
             self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
         }

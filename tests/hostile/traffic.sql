@@ -195,7 +195,7 @@ INSERT INTO @s@.routes (position, kind_pattern, transport, fallback, fallback_af
 
 SELECT @s@._publish_transports('me'::pg_catalog.text, '[{"name": "three", "provider": "log", "state": "paused", "next_probe_at": 1}]'::pg_catalog.jsonb, NULL::pg_catalog.text);
 
-INSERT INTO @s@.outbox (kind, recipients, send_at) VALUES ('message', '{d@example.com}', pg_catalog.now()), ('message', '{d@example.com}', pg_catalog.now() OPERATOR(pg_catalog.+) '1 day');
+INSERT INTO @s@.outbox (kind, recipients, send_at, priority) VALUES ('message', '{d@example.com}', pg_catalog.now(), -20), ('message', '{d@example.com}', pg_catalog.now() OPERATOR(pg_catalog.+) '1 day', 0);
 
 SELECT @s@.mailroom_send(
     'd@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,

@@ -6,6 +6,7 @@ mod ends;
 mod listeners;
 mod meanwhile;
 mod senders;
+mod urgent;
 mod wakeups;
 
 use crate::cluster::{Cluster, eventually, number};

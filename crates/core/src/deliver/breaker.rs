@@ -8,7 +8,7 @@
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
 //! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
-//! | `paused` | a *probe*, one request, now and then; it counts as an attempt only if it failed temporarily or ambiguously | see the limits below |
+//! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it may have been sent | see the limits below |
 //!
 //! A long wait that the provider asks for is believed when two messages were told so; the transport is then probed once a
 //! minute. A message that is refused for its contents or addresses may be refused because of our configuration as long as
@@ -28,10 +28,15 @@ pub use signals::{Disposition, SendPermit, Signal, StateChange};
 
 /// Refused requests in a row, with different messages, that pause the transport.
 const MAX_REFUSED: usize = 5;
-/// Failed requests in a row, with different messages, that pause the transport.
+/// Failed requests in a row, with different messages, that pause the transport. Fewer messages do when they have failed
+/// this often together.
 const MAX_FAILED: usize = 16;
-/// Messages in a row, each refused for its contents or addresses, that pause the transport.
+/// Requests in a row that did not reach the provider, whatever their messages, that pause the transport.
+const MAX_UNREACHABLE: usize = 3;
+/// Messages in a row, each refused for its contents or addresses, that pause the transport. Fewer messages, but not less
+/// than [`MIN_REJECTED`], do when they were refused this often together.
 const MAX_REJECTED: usize = 10;
+const MIN_REJECTED: usize = 3;
 /// The time until the first probe. It doubles with each probe that fails.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time between probes after failures: links are valid for a quarter of an hour, and a probe is one request.
@@ -75,8 +80,15 @@ pub struct CircuitBreaker {
     /// First messages of the requests that were refused or failed since a message was last accepted.
     refused: HashSet<i64>,
     failed: HashSet<i64>,
+    /// Number of failed requests, of those that did not reach the provider, and of refusals of messages for their contents
+    /// or addresses since a message was last accepted.
+    failures: usize,
+    unreachable: usize,
+    rejections: usize,
     /// Messages that were refused for their contents or addresses since one was last accepted.
     rejected: HashSet<i64>,
+    /// Messages whose probe has failed in this pause.
+    probed: HashSet<i64>,
     /// Messages for which the provider asked for a long wait.
     throttled_for_long: HashSet<i64>,
     /// The reason of the latest refusal.
@@ -123,8 +135,7 @@ impl CircuitBreaker {
             self.state = State::Sending;
             self.evidence_from = self.latest.saturating_add(1);
             self.refused.clear();
-            self.failed.clear();
-            self.rejected.clear();
+            self.forget_failures();
             self.throttled_for_long.clear();
         }
         self.retry_now(now);
@@ -132,18 +143,21 @@ impl CircuitBreaker {
 
     /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.
     pub fn retry_now(&mut self, now: Time) {
-        self.probe_now(now);
-        if self.is_paused() {
-            self.pauses = 0;
-        }
-    }
-
-    /// Ends a throttle, or makes the next probe of a paused transport due. The back-off goes on after it.
-    pub fn probe_now(&mut self, now: Time) {
         match &mut self.state {
             State::Sending => {}
             State::Throttled { until, .. } => *until = now,
-            State::Paused { probe_at, .. } => *probe_at = (*probe_at).min(now),
+            State::Paused { probe_at, .. } => {
+                *probe_at = (*probe_at).min(now);
+                self.pauses = 0;
+            }
+        }
+    }
+
+    /// Makes the next probe of a paused transport due. The back-off goes on after it. A throttle goes on: the provider named
+    /// its end.
+    pub fn probe_now(&mut self, now: Time) {
+        if let State::Paused { probe_at, .. } = &mut self.state {
+            *probe_at = (*probe_at).min(now);
         }
     }
 
@@ -217,9 +231,10 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether this message was refused or throttled since it was last accepted. Another one is a better probe.
+    /// Whether this message was refused or throttled since it was last accepted, or was a probe that failed in this pause.
+    /// Another one is a better probe.
     pub fn is_suspect(&self, id: i64) -> bool {
-        self.suspects.contains(id)
+        self.suspects.contains(id) || self.probed.contains(&id)
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.
@@ -233,6 +248,12 @@ impl CircuitBreaker {
             let reason = std::mem::take(&mut self.refusal);
             self.pause_for(now, &reason, self.longest_refusal_pause());
         }
+    }
+
+    fn forget_failures(&mut self) {
+        self.failed.clear();
+        self.rejected.clear();
+        (self.failures, self.unreachable, self.rejections) = (0, 0, 0);
     }
 
     fn longest_refusal_pause(&self) -> Duration {
@@ -268,8 +289,7 @@ impl CircuitBreaker {
         };
         // Only the next probe shows something about the transport.
         self.evidence_from = u64::MAX;
-        self.failed.clear();
-        self.rejected.clear();
+        self.forget_failures();
     }
 
     /// Takes the changes for the log, in order.

@@ -77,6 +77,7 @@ impl<H: Host> JobRunner<H> {
             is_sending_allowed: true,
             reload_at: now.saturating_add(RELOAD_INTERVAL),
             failures: Failures::default(),
+            failing: HashSet::new(),
         };
         runner.configure(loaded);
         Ok(Some(runner))
@@ -158,6 +159,7 @@ impl<H: Host> JobRunner<H> {
         match loaded {
             Ok(transports) => {
                 if self.publisher.configure(&transports) {
+                    self.failing.clear();
                     self.host.log(&self.log.transports(&transports));
                 }
                 self.thread.configure(transports);

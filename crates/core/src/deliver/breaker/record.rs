@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_REFUSAL_PAUSE,
-    LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED, Signal, State,
-    StateChange, doubled,
+    LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED, MAX_UNREACHABLE,
+    MIN_REJECTED, Signal, State, StateChange, doubled,
 };
 use crate::deliver::Time;
+
+/// The maximum number of messages that are remembered as probes that failed.
+const MAX_PROBED: usize = 10_000;
 
 impl CircuitBreaker {
     /// Records the result of a message.
@@ -25,7 +28,9 @@ impl CircuitBreaker {
         if request < self.evidence_from && !self.is_paused() {
             // The request was sent before a pause or a change of the configuration.
             match signal {
-                Signal::Failed(_) | Signal::Unreachable(_) => return Disposition::Settle,
+                Signal::Failed(_) | Signal::Ambiguous(_) | Signal::Unreachable(_) => {
+                    return Disposition::Settle;
+                }
                 Signal::Throttled(..) | Signal::AccountRefused(_) | Signal::MessageRefused(_) => {
                     return Disposition::Release;
                 }
@@ -34,11 +39,17 @@ impl CircuitBreaker {
         }
         match signal {
             Signal::Accepted => self.note_accepted(now, id, leader, request),
-            Signal::Failed(reason) => {
-                self.note_failed(now, leader, request, &reason, Disposition::Settle)
+            Signal::Failed(reason) => self.note_failed(now, id, leader, request, &reason),
+            Signal::Ambiguous(reason) => {
+                // It may have been sent: that counts whatever the state.
+                self.note_failed(now, id, leader, request, &reason);
+                Disposition::Settle
             }
             Signal::Unreachable(reason) => {
-                self.note_failed(now, leader, request, &reason, Disposition::Release)
+                if id == leader {
+                    self.unreachable += 1;
+                }
+                self.note_failed(now, id, leader, request, &reason)
             }
             Signal::Throttled(reason, after) => {
                 self.note_throttled(now, id, request, reason, after)
@@ -58,8 +69,7 @@ impl CircuitBreaker {
 
     fn note_accepted(&mut self, now: Time, id: i64, leader: i64, request: u64) -> Disposition {
         self.suspects.remove(id);
-        self.failed.clear();
-        self.rejected.clear();
+        self.forget_failures();
         self.throttled_for_long.clear();
         if request >= self.clears_refusals_from {
             self.suspects.next_epoch();
@@ -72,6 +82,7 @@ impl CircuitBreaker {
             }
             self.state = State::Sending;
             self.refused.clear();
+            self.probed.clear();
             let change = StateChange::Resumed(now.saturating_sub(since));
             self.changes.push(change);
         }
@@ -89,25 +100,32 @@ impl CircuitBreaker {
         Disposition::Settle
     }
 
-    /// `while_paused` is the disposition while the transport is paused.
+    /// A message got no further. The attempt counts unless the transport is paused.
     fn note_failed(
         &mut self,
         now: Time,
+        id: i64,
         leader: i64,
         request: u64,
         reason: &str,
-        while_paused: Disposition,
     ) -> Disposition {
         if self.is_paused() {
+            if self.probed.len() < MAX_PROBED {
+                self.probed.insert(id);
+            }
             if request >= self.evidence_from {
                 self.pause(now, reason);
             }
-            return while_paused;
+            return Disposition::Release;
         }
-        self.failed.insert(leader);
-        if self.failed.len() >= MAX_FAILED {
+        if id == leader {
+            self.failures += 1;
+            self.failed.insert(leader);
+        }
+        let is_transport = self.failures >= MAX_FAILED && self.failed.len() > 1;
+        if is_transport || self.unreachable >= MAX_UNREACHABLE {
             self.pause(now, reason);
-            return while_paused;
+            return Disposition::Release;
         }
         Disposition::Settle
     }
@@ -219,7 +237,8 @@ impl CircuitBreaker {
             return Disposition::End;
         }
         self.rejected.insert(id);
-        if self.rejected.len() >= MAX_REJECTED {
+        self.rejections += 1;
+        if self.rejections >= MAX_REJECTED && self.rejected.len() >= MIN_REJECTED {
             self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
             return Disposition::Release;
         }

@@ -11,8 +11,10 @@ pub enum Signal {
     Accepted,
     /// The provider refused the message for its contents or addresses.
     MessageRefused(String),
-    /// The provider failed temporarily, or sent no response.
+    /// The provider failed temporarily.
     Failed(String),
+    /// The provider sent no response to a request that may have arrived.
+    Ambiguous(String),
     /// The provider could not be reached.
     Unreachable(String),
     /// The provider asks for fewer requests, or for none during this time.

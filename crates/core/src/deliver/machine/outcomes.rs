@@ -76,11 +76,32 @@ impl Deliverer {
             let key = |account: &str| batch_key(account, mails.iter());
             request.batch = self.account().map(key);
         }
+        self.adapt_batch_limit(count, &outcome);
         self.settle_request(now, &request, mails, outcome);
         // Has an effect only if it was a probe that has shown nothing: another one follows.
         self.breaker.note_unsent(now, number);
         if !self.settlements.is_empty() {
             self.settle_at.get_or_insert(now + self.settle_delay());
+        }
+    }
+
+    /// A batch that may have been sent was perhaps too large: the next ones have half as many mails. With each one that is
+    /// accepted they grow again.
+    fn adapt_batch_limit(&mut self, count: usize, outcome: &RequestOutcome) {
+        let all = |is: fn(&MessageOutcome) -> bool| match outcome {
+            RequestOutcome::Completed(outcomes) => outcomes.iter().all(is),
+            _ => false,
+        };
+        let is_ambiguous = matches!(outcome, RequestOutcome::Abandoned)
+            || all(|one| matches!(one, MessageOutcome::Ambiguous { .. }));
+        let is_accepted = all(|one| matches!(one, MessageOutcome::Sent { .. }));
+        if is_ambiguous && count > 1 {
+            self.max_batch = Some(count / 2);
+        } else if let Some(limit) = self
+            .max_batch
+            .filter(|limit| is_accepted && count >= *limit)
+        {
+            self.max_batch = Some(2 * limit);
         }
     }
 
@@ -235,7 +256,12 @@ impl Deliverer {
             }
             return None;
         };
-        match self.signal(now, &mail, request, signal) {
+        let mut disposition = self.signal(now, &mail, request, signal);
+        if request.batch.is_some() && matches!(outcome, MessageOutcome::Retry { .. }) {
+            // The provider recognizes the batch only if it is repeated as a whole, which the row has to say.
+            disposition = Disposition::Settle;
+        }
+        match disposition {
             Disposition::Release => return Some(mail),
             Disposition::End => self.end(mail, outcome.reason().to_owned(), request.status),
             Disposition::Settle | Disposition::CountAttempt => match outcome {
@@ -303,14 +329,14 @@ impl Deliverer {
             ambiguity,
             ..FailedAttempt::new(format!("may have been sent: {in_batch}{reason}"))
         };
-        if is_last {
-            self.failure_log.add(&attempt.reason);
-        }
         self.fail(mail, request, attempt);
     }
 
     /// Settles a failed attempt.
     fn fail(&mut self, mail: &Mail, request: &EndedRequest, attempt: FailedAttempt) {
+        if attempt.permanent || mail.message.is_last_attempt {
+            self.failure_log.add(&attempt.reason);
+        }
         let attempt = FailedAttempt {
             status: request.status,
             batch: request.batch.clone().filter(|_| !attempt.permanent),
@@ -355,9 +381,8 @@ fn signal_of(outcome: &MessageOutcome) -> Option<Signal> {
         MessageOutcome::Refused { reason } | MessageOutcome::SendAlone { reason } => {
             Signal::MessageRefused(reason.clone())
         }
-        MessageOutcome::Retry { reason, .. } | MessageOutcome::Ambiguous { reason } => {
-            Signal::Failed(reason.clone())
-        }
+        MessageOutcome::Retry { reason, .. } => Signal::Failed(reason.clone()),
+        MessageOutcome::Ambiguous { reason } => Signal::Ambiguous(reason.clone()),
         MessageOutcome::Throttled { reason, after } => Signal::Throttled(reason.clone(), *after),
         MessageOutcome::AccountRefused { reason } => Signal::AccountRefused(reason.clone()),
     })

@@ -44,6 +44,8 @@ pub struct Deliverer {
     pub(super) requests: HashMap<u64, InFlightRequest>,
     /// Number of mails in `requests`.
     pub(super) mails_in_flight: usize,
+    /// The maximum number of mails in a batch after one that may have been sent.
+    pub(super) max_batch: Option<usize>,
     /// Number of the latest request.
     pub(super) latest_request: u64,
     /// Requests up to this number went to another account.
@@ -139,7 +141,8 @@ impl Deliverer {
 
     pub(super) fn batch_limit(&self) -> usize {
         let config = self.config.as_ref();
-        config.map_or(1, |config| config.capabilities.batch_limit().max(1))
+        let limit = config.map_or(1, |config| config.capabilities.batch_limit());
+        limit.min(self.max_batch.unwrap_or(usize::MAX)).max(1)
     }
 
     pub(super) fn is_idempotent(&self) -> bool {

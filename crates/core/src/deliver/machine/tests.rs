@@ -61,6 +61,8 @@ struct Row {
     copies: i32,
     /// It is always refused.
     bad: bool,
+    /// The provider fails because of it, always.
+    poison: bool,
     /// The provider knows its address as one that it does not send to.
     invented: bool,
     /// How often its claim was lost.
@@ -355,6 +357,7 @@ impl World {
 }
 
 mod deeds;
+mod few;
 mod identity;
 mod lost;
 mod network;

@@ -67,7 +67,7 @@ impl<H: Host> JobRunner<H> {
         };
         // A claim does not show that what waits can be settled.
         if !settlements.is_empty() || self.refusals.is_empty() {
-            self.end_failures();
+            self.end_failures(&transport);
         }
         if self.host.stop_requested() {
             // The mail that was just claimed is not sent.
@@ -229,7 +229,7 @@ impl<H: Host> JobRunner<H> {
             }
         }
         if !result.settled.is_empty() {
-            self.end_failures();
+            self.end_failures(transport);
         }
         if is_hopeless && let Some((_, last, error)) = refused.pop() {
             // Those that were not tried come first the next time.
@@ -255,9 +255,10 @@ impl<H: Host> JobRunner<H> {
         }
     }
 
-    /// The database works again.
-    fn end_failures(&mut self) {
-        if self.failures.end() > 0 {
+    /// The database works again, for this transport.
+    fn end_failures(&mut self, transport: &Arc<str>) {
+        self.failing.remove(transport);
+        if self.failing.is_empty() && self.failures.end() > 0 {
             self.host.log(&self.log.recovered());
         }
     }
@@ -314,6 +315,7 @@ impl<H: Host> JobRunner<H> {
         error: E,
         now: Time,
     ) -> Result<(), E> {
+        self.failing.insert(Arc::clone(transport));
         let delay = self.retry_delay(&settlements, &error, now);
         let retry_at = self.thread.now().saturating_add(delay.unwrap_or_default());
         self.thread

@@ -1,6 +1,7 @@
 //! The state of a job runner.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::leases::Leases;
@@ -31,6 +32,8 @@ pub struct JobRunner<H> {
     /// When to read an unreadable transports file again.
     pub(super) reload_at: Time,
     pub(super) failures: Failures,
+    /// The transports whose latest exchange failed.
+    pub(super) failing: HashSet<Arc<str>>,
 }
 
 impl<H: Host> JobRunner<H> {

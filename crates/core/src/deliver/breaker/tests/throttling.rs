@@ -122,7 +122,7 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
         );
     }
     assert_eq!(breaker.take_changes(), []);
-    // Urgent mail has it tried at once, and a probe that goes through ends it.
+    // Urgent mail has a paused transport tried at once, and a probe that goes through ends the pause.
     breaker.probe_now(now);
     breaker.note_probe(8);
     breaker.record_single(now, 8, 8, Signal::Accepted);
@@ -130,4 +130,19 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
         breaker.take_changes(),
         [StateChange::Resumed(now - seconds(1))]
     );
+}
+
+#[test]
+fn urgent_mail_does_not_cut_a_throttle_short() {
+    let mut breaker = CircuitBreaker::new(64);
+    let asks = Signal::Throttled("http 429".to_owned(), Some(seconds(30)));
+    breaker.record_single(seconds(0), 1, 1, asks);
+    breaker.probe_now(seconds(1));
+    assert_eq!(
+        breaker.permit(seconds(1)),
+        SendPermit::WaitUntil(seconds(30))
+    );
+    // A person who calls mailroom_wake_worker does.
+    breaker.retry_now(seconds(2));
+    assert_eq!(breaker.permit(seconds(2)), SendPermit::Requests(32));
 }

@@ -121,6 +121,13 @@ impl World {
                         }
                     };
                     RequestOutcome::Completed(sent.mails.iter().map(outcome_of).collect())
+                } else if rows[&sent.mails[0].message.id].poison {
+                    status = Some(503);
+                    let reason = "http 503".to_owned();
+                    RequestOutcome::Completed(vec![MessageOutcome::Retry {
+                        reason,
+                        after: None,
+                    }])
                 } else if is_bad(&sent.mails[0]) {
                     status = Some(422);
                     let reason = "http 422".to_owned();

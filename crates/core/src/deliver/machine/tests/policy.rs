@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn shape() -> Shape {
+pub(super) fn shape() -> Shape {
     Shape {
         batch: 1,
         idempotent: false,
@@ -12,24 +12,24 @@ fn shape() -> Shape {
     }
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 impl World {
-    fn schedule_many(&mut self, count: usize) {
+    pub(super) fn schedule_many(&mut self, count: usize) {
         for _ in 0..count {
             self.schedule(Row::default());
         }
     }
 
     /// Until then.
-    fn run_until(&mut self, end: Time) {
+    pub(super) fn run_until(&mut self, end: Time) {
         while self.next().is_some_and(|at| at <= end) {
             self.step(false);
         }
         self.now = self.now.max(end);
     }
 
-    fn count(&self, ended: &str) -> usize {
+    pub(super) fn count(&self, ended: &str) -> usize {
         self.rows
             .values()
             .filter(|row| row.ended == Some(ended))
@@ -46,7 +46,7 @@ fn refused_while_nothing_passes_pauses_and_holds_everything() {
     for batch in [1, 50] {
         let mut world = World::new(Shape { batch, ..shape() }, 1);
         world.mood = Mood::Picky;
-        world.schedule_many(2_000);
+        world.schedule_many(10_000);
         let end = world.now + 10 * MINUTE;
         world.run_until(end);
         let ended = world
@@ -139,7 +139,7 @@ fn urgent_mail_overtakes_what_waits_for_the_rate() {
         },
         5,
     );
-    world.schedule_many(2_000);
+    world.schedule_many(5_000);
     let soon = world.now + Duration::from_secs(10);
     world.run_until(soon);
     world.schedule(Row {
