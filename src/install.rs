@@ -1,5 +1,7 @@
 //! What CREATE EXTENSION runs: the files of `sql/` in the order of their numbers.
 
+#![forbid(unsafe_code)]
+
 use pgrx::prelude::*;
 
 /// Each file after the one before, and all before and after what pgrx adds for the tests.

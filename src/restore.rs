@@ -36,7 +36,11 @@ thread_local! {
 /// Costs next to nothing where it does not. Functions may pin their search_path, which a dump sets too, so that one
 /// is not among what is asked for.
 pub fn in_progress() -> bool {
-    options::has_settings_of_a_dump() && options::is_row_security_off() && may_restore()
+    // The worker has the settings of its database, which may be these.
+    !announce::is_worker()
+        && options::has_settings_of_a_dump()
+        && options::is_row_security_off()
+        && may_restore()
 }
 
 /// Whether this transaction's role may restore; if so, this session has the restore lock.

@@ -219,6 +219,7 @@ BEGIN
     IF attachment IS NULL THEN
         RAISE undefined_object USING
             MESSAGE = format('table %s is not attached', relation),
+            DETAIL = 'It has no trigger of mailroom.',
             HINT = 'Attached tables are listed in mailroom_attached.';
     END IF;
     DELETE FROM @extschema@.attached t WHERE t.relation = mailroom_detach.relation;

@@ -109,6 +109,18 @@ $$;
 COMMENT ON FUNCTION @extschema@._delete_pending(integer) IS
     'Internal. Deletes up to the given number of rows of pending, urgent ones first, then by token id, and returns their token ids. Fewer than wanted means that only rows held by other transactions are left.';
 
+CREATE FUNCTION @extschema@._mask_secrets(error text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- An expression: a statement would have the text as a parameter (I7).
+    RETURN regexp_replace(regexp_replace(left(error, 4000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._mask_secrets(text) IS
+    'Internal. The text of an error of a trigger, which may quote the row, without what could be a token or a code; at most 4000 characters.';
+
 CREATE FUNCTION @extschema@._mask_control_characters(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp

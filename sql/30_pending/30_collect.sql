@@ -81,10 +81,10 @@ BEGIN
                 ELSIF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token_id = one AND v.eligible) THEN
                     failed := failed || one;
                     states := states || SQLSTATE::text;
-                    reasons := reasons || SQLERRM;
+                    reasons := reasons || @extschema@._mask_secrets(SQLERRM);
                 ELSE
                     -- The token can no longer be used, so it is not retried.
-                    PERFORM @extschema@._fail_token(one, SQLSTATE, SQLERRM);
+                    PERFORM @extschema@._fail_token(one, SQLSTATE, @extschema@._mask_secrets(SQLERRM));
                     skipped := skipped + 1;
                 END IF;
         END;

@@ -3,6 +3,7 @@
 //! Each function of schema `tests` is a test that fails by raising. `tests/pg_test.rs` calls each in a session
 //! and a transaction of its own, which it rolls back. Nothing here may rely on another one having run.
 
+#![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

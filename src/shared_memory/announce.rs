@@ -170,7 +170,8 @@ pub fn become_worker() {
     IS_WORKER.set(true);
 }
 
-fn is_worker() -> bool {
+/// Whether this process is the worker of its database.
+pub fn is_worker() -> bool {
     IS_WORKER.get()
 }
 

@@ -6,6 +6,7 @@
 //! | [`secret_file`] | reading files that contain secrets |
 //! | [`address`] | the syntax of mail addresses |
 //! | [`template`] | checking and rendering templates, and the built-in templates |
+//! | [`mask`] | masking secrets in text for logs |
 //! | [`message`] | a claimed message |
 //! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |
@@ -19,6 +20,7 @@ pub mod address;
 pub mod backoff;
 pub mod batching;
 pub mod deliver;
+pub mod mask;
 pub mod message;
 pub mod row;
 pub mod secret_file;

@@ -6,6 +6,7 @@ use pgrx::spi::SpiError;
 
 use crate::pg::{catalog, log};
 use crate::worker::sqlstate;
+use mailroom_core::mask::mask_error;
 
 /// Why a transaction of the worker failed.
 pub enum Failure {
@@ -78,7 +79,9 @@ impl From<CaughtError> for Failure {
         | CaughtError::RustPanic {
             ereport: report, ..
         }) = &error;
-        Self::refused(report.sql_error_code(), report.message(), report.hint())
+        // A trigger of the application may quote the row.
+        let message = mask_error(report.message());
+        Self::refused(report.sql_error_code(), &message, report.hint())
     }
 }
 

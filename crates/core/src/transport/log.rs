@@ -5,14 +5,11 @@
 use super::delivered::Delivered;
 use super::plain;
 use super::providers::MessageOutcome;
+use crate::mask::mask;
 use crate::message::Message;
 
 /// Maximum characters of the body.
 const SHOWN: usize = 200;
-/// Minimum characters of a token, a word of letters, digits, `-` and `_`: a signed token has 86.
-const TOKEN_MIN: usize = 32;
-/// Minimum digits of a code: those of mailroom have five.
-const CODE_MIN: usize = 5;
 
 /// Delivers a message as a line, which the caller writes to the log.
 pub fn deliver(message: &Message) -> (Delivered, String) {
@@ -49,61 +46,6 @@ fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     words.join(" ")
-}
-
-/// Masks links, tokens and codes.
-fn mask(text: &str) -> String {
-    let mut masked = String::with_capacity(text.len());
-    let ends_link = |c: char| c.is_whitespace() || c.is_control() || "<>\"'()".contains(c);
-    for part in text.split_inclusive(ends_link) {
-        let end = part.chars().next_back().filter(|c| ends_link(*c));
-        let word = end.map_or(part, |end| &part[..part.len() - end.len_utf8()]);
-        match word.find("://") {
-            Some(at) => {
-                let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-                let before = word[..at].trim_end_matches(is_scheme);
-                mask_words(before, &mut masked);
-                masked.push_str("[link]");
-            }
-            None => mask_words(word, &mut masked),
-        }
-        masked.extend(end);
-    }
-    masked
-}
-
-/// Masks tokens and codes in text without links.
-fn mask_words(text: &str, masked: &mut String) {
-    let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let is_of_one = is_token(c);
-        let end = rest.find(|c| is_token(c) != is_of_one);
-        let (run, after) = rest.split_at(end.unwrap_or(rest.len()));
-        rest = after;
-        if !is_of_one {
-            masked.push_str(run);
-        } else if run.len() >= TOKEN_MIN {
-            masked.push_str("[token]");
-        } else {
-            mask_codes(run, masked);
-        }
-    }
-}
-
-fn mask_codes(run: &str, masked: &mut String) {
-    let mut rest = run;
-    while let Some(c) = rest.chars().next() {
-        let is_number = c.is_ascii_digit();
-        let end = rest.find(|c: char| c.is_ascii_digit() != is_number);
-        let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
-        rest = after;
-        if is_number && part.len() >= CODE_MIN {
-            masked.push_str("[code]");
-        } else {
-            masked.push_str(part);
-        }
-    }
 }
 
 #[cfg(test)]
