@@ -49,6 +49,7 @@ files! {
     "50_queue_30_claimable" = "../sql/50_queue/30_claimable.sql",
     "50_queue_40_select_due" = "../sql/50_queue/40_select_due.sql",
     "50_queue_50_claim" = "../sql/50_queue/50_claim.sql",
+    "50_queue_52_bad_rows" = "../sql/50_queue/52_bad_rows.sql",
     "50_queue_55_leases" = "../sql/50_queue/55_leases.sql",
     "50_queue_60_groups" = "../sql/50_queue/60_groups.sql",
     "50_queue_70_settle" = "../sql/50_queue/70_settle.sql",

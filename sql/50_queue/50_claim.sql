@@ -46,11 +46,11 @@ $$;
 COMMENT ON FUNCTION @extschema@._lease_or_default(interval) IS
     'Internal. The given lease, or mailroom.lease; raises an error unless it is positive.';
 
-CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
+CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_claimed_wrapper';
 COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
-    'Internal. Tells the worker when a lease ends, and makes the commit of this transaction synchronous.';
+    'Internal. Tells the worker when a lease ends, makes the commit of this transaction synchronous, and begins as _begin_changes.';
 
 -- What a claim returns: a type of its own and not that of the outbox, to which an application may add columns. Domains
 -- as in the outbox, so that no value is converted.
@@ -204,6 +204,7 @@ DECLARE
     names CONSTANT text[] := @extschema@._transports(transports);
     place integer := 1;
     took_back boolean := false;
+    careful boolean;
     -- First all mail; then urgent mail, from what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
@@ -249,10 +250,13 @@ BEGIN
             END IF;
             CONTINUE WHEN found.ctids = '{}';
         END IF;
-        PERFORM @extschema@._claimed(moment + term);
+        careful := @extschema@._claimed(moment + term);
         -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches are
         -- stored in the order of claims, which is the order in which UPDATE returns rows selected by ctid.
-        IF found.in_order
+        IF careful THEN
+            RETURN QUERY
+            SELECT c.* FROM @extschema@._claim_one_by_one(found.ctids, who, moment, term) c;
+        ELSIF found.in_order
             AND found.ctids = ARRAY(SELECT u.place FROM unnest(found.ctids) u (place) ORDER BY u.place)
         THEN
             RETURN QUERY
@@ -273,13 +277,17 @@ BEGIN
             SELECT c.* FROM @extschema@._claim_rows(found.ctids, who, moment, term) c;
         END IF;
         GET DIAGNOSTICS claimed = ROW_COUNT;
+        PERFORM @extschema@._end_changes();
         IF budgeted AND claimed < cardinality(found.ctids) THEN
             PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         wanted := wanted - claimed;
         total := total + claimed;
-        -- Other rows may take the place of rows that could not be rendered.
-        IF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
+        -- Other rows may take the place of rows that could not be rendered, but bad rows would be found again.
+        IF careful AND claimed < cardinality(found.ctids) THEN
+            PERFORM @extschema@._announce_due(moment + interval '1 s');
+            place := place + 1;
+        ELSIF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
             place := place + 1;
         END IF;
         IF round = 100 + cardinality(names) THEN

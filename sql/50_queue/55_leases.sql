@@ -25,7 +25,7 @@ CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
 COMMENT ON FUNCTION @extschema@._leases_from() IS
     'Internal. The lease end from which this session''s next search starts.';
 
-CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer) RETURNS integer
+CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -34,41 +34,7 @@ CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer
     -- The sort of its window function has a high cost estimate here, which would start JIT compilation.
     SET jit = off
 AS $$
-DECLARE
-    ctids tid[];
-    part record;
-    looked record;
 BEGIN
-    -- From where the last search ended and, as often as this session's budget allows, before that: a session that was
-    -- settling an expired claim may have been rolled back.
-    SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
-    LOOP
-        SELECT array_agg(s.place) AS ctids, count(*)::integer AS found, max(s.claimed_until) AS last
-        INTO looked
-        FROM (
-            SELECT o.ctid AS place, o.claimed_until
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.claimed_until > part.after
-              AND o.claimed_until <= part.until
-            ORDER BY o.claimed_until
-            LIMIT row_limit - coalesce(cardinality(ctids), 0)
-            FOR UPDATE SKIP LOCKED
-        ) s;
-        ctids := ctids || looked.ctids;
-        -- There may be more with the same lease end as the last.
-        SELECT p.after, p.until
-        INTO part
-        FROM @extschema@._leases_next(CASE
-            WHEN cardinality(ctids) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
-            WHEN cardinality(ctids) = row_limit THEN part.after
-            ELSE part.until
-        END) p;
-        EXIT WHEN NOT FOUND OR cardinality(ctids) = row_limit;
-    END LOOP;
-    IF ctids IS NULL THEN
-        RETURN 0;
-    END IF;
     WITH lapsed AS MATERIALIZED (
         SELECT
             o.ctid AS place, o.id, o.failed_attempts + 1 AS attempt, o.max_attempts, o.send_at, o.expires_at, o.batch, o.claimed_at,
@@ -127,6 +93,70 @@ BEGIN
         ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
     FROM judged j
     WHERE o.ctid = j.place;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._expire_claims(tid[], timestamptz) IS
+    'Internal. Takes back these locked claims, whose lease has ended by this time.';
+
+CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    ctids tid[];
+    part record;
+    looked record;
+    one tid;
+BEGIN
+    -- From where the last search ended and, as often as this session's budget allows, before that: a session that was
+    -- settling an expired claim may have been rolled back.
+    SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
+    LOOP
+        SELECT array_agg(s.place) AS ctids, count(*)::integer AS found, max(s.claimed_until) AS last
+        INTO looked
+        FROM (
+            SELECT o.ctid AS place, o.claimed_until
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.claimed_until > part.after
+              AND o.claimed_until <= part.until
+            ORDER BY o.claimed_until
+            LIMIT row_limit - coalesce(cardinality(ctids), 0)
+            FOR UPDATE SKIP LOCKED
+        ) s;
+        ctids := ctids || looked.ctids;
+        -- There may be more with the same lease end as the last.
+        SELECT p.after, p.until
+        INTO part
+        FROM @extschema@._leases_next(CASE
+            WHEN cardinality(ctids) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
+            WHEN cardinality(ctids) = row_limit THEN part.after
+            ELSE part.until
+        END) p;
+        EXIT WHEN NOT FOUND OR cardinality(ctids) = row_limit;
+    END LOOP;
+    IF ctids IS NULL THEN
+        RETURN 0;
+    END IF;
+    IF @extschema@._begin_changes() THEN
+        FOREACH one IN ARRAY ctids LOOP
+            BEGIN
+                PERFORM @extschema@._expire_claims(ARRAY[one], moment);
+            EXCEPTION
+                WHEN OTHERS THEN
+                    IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                        RAISE;
+                    END IF;
+                    PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+            END;
+        END LOOP;
+    ELSE
+        PERFORM @extschema@._expire_claims(ctids, moment);
+    END IF;
+    PERFORM @extschema@._end_changes();
     PERFORM @extschema@._mail_due(moment);
     RETURN cardinality(ctids);
 END;

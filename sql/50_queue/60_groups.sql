@@ -116,6 +116,7 @@ DECLARE
     names CONSTANT text[] := @extschema@._transports(transports);
     of_transport text;
     took_back boolean;
+    careful boolean;
     first tid[];
     judged record;
     -- NULL without budgets.
@@ -171,15 +172,18 @@ BEGIN
             END IF;
             EXIT WHEN judged.ctids = '{}';
         END IF;
-        PERFORM @extschema@._claimed(moment + term);
+        careful := @extschema@._claimed(moment + term);
         RETURN QUERY
-        SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c;
+        SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE NOT careful
+        UNION ALL
+        SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE careful;
         GET DIAGNOSTICS claimed = ROW_COUNT;
+        PERFORM @extschema@._end_changes();
         IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
             PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         -- Unless none of them could be rendered.
-        EXIT WHEN claimed > 0 OR judged.later OR cardinality(judged.ctids) < gathered;
+        EXIT WHEN claimed > 0 OR careful OR judged.later OR cardinality(judged.ctids) < gathered;
     END LOOP;
 END;
 $$;

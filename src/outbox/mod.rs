@@ -6,10 +6,12 @@
 //! | `fallback` | where the search goes on for mail of a paused transport |
 //! | `upkeep` | where a scan of expired leases, of requests or of rows to purge starts |
 //! | `locks` | one claim a group; one session at a time that counts budgets |
+//! | `bad_rows` | whether rows are changed one at a time |
 //! | `compose` | addresses and templates as SQL sees them |
 
 #![forbid(unsafe_code)]
 
+mod bad_rows;
 mod compose;
 mod due;
 mod fallback;

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
+use std::time::Instant;
 
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
@@ -86,10 +87,38 @@ pub fn took() {
     }
 }
 
+/// This transaction begins to change rows of the outbox that may refuse it.
+pub fn begin_changes() {
+    queue(|part| part.changing = true);
+}
+
+/// They were changed.
+pub fn end_changes() {
+    QUEUED.with_borrow_mut(|queued| {
+        if let Some(last) = queued.last_mut() {
+            last.changing = false;
+        }
+    });
+}
+
+/// When this process last failed to change such rows.
+pub fn change_failed_at() -> Option<Instant> {
+    CHANGE_FAILED_AT.get()
+}
+
+/// Announces the end of a lease that this transaction claims for.
+pub fn announce_claim(until: i64) {
+    announce_due(until);
+    queue(|part| part.claimed = true);
+}
+
 /// These (sub)transactions are rolled back.
 fn give_back(parts: impl Iterator<Item = Queued>) {
     let mut all = Queued::at(1);
     parts.for_each(|part| all.add(&part));
+    if all.changing {
+        CHANGE_FAILED_AT.set(Some(Instant::now()));
+    }
     if !(all.took || all.claimed) {
         return;
     }
@@ -120,6 +149,8 @@ struct Queued {
     took: bool,
     /// It claimed mail, which an abort puts back.
     claimed: bool,
+    /// It is changing rows of the outbox that may refuse it.
+    changing: bool,
 }
 
 impl Queued {
@@ -135,6 +166,7 @@ impl Queued {
             due: NEVER,
             took: false,
             claimed: false,
+            changing: false,
         }
     }
 
@@ -147,6 +179,7 @@ impl Queued {
         self.due = self.due.min(other.due);
         self.took |= other.took;
         self.claimed |= other.claimed;
+        self.changing |= other.changing;
     }
 }
 
@@ -179,6 +212,7 @@ thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     static QUEUED: RefCell<Vec<Queued>> = const { RefCell::new(Vec::new()) };
     static RECHECK: Cell<bool> = const { Cell::new(false) };
+    static CHANGE_FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Announces a row of pending. Returns the lane as it is, so that the statement that queues rows need not read them again.
@@ -276,15 +310,6 @@ pub fn set_others(others: bool) {
 /// Says whether this worker delivers, and so wants to hear of what its own statements make due.
 pub fn set_delivers(delivers: bool) {
     DELIVERS.set(delivers);
-}
-
-/// Announces the end of a lease, and brings the claim to disk when it commits, with any setting of
-/// synchronous_commit: a crash must not forget a message that a sender is about to send.
-#[pg_extern(sql = false)]
-fn _claimed(until: TimestampWithTimeZone) {
-    announce_due(until.into_inner());
-    queue(|part| part.claimed = true);
-    transaction::force_sync_commit();
 }
 
 /// After a commit nothing may fail any more: no allocation and no error in here, and no lock except for a recheck.

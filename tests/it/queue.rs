@@ -1,6 +1,7 @@
 //! The outbox as a queue under random operations, cut connections and killed senders: in the end every mail is
 //! in a final state, and no mail and no group was in two hands at once.
 
+mod bad_rows;
 mod columns;
 mod groups;
 mod hands;

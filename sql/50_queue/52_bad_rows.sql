@@ -1,0 +1,56 @@
+-- Bad rows: a row that cannot be changed holds up no other (I8).
+--
+-- A constraint or a trigger of the application may refuse the change that a claim, or the end of a lease, is. The statement
+-- that changes a batch fails then, and with it the transaction. So the next claims of the session change each row in a
+-- subtransaction of its own, and pass by those that fail, for a minute after the last failure (src/outbox/bad_rows.rs). They
+-- stay as they are, and are tried again.
+
+CREATE FUNCTION @extschema@._begin_changes() RETURNS boolean
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_begin_changes_wrapper';
+COMMENT ON FUNCTION @extschema@._begin_changes() IS
+    'Internal. Begins to change rows of the outbox; returns whether to change them one at a time, because this session failed to in the last minute.';
+
+CREATE FUNCTION @extschema@._end_changes() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_end_changes_wrapper';
+COMMENT ON FUNCTION @extschema@._end_changes() IS 'Internal. Ends what _begin_changes began: the rows were changed.';
+
+CREATE FUNCTION @extschema@._note_bad_row(id bigint, failed_with text) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_note_bad_row_wrapper';
+COMMENT ON FUNCTION @extschema@._note_bad_row(bigint, text) IS
+    'Internal. Records that a row of the outbox could not be changed, with this SQLSTATE; warns at most once a minute.';
+
+CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment timestamptz, term interval)
+    RETURNS SETOF @extschema@.claimed_mail
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    one tid;
+    mail @extschema@.claimed_mail;
+BEGIN
+    FOREACH one IN ARRAY ctids LOOP
+        BEGIN
+            mail := NULL;
+            SELECT c.* INTO mail FROM @extschema@._claim_rows(ARRAY[one], claimant, moment, term) c;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                mail := NULL;
+                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+        END;
+        -- Not in the block: what a block has returned remains if it fails.
+        IF mail.id IS NOT NULL THEN
+            RETURN NEXT mail;
+        END IF;
+    END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._claim_one_by_one(tid[], text, timestamptz, interval) IS
+    'Internal. As _claim_rows, in the order of ctids, but passes by rows that cannot be changed.';
