@@ -203,6 +203,9 @@ SELECT @s@.mailroom_send(
     NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text, NULL::pg_catalog.text
 ) FROM (VALUES ('one', NULL), ('two', NULL), ('three', 'group of three'), (NULL, NULL)) v (t, k);
 
+-- From now on one at a time.
+SELECT @s@._note_bad_row(1::bigint, '23514'::pg_catalog.text);
+
 SELECT id FROM @s@.mailroom_claim(2::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, '{two,three}'::pg_catalog.text[]);
 
 SELECT id FROM @s@.mailroom_claim_group(2::integer, '1 min'::pg_catalog.interval, 'you'::pg_catalog.text, NULL::pg_catalog.text, '{one,three}'::pg_catalog.text[]);

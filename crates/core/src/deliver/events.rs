@@ -17,7 +17,9 @@ use crate::transport::providers::MessageOutcome;
 pub enum RequestOutcome {
     /// One outcome for each mail of the request, in order.
     Completed(Vec<MessageOutcome>),
-    /// Nothing of the request was written, for this reason.
+    /// There was no connection, for this reason.
+    NoConnection(String),
+    /// Nothing of the request was written, or not its end, for this reason.
     NotSent(String),
     /// The network policy denies the endpoint, for this reason.
     EndpointDenied(String),

@@ -22,7 +22,9 @@ pub struct Delivered {
 pub enum DeliveryError {
     /// This transport can never carry the message: the message ends, and the transport is healthy.
     Unsendable(String),
-    /// The server was not reached, or the connection was lost before the end of the message: it was not sent.
+    /// The server was not reached.
+    NoConnection(String),
+    /// The connection was lost before the end of the message: it was not sent.
     NotSent(String),
     /// The network policy denies the server's address: nothing was sent.
     Denied(String),
@@ -48,6 +50,7 @@ impl Delivered {
             Ok(outcome) => outcome.reason(),
             Err(
                 DeliveryError::Unsendable(reason)
+                | DeliveryError::NoConnection(reason)
                 | DeliveryError::NotSent(reason)
                 | DeliveryError::Denied(reason),
             ) => reason,

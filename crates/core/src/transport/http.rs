@@ -88,6 +88,8 @@ pub struct HttpResponse {
 /// Why there is no response. Reasons are short and contain nothing of the request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HttpError {
+    /// There was no connection.
+    NoConnection(String),
     /// The request was not written.
     NotSent(String),
     /// The request was not written, because the network policy denies the endpoint.
@@ -173,9 +175,9 @@ impl Client {
                     headers: head.headers,
                     body: read(body, body_limit, deadline).await,
                 }),
-                Err(_) if connection.connection_metadata().is_none() => Err(HttpError::NotSent(
-                    "timeout before a connection was there".to_owned(),
-                )),
+                Err(_) if connection.connection_metadata().is_none() => Err(
+                    HttpError::NoConnection("timeout before a connection was there".to_owned()),
+                ),
                 Err(_) => Err(HttpError::Ambiguous(
                     "timeout after the request was written".to_owned(),
                 )),
@@ -256,7 +258,7 @@ fn trouble(error: &legacy::Error) -> HttpError {
     }
     let reason = presentable(&cause.to_string());
     if error.is_connect() {
-        HttpError::NotSent(format!("no connection: {reason}"))
+        HttpError::NoConnection(format!("no connection: {reason}"))
     } else if unwritten::is_unwritten(error) {
         HttpError::NotSent(format!(
             "the connection ended before the request was written: {reason}"

@@ -11,7 +11,7 @@ pub enum Signal {
     Accepted,
     /// The provider refused the message for its contents or addresses.
     MessageRefused(String),
-    /// The provider failed temporarily.
+    /// The provider failed temporarily, or the connection was lost before the end of the message.
     Failed(String),
     /// The provider sent no response to a request that may have arrived.
     Ambiguous(String),

@@ -123,8 +123,11 @@ impl Deliverer {
             RequestOutcome::EndpointDenied(reason) => {
                 self.note_unsent(now, request, mails, &reason, Signal::Denied);
             }
-            RequestOutcome::NotSent(reason) => {
+            RequestOutcome::NoConnection(reason) => {
                 self.note_unsent(now, request, mails, &reason, Signal::Unreachable);
+            }
+            RequestOutcome::NotSent(reason) => {
+                self.note_unsent(now, request, mails, &reason, Signal::Failed);
             }
             RequestOutcome::Completed(outcomes) => {
                 self.note_outcomes(now, request, mails, outcomes);
@@ -358,7 +361,9 @@ fn only<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
 fn is_batch_undecided(outcome: &RequestOutcome, is_retry: bool) -> bool {
     match outcome {
         RequestOutcome::Abandoned => true,
-        RequestOutcome::NotSent(_) | RequestOutcome::EndpointDenied(_) => is_retry,
+        RequestOutcome::NoConnection(_)
+        | RequestOutcome::NotSent(_)
+        | RequestOutcome::EndpointDenied(_) => is_retry,
         RequestOutcome::Completed(outcomes) => outcomes.iter().all(|outcome| match outcome {
             MessageOutcome::Ambiguous { .. } | MessageOutcome::Retry { .. } => true,
             MessageOutcome::Throttled { .. } | MessageOutcome::AccountRefused { .. } => is_retry,

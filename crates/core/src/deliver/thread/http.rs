@@ -114,6 +114,7 @@ fn classify(
             }
             (RequestOutcome::Completed(outcomes), Some(status))
         }
+        Err(HttpError::NoConnection(reason)) => (RequestOutcome::NoConnection(reason), None),
         Err(HttpError::NotSent(reason)) => (RequestOutcome::NotSent(reason), None),
         Err(HttpError::Denied(reason)) => (RequestOutcome::EndpointDenied(reason), None),
         Err(HttpError::Ambiguous(reason)) => {

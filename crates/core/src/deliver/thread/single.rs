@@ -68,6 +68,7 @@ async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut completion: Com
     }
     let outcome = match delivered.result {
         Ok(outcome) => RequestOutcome::Completed(vec![outcome]),
+        Err(DeliveryError::NoConnection(reason)) => RequestOutcome::NoConnection(reason),
         Err(DeliveryError::NotSent(reason)) => RequestOutcome::NotSent(reason),
         Err(DeliveryError::Denied(reason)) => RequestOutcome::EndpointDenied(reason),
         Err(DeliveryError::Unsendable(reason)) => {

@@ -32,7 +32,7 @@ pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Strea
 }
 
 fn unreached(reason: &str) -> DeliveryError {
-    DeliveryError::NotSent(format!("no connection: {}", presentable(reason)))
+    DeliveryError::NoConnection(format!("no connection: {}", presentable(reason)))
 }
 
 async fn connect(peer: &Peer) -> Result<TcpStream, DeliveryError> {

@@ -85,7 +85,7 @@ fn sent(id: Option<&str>) -> Result<MessageOutcome, DeliveryError> {
 
 fn unreached(delivered: &Delivered) -> &str {
     match &delivered.result {
-        Err(DeliveryError::NotSent(reason)) => reason,
+        Err(DeliveryError::NoConnection(reason) | DeliveryError::NotSent(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }

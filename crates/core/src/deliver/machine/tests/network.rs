@@ -180,7 +180,7 @@ impl World {
                 };
                 RequestOutcome::Completed(vec![outcome_of; count])
             }
-            Mood::Away => RequestOutcome::NotSent("no connection".to_owned()),
+            Mood::Away => RequestOutcome::NoConnection("no connection".to_owned()),
             Mood::Denied => RequestOutcome::EndpointDenied("not public".to_owned()),
         };
         if let RequestOutcome::Completed(outcomes) = &outcome
