@@ -65,7 +65,6 @@ files! {
     "60_worker_35_status" = "../sql/60_worker/35_status.sql",
     "60_worker_40_waits" = "../sql/60_worker/40_waits.sql",
     "60_worker_50_purge" = "../sql/60_worker/50_purge.sql",
-    "60_worker_52_purge_mails" = "../sql/60_worker/52_purge_mails.sql",
     "60_worker_60_copies" = "../sql/60_worker/60_copies.sql",
     "80_dump" = "../sql/80_dump.sql",
     "90_privileges_10_roles" = "../sql/90_privileges/10_roles.sql",

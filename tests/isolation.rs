@@ -24,8 +24,7 @@ fn specs() {
                  TRUNCATE accounts, tokens, pending, outbox, outbox_attempts, link_requests, job_runs, pauses, budgets, templates, \
                      attached RESTART IDENTITY; \
                  ALTER SEQUENCE _last_seq RESTART; \
-                 ALTER SEQUENCE _purged_tokens RESTART; \
-                 ALTER SEQUENCE _purged_mails RESTART \
+                 ALTER SEQUENCE _purged_tokens RESTART \
              $$",
         ),
     }

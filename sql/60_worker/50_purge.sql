@@ -35,6 +35,91 @@ CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
 COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
     'Internal. Makes the next walk look after this key again, because some rows that this one saw remain.';
 
+CREATE FUNCTION @extschema@._purge_mail(INOUT place tid, horizon timestamptz)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (ARRAY[place])
+          AND o.ended_at < horizon
+        RETURNING o.id
+    )
+    DELETE FROM @extschema@.outbox_attempts a
+    WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g));
+EXCEPTION
+    WHEN OTHERS THEN
+        IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+            RAISE;
+        END IF;
+        place := NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._purge_mail(tid, timestamptz) IS
+    'Internal. Deletes a locked mail with its attempts; returns NULL instead of its ctid if a foreign key or a trigger of the application refuses.';
+
+CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET enable_sort = off
+AS $$
+DECLARE
+    after CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
+    last timestamptz;
+    passed timestamptz;
+    places tid[];
+BEGIN
+    WITH looked AS MATERIALIZED (
+        SELECT o.ctid AS place, o.id, o.ended_at
+        FROM @extschema@.outbox o
+        WHERE o.ended_at >= after
+          AND o.ended_at < horizon
+          -- A role that can set ended_at cannot make a mail look old.
+          AND o.created_at < horizon
+        ORDER BY o.ended_at
+        LIMIT row_limit
+    ), old AS MATERIALIZED (
+        -- A locked row may be on its way back to scheduled.
+        SELECT o.ctid AS place, o.id
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l))
+          AND o.ended_at < horizon
+        FOR UPDATE SKIP LOCKED
+    )
+    SELECT
+        array_agg(d.place) FILTER (WHERE d.id IS NOT NULL), count(d.id), count(*) = row_limit AND count(d.id) > 0, CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END,
+        min(l.ended_at) FILTER (WHERE d.id IS NULL)
+    INTO places, purged, more, last, passed
+    FROM looked l
+    LEFT JOIN old d ON d.id = l.id;
+    BEGIN
+        WITH gone AS (
+            DELETE FROM @extschema@.outbox o
+            WHERE o.ctid = ANY (places)
+            RETURNING o.id
+        )
+        DELETE FROM @extschema@.outbox_attempts a
+        WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g));
+    EXCEPTION
+        WHEN OTHERS THEN
+            IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                RAISE;
+            END IF;
+            -- A foreign key or a trigger of the application does not let one of them go: the others go one by one.
+            purged := (SELECT count(m.place) FROM unnest(places) u (place) CROSS JOIN LATERAL @extschema@._purge_mail(u.place, horizon) m);
+            more := more AND purged > 0;
+    END;
+    -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
+    PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that the application does not let go. Returns how many, and whether there may be more.';
+
 -- The position of purges of tokens, for all sessions: sessions without memory still get past tokens that live for
 -- years.
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
@@ -101,7 +186,6 @@ DECLARE
     tokens record;
     after bigint;
     ids bigint[];
-    free bigint[];
 BEGIN
     PERFORM @extschema@._refuse_while_restoring();
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
@@ -133,7 +217,7 @@ BEGIN
     more := more OR mails.more OR tokens.more;
 
     -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
-    -- purge. Those of mail that could not be purged stay.
+    -- purge.
     after := coalesce(@extschema@._walk_begin('outbox_attempts'::text), 0);
     ids := ARRAY(
         SELECT w.id
@@ -146,24 +230,9 @@ BEGIN
         ) w
         WHERE w.ended_at < horizon
     );
-    free := ids;
-    IF ids <> '{}' AND @extschema@._may_keep_mail() THEN
-        free := ARRAY(
-            SELECT a.id
-            FROM @extschema@.outbox_attempts a
-            WHERE a.id = ANY (ids)
-              AND NOT EXISTS (
-                  SELECT
-                  FROM @extschema@.outbox o
-                  WHERE o.id = a.outbox_id
-                    AND o.ended_at < horizon
-                  OFFSET 0
-              )
-        );
-    END IF;
-    DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (free);
+    DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (ids);
     PERFORM @extschema@._walk_end('outbox_attempts'::text, ids[cardinality(ids)]);
-    more := more OR (cardinality(ids) = batch_limit AND free <> '{}');
+    more := more OR cardinality(ids) = batch_limit;
 
     after := coalesce(@extschema@._walk_begin('job_runs'::text), 0);
     ids := ARRAY(

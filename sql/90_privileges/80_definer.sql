@@ -33,7 +33,7 @@ GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema
     @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
     TO mailroom_definer;
-GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens, @extschema@._purged_mails TO mailroom_definer;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._is_restoring(),
@@ -93,9 +93,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._walk_from(text),
     @extschema@._walk_end(text, bigint),
     @extschema@._walk_back(text, bigint),
-    @extschema@._may_keep_mail(),
-    @extschema@._check_outbox_now(),
-    @extschema@._purge_mails_one_by_one(timestamptz, timestamptz, integer),
+    @extschema@._purge_mail(tid, timestamptz),
     @extschema@._purge_mails(timestamptz, integer),
     @extschema@._purge_tokens(bigint, integer),
     @extschema@._attachment(oid),

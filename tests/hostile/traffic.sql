@@ -237,7 +237,7 @@ DELETE FROM @s@.routes;
 SELECT @s@.mailroom_pause(), @s@.mailroom_resume(), @s@.mailroom_wake_worker();
 
 -- Mail that the application does not let go.
-CREATE TABLE @s@.letters (mail pg_catalog.int8 CONSTRAINT letters_mail REFERENCES @s@.outbox DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE @s@.letters (mail pg_catalog.int8 CONSTRAINT letters_mail REFERENCES @s@.outbox);
 
 WITH mail AS (
     INSERT INTO @s@.outbox (kind, recipients, state, created_at, ended_at) SELECT 'own', '{a@example.com}', 'sent', '2000-01-01', '2000-01-01' FROM pg_catalog.generate_series(1, 2) RETURNING id

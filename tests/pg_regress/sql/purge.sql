@@ -1,16 +1,15 @@
--- The purge of mail that the application does not let go: it is passed by with its attempts, and the rest is purged. Each
--- story begins with a new session, because a session remembers where its last purge ended.
+-- The purge of mail that the application does not let go: it is passed by, and the rest is purged. Each story begins with a
+-- new session, because a session remembers where its last purge ended.
 
 SET client_min_messages = error;
 CREATE EXTENSION mailroom;
 
 CREATE PROCEDURE start_over() LANGUAGE sql SET client_min_messages = error AS $$
     TRUNCATE outbox, outbox_attempts RESTART IDENTITY CASCADE;
-    ALTER SEQUENCE _purged_mails RESTART;
     INSERT INTO outbox (kind, recipients, state, created_at, ended_at)
-    SELECT 'own', '{a@example.com}', 'sent', now() - interval '9 days', now() - interval '8 days' FROM generate_series(1, 6);
+    SELECT 'own', '{a@example.com}', 'sent', now() - interval '9 days', now() - interval '8 days' + i * interval '1 h' FROM generate_series(1, 6) i;
     INSERT INTO outbox_attempts (outbox_id, attempt, outcome, ended_at, error)
-    SELECT id, 1, 'failed', now() - interval '8 days', 'no' FROM outbox;
+    SELECT id, 1, 'failed', now() - interval '1 day', 'no' FROM outbox;
     INSERT INTO outbox (kind, recipients, subject, body_text, created_at) VALUES ('own', '{a@example.com}', 'S', 'T', now() - interval '9 days');
 $$;
 CREATE VIEW remaining AS
@@ -30,43 +29,17 @@ DELETE FROM orders WHERE mail = 2;
 SELECT * FROM mailroom_purge();
 TABLE remaining;
 
--- In small batches, whatever the first ones are.
+-- In small batches.
 CALL start_over();
 \c -
-INSERT INTO orders SELECT generate_series(1, 4);
+INSERT INTO orders VALUES (1), (3), (4);
 SELECT purged, more FROM mailroom_purge(2);
 SELECT purged, more FROM mailroom_purge(2);
 SELECT purged, more FROM mailroom_purge(2);
 SELECT purged, more FROM mailroom_purge(2);
 TABLE remaining;
 
-CALL start_over();
-UPDATE outbox SET ended_at = ended_at + id * interval '1 h' WHERE state = 'sent';
-INSERT INTO orders SELECT generate_series(1, 4);
-\c -
-SELECT purged, more FROM mailroom_purge(2);
-\c -
-SELECT purged, more FROM mailroom_purge(2);
-\c -
-SELECT purged, more FROM mailroom_purge(2);
-\c -
-SELECT purged, more FROM mailroom_purge(2);
-TABLE remaining;
-
--- A foreign key that COMMIT checks, ...
-ALTER TABLE orders ALTER CONSTRAINT orders_mail DEFERRABLE INITIALLY DEFERRED;
-CALL start_over();
-\c -
-INSERT INTO orders VALUES (1), (6);
-SELECT * FROM mailroom_purge();
-TABLE remaining;
--- ... or one that is not to be put off, or follows.
-ALTER TABLE orders DROP CONSTRAINT orders_mail, ADD CONSTRAINT orders_mail FOREIGN KEY (mail) REFERENCES outbox ON DELETE RESTRICT;
-CALL start_over();
-\c -
-INSERT INTO orders VALUES (3);
-SELECT * FROM mailroom_purge();
-TABLE remaining;
+-- A foreign key that follows.
 ALTER TABLE orders DROP CONSTRAINT orders_mail, ADD CONSTRAINT orders_mail FOREIGN KEY (mail) REFERENCES outbox ON DELETE CASCADE;
 \c -
 SELECT * FROM mailroom_purge();
