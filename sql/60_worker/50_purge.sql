@@ -230,7 +230,9 @@ BEGIN
         ) w
         WHERE w.ended_at < horizon
     );
-    DELETE FROM @extschema@.outbox_attempts a WHERE a.id = ANY (ids);
+    -- Another purge may be deleting them with their mail, and may be about to wait for rows of this one.
+    DELETE FROM @extschema@.outbox_attempts a
+    WHERE a.id = ANY (ARRAY(SELECT f.id FROM @extschema@.outbox_attempts f WHERE f.id = ANY (ids) FOR UPDATE SKIP LOCKED));
     PERFORM @extschema@._walk_end('outbox_attempts'::text, ids[cardinality(ids)]);
     more := more OR cardinality(ids) = batch_limit;
 

@@ -21,7 +21,9 @@ GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mai
 GRANT INSERT (transport), UPDATE (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
-GRANT SELECT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
+-- UPDATE of one column is the right to lock rows.
+GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts TO mailroom_definer;
+GRANT SELECT, DELETE ON @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.routes, @extschema@.budgets TO mailroom_definer;
