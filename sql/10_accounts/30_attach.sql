@@ -20,6 +20,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) IS
     'Internal. Raises the error for a table that mailroom_attach does not accept.';
 
+-- Long because each check has its own error.
 CREATE FUNCTION @extschema@._check_attachable(relation regclass, columns name[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -108,6 +109,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._is_locked_here(regclass) IS
     'Internal. Whether this transaction holds a SHARE ROW EXCLUSIVE lock on this table.';
 
+-- Long because it creates the triggers and the accounts of the rows that are there under one lock.
 CREATE FUNCTION @extschema@.mailroom_attach(
     relation regclass,
     email name,

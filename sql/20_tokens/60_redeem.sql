@@ -78,6 +78,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.mailroom_peek(text) IS
     'Returns what mailroom_redeem would return for a link without a code, and changes nothing, because mail scanners open links.';
 
+-- Long because each outcome of a link is a branch, under one lock of the token.
 CREATE FUNCTION @extschema@.mailroom_redeem(
     token text,
     code text DEFAULT NULL,

@@ -176,6 +176,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._requested(bigint[]) IS
     'Internal. The accounts that these requests are for, each with the action and the ids of its requests.';
 
+-- Long because what becomes of each request is decided in one loop.
 CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT NULL) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp

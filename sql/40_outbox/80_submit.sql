@@ -49,6 +49,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
     'Internal. Inserts these messages into the outbox and returns their ids by ordinal, NULL for one that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
 
+-- Long because the rules of idempotency and of item_key decide together about each message, in rounds.
 CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

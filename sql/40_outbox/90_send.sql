@@ -80,6 +80,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
     'Internal. The elements of a JSON array of objects as messages; raises an error of class 22 if a value has the wrong type.';
 
+-- Long because it has one column for each field of a message.
 CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

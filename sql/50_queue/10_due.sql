@@ -172,6 +172,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._transports(text[]) IS
     'Internal. The transports to claim from, each once, in the order given; for NULL the empty name, whose mail clients deliver.';
 
+-- Long because claims, due mail and later mail are asked for in turn, and the first answer ends it.
 CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

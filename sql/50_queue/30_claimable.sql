@@ -4,6 +4,7 @@
 -- longer good, or that has expired, ends here with its reason and without its secrets; a claim never waits for a
 -- session that has locked accounts or tokens exclusively.
 
+-- Long because one statement ends what cannot be sent and returns the rest.
 CREATE FUNCTION @extschema@._filter_claimable(
     candidates tid[],
     moment timestamptz,

@@ -5,6 +5,7 @@
 -- Invariants: no claimant waits for another (I3); the number of rows that one call looks at is bounded, and the next
 -- calls go on from there (I4).
 
+-- Long because it has the scan twice, as a partial index is used only for a constant condition.
 CREATE FUNCTION @extschema@._lock_due_skipping_groups(
     of_transport text,
     of_groups boolean,
@@ -109,6 +110,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._lock_due_skipping_groups(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz) IS
     'Internal. Looks at rows of one transport and priority between two positions, in the order of claims, and locks those that belong to none of the held groups. Returns their ctids, the position that it reached, and whether there may be more.';
 
+-- Long because the passes of one scan share their limits and positions.
 CREATE FUNCTION @extschema@._select_due(
     of_transport text,
     of_groups boolean,

@@ -94,6 +94,7 @@ CREATE TYPE @extschema@.claimed_mail AS (
 COMMENT ON TYPE @extschema@.claimed_mail IS
     'A mail as mailroom_claim and mailroom_claim_group return it, with the columns of outbox. Missing parts are rendered from templates, and secrets, here NULL, are merged into data.';
 
+-- Long because it is one statement: the contents of a mail are no variable (I7).
 CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
@@ -184,6 +185,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._claim_rows(tid[], text, timestamptz, interval) IS
     'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data and missing parts rendered from templates. Rows that cannot be rendered end as error and are not returned.';
 
+-- Long because transports and budgets are gone through in one loop, and rows are returned from within.
 CREATE FUNCTION @extschema@.mailroom_claim(
     batch_limit integer DEFAULT NULL,
     lease interval DEFAULT NULL,

@@ -115,6 +115,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text) IS
     'Internal. Records and logs settles that came too late, given by their places in ids, from 1; returns the other ids.';
 
+-- Long because it settles the most frequent kind of batch in a cheaper statement than the others.
 CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
     ids bigint[],
     provider_ids text[] DEFAULT NULL,

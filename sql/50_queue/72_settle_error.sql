@@ -28,6 +28,7 @@ RETURN least(
 COMMENT ON FUNCTION @extschema@._due_again(integer, interval, timestamptz, timestamptz) IS
     'Internal. When a mail that failed at this moment is due again: after _backoff, and not before the given wait (NULL: none), but 5 s before it expires at the latest.';
 
+-- Long because it has ten arrays, and one statement that decides about each mail.
 CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     ids bigint[],
     errors text[],

@@ -129,6 +129,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
     'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error or has expired.';
 
+-- Long because it asks for all conditions in one query.
 CREATE FUNCTION @extschema@.mailroom_retry_failed(
     kind text DEFAULT NULL,
     transport text DEFAULT NULL,

@@ -68,6 +68,7 @@ CREATE FUNCTION @extschema@._fallback_note(transport text, priority smallint, se
 COMMENT ON FUNCTION @extschema@._fallback_note(text, smallint, timestamptz, bigint) IS
     'Internal. Records the row that the look has reached; NULLs for the end.';
 
+-- Long because the scan keeps a position for each priority.
 CREATE FUNCTION @extschema@._fall_back_from(
     of_transport text,
     to_transport text,

@@ -42,6 +42,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._scheduled_transports() IS 'Internal. The transports that have scheduled mail.';
 
+-- Long because it has one column for each fact.
 CREATE FUNCTION @extschema@.mailroom_status(
     OUT worker_pid integer,
     OUT since timestamptz,

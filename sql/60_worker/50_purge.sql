@@ -173,6 +173,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._purge_tokens(bigint, integer) IS
     'Internal. Looks at up to row_limit tokens and deletes those that expired before this time (epoch seconds). Returns how many, and whether there are more to look at.';
 
+-- Long because it has one step for each table, in the order of their locks.
 CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp

@@ -69,7 +69,8 @@ impl From<Error> for ErrorReport {
     }
 }
 
-/// What a broken key file looks like to a client: code, message and remedy, never its content.
+/// What a broken key file looks like to a client: code, message and remedy, never its content. The function is long because it
+/// has one arm for each problem.
 pub fn explain(path: &Path, problem: &KeyFileProblem) -> (PgSqlErrorCode, String, String) {
     use PgSqlErrorCode::{
         ERRCODE_CONFIG_FILE_ERROR, ERRCODE_INSUFFICIENT_PRIVILEGE, ERRCODE_IO_ERROR,

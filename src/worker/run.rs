@@ -105,7 +105,8 @@ impl Worker {
         }
     }
 
-    /// Looks, and takes batches for as long as the rule says so.
+    /// Looks, and takes batches for as long as the rule says so. The function is long because it has one arm for each cause and
+    /// each decision.
     pub(super) fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
         let rule = settings::batch_rule();
         let (mut look, mut backlog) = match cause {
