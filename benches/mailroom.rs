@@ -21,6 +21,8 @@
 
 #[path = "mailroom/alike.rs"]
 mod alike;
+#[path = "mailroom/answers.rs"]
+mod answers;
 #[path = "mailroom/arrival.rs"]
 mod arrival;
 #[path = "mailroom/claim.rs"]
@@ -112,7 +114,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 23] = [
+const SUBJECTS: [(&str, Measure); 24] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -126,6 +128,7 @@ const SUBJECTS: [(&str, Measure); 23] = [
     ("kills", kills::measure),
     ("redeem", redeem::measure),
     ("requests", requests::measure),
+    ("answers", answers::measure),
     ("links", links::measure),
     ("deliver", deliver::measure),
     ("memory", memory::measure),

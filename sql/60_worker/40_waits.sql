@@ -31,7 +31,8 @@ SELECT
         ) THEN 'a mail of its group is being sent'
         WHEN s.room = 0 THEN b.reason
         WHEN s.size > s.largest THEN (SELECT f.reason FROM @extschema@._budget(s.size) f)
-        WHEN s.largest < 2147483647 AND (SELECT h.size FROM heads h WHERE h.transport = o.transport) > s.largest
+        -- Without budgets it is NULL, and heads must not be read, which is as long as the backlog.
+        WHEN coalesce(s.largest, 2147483647) < 2147483647 AND (SELECT h.size FROM heads h WHERE h.transport = o.transport) > s.largest
             THEN 'a mail before it waits for a budget'
         ELSE 'due'
     END AS reason,
