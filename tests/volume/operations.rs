@@ -33,7 +33,7 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
     PERFORM mailroom_attach('people', 'mail', 'name');";
 
 /// Each operation that deals with what the database holds.
-pub const OPERATIONS: [Operation; 61] = [
+pub const OPERATIONS: [Operation; 59] = [
     one(
         "sign-up",
         "",
@@ -108,11 +108,6 @@ pub const OPERATIONS: [Operation; 61] = [
         "dequeue_line, 100",
         "INSERT INTO tokens (account, action) SELECT i * 10 + 7, 'password_recovery' FROM generate_series(1, 100) i;",
         "PERFORM mailroom_dequeue_line(100);",
-    ),
-    one(
-        "verify",
-        LINK,
-        "PERFORM mailroom_verify(split_part(kept(), ' ', 1), 'password_recovery', split_part(kept(), ' ', 2));",
     ),
     one(
         "peek",
@@ -255,7 +250,6 @@ pub const OPERATIONS: [Operation; 61] = [
     one("status", "", "PERFORM * FROM mailroom_status();"),
     one("jobs", "", "PERFORM * FROM jobs;"),
     one("budgets", "", "PERFORM * FROM mailroom_budgets;"),
-    one("transports", "", "PERFORM * FROM mailroom_transports;"),
     one(
         "preview",
         "",
