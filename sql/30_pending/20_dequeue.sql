@@ -115,7 +115,10 @@ CREATE FUNCTION @extschema@._mask_secrets(error text) RETURNS text
 AS $$
 BEGIN
     -- An expression: a statement would have the text as a parameter (I7).
-    RETURN regexp_replace(regexp_replace(left(error, 4000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g');
+    RETURN left(
+        regexp_replace(regexp_replace(left(error, 100000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g'),
+        4000
+    );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._mask_secrets(text) IS

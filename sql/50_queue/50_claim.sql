@@ -206,7 +206,7 @@ DECLARE
     names CONSTANT text[] := @extschema@._transports(transports);
     place integer := 1;
     took_back boolean := false;
-    careful boolean;
+    careful CONSTANT boolean := @extschema@._begin_changes();
     -- First all mail; then urgent mail, from what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
@@ -238,7 +238,10 @@ BEGIN
             fits := true;
         END IF;
         EXIT WHEN wanted <= 0 OR NOT fits OR place > cardinality(names);
-        SELECT g.* INTO found FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back) g;
+        SELECT g.*
+        INTO found
+        -- So many bad rows may be in front of others.
+        FROM @extschema@._select_due(names[place], false, up_to, CASE WHEN careful THEN greatest(wanted, 100) ELSE wanted END, moment, took_back) g;
         IF found.ctids = '{}' THEN
             place := place + 1;
             CONTINUE;
@@ -252,12 +255,12 @@ BEGIN
             END IF;
             CONTINUE WHEN found.ctids = '{}';
         END IF;
-        careful := @extschema@._claimed(moment + term);
+        PERFORM @extschema@._claimed(moment + term);
         -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches are
         -- stored in the order of claims, which is the order in which UPDATE returns rows selected by ctid.
         IF careful THEN
             RETURN QUERY
-            SELECT c.* FROM @extschema@._claim_one_by_one(found.ctids, who, moment, term) c;
+            SELECT c.* FROM @extschema@._claim_one_by_one(found.ctids, who, moment, term, wanted) c;
         ELSIF found.in_order
             AND found.ctids = ARRAY(SELECT u.place FROM unnest(found.ctids) u (place) ORDER BY u.place)
         THEN
@@ -279,14 +282,13 @@ BEGIN
             SELECT c.* FROM @extschema@._claim_rows(found.ctids, who, moment, term) c;
         END IF;
         GET DIAGNOSTICS claimed = ROW_COUNT;
-        PERFORM @extschema@._end_changes();
         IF budgeted AND claimed < cardinality(found.ctids) THEN
             PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         wanted := wanted - claimed;
         total := total + claimed;
         -- Other rows may take the place of rows that could not be rendered, but bad rows would be found again.
-        IF careful AND claimed < cardinality(found.ctids) THEN
+        IF careful THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
             place := place + 1;
         ELSIF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
@@ -298,6 +300,7 @@ BEGIN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         END IF;
     END LOOP;
+    PERFORM @extschema@._end_changes();
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text, text[]) IS

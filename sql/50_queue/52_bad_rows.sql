@@ -22,7 +22,7 @@ CREATE FUNCTION @extschema@._note_bad_row(id bigint, failed_with text) RETURNS v
 COMMENT ON FUNCTION @extschema@._note_bad_row(bigint, text) IS
     'Internal. Records that a row of the outbox could not be changed, with this SQLSTATE; warns at most once a minute.';
 
-CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment timestamptz, term interval)
+CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment timestamptz, term interval, row_limit integer)
     RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -32,8 +32,10 @@ AS $$
 DECLARE
     one tid;
     mail @extschema@.claimed_mail;
+    claimed integer := 0;
 BEGIN
     FOREACH one IN ARRAY ctids LOOP
+        EXIT WHEN claimed = row_limit;
         BEGIN
             mail := NULL;
             SELECT c.* INTO mail FROM @extschema@._claim_rows(ARRAY[one], claimant, moment, term) c;
@@ -48,9 +50,10 @@ BEGIN
         -- Not in the block: what a block has returned remains if it fails.
         IF mail.id IS NOT NULL THEN
             RETURN NEXT mail;
+            claimed := claimed + 1;
         END IF;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._claim_one_by_one(tid[], text, timestamptz, interval) IS
-    'Internal. As _claim_rows, in the order of ctids, but passes by rows that cannot be changed.';
+COMMENT ON FUNCTION @extschema@._claim_one_by_one(tid[], text, timestamptz, interval, integer) IS
+    'Internal. As _claim_rows, in the order of ctids, but passes by rows that cannot be changed, and claims row_limit at most (NULL: all).';

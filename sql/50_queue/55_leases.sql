@@ -110,6 +110,7 @@ DECLARE
     part record;
     looked record;
     one tid;
+    kept integer := 0;
 BEGIN
     -- From where the last search ended and, as often as this session's budget allows, before that: a session that was
     -- settling an expired claim may have been rolled back.
@@ -150,6 +151,7 @@ BEGIN
                     IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                         RAISE;
                     END IF;
+                    kept := kept + 1;
                     PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
             END;
         END LOOP;
@@ -157,8 +159,13 @@ BEGIN
         PERFORM @extschema@._expire_claims(ctids, moment);
     END IF;
     PERFORM @extschema@._end_changes();
-    PERFORM @extschema@._mail_due(moment);
-    RETURN cardinality(ctids);
+    IF kept > 0 THEN
+        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
+    IF kept < cardinality(ctids) THEN
+        PERFORM @extschema@._mail_due(moment);
+    END IF;
+    RETURN cardinality(ctids) - kept;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_leases(timestamptz, integer) IS

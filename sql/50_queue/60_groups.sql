@@ -177,7 +177,7 @@ BEGIN
         RETURN QUERY
         SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE NOT careful
         UNION ALL
-        SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE careful;
+        SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term, NULL::integer) c WHERE careful;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         PERFORM @extschema@._end_changes();
         IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN

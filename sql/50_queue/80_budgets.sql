@@ -3,7 +3,7 @@
 -- mailroom_admin writes the table; every claim keeps to it. Invariants: mail is taken in the order of claims up to the
 -- first that does not fit, so that small mail does not overtake large mail for ever (I4); mail larger than a whole
 -- budget fits while nothing of the period is spent. Periods are calendar periods in UTC. Senders cannot set the counters
--- nor hold their lock: the functions that count are SECURITY DEFINER.
+-- nor hold their lock: the functions that count are SECURITY DEFINER. They trust senders to give back what they took.
 
 CREATE TYPE @extschema@.budget_period AS ENUM ('minute', 'hour', 'day', 'month');
 COMMENT ON TYPE @extschema@.budget_period IS 'Calendar periods in UTC.';
@@ -189,6 +189,12 @@ DECLARE
     taken bigint;
     moment timestamptz;
 BEGIN
+    IF 1 > ANY (sizes) THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'sizes must be positive',
+            DETAIL = format('They are %s.', sizes),
+            HINT = 'Pass the number of recipients of each mail.';
+    END IF;
     IF NOT EXISTS (SELECT FROM @extschema@.budgets) THEN
         RETURN cardinality(sizes);
     END IF;

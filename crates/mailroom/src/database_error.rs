@@ -1,6 +1,7 @@
 //! Errors of a database connection.
 
 use mailroom_core::deliver::store::{ErrorKind, StoreError};
+use mailroom_core::mask::mask_error;
 
 use crate::log::Log;
 
@@ -101,8 +102,9 @@ impl From<tokio_postgres::Error> for DatabaseError {
             let sqlstate = said.code().code().to_owned();
             return Self {
                 kind: kind(&sqlstate),
-                message: said.message().to_owned(),
-                hint: said.hint().unwrap_or_default().to_owned(),
+                // A trigger of the application may quote a row.
+                message: mask_error(said.message()),
+                hint: mask_error(said.hint().unwrap_or_default()),
                 sqlstate,
                 log: None,
             };

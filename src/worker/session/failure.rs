@@ -81,7 +81,8 @@ impl From<CaughtError> for Failure {
         }) = &error;
         // A trigger of the application may quote the row.
         let message = mask_error(report.message());
-        Self::refused(report.sql_error_code(), &message, report.hint())
+        let hint = report.hint().map(mask_error);
+        Self::refused(report.sql_error_code(), &message, hint.as_deref())
     }
 }
 

@@ -50,6 +50,26 @@ fn a_client_claims_the_others_once_it_has_failed() {
     assert_eq!(number(&mut other, claim), 2);
 }
 
+/// One mail at a time, with bad ones in front.
+#[test]
+fn bad_rows_in_front_hide_nothing() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', repeat('s', 300), 'T', priority => -5) FROM generate_series(1, 3); \
+             SELECT mailroom_send('b@example.com', 'S', 'T') FROM generate_series(1, 3)",
+        )
+        .unwrap();
+    client.batch_execute(REFUSES).unwrap();
+    let claim = "SELECT count(*) FROM mailroom_claim(1, '1 h', 'me')";
+    client.query(claim, &[]).unwrap_err();
+    for _ in 0..3 {
+        assert_eq!(number(&mut client, claim), 1);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    assert_eq!(number(&mut client, claim), 0);
+}
+
 #[test]
 fn a_claim_that_is_rolled_back_is_no_failure() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);

@@ -28,7 +28,8 @@ impl Deliverer {
             self.attribute_refusals(now);
             return None;
         };
-        let batch_limit = self.batch_limit();
+        let max_batch = self.max_batch.unwrap_or(usize::MAX);
+        let batch_limit = self.batch_limit().min(max_batch);
         let rate = self.rate();
         let mut cost = added_cost(rate, &first);
         let mut mails = vec![first];

@@ -139,10 +139,10 @@ impl Deliverer {
         self.config.as_ref().and_then(|config| config.rate)
     }
 
+    /// The maximum number of mails in a request at this provider.
     pub(super) fn batch_limit(&self) -> usize {
         let config = self.config.as_ref();
-        let limit = config.map_or(1, |config| config.capabilities.batch_limit());
-        limit.min(self.max_batch.unwrap_or(usize::MAX)).max(1)
+        config.map_or(1, |config| config.capabilities.batch_limit().max(1))
     }
 
     pub(super) fn is_idempotent(&self) -> bool {

@@ -77,6 +77,31 @@ fn a_configuration_that_is_wrong_ends_not_even_a_few_mails() {
     assert_eq!(world.count("sent"), world.rows.len());
 }
 
+/// A provider that knows a batch again is asked again for the whole of it, however small new batches are meanwhile.
+#[test]
+fn a_small_batch_limit_takes_no_batch_apart_that_is_repeated() {
+    let mut world = World::new(
+        Shape {
+            batch: 50,
+            idempotent: true,
+            rate: Some("5 requests/s"),
+            ..shape()
+        },
+        24,
+    );
+    world.mood = Mood::Mute;
+    world.schedule_many(50);
+    let soon = world.now + Duration::from_secs(1);
+    world.run_until(soon);
+    world.schedule_many(2);
+    let later = world.now + Duration::from_secs(2);
+    world.run_until(later);
+    world.mood = Mood::Fine;
+    world.settle_down();
+    let most = world.rows.values().map(|row| row.copies).max();
+    assert_eq!(most, Some(1), "{:?}", world.sizes);
+}
+
 #[test]
 fn a_batch_that_may_have_been_sent_is_halved_and_batches_grow_again() {
     let mut world = World::new(
