@@ -122,7 +122,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._mask_secrets(text) IS
-    'Internal. The text of an error of a trigger, which may quote the row, without what could be a token or a code; at most 4000 characters.';
+    'Internal. The text of an error, which may quote a mail, without what could be a token or a code; at most 4000 characters.';
 
 CREATE FUNCTION @extschema@._mask_control_characters(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -142,7 +142,7 @@ BEGIN
             holders := (SELECT jsonb_agg(l) FROM @extschema@._live_item_keys(keys) l);
         END IF;
         IF holders IS NOT NULL THEN
-            -- A holder that has expired cannot be sent any more and gives the key up, whatever on_conflict says.
+            -- A holder that has expired cannot be sent any more and gives the key up with each on_conflict.
             SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id, l.has_expired, @extschema@._is_callers_role(l.enqueued_by) AS own
             INTO bad
             FROM unnest(todo) m

@@ -55,9 +55,7 @@ BEGIN
     -- A sender may quote the mail. What could be a token or a code is removed before any statement has it as a
     -- parameter (I7), and the text is cut to a length that bounds the work.
     FOR item IN coalesce(array_lower(errors, 1), 1) .. coalesce(array_upper(errors, 1), 0) LOOP
-        errors[item] := regexp_replace(
-            regexp_replace(left(errors[item], 4000), '[A-Za-z0-9_-]{86}', '[token]', 'g'), E'\\m[0-9]{5}\\M', '[code]', 'g'
-        );
+        errors[item] := @extschema@._mask_secrets(errors[item]);
     END LOOP;
     PERFORM @extschema@._check_parallel(
         ids, VARIADIC ARRAY[

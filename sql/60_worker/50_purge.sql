@@ -35,7 +35,7 @@ CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
 COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
     'Internal. Makes the next walk look after this key again, because some rows that this one saw remain.';
 
-CREATE FUNCTION @extschema@._purge_mail(INOUT place tid, horizon timestamptz)
+CREATE FUNCTION @extschema@._delete_mails(places tid[]) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -43,22 +43,22 @@ AS $$
 BEGIN
     WITH gone AS (
         DELETE FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (ARRAY[place])
-          AND o.ended_at < horizon
+        WHERE o.ctid = ANY (places)
         RETURNING o.id
     )
     DELETE FROM @extschema@.outbox_attempts a
     WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g));
+    RETURN true;
 EXCEPTION
     WHEN OTHERS THEN
         IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
             RAISE;
         END IF;
-        place := NULL;
+        RETURN false;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_mail(tid, timestamptz) IS
-    'Internal. Deletes a locked mail with its attempts; returns NULL instead of its ctid if a foreign key or a trigger of the application refuses.';
+COMMENT ON FUNCTION @extschema@._delete_mails(tid[]) IS
+    'Internal. Deletes these locked mails with their attempts; returns false, and deletes none, if a foreign key or a trigger of the application refuses.';
 
 CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -96,24 +96,12 @@ BEGIN
     INTO places, purged, more, last, passed
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
-    BEGIN
-        WITH gone AS (
-            DELETE FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (places)
-            RETURNING o.id
-        )
-        DELETE FROM @extschema@.outbox_attempts a
-        WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g));
-    EXCEPTION
-        WHEN OTHERS THEN
-            IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
-                RAISE;
-            END IF;
-            -- A foreign key or a trigger of the application does not let one of them go: the others go one by one.
-            purged := (SELECT count(m.place) FROM unnest(places) u (place) CROSS JOIN LATERAL @extschema@._purge_mail(u.place, horizon) m);
-            -- Unless all of them ended within a millisecond, the next batch begins behind them.
-            more := more AND (purged > 0 OR date_trunc('milliseconds', last) > after);
-    END;
+    IF NOT @extschema@._delete_mails(places) THEN
+        -- The application does not let one of them go: the others go one by one.
+        purged := (SELECT count(*) FROM unnest(places) u (place) WHERE @extschema@._delete_mails(ARRAY[u.place]));
+        -- Unless all of them ended within a millisecond, the next batch begins behind them.
+        more := more AND (purged > 0 OR date_trunc('milliseconds', last) > after);
+    END IF;
     -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
     PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
 END;

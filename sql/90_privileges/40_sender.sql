@@ -84,6 +84,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._set_lease_end(bigint[], text, integer[], timestamptz),
     @extschema@._refuse_batch_limit(integer, text),
     @extschema@._redact(text, bigint),
+    @extschema@._mask_secrets(text),
     @extschema@._check_parallel(bigint[], integer[]),
     @extschema@._record_late(bigint[], integer[], text, integer[], text[], integer[], text)
 TO mailroom_sender;

@@ -95,7 +95,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._walk_from(text),
     @extschema@._walk_end(text, bigint),
     @extschema@._walk_back(text, bigint),
-    @extschema@._purge_mail(tid, timestamptz),
+    @extschema@._delete_mails(tid[]),
     @extschema@._purge_mails(timestamptz, integer),
     @extschema@._purge_tokens(bigint, integer),
     @extschema@._attachment(oid),

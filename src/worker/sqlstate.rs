@@ -2,9 +2,6 @@
 
 use pgrx::prelude::*;
 
-/// A lock was not granted within lock_timeout, or at once.
-pub const LOCK_NOT_AVAILABLE: &str = "55P03";
-
 /// Classes of errors that the next row would meet as well: connection, transaction state, authorisation, rollback,
 /// access rule, resources, limits, prerequisites, intervention, system, configuration, internal.
 const OF_THE_SURROUNDINGS: [&str; 12] = [

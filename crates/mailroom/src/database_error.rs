@@ -1,6 +1,6 @@
 //! Errors of a database connection.
 
-use mailroom_core::deliver::store::{ErrorKind, StoreError};
+use mailroom_core::deliver::store::{ErrorKind, LOCK_NOT_AVAILABLE, StoreError};
 use mailroom_core::mask::mask_error;
 
 use crate::log::Log;
@@ -133,8 +133,7 @@ fn kind(sqlstate: &str) -> ErrorKind {
 
 /// The kind if the connection and the extension are there.
 fn kind_of_statement(sqlstate: &str) -> ErrorKind {
-    if sqlstate == "55P03" {
-        // lock_not_available
+    if sqlstate == LOCK_NOT_AVAILABLE {
         ErrorKind::Locked
     } else if NOT_OF_THE_ROW
         .iter()

@@ -15,11 +15,12 @@ use crate::pg::encoding::Text;
 use crate::pg::signals::stop_requested;
 use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
-use crate::worker::sqlstate;
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
 use mailroom_core::deliver::settlements::{FailedAttempt, Settlements};
-use mailroom_core::deliver::store::{ClaimRequest, ErrorKind, Store, StoreError};
+use mailroom_core::deliver::store::{
+    ClaimRequest, ErrorKind, LOCK_NOT_AVAILABLE, Store, StoreError,
+};
 use mailroom_core::row::ReadError;
 
 impl Store for Session {
@@ -42,8 +43,10 @@ impl Store for Session {
                 // What was sent must not be forgotten in a crash: it would go out twice.
                 pg_transaction::force_sync_commit();
             }
-            let lock_timeout = settlements.lock_timeout().as_millis();
-            options::set_until_commit(c"lock_timeout", &format!("{lock_timeout}ms"));
+            if let Some(limit) = settlements.lock_timeout() {
+                let limit = format!("{}ms", limit.as_millis());
+                options::set_until_commit(c"lock_timeout", &limit);
+            }
             Spi::connect_mut(|client| {
                 let lost = settle(client, claimant, settlements)?;
                 let claimed = wanted
@@ -121,9 +124,7 @@ impl StoreError for Failure {
         match self {
             Self::ExtensionGone => ErrorKind::Gone,
             Self::Restoring => ErrorKind::Restoring,
-            Self::Refused { sqlstate, .. } if sqlstate == sqlstate::LOCK_NOT_AVAILABLE => {
-                ErrorKind::Locked
-            }
+            Self::Refused { sqlstate, .. } if sqlstate == LOCK_NOT_AVAILABLE => ErrorKind::Locked,
             Self::Refused { .. } if self.is_row_at_fault() => ErrorKind::Row,
             Self::Refused { .. } => ErrorKind::Other,
         }

@@ -25,6 +25,17 @@ fn refuse_as(post: &mut Post, subject: &str, error: &str) {
         .unwrap();
 }
 
+/// A receiver that answers no one while the gate is locked.
+fn gated() -> (Arc<Mutex<()>>, Receiver) {
+    let gate = Arc::new(Mutex::new(()));
+    let theirs = Arc::clone(&gate);
+    let receiver = Receiver::start(move |_| {
+        drop(theirs.lock());
+        status(200)
+    });
+    (gate, receiver)
+}
+
 #[test]
 fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
     let (receiver, arrivals) = ambiguous();
@@ -106,14 +117,8 @@ fn a_row_that_cannot_be_changed_is_given_up_once_others_are_settled() {
 /// Of a row that another session locks, the worker asks again until it is free, and does not wait for it.
 #[test]
 fn a_row_that_is_locked_holds_up_no_other_and_is_settled_once_it_is_free() {
-    // Nobody is answered until the row is locked.
-    let gate = Arc::new(Mutex::new(()));
+    let (gate, receiver) = gated();
     let closed = gate.lock().unwrap();
-    let theirs = Arc::clone(&gate);
-    let receiver = Receiver::start(move |_| {
-        drop(theirs.lock());
-        status(200)
-    });
     let settings = ["transport.timeout = '10min'", "mailroom.lease = '1h'"];
     let mut post = Post::start(&receiver, &settings);
     post.send(10);
@@ -126,19 +131,25 @@ fn a_row_that_is_locked_holds_up_no_other_and_is_settled_once_it_is_free() {
         .unwrap();
     drop(closed);
     post.wait_for("state = 'sent'", 9);
-    // Longer than a mail that is refused for another reason is kept.
     post.send(20);
     post.wait_for("state = 'sent'", 29);
-    std::thread::sleep(Duration::from_secs(12));
+    let waited = format!(
+        "SELECT count(*) FROM pg_locks WHERE pid = {} AND NOT granted",
+        post.backend()
+    );
+    // More often than a mail that is refused for another reason is tried.
+    let (mut tries, mut is_waiting) = (0, false);
+    eventually("it to be tried ten times more", || {
+        let waits = number(&mut post.client, &waited) > 0;
+        tries += u32::from(waits && !is_waiting);
+        is_waiting = waits;
+        (tries >= 10).then_some(())
+    });
     assert_eq!(
         post.log().matches("could not claim or settle mail").count(),
         1
     );
     assert!(!post.log().contains("whose claims will lapse"));
-    let waited = format!(
-        "SELECT count(*) FROM pg_locks WHERE pid = {} AND NOT granted",
-        post.backend()
-    );
     let waits = (0..100)
         .filter(|_| {
             std::thread::sleep(Duration::from_millis(20));
@@ -156,14 +167,8 @@ fn a_row_that_is_locked_holds_up_no_other_and_is_settled_once_it_is_free() {
 
 #[test]
 fn at_the_end_of_the_worker_it_spoils_no_other() {
-    // Nobody is answered until all are under way.
-    let gate = Arc::new(Mutex::new(()));
+    let (gate, receiver) = gated();
     let closed = gate.lock().unwrap();
-    let theirs = Arc::clone(&gate);
-    let receiver = Receiver::start(move |_| {
-        drop(theirs.lock());
-        status(200)
-    });
     let settings = ["transport.timeout = '10min'", "mailroom.lease = '1h'"];
     let mut post = Post::start(&receiver, &settings);
     refuse(&mut post, "Hello 3");

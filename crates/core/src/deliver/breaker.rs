@@ -31,7 +31,7 @@ const MAX_REFUSED: usize = 5;
 /// Failed requests in a row, with different messages, that pause the transport. Fewer messages do when they have failed
 /// this often together.
 const MAX_FAILED: usize = 16;
-/// Requests in a row that did not reach the provider, whatever their messages, that pause the transport.
+/// Requests in a row that did not reach the provider, with the same message or with others, that pause the transport.
 const MAX_UNREACHABLE: usize = 3;
 /// Messages in a row, each refused for its contents or addresses, that pause the transport. Fewer messages, but not less
 /// than [`MIN_REJECTED`], do when they were refused this often together.
@@ -87,8 +87,6 @@ pub struct CircuitBreaker {
     rejections: usize,
     /// Messages that were refused for their contents or addresses since one was last accepted.
     rejected: HashSet<i64>,
-    /// Messages whose probe has failed in this pause.
-    probed: HashSet<i64>,
     /// Messages for which the provider asked for a long wait.
     throttled_for_long: HashSet<i64>,
     /// The reason of the latest refusal.
@@ -143,13 +141,12 @@ impl CircuitBreaker {
 
     /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.
     pub fn retry_now(&mut self, now: Time) {
-        match &mut self.state {
-            State::Sending => {}
-            State::Throttled { until, .. } => *until = now,
-            State::Paused { probe_at, .. } => {
-                *probe_at = (*probe_at).min(now);
-                self.pauses = 0;
-            }
+        if let State::Throttled { until, .. } = &mut self.state {
+            *until = now;
+        }
+        self.probe_now(now);
+        if self.is_paused() {
+            self.pauses = 0;
         }
     }
 
@@ -234,7 +231,7 @@ impl CircuitBreaker {
     /// Whether this message was refused or throttled since it was last accepted, or was a probe that failed in this pause.
     /// Another one is a better probe.
     pub fn is_suspect(&self, id: i64) -> bool {
-        self.suspects.contains(id) || self.probed.contains(&id)
+        self.suspects.contains(id)
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.

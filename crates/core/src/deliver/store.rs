@@ -58,6 +58,9 @@ pub trait Store {
     ) -> Result<(), Self::Error>;
 }
 
+/// SQLSTATE of [`ErrorKind::Locked`]: a lock was not granted within lock_timeout, or at once.
+pub const LOCK_NOT_AVAILABLE: &str = "55P03";
+
 /// The kind of an error, which determines when the transaction is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {

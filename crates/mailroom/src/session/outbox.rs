@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 use super::statements::{
     Taken, ask_budgets, claim, fall_back, release, settle_failed, settle_sent,
 };
-use super::{Parameter, STATEMENT_TIMEOUT, Session, unreadable};
+use super::{LOCK_TIMEOUT, Parameter, STATEMENT_TIMEOUT, Session, unreadable};
 use crate::database_error::DatabaseError;
 
 /// How many searches for an unreadable mail follow each other, and after how many such rounds without success the
@@ -153,8 +153,9 @@ impl<'a> Outbox<'a> {
             }
             Ok((lost, taken))
         };
+        let lock_timeout = settlements.lock_timeout().unwrap_or(LOCK_TIMEOUT);
         self.session
-            .transaction_with(STATEMENT_TIMEOUT, settlements.lock_timeout(), work)
+            .transaction_with(STATEMENT_TIMEOUT, lock_timeout, work)
     }
 }
 

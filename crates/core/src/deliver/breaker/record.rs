@@ -9,9 +9,6 @@ use super::{
 };
 use crate::deliver::Time;
 
-/// The maximum number of messages that are remembered as probes that failed.
-const MAX_PROBED: usize = 10_000;
-
 impl CircuitBreaker {
     /// Records the result of a message.
     ///
@@ -41,7 +38,7 @@ impl CircuitBreaker {
             Signal::Accepted => self.note_accepted(now, id, leader, request),
             Signal::Failed(reason) => self.note_failed(now, id, leader, request, &reason),
             Signal::Ambiguous(reason) => {
-                // It may have been sent: that counts whatever the state.
+                // It may have been sent: that counts in each state.
                 self.note_failed(now, id, leader, request, &reason);
                 Disposition::Settle
             }
@@ -82,7 +79,7 @@ impl CircuitBreaker {
             }
             self.state = State::Sending;
             self.refused.clear();
-            self.probed.clear();
+            self.suspects.forget_probed();
             let change = StateChange::Resumed(now.saturating_sub(since));
             self.changes.push(change);
         }
@@ -110,9 +107,7 @@ impl CircuitBreaker {
         reason: &str,
     ) -> Disposition {
         if self.is_paused() {
-            if self.probed.len() < MAX_PROBED {
-                self.probed.insert(id);
-            }
+            self.suspects.add_probed(id);
             if request >= self.evidence_from {
                 self.pause(now, reason);
             }

@@ -1,8 +1,8 @@
 //! Messages that were refused or throttled while it is not known whether the message or the transport is at fault.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-/// The maximum number of messages in each of the two maps.
+/// The maximum number of messages in each of the collections.
 const MAX_SUSPECTS: usize = 10_000;
 
 /// The suspects by `outbox.id`.
@@ -12,13 +12,27 @@ pub(super) struct Suspects {
     refused: HashMap<i64, (u32, u32)>,
     /// The epoch in which each message was first refused for its contents or addresses.
     rejected: HashMap<i64, u32>,
+    /// The messages whose probe has failed in this pause.
+    probed: HashSet<i64>,
     /// Number of times that another message was accepted.
     epoch: u32,
 }
 
 impl Suspects {
     pub(super) fn contains(&self, id: i64) -> bool {
-        self.refused.contains_key(&id)
+        self.refused.contains_key(&id) || self.probed.contains(&id)
+    }
+
+    /// The probe of a paused transport with this message failed.
+    pub(super) fn add_probed(&mut self, id: i64) {
+        if self.probed.len() < MAX_SUSPECTS {
+            self.probed.insert(id);
+        }
+    }
+
+    /// The pause has ended.
+    pub(super) fn forget_probed(&mut self) {
+        self.probed.clear();
     }
 
     /// This message was accepted.
