@@ -5,6 +5,7 @@ SELECT
     coalesce(octet_length(c.body_text::text), 0)::bigint + coalesce(octet_length(c.body_html::text), 0) + octet_length(c.data::text) + 1024 AS size,
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.reply_to::text[], c.subject::text,
     c.body_text::text, c.body_html::text, c.data::text, CASE WHEN isfinite(c.created_at) THEN date_part('epoch', c.created_at)::bigint ELSE 0 END AS created_at,
+    CASE WHEN isfinite(c.expires_at) THEN date_part('epoch', c.expires_at)::bigint END AS expires_at, c.account_id,
     -- By this clock, since that of the sender may be another one.
     date_part('epoch', nullif(c.expires_at, 'infinity'::timestamptz)) - date_part('epoch', clock_timestamp()) AS expires_in,
     CASE WHEN isfinite(c.created_at) THEN date_part('epoch', clock_timestamp()) - date_part('epoch', c.created_at) ELSE 0 END AS age,

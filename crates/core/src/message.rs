@@ -39,6 +39,10 @@ read_by_name! {
         pub is_last_attempt: bool,
         /// When the message was scheduled, in seconds since 1970.
         pub created_at: i64,
+        /// After when it is of no use to the recipient, in seconds since 1970; `None` for no limit.
+        pub expires_at: Option<i64>,
+        /// `accounts.id` for token mail.
+        pub account_id: Option<i64>,
     }
     with {
         /// The original addresses of a redirected message; otherwise empty.
@@ -73,6 +77,11 @@ impl Message {
         original.append(&mut self.cc);
         original.append(&mut self.bcc);
         self.original_recipients = original;
+    }
+
+    /// Whether the recipient has just asked for it: token mail, whose kinds an application cannot use.
+    pub fn is_requested(&self) -> bool {
+        matches!(self.kind.as_str(), "activation" | "password_recovery")
     }
 
     /// Size of subject and bodies in bytes.

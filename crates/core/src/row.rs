@@ -89,6 +89,12 @@ impl Column for i64 {
     }
 }
 
+impl Column for Option<i64> {
+    fn read<R: Row>(row: &R, column: &'static str) -> Result<Self, ReadError<R::Error>> {
+        row.bigint(column).map_err(ReadError::Row)
+    }
+}
+
 impl Column for Option<f64> {
     fn read<R: Row>(row: &R, column: &'static str) -> Result<Self, ReadError<R::Error>> {
         row.double(column).map_err(ReadError::Row)

@@ -62,8 +62,12 @@ const fn entry(name: &'static str, has_api_key: bool, create: Create) -> Entry {
 
 /// All providers. A new one is a line here, and a file beside this one.
 pub(super) const ALL: [Entry; 6] = [
-    entry("webhook", false, |endpoint, _, credentials| {
-        Ok(Box::new(webhook::Webhook::new(endpoint, credentials)?))
+    entry("webhook", false, |endpoint, from, credentials| {
+        Ok(Box::new(webhook::Webhook::new(
+            endpoint,
+            from,
+            credentials,
+        )?))
     }),
     entry("ses", false, |endpoint, from, credentials| {
         Ok(Box::new(ses::Ses::new(endpoint, from, credentials)?))

@@ -59,6 +59,8 @@ pub fn message() -> Message {
         attempts: 1,
         is_last_attempt: false,
         created_at: 1_767_323_045,
+        expires_at: Some(1_767_323_945),
+        account_id: Some(3),
     }
 }
 

@@ -67,6 +67,11 @@ impl SendGrid {
         if !message.reply_to.is_empty() {
             body["reply_to_list"] = people(&message.reply_to, &mut Vec::new());
         }
+        if message.is_requested() {
+            // Who has unsubscribed from newsletters still gets the link that they have just asked for. Bounces and spam
+            // reports are not bypassed.
+            body["mail_settings"] = json!({"bypass_unsubscribe_management": {"enable": true}});
+        }
         body
     }
 }
@@ -195,6 +200,22 @@ mod tests {
                 "subscription_tracking": {"enable": false},
             })
         );
+    }
+
+    #[test]
+    fn unsubscribing_from_other_mail_stops_no_recovery() {
+        let settings = |kind: &str| {
+            let message = Message {
+                kind: kind.to_owned(),
+                ..fixture::message()
+            };
+            let request = sendgrid().request(&[&message], UNIX_EPOCH).unwrap();
+            json::parse(&request.body)["mail_settings"].clone()
+        };
+        let bypassed = json!({"bypass_unsubscribe_management": {"enable": true}});
+        assert_eq!(settings("activation"), bypassed);
+        assert_eq!(settings("password_recovery"), bypassed);
+        assert_eq!(settings("reminder"), Value::Null);
     }
 
     #[test]

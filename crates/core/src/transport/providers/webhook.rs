@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mac::MacKey;
+use super::mailbox::Mailbox;
 use super::{Message, MessageOutcome, Provider, Request, Response, bodies, classify, json};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
@@ -41,8 +42,12 @@ struct Event<'a> {
 /// The contents of the event.
 #[derive(Serialize)]
 struct Mail<'a> {
+    id: i64,
     message_id: &'a str,
     kind: &'a str,
+    account_id: Option<i64>,
+    expires_at: Option<String>,
+    from: Option<&'a str>,
     recipients: &'a [String],
     cc: &'a [String],
     bcc: &'a [String],
@@ -58,13 +63,15 @@ struct Mail<'a> {
 /// The provider; see the module.
 pub struct Webhook {
     uri: Uri,
+    /// The sender that the transport names for the receiver, if it names one.
+    from: Option<String>,
     secrets: Vec<MacKey>,
 }
 
 impl Webhook {
     /// # Errors
     /// If the endpoint or the secret is missing, or a secret is invalid.
-    pub fn new(endpoint: &str, credentials: &Credentials) -> Result<Self, Invalid> {
+    pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         let secrets = credentials
             .all("secret")
             .map(key)
@@ -75,6 +82,9 @@ impl Webhook {
         }
         Ok(Self {
             uri: Endpoint::new(endpoint, "")?.uri("")?,
+            from: (!from.is_empty())
+                .then(|| Mailbox::parse(from).map(|mailbox| mailbox.text().to_owned()))
+                .transpose()?,
             secrets,
         })
     }
@@ -86,6 +96,10 @@ impl Webhook {
         let signatures: Vec<String> = self.secrets.iter().map(sign).collect();
         signatures.join(" ")
     }
+}
+
+fn time(seconds: i64) -> String {
+    dates::rfc3339(u64::try_from(seconds).unwrap_or(0))
 }
 
 fn key(secret: &str) -> Option<MacKey> {
@@ -111,10 +125,14 @@ impl Provider for Webhook {
         };
         let body = Event {
             kind: "mail.send",
-            timestamp: dates::rfc3339(u64::try_from(message.created_at).unwrap_or(0)),
+            timestamp: time(message.created_at),
             data: Mail {
+                id: message.id,
                 message_id: &message.message_id,
                 kind: &message.kind,
+                account_id: message.account_id,
+                expires_at: message.expires_at.map(time),
+                from: self.from.as_deref(),
                 recipients: &message.recipients,
                 cc: &message.cc,
                 bcc: &message.bcc,
@@ -174,7 +192,11 @@ mod tests {
     const NEW: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
 
     fn webhook(credentials: &str) -> Result<Webhook, Invalid> {
-        Webhook::new("https://a.example/hook", &fixture::credentials(credentials))
+        Webhook::new(
+            "https://a.example/hook",
+            "",
+            &fixture::credentials(credentials),
+        )
     }
 
     fn at(seconds: u64) -> SystemTime {
@@ -214,11 +236,35 @@ mod tests {
         assert_eq!(body["type"], "mail.send");
         assert_eq!(body["timestamp"], "2026-01-02T03:04:05Z");
         let data = &body["data"];
+        assert_eq!(data["id"], 7);
         assert_eq!(data["message_id"], message.message_id.as_str());
+        assert_eq!(data["account_id"], 3);
+        assert_eq!(data["expires_at"], "2026-01-02T03:19:05Z");
+        assert_eq!(data["from"], serde_json::Value::Null);
         assert_eq!(data["recipients"][0], "ada@example.com");
         assert_eq!(data["reply_to"][1], "desk@example.net");
         assert_eq!(data["text"], message.body_text.unwrap());
         assert_eq!(data["variables"]["name"], "Ada");
+    }
+
+    #[test]
+    fn an_event_names_the_sender_of_the_transport() {
+        let from = "Bücher <shop@example.com>";
+        let secret = fixture::credentials(&format!("secret = {OLD}"));
+        let webhook = Webhook::new("https://a.example/hook", from, &secret).unwrap();
+        let message = Message {
+            account_id: None,
+            expires_at: None,
+            ..fixture::message()
+        };
+        let request = webhook.request(&[&message], at(0)).unwrap();
+        let body = json::parse(&request.body);
+        let data = &body["data"];
+        assert_eq!(data["from"], "\"Bücher\" <shop@example.com>");
+        assert_eq!(data["account_id"], serde_json::Value::Null);
+        assert_eq!(data["expires_at"], serde_json::Value::Null);
+        let wrong = Webhook::new("https://a.example/hook", "nobody", &secret);
+        assert_eq!(wrong.err(), Some(Invalid::new("from", "has no @")));
     }
 
     #[test]
