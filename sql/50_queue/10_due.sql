@@ -20,7 +20,7 @@ CREATE FUNCTION @extschema@._urgent_mail_due() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_urgent_mail_due_wrapper';
 COMMENT ON FUNCTION @extschema@._urgent_mail_due() IS
-    'Internal. At COMMIT, tells the worker that the message that _mail_due announces is urgent: a paused transport is probed with it.';
+    'Internal. As _mail_due, says that the message that it announces is urgent: a paused transport is probed with it.';
 
 -- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
 -- so a search from now on skips no dead entries.

@@ -50,10 +50,19 @@ pub fn notify_recheck() {
     }
 }
 
+/// Tells senders, when this transaction commits, that urgent mail is due.
+pub fn notify_urgent() {
+    if settings::notify() != Notify::Off {
+        notify::notify_with(OUTBOX_CHANNEL, URGENT_PAYLOAD);
+    }
+}
+
 /// The channel on which senders hear that mail is due.
 const OUTBOX_CHANNEL: &CStr = c"outbox_due";
 /// What a notification on the channel of the outbox says when everything is to be tried at once, a paused transport, too.
 const RECHECK_PAYLOAD: &CStr = c"recheck";
+/// What it says when some of the mail is urgent: a paused transport is probed with it.
+const URGENT_PAYLOAD: &CStr = c"urgent";
 
 /// Whether the worker of this database listens.
 pub fn has_worker() -> bool {
@@ -254,11 +263,18 @@ fn _mail_due(due: TimestampWithTimeZone) {
     }
 }
 
-/// Tells the worker that the message that was announced with [`_mail_due`] is urgent.
+/// Announces that the message that was announced with [`_mail_due`] is urgent, as that does.
 #[pg_extern(sql = false)]
 fn _urgent_mail_due() {
-    if !is_worker() && wakeup::of_this_database().is_some() {
+    if is_worker() {
+        return;
+    }
+    let worker_tells = wakeup::of_this_database().is_some();
+    if worker_tells {
         queue(|part| part.urgent_due = true);
+    }
+    if !worker_tells || settings::notify() == Notify::Commit {
+        notify_urgent();
     }
 }
 

@@ -245,6 +245,14 @@ impl Session {
         })
     }
 
+    /// Tells senders that urgent mail is due.
+    pub fn notify_urgent(&self) -> Result<(), Failure> {
+        transaction(None, || {
+            announce::notify_urgent();
+            Ok(())
+        })
+    }
+
     /// Deletes some of the rows that are older than the retention; whether there are more.
     pub fn purge(&self) -> Result<bool, Failure> {
         let purge = include_str!("../../sql/queries/purge.sql");

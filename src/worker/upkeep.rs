@@ -32,7 +32,7 @@ impl Worker {
         // What has become due by now is not among what will.
         let due = self.due_now || self.next_due.is_some_and(|due| due <= process::now());
         self.due_now = false;
-        let tell = self.senders_to_notify(if due { Tell::Senders } else { tell });
+        let tell = self.senders_to_notify(if due { Tell::Senders } else { tell })?;
         self.check_clock_jump()?;
         self.polled_at = self.now();
         self.maintained_at = self.polled_at;
@@ -80,7 +80,7 @@ impl Worker {
     pub(super) fn notify_due(&mut self) -> Result<(), Failure> {
         self.due_now = false;
         self.maintained_at = self.now();
-        if self.senders_to_notify(Tell::Senders) == Tell::Senders {
+        if self.senders_to_notify(Tell::Senders)? == Tell::Senders {
             self.session.notify_due()?;
             self.echo |= settings::notify() != Notify::Off;
         }
@@ -92,7 +92,7 @@ impl Worker {
         self.due_now = false;
         self.check_clock_jump()?;
         self.maintained_at = self.now();
-        let tell = self.senders_to_notify(tell);
+        let tell = self.senders_to_notify(tell)?;
         let state = self.session.maintain_outbox(tell)?;
         self.note_maintained(&state);
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
@@ -109,15 +109,21 @@ impl Worker {
     }
 
     /// The deliverer is to look; others are told if they deliver, too.
-    pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Tell {
+    ///
+    /// # Errors
+    /// If the others cannot be told of urgent mail.
+    pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Result<Tell, Failure> {
+        let urgent = std::mem::take(&mut self.urgent_due);
         if let Some(deliverer) = &self.deliverer {
-            deliverer.mail_due(std::mem::take(&mut self.urgent_due));
+            deliverer.mail_due(urgent);
         }
-        if announce::others_deliver() {
-            tell
-        } else {
-            Tell::None
+        if !announce::others_deliver() {
+            return Ok(Tell::None);
         }
+        if urgent {
+            self.session.notify_urgent()?;
+        }
+        Ok(tell)
     }
 
     /// Takes note of what commits said of the outbox.

@@ -281,6 +281,37 @@ fn a_paused_transport_is_tried_when_that_is_asked_for() {
     assert!(took < Duration::from_secs(40), "it waited for {took:?}");
 }
 
+/// Urgent mail has a paused transport tried, whoever tells of it.
+fn urgent_mail_is_tried(settings: &[&str]) {
+    let mut scene = Scene::start_with(Receiver::start(|_| status(503)), settings);
+    let _sender = scene.sender("sender", &["--poll", "600"]);
+    scene.load(20);
+    eventually("a long pause", || {
+        let next = "SELECT count(*) FROM mailroom_transports WHERE state = 'paused' AND next_probe_at > now() + interval '12 s'";
+        (number(&mut scene.client, next) == 1).then_some(())
+    });
+    scene.receiver.react(|_| status(200));
+    let begin = Instant::now();
+    scene
+        .client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'Urgent', 'Text', priority => -10)")
+        .unwrap();
+    scene.wait_for("subject = 'Urgent' AND state = 'sent'", 1);
+    // Not at the next probe, which is due later.
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(11), "after {took:?}");
+}
+
+#[test]
+fn urgent_mail_is_tried_through_a_paused_transport() {
+    urgent_mail_is_tried(&[]);
+}
+
+#[test]
+fn a_worker_tells_of_urgent_mail_that_is_tried_through_a_paused_transport() {
+    urgent_mail_is_tried(&["shared_preload_libraries = 'mailroom'"]);
+}
+
 /// A worker that has transports of its own announces what it does not claim.
 #[test]
 fn beside_a_worker_it_hears_of_the_mail_that_is_its_own() {

@@ -66,6 +66,8 @@ enum ConnectionEvent {
 pub struct Notifications {
     /// Mail may be due.
     pub outbox: bool,
+    /// Some of it is urgent.
+    pub urgent: bool,
     /// Tokens may wait.
     pub tokens: bool,
     /// An operator asks for an immediate retry of everything.
@@ -78,6 +80,9 @@ const OUTBOX_CHANNEL: &str = "outbox_due";
 /// The payload of a notification on the channel of the outbox after mailroom_wake_worker(), mailroom_resume() and
 /// similar.
 const RECHECK: &str = "recheck";
+
+/// The same if some of the mail is urgent.
+const URGENT: &str = "urgent";
 
 /// A connection.
 pub struct Session {
@@ -311,6 +316,7 @@ impl Session {
                     let is = |name: &str| name == channel;
                     notifications.tokens |= is(&self.settings.channel);
                     notifications.outbox |= is(OUTBOX_CHANNEL);
+                    notifications.urgent |= is(OUTBOX_CHANNEL) && payload == URGENT;
                     notifications.recheck |= is(OUTBOX_CHANNEL) && payload == RECHECK;
                 }
                 Ok(ConnectionEvent::Ended(reason)) => return Err(DatabaseError::lost(reason)),

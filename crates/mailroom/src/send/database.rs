@@ -197,7 +197,7 @@ impl Database {
         let notifications = session.notifications()?;
         if notifications.outbox {
             watch.notify();
-            self.mail_due(false);
+            self.mail_due(notifications.urgent);
         }
         if let Some(runner) = self.runner.as_mut().filter(|_| notifications.recheck) {
             runner.retry_now();
