@@ -94,6 +94,12 @@ CREATE TYPE @extschema@.claimed_mail AS (
 COMMENT ON TYPE @extschema@.claimed_mail IS
     'A mail as mailroom_claim and mailroom_claim_group return it, with the columns of outbox. Missing parts are rendered from templates, and secrets, here NULL, are merged into data.';
 
+CREATE FUNCTION @extschema@._note_ended(id bigint, reason text) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_note_ended_wrapper';
+COMMENT ON FUNCTION @extschema@._note_ended(bigint, text) IS
+    'Internal. Warns that a mail ended as error without a request; at most once a minute.';
+
 -- Long because it is one statement: the contents of a mail are no variable (I7).
 CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.claimed_mail
@@ -161,6 +167,7 @@ BEGIN
         FROM composed c
         WHERE o.ctid = c.place
           AND c.error IS NOT NULL
+        RETURNING @extschema@._note_ended(o.id, 'it cannot be rendered')
     )
     UPDATE @extschema@.outbox o
     SET state = 'claimed',

@@ -34,6 +34,8 @@ CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETU
     -- The sort of its window function has a high cost estimate here, which would start JIT compilation.
     SET jit = off
 AS $$
+DECLARE
+    changes bigint;
 BEGIN
     WITH lapsed AS MATERIALIZED (
         SELECT
@@ -80,19 +82,22 @@ BEGIN
         INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
         SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, moment, l.claimed_by, l.transport, 'lease expired'
         FROM lapsed l
+    ), changed AS (
+        UPDATE @extschema@.outbox o
+        SET state = j.next,
+            send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
+            failed_attempts = j.attempt,
+            last_error = 'lease expired',
+            claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+            claimed_until = NULL,
+            updated_at = moment,
+            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
+        FROM judged j
+        WHERE o.ctid = j.place
+        RETURNING CASE WHEN j.next = 'error' THEN @extschema@._note_ended(o.id, 'its lease expired too often') END
     )
-    UPDATE @extschema@.outbox o
-    SET state = j.next,
-        send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
-        failed_attempts = j.attempt,
-        last_error = 'lease expired',
-        claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
-        claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
-        claimed_until = NULL,
-        updated_at = moment,
-        ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
-    FROM judged j
-    WHERE o.ctid = j.place;
+    SELECT count(*) INTO changes FROM changed;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_claims(tid[], timestamptz) IS

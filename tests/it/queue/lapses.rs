@@ -1,6 +1,8 @@
-//! Claims that expire: each counts, and five in a row end the mail.
+//! Claims that expire: each counts, and five in a row end the mail. And mail that a claim ends.
 
 use crate::cluster::{Cluster, number};
+use crate::post::Post;
+use crate::receiver::{Receiver, status};
 use postgres::Client;
 
 /// Claims the mail for no time at all and has the claim taken back; returns the attempts of the mail, its state, and
@@ -23,8 +25,28 @@ fn lapse(client: &mut Client) -> (i32, String, bool) {
 }
 
 #[test]
+fn mail_that_cannot_be_rendered_ends_and_the_log_says_so_once() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    post.client
+        .batch_execute(
+            "INSERT INTO templates (kind, locale, subject, body_text) VALUES ('own', 'en', '{{ canary | length }}', '{{ 1 / 0 }}'); \
+             INSERT INTO outbox (kind, recipients, data) \
+             SELECT 'own', '{canary@example.com}', '{\"canary\": \"canary\"}' FROM generate_series(1, 20); \
+             SELECT mailroom_send('a@example.com', 'S', 'T')",
+        )
+        .unwrap();
+    post.wait_for("state = 'error' AND kind = 'own'", 20);
+    post.wait_for("state = 'sent'", 1);
+    let log = post.log();
+    let warning = "ended as error: it cannot be rendered";
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
+    assert!(!log.contains("canary"), "{log}");
+}
+
+#[test]
 fn five_lapses_in_a_row_end_a_mail_and_a_retry_gives_it_five_more() {
-    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
         .unwrap();
@@ -43,6 +65,10 @@ fn five_lapses_in_a_row_end_a_mail_and_a_retry_gives_it_five_more() {
         let retry = "SELECT mailroom_retry_failed(outcome => 'lease_expired')::bigint";
         assert_eq!(number(&mut client, retry), 1);
     }
+    // Twice in a minute, so it is said once.
+    let log = cluster.log();
+    let warning = "mail 1 ended as error: its lease expired too often";
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
     // An attempt that was settled begins another count.
     lapse(&mut client);
     lapse(&mut client);
