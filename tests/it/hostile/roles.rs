@@ -224,3 +224,53 @@ fn a_superuser_of_our_name_is_not_taken_for_ours() {
     app.batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
         .unwrap();
 }
+
+#[test]
+fn a_worker_goes_on_while_its_roles_are_altered() {
+    let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_timeout = 0"]);
+    let worker = cluster.worker("app");
+    let mut collected = 0;
+    let mut must_collect = |client: &mut Client| {
+        collected += 1;
+        let sign_up = format!(
+            "INSERT INTO accounts (email, login) VALUES ('a{collected}@example.com', 'a{collected}')"
+        );
+        client.batch_execute(&sign_up).unwrap();
+        eventually("the mail of the sign-up", || {
+            (number(client, "SELECT count(*) FROM outbox") == collected).then_some(())
+        });
+    };
+    must_collect(&mut client);
+    let error = client
+        .batch_execute("DROP ROLE mailroom_collector")
+        .unwrap_err();
+    assert_eq!(code(&error), &SqlState::DEPENDENT_OBJECTS_STILL_EXIST);
+    for alteration in [
+        "ALTER ROLE mailroom_sender RENAME TO former_sender",
+        "ALTER ROLE mailroom_collector SET statement_timeout = '1ms'",
+        "ALTER ROLE mailroom_collector CONNECTION LIMIT 0",
+        "ALTER ROLE mailroom_collector RENAME TO former_collector",
+    ] {
+        client.batch_execute(alteration).unwrap();
+        must_collect(&mut client);
+        assert_eq!(cluster.worker("app"), worker, "{alteration}");
+    }
+    // A new worker looks for the role, says that it is not there, and waits for it.
+    client
+        .execute("SELECT pg_terminate_backend($1)", &[&worker])
+        .unwrap();
+    eventually("the new worker to miss the role", || {
+        cluster
+            .log()
+            .contains("role mailroom_collector does not exist")
+            .then_some(())
+    });
+    client
+        .batch_execute(
+            "ALTER ROLE former_collector RENAME TO mailroom_collector; \
+             ALTER ROLE former_sender RENAME TO mailroom_sender; \
+             SELECT mailroom_wake_worker()",
+        )
+        .unwrap();
+    must_collect(&mut client);
+}

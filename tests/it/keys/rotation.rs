@@ -190,8 +190,16 @@ fn rotations_under_load_void_no_link() {
                 })
             })
             .collect();
-        for rotating in rotating {
-            rotating.join().unwrap();
+        // Others come to the same file.
+        let installing = scope.spawn(|| {
+            for round in 0..4 {
+                let mut other = cluster.create_database(&format!("other{round}"));
+                let token = sign(&mut other);
+                assert!(verifies(&mut other, &token));
+            }
+        });
+        for running in rotating.into_iter().chain([installing]) {
+            running.join().unwrap();
         }
         done.store(true, std::sync::atomic::Ordering::Release);
         for load in load {
