@@ -7,17 +7,16 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
-use hyper::http::response::Parts;
 use hyper::{Method, Uri};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy;
@@ -27,11 +26,14 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower_service::Service;
 
+use super::connect::connect;
 use super::network_policy::AllowedNetworks;
 use super::providers::Request;
 use super::resolver::Resolver;
 
-mod unwritten;
+mod outgoing;
+
+use outgoing::Outgoing;
 
 /// Maximum size of the head of a response in bytes.
 const HEAD_LIMIT: usize = 256 * 1024;
@@ -100,7 +102,7 @@ pub enum HttpError {
 
 /// Keeps connections to an endpoint and sends requests over them.
 pub struct Client {
-    inner: legacy::Client<Timed, Full<Bytes>>,
+    inner: legacy::Client<Timed, Outgoing>,
     timeout: Duration,
 }
 
@@ -110,6 +112,7 @@ impl Client {
         let dialer = Dialer {
             networks: Arc::new(options.networks),
             names: Arc::new(Resolver::default()),
+            limit: options.connect_timeout,
         };
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(options.tls)
@@ -151,7 +154,8 @@ impl Client {
         let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
-            let mut outgoing = hyper::Request::new(Full::new(request.body.clone()));
+            let (body, is_taken) = Outgoing::new(request.body.clone());
+            let mut outgoing = hyper::Request::new(body);
             *outgoing.method_mut() = Method::POST;
             *outgoing.uri_mut() = request.uri.clone();
             *outgoing.headers_mut() = request.headers.clone();
@@ -159,44 +163,37 @@ impl Client {
                 .headers_mut()
                 .insert(USER_AGENT, HeaderValue::from_static(AGENT));
             let connection = capture_connection(&mut outgoing);
-            let exchange = self.exchange(outgoing);
+            let exchange = self.inner.request(outgoing);
+            let is_unwritten = || !is_taken.load(Ordering::Acquire);
             return match tokio::time::timeout_at(deadline, exchange).await {
-                Ok(Err(DeliveryError::Returned)) if Instant::now() + delay < deadline => {
+                Ok(Err(error)) if is_returned(&error) && Instant::now() + delay < deadline => {
                     tokio::time::sleep(delay).await;
                     delay = delay.saturating_mul(2);
                     continue;
                 }
-                Ok(Err(DeliveryError::Returned)) => Err(HttpError::NotSent(
+                Ok(Err(error)) if is_returned(&error) => Err(HttpError::NotSent(
                     "the server closes its connections without looking at requests".to_owned(),
                 )),
-                Ok(Err(DeliveryError::Final(trouble))) => Err(trouble),
-                Ok(Ok((head, body))) => Ok(HttpResponse {
-                    status: head.status.as_u16(),
-                    headers: head.headers,
-                    body: read(body, body_limit, deadline).await,
-                }),
+                Ok(Err(error)) => Err(trouble(&error, is_unwritten())),
+                Ok(Ok(response)) => {
+                    let (head, body) = response.into_parts();
+                    Ok(HttpResponse {
+                        status: head.status.as_u16(),
+                        headers: head.headers,
+                        body: read(body, body_limit, deadline).await,
+                    })
+                }
                 Err(_) if connection.connection_metadata().is_none() => Err(
                     HttpError::NoConnection("timeout before a connection was there".to_owned()),
                 ),
+                Err(_) if is_unwritten() => Err(HttpError::NotSent(
+                    "timeout before the request was written".to_owned(),
+                )),
                 Err(_) => Err(HttpError::Ambiguous(
                     "timeout after the request was written".to_owned(),
                 )),
             };
         }
-    }
-
-    async fn exchange(
-        &self,
-        outgoing: hyper::Request<Full<Bytes>>,
-    ) -> Result<(Parts, Incoming), DeliveryError> {
-        let answer = self.inner.request(outgoing).await.map_err(|error| {
-            if is_returned(&error) {
-                DeliveryError::Returned
-            } else {
-                DeliveryError::Final(trouble(&error))
-            }
-        })?;
-        Ok(answer.into_parts())
     }
 }
 
@@ -213,13 +210,6 @@ async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
         }
     }
     read
-}
-
-/// Why a request failed.
-enum DeliveryError {
-    /// The server has not processed the request.
-    Returned,
-    Final(HttpError),
 }
 
 /// Whether the server has not processed the request (RFC 9113, section 8.7): its stream is above the last one that
@@ -239,7 +229,7 @@ fn is_returned(error: &legacy::Error) -> bool {
 }
 
 /// The error for the caller.
-fn trouble(error: &legacy::Error) -> HttpError {
+fn trouble(error: &legacy::Error, is_unwritten: bool) -> HttpError {
     let mut cause: &(dyn Error + 'static) = error;
     let mut denied = None;
     while let Some(next) = cause.source() {
@@ -259,7 +249,7 @@ fn trouble(error: &legacy::Error) -> HttpError {
     let reason = presentable(&cause.to_string());
     if error.is_connect() {
         HttpError::NoConnection(format!("no connection: {reason}"))
-    } else if unwritten::is_unwritten(error) {
+    } else if is_unwritten {
         HttpError::NotSent(format!(
             "the connection ended before the request was written: {reason}"
         ))
@@ -303,11 +293,12 @@ impl Error for Denied {}
 type BoxError = Box<dyn Error + Send + Sync>;
 type Dialling<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
-/// Resolves a name, checks its addresses, and connects to the first that responds.
+/// Resolves a name, checks its addresses, and connects to one.
 #[derive(Clone)]
 struct Dialer {
     networks: Arc<AllowedNetworks>,
     names: Arc<Resolver>,
+    limit: Duration,
 }
 
 impl Dialer {
@@ -315,27 +306,24 @@ impl Dialer {
         let in_clear = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if in_clear { 80 } else { 443 });
         let host = uri.host().ok_or("the endpoint names no host")?;
-        let addresses = self.names.look_up(host).await?;
-        let mut failure: Option<BoxError> = None;
-        for address in addresses {
-            // Connects to the address that was checked: a second resolution could return another one.
-            if !self.networks.permit(address) {
-                failure.get_or_insert_with(|| Denied::Address(address).into());
-                continue;
-            }
-            if in_clear && !self.networks.permit_in_clear(address) {
-                failure.get_or_insert_with(|| Denied::Clear.into());
-                continue;
-            }
-            match TcpStream::connect(SocketAddr::new(address, port)).await {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(TokioIo::new(stream));
-                }
-                Err(error) => failure = Some(error.into()),
-            }
+        let mut addresses = self.names.look_up(host).await?;
+        let mut denied = None;
+        addresses.retain(|address| {
+            // Connects to the addresses that were checked: a second resolution could return others.
+            let denial = if !self.networks.permit(*address) {
+                Denied::Address(*address)
+            } else if in_clear && !self.networks.permit_in_clear(*address) {
+                Denied::Clear
+            } else {
+                return true;
+            };
+            denied.get_or_insert(denial);
+            false
+        });
+        match denied {
+            Some(denied) if addresses.is_empty() => Err(denied.into()),
+            _ => Ok(TokioIo::new(connect(&addresses, port, self.limit).await?)),
         }
-        Err(failure.unwrap_or_else(|| "the name has no address".into()))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Look-up, connection and TLS handshake.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -10,6 +9,7 @@ use tokio_rustls::TlsConnector;
 
 use super::wire::Stream;
 use super::{Peer, Tls};
+use crate::transport::connect::connect;
 use crate::transport::delivered::DeliveryError;
 use crate::transport::http::presentable;
 
@@ -20,7 +20,7 @@ use crate::transport::http::presentable;
 pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Stream>, DeliveryError> {
     let limit = deadline.min(Instant::now() + peer.connect_timeout);
     let dialling = async {
-        let stream = connect(peer).await?;
+        let stream = open(peer).await?;
         match peer.tls {
             Tls::Implicit => encrypt(peer, Box::new(stream)).await,
             Tls::Starttls | Tls::None => Ok(Box::new(stream) as Box<dyn Stream>),
@@ -35,38 +35,28 @@ fn unreached(reason: &str) -> DeliveryError {
     DeliveryError::NoConnection(format!("no connection: {}", presentable(reason)))
 }
 
-async fn connect(peer: &Peer) -> Result<TcpStream, DeliveryError> {
-    let addresses = match peer.names.look_up(&peer.host).await {
-        Ok(addresses) => addresses,
-        Err(error) => return Err(unreached(&error.to_string())),
-    };
-    let mut failure = None;
-    for address in addresses {
-        // Connects to the checked address: a second resolution could return another one.
-        if !peer.networks.permit(address) {
-            failure.get_or_insert_with(|| {
-                DeliveryError::Denied(format!(
-                    "address {address} of the relay is not public; see allowed_networks"
-                ))
-            });
-            continue;
-        }
-        if peer.tls == Tls::None && !peer.networks.permit_in_clear(address) {
-            failure.get_or_insert_with(|| {
-                DeliveryError::Denied("smtp without TLS is for loopback addresses only".to_owned())
-            });
-            continue;
-        }
-        match TcpStream::connect(SocketAddr::new(address, peer.port)).await {
-            Ok(stream) => {
-                // Only makes it faster: commands and replies alternate.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
-            Err(error) => failure = Some(unreached(&error.to_string())),
-        }
+async fn open(peer: &Peer) -> Result<TcpStream, DeliveryError> {
+    let looked_up = peer.names.look_up(&peer.host).await;
+    let mut addresses = looked_up.map_err(|error| unreached(&error.to_string()))?;
+    let mut denied = None;
+    addresses.retain(|address| {
+        // Connects to the addresses that were checked: a second resolution could return others.
+        let denial = if !peer.networks.permit(*address) {
+            format!("address {address} of the relay is not public; see allowed_networks")
+        } else if peer.tls == Tls::None && !peer.networks.permit_in_clear(*address) {
+            "smtp without TLS is for loopback addresses only".to_owned()
+        } else {
+            return true;
+        };
+        denied.get_or_insert(denial);
+        false
+    });
+    match denied {
+        Some(denied) if addresses.is_empty() => Err(DeliveryError::Denied(denied)),
+        _ => connect(&addresses, peer.port, peer.connect_timeout)
+            .await
+            .map_err(|error| unreached(&error.to_string())),
     }
-    Err(failure.unwrap_or_else(|| unreached("the name has no address")))
 }
 
 /// The host as a certificate names it; `None` if it is neither a name nor an address.
