@@ -94,11 +94,11 @@ CREATE TYPE @extschema@.claimed_mail AS (
 COMMENT ON TYPE @extschema@.claimed_mail IS
     'A mail as mailroom_claim and mailroom_claim_group return it, with the columns of outbox. Missing parts are rendered from templates, and secrets, here NULL, are merged into data.';
 
-CREATE FUNCTION @extschema@._note_ended(id bigint, reason text) RETURNS void
+CREATE FUNCTION @extschema@._note_ended(mails bigint, latest bigint, reason text) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_note_ended_wrapper';
-COMMENT ON FUNCTION @extschema@._note_ended(bigint, text) IS
-    'Internal. Warns that a mail ended as error without a request; at most once a minute.';
+COMMENT ON FUNCTION @extschema@._note_ended(bigint, bigint, text) IS
+    'Internal. Warns that so many mails, the latest with this id, ended as error and no claimant said so; a session warns at most once a minute.';
 
 -- Long because it is one statement: the contents of a mail are no variable (I7).
 CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
@@ -111,6 +111,8 @@ CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment times
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
+DECLARE
+    claimed bigint;
 BEGIN
     -- Rendered within the statement that returns it: the contents of a mail are no variable and no parameter (I7).
     RETURN QUERY
@@ -167,7 +169,6 @@ BEGIN
         FROM composed c
         WHERE o.ctid = c.place
           AND c.error IS NOT NULL
-        RETURNING @extschema@._note_ended(o.id, 'it cannot be rendered')
     )
     UPDATE @extschema@.outbox o
     SET state = 'claimed',
@@ -187,6 +188,15 @@ BEGIN
         coalesce(o.body_html, c.body_html::@extschema@._body),
         c.variables::@extschema@._variables, NULL::jsonb,
         o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
+    GET DIAGNOSTICS claimed = ROW_COUNT;
+    IF claimed < cardinality(ctids) THEN
+        -- State as text: there is one index to use.
+        PERFORM @extschema@._note_ended(count(*), max(o.id), 'they cannot be rendered')
+        FROM @extschema@.outbox o
+        WHERE o.ended_at = moment
+          AND o.state::text = 'error'
+        HAVING count(*) > 0;
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._claim_rows(tid[], text, timestamptz, interval) IS

@@ -35,7 +35,8 @@ CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETU
     SET jit = off
 AS $$
 DECLARE
-    changes bigint;
+    ended bigint;
+    latest bigint;
 BEGIN
     WITH lapsed AS MATERIALIZED (
         SELECT
@@ -95,9 +96,12 @@ BEGIN
             ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
         FROM judged j
         WHERE o.ctid = j.place
-        RETURNING CASE WHEN j.next = 'error' THEN @extschema@._note_ended(o.id, 'its lease expired too often') END
+        RETURNING o.id, o.state
     )
-    SELECT count(*) INTO changes FROM changed;
+    SELECT count(*), max(c.id) INTO ended, latest FROM changed c WHERE c.state = 'error';
+    IF ended > 0 THEN
+        PERFORM @extschema@._note_ended(ended, latest, 'the leases of their claims expired');
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_claims(tid[], timestamptz) IS

@@ -71,7 +71,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._begin_changes(),
     @extschema@._end_changes(),
     @extschema@._note_bad_row(bigint, text),
-    @extschema@._note_ended(bigint, text),
+    @extschema@._note_ended(bigint, bigint, text),
     @extschema@._claim_one_by_one(tid[], text, timestamptz, interval, integer),
     @extschema@._held_groups(text[], timestamptz),
     @extschema@._free_groups(text[], integer),

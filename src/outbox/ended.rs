@@ -1,4 +1,4 @@
-//! Warnings of mail that a claim ends as an error, without a request. What a deliverer ends, it reports itself.
+//! Warnings of mail that ended as an error and that no claimant reported: it cannot be rendered, or its leases expired.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,24 +12,24 @@ const SPACING: Duration = Duration::from_secs(60);
 
 thread_local! {
     static WARNED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// Mails since then, without a warning.
-    static UNTOLD: Cell<u64> = const { Cell::new(0) };
+    /// Mails that ended since the latest warning.
+    static SINCE: Cell<i64> = const { Cell::new(0) };
 }
 
-/// A mail has ended as an error, for this reason.
+/// So many mails have ended, the latest with this id.
 #[pg_extern(sql = false)]
-fn _note_ended(id: i64, reason: &str) {
+fn _note_ended(mails: i64, latest: i64, reason: &str) {
+    SINCE.set(SINCE.get().saturating_add(mails));
     if WARNED_AT.get().is_some_and(|at| at.elapsed() < SPACING) {
-        UNTOLD.set(UNTOLD.get().saturating_add(1));
         return;
     }
     WARNED_AT.set(Some(Instant::now()));
-    let untold = UNTOLD.replace(0);
     log::warn(
-        &format!("mailroom: mail {id} ended as error: {reason}"),
         &format!(
-            "Others since the last such line, which is written once a minute at most: {untold}."
+            "mailroom: mail ended as error: {}, as {reason}",
+            SINCE.replace(0)
         ),
+        &format!("The latest has id {latest}. A session says so once a minute at most."),
         "Look at outbox.last_error; mailroom_retry_failed puts such mail back.",
     );
 }

@@ -7,7 +7,7 @@
 //! | `upkeep` | where a scan of expired leases, of requests or of rows to purge starts |
 //! | `locks` | one claim a group; one session at a time that counts budgets |
 //! | `bad_rows` | whether rows are changed one at a time |
-//! | `ended` | warnings of mail that ended without a request |
+//! | `ended` | warnings of mail that ended and that no claimant reported |
 //! | `compose` | addresses and templates as SQL sees them |
 
 #![forbid(unsafe_code)]

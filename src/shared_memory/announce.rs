@@ -263,10 +263,13 @@ fn _mail_due(due: TimestampWithTimeZone) {
     }
 }
 
-/// Announces that the message that was announced with [`_mail_due`] is urgent, as that does.
+/// Announces, as [`_mail_due`] does, that the message it announced is urgent.
 #[pg_extern(sql = false)]
 fn _urgent_mail_due() {
     if is_worker() {
+        if others_deliver() {
+            notify_urgent();
+        }
         return;
     }
     let worker_tells = wakeup::of_this_database().is_some();

@@ -120,8 +120,9 @@ impl Worker {
         if !announce::others_deliver() {
             return Ok(Tell::None);
         }
-        if urgent {
-            self.session.notify_urgent()?;
+        if urgent && let Err(failure) = self.session.notify_urgent() {
+            self.urgent_due = true;
+            return Err(failure);
         }
         Ok(tell)
     }

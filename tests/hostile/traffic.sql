@@ -205,7 +205,7 @@ SELECT @s@.mailroom_send(
 
 -- From now on one at a time.
 SELECT @s@._note_bad_row(1::bigint, '23514'::pg_catalog.text);
-SELECT @s@._note_ended(1::bigint, 'a test'::pg_catalog.text);
+SELECT @s@._note_ended(1::bigint, 1::bigint, 'a test'::pg_catalog.text);
 
 SELECT id FROM @s@.mailroom_claim(2::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, '{two,three}'::pg_catalog.text[]);
 

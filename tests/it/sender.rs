@@ -281,8 +281,10 @@ fn a_paused_transport_is_tried_when_that_is_asked_for() {
     assert!(took < Duration::from_secs(40), "it waited for {took:?}");
 }
 
-/// Urgent mail has a paused transport tried, whoever tells of it.
-fn urgent_mail_is_tried(settings: &[&str]) {
+const MESSAGE: &str = "SELECT mailroom_send('a@example.com', 'Urgent', 'Text', priority => -10)";
+
+/// This has a paused transport probed, which sends the mail that `which` names.
+fn urgent_mail_is_tried(settings: &[&str], urgent: &str, which: &str) {
     let mut scene = Scene::start_with(Receiver::start(|_| status(503)), settings);
     let _sender = scene.sender("sender", &["--poll", "600"]);
     scene.load(20);
@@ -292,11 +294,8 @@ fn urgent_mail_is_tried(settings: &[&str]) {
     });
     scene.receiver.react(|_| status(200));
     let begin = Instant::now();
-    scene
-        .client
-        .batch_execute("SELECT mailroom_send('a@example.com', 'Urgent', 'Text', priority => -10)")
-        .unwrap();
-    scene.wait_for("subject = 'Urgent' AND state = 'sent'", 1);
+    scene.client.batch_execute(urgent).unwrap();
+    scene.wait_for(&format!("{which} AND state = 'sent'"), 1);
     // Not at the next probe, which is due later.
     let took = begin.elapsed();
     assert!(took < Duration::from_secs(11), "after {took:?}");
@@ -304,12 +303,21 @@ fn urgent_mail_is_tried(settings: &[&str]) {
 
 #[test]
 fn urgent_mail_is_tried_through_a_paused_transport() {
-    urgent_mail_is_tried(&[]);
+    urgent_mail_is_tried(&[], MESSAGE, "subject = 'Urgent'");
 }
 
 #[test]
 fn a_worker_tells_of_urgent_mail_that_is_tried_through_a_paused_transport() {
-    urgent_mail_is_tried(&["shared_preload_libraries = 'mailroom'"]);
+    let settings = ["shared_preload_libraries = 'mailroom'"];
+    urgent_mail_is_tried(&settings, MESSAGE, "subject = 'Urgent'");
+}
+
+#[test]
+fn a_worker_tells_of_recoveries_that_it_collects() {
+    let settings = ["shared_preload_libraries = 'mailroom'"];
+    let request = "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active'); \
+        SELECT mailroom_request_recovery('a@example.com')";
+    urgent_mail_is_tried(&settings, request, "kind = 'password_recovery'");
 }
 
 /// A worker that has transports of its own announces what it does not claim.

@@ -39,7 +39,7 @@ read_by_name! {
         pub is_last_attempt: bool,
         /// When the message was scheduled, in seconds since 1970.
         pub created_at: i64,
-        /// After when it is of no use to the recipient, in seconds since 1970; `None` for no limit.
+        /// When it expires, in seconds since 1970; `None` for no limit.
         pub expires_at: Option<i64>,
         /// `accounts.id` for token mail.
         pub account_id: Option<i64>,
@@ -79,8 +79,8 @@ impl Message {
         self.original_recipients = original;
     }
 
-    /// Whether the recipient has just asked for it: token mail, whose kinds an application cannot use.
-    pub fn is_requested(&self) -> bool {
+    /// Whether it carries a token. An application cannot use these kinds.
+    pub fn is_token_mail(&self) -> bool {
         matches!(self.kind.as_str(), "activation" | "password_recovery")
     }
 

@@ -18,13 +18,13 @@
 //! | [`plain`] | HTML to plain text (pure) |
 //! | [`tls`] | which certificates are trusted |
 //! | `resolver` | DNS |
-//! | `connect` | a host with several addresses |
+//! | [`connect`] | connecting to a host that has several addresses |
 //! | [`network_policy`] | which addresses may be connected to (pure) |
 //! | `dates` | times in the formats of providers (pure) |
 
 pub mod capabilities;
 pub mod config;
-mod connect;
+pub mod connect;
 pub mod credentials;
 mod dates;
 pub mod delivered;

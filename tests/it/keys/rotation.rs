@@ -190,7 +190,7 @@ fn rotations_under_load_void_no_link() {
                 })
             })
             .collect();
-        // Others come to the same file.
+        // Installations read and create the same file.
         let installing = scope.spawn(|| {
             for round in 0..4 {
                 let mut other = cluster.create_database(&format!("other{round}"));
@@ -198,10 +198,13 @@ fn rotations_under_load_void_no_link() {
                 assert!(verifies(&mut other, &token));
             }
         });
-        for running in rotating.into_iter().chain([installing]) {
-            running.join().unwrap();
-        }
+        let ended: Vec<_> = rotating
+            .into_iter()
+            .chain([installing])
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
         done.store(true, std::sync::atomic::Ordering::Release);
+        ended.into_iter().for_each(|ended| ended.unwrap());
         for load in load {
             for token in load.join().unwrap() {
                 assert!(verifies(&mut client, &token));

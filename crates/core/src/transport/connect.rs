@@ -2,22 +2,20 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Connects to the first of these addresses that responds. Each has its part of the time that is left: a network that
-/// drops packets, as many do with IPv6, must not keep the next address from being tried.
+/// Connects to the first of these addresses that responds by the deadline. Each but the last has half of the time that is
+/// left: a network that drops packets, as many do with IPv6, must not keep the next address from being tried.
 ///
 /// # Errors
 /// The last failure.
-pub async fn connect(addresses: &[IpAddr], port: u16, limit: Duration) -> io::Result<TcpStream> {
-    let deadline = Instant::now() + limit;
+pub async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the name has no address");
-    for (address, untried) in addresses.iter().zip((1..=addresses.len()).rev()) {
+    for (address, untried) in addresses.iter().zip((0..addresses.len()).rev()) {
         let left = deadline.saturating_duration_since(Instant::now());
-        let part = left / u32::try_from(untried).unwrap_or(u32::MAX);
+        let part = if untried == 0 { left } else { left / 2 };
         match tokio::time::timeout(part, TcpStream::connect((*address, port))).await {
             Ok(Ok(stream)) => {
                 // Only makes it faster.
@@ -34,6 +32,7 @@ pub async fn connect(addresses: &[IpAddr], port: u16, limit: Duration) -> io::Re
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use tokio::net::{TcpListener, TcpSocket};
 
@@ -55,13 +54,13 @@ mod tests {
             silent.bind((SILENT, port).into()).unwrap();
             let _silent = silent.listen(0).unwrap();
             let _first = TcpStream::connect((SILENT, port)).await.unwrap();
-            let limit = Duration::from_secs(2);
-            let alone = connect(&[SILENT.into()], port, limit).await;
+            let deadline = || Instant::now() + Duration::from_secs(2);
+            let alone = connect(&[SILENT.into()], port, deadline()).await;
             assert_eq!(alone.unwrap_err().kind(), io::ErrorKind::TimedOut);
             let both = [SILENT.into(), Ipv4Addr::LOCALHOST.into()];
-            let connected = connect(&both, port, limit).await.unwrap();
+            let connected = connect(&both, port, deadline()).await.unwrap();
             assert_eq!(connected.peer_addr().unwrap().ip(), Ipv4Addr::LOCALHOST);
-            let none = connect(&[], port, limit).await;
+            let none = connect(&[], port, deadline()).await;
             assert_eq!(none.unwrap_err().to_string(), "the name has no address");
         });
     }

@@ -164,7 +164,8 @@ impl Client {
                 .insert(USER_AGENT, HeaderValue::from_static(AGENT));
             let connection = capture_connection(&mut outgoing);
             let exchange = self.inner.request(outgoing);
-            let is_unwritten = || !is_taken.load(Ordering::Acquire);
+            // From now on the body cannot be taken.
+            let is_unwritten = || !is_taken.swap(true, Ordering::AcqRel);
             return match tokio::time::timeout_at(deadline, exchange).await {
                 Ok(Err(error)) if is_returned(&error) && Instant::now() + delay < deadline => {
                     tokio::time::sleep(delay).await;
@@ -303,6 +304,7 @@ struct Dialer {
 
 impl Dialer {
     async fn dial(self, uri: Uri) -> Result<TokioIo<TcpStream>, BoxError> {
+        let deadline = Instant::now() + self.limit;
         let in_clear = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if in_clear { 80 } else { 443 });
         let host = uri.host().ok_or("the endpoint names no host")?;
@@ -322,7 +324,7 @@ impl Dialer {
         });
         match denied {
             Some(denied) if addresses.is_empty() => Err(denied.into()),
-            _ => Ok(TokioIo::new(connect(&addresses, port, self.limit).await?)),
+            _ => Ok(TokioIo::new(connect(&addresses, port, deadline).await?)),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Connects to a transport: name resolution, network policy, connection, TLS, and a relay's authentication. Sends
 //! nothing.
 
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use mailroom_core::transport::config::{Method, TransportConfig};
+use mailroom_core::transport::connect;
 use mailroom_core::transport::http::ClientOptions;
 use mailroom_core::transport::providers::Provider;
 use mailroom_core::transport::single::Single;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::trial;
@@ -44,7 +47,7 @@ async fn reach_provider(
     let port = request.uri.port_u16();
     let port = port.unwrap_or(if is_clear { 80 } else { 443 });
     let limit = options.connect_timeout;
-    let reached = tokio::time::timeout(limit, connect(options, host, port, is_clear));
+    let reached = tokio::time::timeout(limit, reach_host(options, host, port, is_clear));
     reached.await.unwrap_or_else(|_| {
         Err(format!(
             "no connection to {host} within {} s",
@@ -53,47 +56,47 @@ async fn reach_provider(
     })
 }
 
-async fn connect(
+async fn reach_host(
     options: &ClientOptions,
     host: &str,
     port: u16,
     is_clear: bool,
 ) -> Result<String, String> {
+    let deadline = Instant::now() + options.connect_timeout;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let addresses = tokio::net::lookup_host((bare, port))
         .await
         .map_err(|error| format!("looking up {host}: {error}"))?;
+    let mut addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
     let networks = &options.networks;
-    let mut problem = format!("{host} has no address");
-    for address in addresses {
-        if !networks.permit(address.ip()) {
-            problem = format!(
-                "address {} is not public, and not in allowed_networks",
-                address.ip()
-            );
-            continue;
-        }
-        if is_clear && !networks.permit_in_clear(address.ip()) {
-            problem = "http is for loopback addresses in allowed_networks only".to_owned();
-            continue;
-        }
-        let stream = match TcpStream::connect(address).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                problem = format!("connecting to {address}: {error}");
-                continue;
-            }
+    let mut denied = None;
+    addresses.retain(|address| {
+        let denial = if !networks.permit(*address) {
+            format!("address {address} is not public, and not in allowed_networks")
+        } else if is_clear && !networks.permit_in_clear(*address) {
+            "http is for loopback addresses in allowed_networks only".to_owned()
+        } else {
+            return true;
         };
-        if is_clear {
-            return Ok(format!("ok; {address} answers, in clear"));
-        }
-        let name = ServerName::try_from(bare.to_owned())
-            .map_err(|_| format!("{host} is no name that a certificate can be for"))?;
-        let connector = TlsConnector::from(Arc::new(options.tls.clone()));
-        match connector.connect(name, stream).await {
-            Ok(_) => return Ok(format!("ok; {host} at {address} answers, by TLS")),
-            Err(error) => problem = format!("TLS with {host} at {address}: {error}"),
-        }
+        denied.get_or_insert(denial);
+        false
+    });
+    if let Some(denied) = denied.filter(|_| addresses.is_empty()) {
+        return Err(denied);
     }
-    Err(problem)
+    let unconnected = |error: io::Error| format!("connecting to {host}: {error}");
+    let stream = connect::connect(&addresses, port, deadline)
+        .await
+        .map_err(unconnected)?;
+    let address = stream.peer_addr().map_err(unconnected)?;
+    if is_clear {
+        return Ok(format!("ok; {address} answers, in clear"));
+    }
+    let name = ServerName::try_from(bare.to_owned())
+        .map_err(|_| format!("{host} is no name that a certificate can be for"))?;
+    let connector = TlsConnector::from(Arc::new(options.tls.clone()));
+    match connector.connect(name, stream).await {
+        Ok(_) => Ok(format!("ok; {host} at {address} answers, by TLS")),
+        Err(error) => Err(format!("TLS with {host} at {address}: {error}")),
+    }
 }

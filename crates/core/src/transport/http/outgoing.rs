@@ -1,6 +1,5 @@
 //! The body of a request. Pure.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +8,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// A body that tells whether it was taken to be written. Until then the server cannot have the whole request, whatever
-/// the connection did.
+/// A body that is taken once: by the client to be written, or by the caller who gives the request up. Until the client
+/// takes it the server cannot have the whole request. The client may do so after the caller has stopped waiting: over
+/// HTTP/2 it keeps one request that waits for a stream, and writes it when there is one.
 pub(super) struct Outgoing {
     data: Option<Bytes>,
     is_taken: Arc<AtomicBool>,
@@ -19,6 +19,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// The body, which must not be empty, and whether it was taken.
     pub(super) fn new(data: Bytes) -> (Self, Arc<AtomicBool>) {
+        debug_assert!(!data.is_empty(), "an empty body is not asked for");
         let is_taken = Arc::new(AtomicBool::new(false));
         let body = Self {
             data: Some(data),
@@ -30,15 +31,19 @@ impl Outgoing {
 
 impl Body for Outgoing {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = h2::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = self.data.take();
-        self.is_taken.store(true, Ordering::Release);
-        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        let Some(data) = self.data.take() else {
+            return Poll::Ready(None);
+        };
+        if self.is_taken.swap(true, Ordering::AcqRel) {
+            return Poll::Ready(Some(Err(h2::Reason::CANCEL.into())));
+        }
+        Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -53,12 +58,11 @@ impl Body for Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use hyper::client::conn::{http1, http2};
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::runtime::Builder;
+    use tokio::sync::{Notify, mpsc};
 
     use super::*;
 
@@ -111,43 +115,81 @@ mod tests {
         assert!(run(is_taken_before_the_end(true)));
     }
 
-    /// How many of five requests are taken by a server that allows one at a time and answers none.
-    async fn taken_of_five() -> usize {
+    /// Over a connection whose server allows one request at a time: how many of five requests are taken while the first
+    /// is not answered, and what the server reads of all when the others have been given up before it is.
+    async fn over_one_stream() -> (usize, Vec<Result<usize, h2::Reason>>) {
         let (stream, server) = connection().await;
-        let serve = tokio::spawn(async move {
+        let (read, mut reads) = mpsc::unbounded_channel();
+        let answer = Arc::new(Notify::new());
+        let answered = Arc::clone(&answer);
+        tokio::spawn(async move {
             let mut allowing = h2::server::Builder::new();
-            let handshake = allowing
-                .max_concurrent_streams(1)
-                .handshake::<_, Bytes>(server);
-            let mut connection = handshake.await.unwrap();
-            let mut unanswered = Vec::new();
-            while let Some(Ok(request)) = connection.accept().await {
-                unanswered.push(request);
+            let allowing = allowing.max_concurrent_streams(1);
+            let mut connection = allowing.handshake::<_, Bytes>(server).await.unwrap();
+            while let Some(Ok((request, mut response))) = connection.accept().await {
+                let (read, answered) = (read.clone(), Arc::clone(&answered));
+                tokio::spawn(async move {
+                    let mut body = request.into_body();
+                    let mut length = Ok(0);
+                    while let Some(data) = body.data().await {
+                        length = match data {
+                            Ok(data) => length.map(|length| length + data.len()),
+                            Err(error) => Err(error.reason().unwrap()),
+                        };
+                    }
+                    read.send(length).unwrap();
+                    answered.notified().await;
+                    let _ = response.send_response(hyper::Response::new(()), true);
+                });
             }
         });
         let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (sender, connection) = handshake.unwrap();
-        let connection = tokio::spawn(connection);
-        // The limit of the server arrives.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let mut taken = Vec::new();
-        for _ in 0..5 {
+        tokio::spawn(connection);
+        let send = || {
             let (request, is_taken) = request();
             let mut sender = sender.clone();
-            tokio::spawn(async move { sender.send_request(request).await.map(drop) });
-            taken.push(is_taken);
+            (
+                tokio::spawn(async move { sender.send_request(request).await }),
+                is_taken,
+            )
+        };
+        // The server's limit has arrived with its answer.
+        let (first, _) = send();
+        let mut read = vec![reads.recv().await.unwrap()];
+        answer.notify_one();
+        first.await.unwrap().unwrap();
+        let mut sent: Vec<_> = (0..5).map(|_| send()).collect();
+        read.push(reads.recv().await.unwrap());
+        let taken = sent
+            .iter()
+            .filter(|(_, is_taken)| is_taken.load(Ordering::Acquire))
+            .count();
+        for (_, is_taken) in &sent {
+            is_taken.store(true, Ordering::Release);
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        connection.abort();
-        serve.abort();
-        let taken = taken.iter().filter(|taken| taken.load(Ordering::Acquire));
-        taken.count()
+        answer.notify_one();
+        sent.remove(0).0.await.unwrap().unwrap();
+        for (request, _) in sent {
+            // If the server has it after all, it answers.
+            answer.notify_one();
+            request.await.unwrap().unwrap_err();
+        }
+        while let Ok(more) = reads.try_recv() {
+            read.push(more);
+        }
+        (taken, read)
     }
 
     #[test]
-    fn what_waits_for_a_stream_is_not_taken() {
-        // The library takes one more, which it writes when there is a stream.
-        let taken = run(taken_of_five());
-        assert!((1..=2).contains(&taken), "{taken}");
+    fn what_waits_for_a_stream_is_not_taken_and_not_written_after_it_was_given_up() {
+        let (taken, read) = run(over_one_stream());
+        assert_eq!(taken, 1);
+        let (whole, parts) = read.split_at(2);
+        assert_eq!(whole, [Ok(4), Ok(4)]);
+        assert!(
+            parts.iter().all(|part| *part == Err(h2::Reason::CANCEL)),
+            "{parts:?}"
+        );
     }
 }

@@ -67,9 +67,8 @@ impl SendGrid {
         if !message.reply_to.is_empty() {
             body["reply_to_list"] = people(&message.reply_to, &mut Vec::new());
         }
-        if message.is_requested() {
-            // Who has unsubscribed from newsletters still gets the link that they have just asked for. Bounces and spam
-            // reports are not bypassed.
+        if message.is_token_mail() {
+            // An address that unsubscribed from newsletters still gets its links. Bounces and spam reports are not bypassed.
             body["mail_settings"] = json!({"bypass_unsubscribe_management": {"enable": true}});
         }
         body

@@ -20,7 +20,7 @@ use crate::transport::http::presentable;
 pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Stream>, DeliveryError> {
     let limit = deadline.min(Instant::now() + peer.connect_timeout);
     let dialling = async {
-        let stream = open(peer).await?;
+        let stream = open(peer, limit).await?;
         match peer.tls {
             Tls::Implicit => encrypt(peer, Box::new(stream)).await,
             Tls::Starttls | Tls::None => Ok(Box::new(stream) as Box<dyn Stream>),
@@ -35,7 +35,7 @@ fn unreached(reason: &str) -> DeliveryError {
     DeliveryError::NoConnection(format!("no connection: {}", presentable(reason)))
 }
 
-async fn open(peer: &Peer) -> Result<TcpStream, DeliveryError> {
+async fn open(peer: &Peer, limit: Instant) -> Result<TcpStream, DeliveryError> {
     let looked_up = peer.names.look_up(&peer.host).await;
     let mut addresses = looked_up.map_err(|error| unreached(&error.to_string()))?;
     let mut denied = None;
@@ -53,7 +53,7 @@ async fn open(peer: &Peer) -> Result<TcpStream, DeliveryError> {
     });
     match denied {
         Some(denied) if addresses.is_empty() => Err(DeliveryError::Denied(denied)),
-        _ => connect(&addresses, peer.port, peer.connect_timeout)
+        _ => connect(&addresses, peer.port, limit)
             .await
             .map_err(|error| unreached(&error.to_string())),
     }
