@@ -29,6 +29,7 @@ fn costlier(rounds: &[BTreeMap<&'static str, u64>]) -> Vec<String> {
         .collect()
 }
 
+// alone: sessions look through the queue as often as the time that it takes allows
 #[test]
 fn i4_a_batch_looks_at_as_many_pages_behind_many_processed_rows() {
     let (_cluster, mut client) = untidied();
@@ -36,6 +37,7 @@ fn i4_a_batch_looks_at_as_many_pages_behind_many_processed_rows() {
     assert_eq!(costlier(&costs), Vec::<String>::new());
 }
 
+// alone: sessions look through the queue as often as the time that it takes allows
 #[test]
 fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
     let (cluster, mut client) = untidied();
