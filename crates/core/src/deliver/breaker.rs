@@ -19,12 +19,13 @@ use std::time::Duration;
 
 use self::suspects::Suspects;
 use super::Time;
+use super::events::LogEvent;
 
 mod record;
 mod signals;
 mod suspects;
 
-pub use signals::{Disposition, SendPermit, Signal, StateChange};
+pub use signals::{Disposition, SendPermit, Signal};
 
 /// Refused requests in a row, with different messages, that pause the transport.
 const MAX_REFUSED: usize = 5;
@@ -103,7 +104,7 @@ pub struct CircuitBreaker {
     /// Accepted requests since `concurrency` last changed.
     accepted: usize,
     is_throttle_reported: bool,
-    changes: Vec<StateChange>,
+    changes: Vec<LogEvent>,
 }
 
 impl CircuitBreaker {
@@ -275,8 +276,7 @@ impl CircuitBreaker {
         let pause = doubled(FIRST_PAUSE, self.pauses, longest);
         let probe_at = now.saturating_add(pause);
         if !is_reported {
-            let change = StateChange::Paused(why.to_owned(), probe_at);
-            self.changes.push(change);
+            self.changes.push(LogEvent::Paused(why.to_owned(), pause));
         }
         self.state = State::Paused {
             since,
@@ -290,7 +290,7 @@ impl CircuitBreaker {
     }
 
     /// Takes the changes for the log, in order.
-    pub fn take_changes(&mut self) -> Vec<StateChange> {
+    pub fn take_changes(&mut self) -> Vec<LogEvent> {
         std::mem::take(&mut self.changes)
     }
 

@@ -154,10 +154,6 @@ pub struct TransportStatus {
     pub next_try: Option<Time>,
     /// Since when the transport is paused.
     pub paused_since: Option<Time>,
-    /// Number of mails in flight.
-    pub in_flight: usize,
-    /// Whether the deliverer holds any claim.
-    pub is_holding: bool,
     /// Number of ambiguous attempts since the deliverer started.
     pub ambiguous: u64,
 }

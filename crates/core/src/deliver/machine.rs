@@ -19,7 +19,7 @@ use std::time::Duration;
 use self::next_request::NextRequest;
 use self::state::InFlightRequest;
 use super::Time;
-use super::breaker::{SendPermit, StateChange};
+use super::breaker::SendPermit;
 use super::events::{Action, Event, LogEvent, RequestOutcome};
 use crate::transport::capabilities::DeliveryConfig;
 
@@ -217,7 +217,6 @@ impl Deliverer {
         mails.sort_unstable_by_key(|mail| mail.message.id);
         self.latest_request += 1;
         let request = self.latest_request;
-        self.mails_in_flight += mails.len();
         let mails = Arc::new(mails);
         let in_flight = InFlightRequest {
             mails: Arc::clone(&mails),
@@ -230,17 +229,8 @@ impl Deliverer {
     }
 
     fn report(&mut self, now: Time, actions: &mut Vec<Action>) {
-        for change in self.breaker.take_changes() {
-            actions.push(Action::Log(match change {
-                StateChange::Paused(reason, probe_at) => {
-                    LogEvent::Paused(reason, probe_at.saturating_sub(now))
-                }
-                StateChange::Throttled(reason, until) => {
-                    LogEvent::Throttled(reason, until.saturating_sub(now))
-                }
-                StateChange::Resumed(after) => LogEvent::Resumed(after),
-            }));
-        }
+        let changes = self.breaker.take_changes();
+        actions.extend(changes.into_iter().map(Action::Log));
         if let Some((count, reason)) = self.failure_log.take(now) {
             actions.push(Action::Log(LogEvent::Failed(count, reason)));
         }

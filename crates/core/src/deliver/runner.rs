@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 
 pub use self::state::JobRunner;
 
-use self::exchange::Exchange;
 use self::leases::Leases;
 use self::log_lines::LogPrefix;
 use self::publish::Publisher;
@@ -223,20 +222,7 @@ impl<H: Host> JobRunner<H> {
                 self.host.log(&self.log.event(&transport, &event));
                 Ok(())
             }
-            Job::Exchange {
-                transport,
-                settlements,
-                claim,
-                paused,
-            } => {
-                let exchange = Exchange {
-                    transport,
-                    settlements,
-                    claim,
-                    paused,
-                };
-                self.exchange(store, exchange, now)
-            }
+            Job::Exchange(exchange) => self.exchange(store, exchange, now),
         }
     }
 

@@ -48,7 +48,7 @@ mod protocol;
 mod request;
 mod single;
 
-pub use self::protocol::Job;
+pub use self::protocol::{Exchange, Job};
 
 /// The delivery thread. Dropping it ends the thread and abandons the requests in flight.
 pub struct DeliveryThread {

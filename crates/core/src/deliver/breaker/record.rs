@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_REFUSAL_PAUSE,
     LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED, MAX_UNREACHABLE,
-    MIN_REJECTED, Signal, State, StateChange, doubled,
+    MIN_REJECTED, Signal, State, doubled,
 };
 use crate::deliver::Time;
+use crate::deliver::events::LogEvent;
 
 impl CircuitBreaker {
     /// Records the result of a message.
@@ -80,8 +81,8 @@ impl CircuitBreaker {
             self.state = State::Sending;
             self.refused.clear();
             self.suspects.forget_probed();
-            let change = StateChange::Resumed(now.saturating_sub(since));
-            self.changes.push(change);
+            let paused_for = now.saturating_sub(since);
+            self.changes.push(LogEvent::Resumed(paused_for));
         }
         self.pauses = 0;
         self.throttles = 0;
@@ -165,7 +166,7 @@ impl CircuitBreaker {
             .max(own.min(FIRST_THROTTLE));
         let until = now.saturating_add(wait);
         if !std::mem::replace(&mut self.is_throttle_reported, true) {
-            let change = StateChange::Throttled(reason.clone(), until);
+            let change = LogEvent::Throttled(reason.clone(), wait);
             self.changes.push(change);
         }
         match &mut self.state {

@@ -38,17 +38,6 @@ pub enum Disposition {
     End,
 }
 
-/// A change of state for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StateChange {
-    /// Paused for this reason; the first probe is due at this time.
-    Paused(String, Time),
-    /// Throttled for this reason until this time; reported once until the transport is healthy again.
-    Throttled(String, Time),
-    /// Healthy again after a pause of this length.
-    Resumed(Duration),
-}
-
 /// What may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPermit {

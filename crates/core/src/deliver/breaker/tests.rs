@@ -37,7 +37,7 @@ fn different_messages_pause_the_breaker_and_lose_no_attempt() {
     }
     assert_eq!(
         breaker.take_changes(),
-        [StateChange::Paused("http 401".to_owned(), seconds(1))]
+        [LogEvent::Paused("http 401".to_owned(), seconds(1))]
     );
     assert_eq!(
         breaker.permit(seconds(0)),
@@ -88,7 +88,7 @@ fn alone_it_does_until_another_one_goes_through() {
     assert!(!paused(&breaker));
     assert_eq!(
         breaker.take_changes().last(),
-        Some(&StateChange::Resumed(seconds(2)))
+        Some(&LogEvent::Resumed(seconds(2)))
     );
     assert_eq!(
         breaker.record_single(seconds(2), 7, 3, refuses()),
@@ -340,7 +340,7 @@ fn ten_different_messages_refused_in_a_row_pause_the_breaker_and_none_ends() {
     );
     assert_eq!(
         breaker.take_changes(),
-        [StateChange::Paused("http 400".to_owned(), seconds(1))]
+        [LogEvent::Paused("http 400".to_owned(), seconds(1))]
     );
     let mut now = seconds(0);
     for (step, pause) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {

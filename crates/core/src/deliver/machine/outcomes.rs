@@ -48,7 +48,6 @@ impl Deliverer {
         } = in_flight;
         let mails = Arc::unwrap_or_clone(mails);
         let count = mails.len();
-        self.mails_in_flight -= count;
         self.throughput.add(now, count);
         let (mails, outcome) = self.without_dropped(mails, outcome);
         let is_whole = mails.len() == count;

@@ -48,7 +48,6 @@ impl Deliverer {
             return;
         };
         let mail = mails.remove(index);
-        self.mails_in_flight -= 1;
         if self.held.contains(&mail) {
             self.end(mail, reason, None);
         } else {

@@ -42,8 +42,6 @@ pub struct Deliverer {
     pub(super) retry_batches: RetryBatches,
     /// Requests in flight by their numbers.
     pub(super) requests: HashMap<u64, InFlightRequest>,
-    /// Number of mails in `requests`.
-    pub(super) mails_in_flight: usize,
     /// The maximum number of mails in a batch after one that may have been sent.
     pub(super) max_batch: Option<usize>,
     /// Number of the latest request.
@@ -109,8 +107,6 @@ impl Deliverer {
             reason: reason.to_owned(),
             next_try,
             paused_since: self.breaker.paused_since(),
-            in_flight: self.mails_in_flight,
-            is_holding: !self.held.is_empty(),
             ambiguous: self.ambiguous_count,
         }
     }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::state::JobRunner;
 use crate::deliver::Time;
-use crate::deliver::exchange::{ClaimLimit, ExchangeResult};
+use crate::deliver::exchange::ExchangeResult;
 use crate::deliver::settlements::Settlements;
 use crate::deliver::store::{ClaimRequest, ErrorKind, Host, Store, StoreError};
+use crate::deliver::thread::Exchange;
 
 /// The wait before a failed exchange is repeated while the process stops.
 const STOP_RETRY: Duration = Duration::from_millis(100);
@@ -25,14 +26,6 @@ const REPEAT_DELAY: Duration = Duration::from_secs(1);
 const MAX_EXTENSIONS: u32 = 128;
 /// How long that takes at most. An error that took longer is one of a lock or of the system.
 const EXTENSION_TIME: Duration = Duration::from_secs(2);
-
-/// One exchange of a transport.
-pub(super) struct Exchange {
-    pub(super) transport: Arc<str>,
-    pub(super) settlements: Box<Settlements>,
-    pub(super) claim: Option<ClaimLimit>,
-    pub(super) paused: Vec<(Arc<str>, Duration)>,
-}
 
 impl<H: Host> JobRunner<H> {
     /// Executes an exchange and reports its result to the delivery thread.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::deliver::Time;
+use crate::deliver::events::TransportStatus;
 use crate::deliver::store::{Store, StoreError};
 use crate::deliver::thread::DeliveryThread;
 use crate::transport::config::TransportConfig;
@@ -25,17 +26,6 @@ struct FileColumns {
     allow_from: Vec<String>,
 }
 
-/// The columns of a transport that change with its state.
-#[derive(PartialEq)]
-struct StateColumns {
-    name: Arc<str>,
-    state: &'static str,
-    reason: String,
-    /// By the clock of the delivery thread.
-    next_try: Option<Time>,
-    ambiguous: u64,
-}
-
 /// What was published, and what is to be published.
 #[derive(Default)]
 pub(super) struct Publisher {
@@ -43,7 +33,7 @@ pub(super) struct Publisher {
     /// The error in the transports file.
     file_error: Option<String>,
     /// The latest publication; `None` if it is to be repeated.
-    published: Option<(Vec<StateColumns>, Option<String>)>,
+    published: Option<(Vec<(Arc<str>, TransportStatus)>, Option<String>)>,
     /// When that was.
     published_at: Time,
     /// Whether the table may have rows of this deliverer.
@@ -140,37 +130,29 @@ impl Publisher {
         }
     }
 
-    fn current(&self, thread: &DeliveryThread) -> Vec<StateColumns> {
-        let statuses = thread.statuses().into_iter();
+    fn current(&self, thread: &DeliveryThread) -> Vec<(Arc<str>, TransportStatus)> {
+        let mut statuses = thread.statuses();
+        statuses.retain(|(name, _)| self.transports.contains_key(name));
         statuses
-            .filter(|(name, _)| self.transports.contains_key(name))
-            .map(|(name, status)| StateColumns {
-                name,
-                state: status.state,
-                reason: status.reason,
-                next_try: status.next_try,
-                ambiguous: status.ambiguous,
-            })
-            .collect()
     }
 
     /// The JSON array of `_publish_transports`. `now` is by the clock of the delivery thread.
-    fn as_json(&self, states: &[StateColumns], now: Time) -> String {
-        let rows = states.iter().filter_map(|one| {
-            let file = self.transports.get(&one.name)?;
-            let next_probe_at = one.next_try.map(|at| {
+    fn as_json(&self, statuses: &[(Arc<str>, TransportStatus)], now: Time) -> String {
+        let rows = statuses.iter().filter_map(|(name, status)| {
+            let file = self.transports.get(name)?;
+            let next_probe_at = status.next_try.map(|at| {
                 let at = SystemTime::now() + at.saturating_sub(now);
                 let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
                 since.as_secs_f64()
             });
             Some(json!({
-                "name": &*one.name,
+                "name": &**name,
                 "provider": file.provider,
                 "allow_from": file.allow_from,
-                "state": one.state,
-                "reason": one.reason,
+                "state": status.state,
+                "reason": status.reason,
                 "next_probe_at": next_probe_at,
-                "ambiguous": one.ambiguous,
+                "ambiguous": status.ambiguous,
             }))
         });
         Value::from_iter(rows).to_string()

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::client::TransportClient;
 use super::fallback::Fallback;
-use super::protocol::{Command, Job, Shared, lock};
+use super::protocol::{Command, Exchange, Job, Shared, lock};
 use super::request::RequestHandle;
 use crate::deliver::Time;
 use crate::deliver::clock::Clock;
@@ -352,12 +352,12 @@ impl EventLoop {
                     self.shared.push(Job::ReloadConfig);
                 }
             }
-            Action::Exchange { settlements, claim } => self.shared.push(Job::Exchange {
+            Action::Exchange { settlements, claim } => self.shared.push(Job::Exchange(Exchange {
                 transport: name,
                 settlements,
                 claim,
                 paused: claim.map_or_else(Vec::new, |_| self.others_paused(index)),
-            }),
+            })),
             Action::Log(event) => self.shared.push(Job::Log(name, event)),
             Action::Stopped => self.transports[index].has_stopped = true,
             Action::Send { .. } => {}

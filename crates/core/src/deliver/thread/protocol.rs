@@ -20,18 +20,21 @@ pub enum Job {
     ReloadConfig,
     /// Settle and claim in one transaction, then call [`exchanged`](super::DeliveryThread::exchanged) or
     /// [`exchange_failed`](super::DeliveryThread::exchange_failed).
-    Exchange {
-        /// The name of the transport.
-        transport: Arc<str>,
-        /// The mails to settle.
-        settlements: Box<Settlements>,
-        /// How much to claim, if anything.
-        claim: Option<ClaimLimit>,
-        /// The other paused transports, and for how long they have been paused: their mail may fall back on this one.
-        paused: Vec<(Arc<str>, Duration)>,
-    },
+    Exchange(Exchange),
     /// Write to the log, for this transport.
     Log(Arc<str>, LogEvent),
+}
+
+/// One exchange of a transport.
+pub struct Exchange {
+    /// The name of the transport.
+    pub transport: Arc<str>,
+    /// The mails to settle.
+    pub settlements: Box<Settlements>,
+    /// How much to claim, if anything.
+    pub claim: Option<ClaimLimit>,
+    /// The other paused transports, and for how long they have been paused: their mail may fall back on this one.
+    pub paused: Vec<(Arc<str>, Duration)>,
 }
 
 /// A message to the delivery thread.

@@ -100,12 +100,12 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     let until = FIRST_THROTTLE;
     assert_eq!(
         breaker.take_changes(),
-        [StateChange::Throttled("http 429".to_owned(), until)]
+        [LogEvent::Throttled("http 429".to_owned(), until)]
     );
     breaker.record_single(seconds(1), 2, 2, throttles());
     assert_eq!(
         breaker.take_changes(),
-        [StateChange::Paused("http 429".to_owned(), seconds(61))]
+        [LogEvent::Paused("http 429".to_owned(), seconds(60))]
     );
     let mut now = seconds(1);
     for request in 4..8 {
@@ -128,7 +128,7 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     breaker.record_single(now, 8, 8, Signal::Accepted);
     assert_eq!(
         breaker.take_changes(),
-        [StateChange::Resumed(now - seconds(1))]
+        [LogEvent::Resumed(now - seconds(1))]
     );
 }
 

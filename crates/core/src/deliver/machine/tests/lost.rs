@@ -45,7 +45,7 @@ fn it_is_not_sent_again() {
         assert_eq!(hand.end_request(outcome.clone()), ["a-1", "a-2"]);
         hand.pass();
         assert!(hand.sent.is_empty(), "{outcome:?}");
-        assert!(!hand.deliverer.status().is_holding, "{outcome:?}");
+        assert!(hand.deliverer.held.is_empty(), "{outcome:?}");
     }
 }
 

@@ -185,7 +185,7 @@ impl TestRunner {
     }
 
     /// Takes the jobs there are, without doing them.
-    pub(super) fn exchanges(&mut self) -> Vec<Job> {
+    pub(super) fn exchanges(&mut self) -> Vec<Exchange> {
         let mut exchanges = Vec::new();
         for job in self.thread.take_jobs() {
             match job {
@@ -196,22 +196,19 @@ impl TestRunner {
                     }
                 }
                 Job::Log(transport, event) => self.log.push((transport, event)),
-                exchange @ Job::Exchange { .. } => exchanges.push(exchange),
+                Job::Exchange(exchange) => exchanges.push(exchange),
             }
         }
         exchanges
     }
 
-    pub(super) fn exchange(&mut self, job: Job) {
-        let Job::Exchange {
+    pub(super) fn exchange(&mut self, exchange: Exchange) {
+        let Exchange {
             transport,
             settlements,
             claim,
             paused,
-        } = job
-        else {
-            return;
-        };
+        } = exchange;
         let name = transport.to_string();
         let released = &settlements.released;
         let failed = &settlements.failed;
@@ -254,8 +251,8 @@ impl TestRunner {
     }
 
     pub(super) fn turn(&mut self) {
-        for job in self.exchanges() {
-            self.exchange(job);
+        for exchange in self.exchanges() {
+            self.exchange(exchange);
         }
     }
 
