@@ -17,7 +17,7 @@ use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
-use mailroom_core::deliver::settlements::{FailedAttempt, Settlements};
+use mailroom_core::deliver::settlements::{FailedAttempt, Settlements, column};
 use mailroom_core::deliver::store::{
     ClaimRequest, ErrorKind, LOCK_NOT_AVAILABLE, Store, StoreError,
 };
@@ -168,58 +168,59 @@ fn settle(
         failed,
         released,
     } = settlements;
-    if !sent.ids.is_empty() {
+    if !sent.is_empty() {
+        let ids = column(sent, |one| one.claim.id);
         let rows = run(
             client,
             include_str!("../../../sql/queries/settle_sent.sql"),
             &[
-                sent.ids.clone().into(),
-                texts(sent.provider_ids.iter().cloned()).into(),
+                ids.clone().into(),
+                texts(sent, |one| one.provider_id.clone()).into(),
                 claimant.into(),
-                sent.attempts.clone().into(),
-                texts(sent.refused.iter().cloned()).into(),
+                column(sent, |one| one.claim.attempts).into(),
+                texts(sent, |one| one.refused.clone()).into(),
             ],
         )?;
-        all_lost.extend(lost(&sent.ids, required(&rows.first(), 1)?));
+        all_lost.extend(lost(&ids, required(&rows.first(), 1)?));
     }
-    if !failed.ids.is_empty() {
+    if !failed.is_empty() {
+        let ids = column(failed, |one| one.claim.id);
+        let waits = column(failed, |one| {
+            one.attempt.retry_after.map(|wait| wait.as_secs_f64())
+        });
         let rows = run(
             client,
             include_str!("../../../sql/queries/settle_failed.sql"),
             &[
-                failed.ids.clone().into(),
-                texts(failed.errors.iter().cloned().map(Some)).into(),
-                failed.retry_after.clone().into(),
-                failed.permanent.clone().into(),
-                failed.statuses.clone().into(),
+                ids.clone().into(),
+                texts(failed, |one| Some(one.attempt.reason.clone())).into(),
+                waits.into(),
+                column(failed, |one| one.attempt.permanent).into(),
+                column(failed, |one| one.attempt.status.map(i32::from)).into(),
                 claimant.into(),
-                failed.attempts.clone().into(),
-                failed.ambiguous.clone().into(),
-                failed.alone.clone().into(),
-                texts(failed.batches.iter().cloned()).into(),
+                column(failed, |one| one.claim.attempts).into(),
+                column(failed, |one| one.attempt.is_ambiguous()).into(),
+                column(failed, |one| one.attempt.is_alone()).into(),
+                texts(failed, |one| one.attempt.batch.clone()).into(),
             ],
         )?;
-        all_lost.extend(lost(&failed.ids, required(&rows.first(), 1)?));
+        all_lost.extend(lost(&ids, required(&rows.first(), 1)?));
     }
-    if !released.ids.is_empty() {
-        release(client, claimant, &released.ids, &released.attempts)?;
-    }
+    release(client, claimant, released)?;
     Ok(all_lost)
 }
 
-fn release(
-    client: &mut SpiClient<'_>,
-    claimant: &str,
-    ids: &[i64],
-    attempts: &[i32],
-) -> Result<(), Failure> {
+fn release(client: &mut SpiClient<'_>, claimant: &str, released: &[Claim]) -> Result<(), Failure> {
+    if released.is_empty() {
+        return Ok(());
+    }
     run(
         client,
         include_str!("../../../sql/queries/settle_released.sql"),
         &[
-            ids.to_vec().into(),
+            column(released, |claim| claim.id).into(),
             claimant.into(),
-            attempts.to_vec().into(),
+            column(released, |claim| claim.attempts).into(),
         ],
     )?;
     Ok(())
@@ -254,8 +255,8 @@ fn claim(
     let limit = wanted.limit;
     let mut claimed = Claimed::default();
     let mut room = limit.bytes;
-    let (mut ids, mut attempts) = (Vec::new(), Vec::new());
-    let mut unreadable = Settlements::default();
+    // Claims that do not fit, and mails that cannot be read.
+    let mut rest = Settlements::default();
     let rows = run(
         client,
         include_str!("../../../sql/queries/claim_mail.sql"),
@@ -274,9 +275,7 @@ fn claim(
         let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
             // Its contents were not read yet: what does not fit costs no memory.
-            let claim = Claim::read(&row)?;
-            ids.push(claim.id);
-            attempts.push(claim.attempts);
+            rest.released(Claim::read(&row)?);
             room = 0;
             continue;
         }
@@ -284,19 +283,14 @@ fn claim(
         match Mail::read(&row, size) {
             Ok(mail) => claimed.mails.push(mail),
             Err(ReadError::NotText(column)) => {
-                unreadable.failed(Claim::read(&row)?, FailedAttempt::not_text(column));
+                rest.failed(Claim::read(&row)?, FailedAttempt::not_text(column));
             }
             Err(ReadError::Row(failure)) => return Err(failure),
         }
     }
-    if !ids.is_empty() {
-        release(client, claimant, &ids, &attempts)?;
-    }
-    if !unreadable.is_empty() {
-        settle(client, claimant, &unreadable)?;
-    }
+    settle(client, claimant, &rest)?;
     // There may be more behind those that ended here, too.
-    claimed.surplus = ids.len() + unreadable.len();
+    claimed.surplus = rest.len();
     if limit.check_budgets && claimed.mails.len() + claimed.surplus < limit.mails as usize {
         claimed.budget = Some(ask_budgets(client)?);
     }
@@ -318,9 +312,7 @@ fn ask_budgets(client: &mut SpiClient<'_>) -> Result<BudgetState, Failure> {
     })
 }
 
-/// Arguments of type text[].
-fn texts(texts: impl Iterator<Item = Option<String>>) -> Vec<Option<Text>> {
-    texts
-        .map(|text| text.map(|text| Text(Some(text))))
-        .collect()
+/// An argument of type text[].
+fn texts<M>(mails: &[M], text: impl Fn(&M) -> Option<String>) -> Vec<Option<Text>> {
+    column(mails, |mail| text(mail).map(|text| Text(Some(text))))
 }

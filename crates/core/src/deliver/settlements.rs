@@ -1,4 +1,4 @@
-//! The mails to settle in the outbox: parallel arrays, one call for each of the three kinds. Pure.
+//! The mails to settle in the outbox, of three kinds. Pure.
 
 use std::time::Duration;
 
@@ -48,6 +48,16 @@ impl FailedAttempt {
         }
     }
 
+    /// Whether it may have sent the mail.
+    pub fn is_ambiguous(&self) -> bool {
+        self.ambiguity != Ambiguity::None
+    }
+
+    /// Whether the mail was alone in the request that may have sent it; true if there is none.
+    pub fn is_alone(&self) -> bool {
+        self.ambiguity != Ambiguity::InBatch
+    }
+
     /// The attempt of a mail whose contents cannot be put into a request, now or later; `column` names them.
     pub fn not_text(column: &str) -> Self {
         Self {
@@ -59,66 +69,44 @@ impl FailedAttempt {
     }
 }
 
-/// Mails that were sent, as arrays for `mailroom_mark_sent`.
-#[derive(Default)]
-pub struct Sent {
-    /// `outbox.id` of each.
-    pub ids: Vec<i64>,
-    /// The ids that the provider gave them.
-    pub provider_ids: Vec<Option<String>>,
-    /// `failed_attempts` of their claims.
-    pub attempts: Vec<i32>,
+/// A mail that was sent.
+pub struct SentMail {
+    /// Its claim.
+    pub claim: Claim,
+    /// The id that the provider gave it.
+    pub provider_id: Option<String>,
     /// Refused recipients as JSON, in the form of `outbox_attempts.refused_recipients`; `None` if there are none.
-    pub refused: Vec<Option<String>>,
+    pub refused: Option<String>,
 }
 
-/// Mails whose attempt failed, as arrays for `mailroom_mark_error`.
-#[derive(Default)]
-pub struct Failed {
-    /// `outbox.id` of each.
-    pub ids: Vec<i64>,
-    /// The reasons.
-    pub errors: Vec<String>,
-    /// Minimum waits before the next attempts, in seconds.
-    pub retry_after: Vec<Option<f64>>,
-    /// Whether each mail ends as an error.
-    pub permanent: Vec<bool>,
-    /// Status codes of the responses.
-    pub statuses: Vec<Option<i32>>,
-    /// `failed_attempts` of their claims.
-    pub attempts: Vec<i32>,
-    /// Whether each attempt may have sent the mail.
-    pub ambiguous: Vec<bool>,
-    /// Whether each mail was alone in its request.
-    pub alone: Vec<bool>,
-    /// The key of the batch that each is to be repeated in.
-    pub batches: Vec<Option<String>>,
-}
-
-/// Claims of mails that were not attempted.
-#[derive(Default)]
-pub struct Released {
-    /// `outbox.id` of each.
-    pub ids: Vec<i64>,
-    /// `failed_attempts` of their claims.
-    pub attempts: Vec<i32>,
+/// A mail whose attempt failed.
+pub struct FailedMail {
+    /// Its claim.
+    pub claim: Claim,
+    /// The attempt.
+    pub attempt: FailedAttempt,
 }
 
 /// The settlements of one transaction. Each mail occurs once.
 #[derive(Default)]
 pub struct Settlements {
     /// Mails that were sent.
-    pub sent: Sent,
+    pub sent: Vec<SentMail>,
     /// Mails whose attempt failed.
-    pub failed: Failed,
-    /// Claims to release.
-    pub released: Released,
+    pub failed: Vec<FailedMail>,
+    /// Claims of mails that were not attempted.
+    pub released: Vec<Claim>,
+}
+
+/// An array of one value of each mail, as the statements that settle take them.
+pub fn column<'m, M, T>(mails: &'m [M], value: impl Fn(&'m M) -> T) -> Vec<T> {
+    mails.iter().map(value).collect()
 }
 
 impl Settlements {
     /// Number of mails.
     pub fn len(&self) -> usize {
-        self.sent.ids.len() + self.failed.ids.len() + self.released.ids.len()
+        self.sent.len() + self.failed.len() + self.released.len()
     }
 
     /// Whether there is nothing to settle.
@@ -138,135 +126,90 @@ impl Settlements {
 
     /// Whether any mail was attempted.
     pub fn has_attempts(&self) -> bool {
-        !(self.sent.ids.is_empty() && self.failed.ids.is_empty())
+        !(self.sent.is_empty() && self.failed.is_empty())
+    }
+
+    /// The claims of all mails.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+        let sent = self.sent.iter().map(|one| &one.claim);
+        let failed = self.failed.iter().map(|one| &one.claim);
+        sent.chain(failed).chain(&self.released)
     }
 
     /// `outbox.id` of all mails.
     pub fn ids(&self) -> impl Iterator<Item = &i64> {
-        self.sent
-            .ids
-            .iter()
-            .chain(&self.failed.ids)
-            .chain(&self.released.ids)
+        self.claims().map(|claim| &claim.id)
     }
 
     /// Adds a mail that was sent to all recipients but the refused ones.
     pub fn sent(&mut self, claim: Claim, provider_id: Option<String>, refused: &[Refused]) {
-        self.sent.ids.push(claim.id);
-        self.sent.attempts.push(claim.attempts);
-        self.sent.provider_ids.push(provider_id);
-        let refused = (!refused.is_empty()).then(|| json!(refused).to_string());
-        self.sent.refused.push(refused);
+        self.sent.push(SentMail {
+            claim,
+            provider_id,
+            refused: (!refused.is_empty()).then(|| json!(refused).to_string()),
+        });
     }
 
     /// Adds a mail whose attempt failed.
     pub fn failed(&mut self, claim: Claim, attempt: FailedAttempt) {
-        self.failed.ids.push(claim.id);
-        self.failed.attempts.push(claim.attempts);
-        self.failed.errors.push(attempt.reason);
-        self.failed
-            .retry_after
-            .push(attempt.retry_after.map(|after| after.as_secs_f64()));
-        self.failed.permanent.push(attempt.permanent);
-        self.failed.statuses.push(attempt.status.map(i32::from));
-        self.failed
-            .ambiguous
-            .push(attempt.ambiguity != Ambiguity::None);
-        self.failed
-            .alone
-            .push(attempt.ambiguity != Ambiguity::InBatch);
-        self.failed.batches.push(attempt.batch);
+        self.failed.push(FailedMail { claim, attempt });
     }
 
     /// Adds a claim to release.
     pub fn released(&mut self, claim: Claim) {
-        self.released.ids.push(claim.id);
-        self.released.attempts.push(claim.attempts);
+        self.released.push(claim);
     }
 
     /// Replaces `attempts` of each mail by what the function returns: the mail may have been claimed again since.
     pub fn update_attempts(&mut self, attempts: impl Fn(i64) -> Option<i32>) {
-        for (ids, known) in [
-            (&self.sent.ids, &mut self.sent.attempts),
-            (&self.failed.ids, &mut self.failed.attempts),
-            (&self.released.ids, &mut self.released.attempts),
-        ] {
-            for (&id, known) in ids.iter().zip(known) {
-                *known = attempts(id).unwrap_or(*known);
-            }
+        let sent = self.sent.iter_mut().map(|one| &mut one.claim);
+        let failed = self.failed.iter_mut().map(|one| &mut one.claim);
+        for claim in sent.chain(failed).chain(&mut self.released) {
+            claim.attempts = attempts(claim.id).unwrap_or(claim.attempts);
         }
     }
 
     /// Whether no mail is to be sent again.
     pub fn is_final(&self) -> bool {
-        self.released.ids.is_empty() && self.failed.permanent.iter().all(|&permanent| permanent)
+        self.released.is_empty() && self.failed.iter().all(|one| one.attempt.permanent)
     }
 
     /// Splits into settlements of one mail each.
     pub fn split(self) -> Vec<Self> {
-        let Self {
-            sent,
-            failed,
-            released,
-        } = self;
-        let mut all = Vec::new();
-        for item in 0..sent.ids.len() {
-            let mut one = Self::default();
-            one.sent.ids.push(sent.ids[item]);
-            one.sent.provider_ids.push(sent.provider_ids[item].clone());
-            one.sent.attempts.push(sent.attempts[item]);
-            one.sent.refused.push(sent.refused[item].clone());
-            all.push(one);
+        let mut all = Vec::with_capacity(self.len());
+        for one in self.sent {
+            all.push(Self {
+                sent: vec![one],
+                ..Self::default()
+            });
         }
-        for item in 0..failed.ids.len() {
-            let mut one = Self::default();
-            one.failed.ids.push(failed.ids[item]);
-            one.failed.errors.push(failed.errors[item].clone());
-            one.failed.retry_after.push(failed.retry_after[item]);
-            one.failed.permanent.push(failed.permanent[item]);
-            one.failed.statuses.push(failed.statuses[item]);
-            one.failed.attempts.push(failed.attempts[item]);
-            one.failed.ambiguous.push(failed.ambiguous[item]);
-            one.failed.alone.push(failed.alone[item]);
-            one.failed.batches.push(failed.batches[item].clone());
-            all.push(one);
+        for one in self.failed {
+            all.push(Self {
+                failed: vec![one],
+                ..Self::default()
+            });
         }
-        for (id, attempts) in released.ids.into_iter().zip(released.attempts) {
-            let mut one = Self::default();
-            one.released(Claim { id, attempts });
-            all.push(one);
+        for one in self.released {
+            all.push(Self {
+                released: vec![one],
+                ..Self::default()
+            });
         }
         all
     }
 
     /// Removes a mail.
     pub fn remove(&mut self, id: i64) {
-        if self.ids().any(|&known| known == id) {
-            for one in std::mem::take(self).split() {
-                if one.ids().all(|&known| known != id) {
-                    self.extend(one);
-                }
-            }
-        }
+        self.sent.retain(|one| one.claim.id != id);
+        self.failed.retain(|one| one.claim.id != id);
+        self.released.retain(|claim| claim.id != id);
     }
 
     /// Adds other settlements.
     pub fn extend(&mut self, others: Self) {
-        self.sent.ids.extend(others.sent.ids);
-        self.sent.provider_ids.extend(others.sent.provider_ids);
-        self.sent.attempts.extend(others.sent.attempts);
-        self.sent.refused.extend(others.sent.refused);
-        self.failed.ids.extend(others.failed.ids);
-        self.failed.errors.extend(others.failed.errors);
-        self.failed.retry_after.extend(others.failed.retry_after);
-        self.failed.permanent.extend(others.failed.permanent);
-        self.failed.statuses.extend(others.failed.statuses);
-        self.failed.attempts.extend(others.failed.attempts);
-        self.failed.ambiguous.extend(others.failed.ambiguous);
-        self.failed.alone.extend(others.failed.alone);
-        self.failed.batches.extend(others.failed.batches);
-        self.released.ids.extend(others.released.ids);
-        self.released.attempts.extend(others.released.attempts);
+        self.sent.extend(others.sent);
+        self.failed.extend(others.failed);
+        self.released.extend(others.released);
     }
 }
 
@@ -304,22 +247,19 @@ mod tests {
             again.extend(one);
         }
         assert_eq!(again.ids().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
-        assert_eq!(again.sent.provider_ids, [Some("a".to_owned()), None]);
+        assert_eq!(again.sent[0].provider_id.as_deref(), Some("a"));
         let refused =
             r#"[{"error":"smtp 550 5.1.1","recipient":"a@example.com","response_code":550}]"#;
-        assert_eq!(again.sent.refused, [None, Some(refused.to_owned())]);
-        assert_eq!(again.failed.retry_after, [Some(1.5)]);
-        assert_eq!(again.failed.statuses, [Some(500)]);
-        assert_eq!(again.failed.permanent, [true]);
-        assert_eq!(again.failed.ambiguous, [true]);
-        assert_eq!(again.failed.alone, [false]);
-        assert_eq!(again.failed.batches, [Some("b".to_owned())]);
-        assert_eq!(again.released.attempts, [3]);
+        let refusals = column(&again.sent, |one| one.refused.as_deref());
+        assert_eq!(refusals, [None, Some(refused)]);
+        let attempt = &again.failed[0].attempt;
+        assert!(attempt.is_ambiguous() && !attempt.is_alone());
         again.update_attempts(|id| (id > 2).then_some(4));
-        assert_eq!(again.sent.attempts, [3, 3]);
-        assert_eq!(again.failed.attempts, [4]);
-        assert_eq!(again.released.attempts, [4]);
+        let attempts: Vec<i32> = again.claims().map(|claim| claim.attempts).collect();
+        assert_eq!(attempts, [3, 3, 4, 4]);
+        again.remove(2);
+        assert_eq!(again.ids().copied().collect::<Vec<_>>(), [1, 3, 4]);
         let ended: Vec<bool> = again.split().iter().map(Settlements::is_final).collect();
-        assert_eq!(ended, [true, true, true, false]);
+        assert_eq!(ended, [true, true, false]);
     }
 }

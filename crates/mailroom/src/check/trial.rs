@@ -213,22 +213,23 @@ impl Store for Trial {
             failed,
             released,
         } = settlements;
-        for (&id, provider_id) in sent.ids.iter().zip(&sent.provider_ids) {
-            let text = match provider_id {
+        for mail in sent {
+            let text = match &mail.provider_id {
                 Some(provider_id) => format!("accepted as {provider_id}"),
                 None => "accepted".to_owned(),
             };
-            if let Some(test) = self.test(id) {
+            if let Some(test) = self.test(mail.claim.id) {
                 test.outcome.get_or_insert(Ok(text));
             }
         }
-        for (&id, error) in failed.ids.iter().zip(&failed.errors) {
-            if let Some(test) = self.test(id) {
-                test.outcome.get_or_insert(Err(error.clone()));
+        for mail in failed {
+            if let Some(test) = self.test(mail.claim.id) {
+                let reason = mail.attempt.reason.clone();
+                test.outcome.get_or_insert(Err(reason));
             }
         }
-        for &id in &released.ids {
-            if let Some(test) = self.test(id) {
+        for claim in released {
+            if let Some(test) = self.test(claim.id) {
                 test.released_at = Some(Instant::now());
             }
         }

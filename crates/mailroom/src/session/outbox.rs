@@ -44,7 +44,7 @@ impl Ledger {
         }
         let mails = claimed.map_or(&[][..], |claimed| &claimed.mails);
         self.held.extend(mails.iter().map(|mail| mail.message.id));
-        self.tried += (settled.sent.ids.len() + settled.failed.ids.len()) as u64;
+        self.tried += (settled.sent.len() + settled.failed.len()) as u64;
     }
 }
 

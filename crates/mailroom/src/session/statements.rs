@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
-use mailroom_core::deliver::settlements::{Failed, FailedAttempt, Released, Sent, Settlements};
+use mailroom_core::deliver::settlements::{
+    FailedAttempt, FailedMail, SentMail, Settlements, column,
+};
 use mailroom_core::deliver::store::ClaimRequest;
 use mailroom_core::row::ReadError;
 use tokio_postgres::types::Type;
@@ -41,57 +43,72 @@ fn lost(ids: &[i64], rows: &[Row]) -> Result<Vec<i64>, DatabaseError> {
 pub async fn settle_sent(
     client: &Client,
     claimant: &str,
-    sent: &Sent,
+    sent: &[SentMail],
 ) -> Result<Vec<i64>, DatabaseError> {
-    if sent.ids.is_empty() {
+    if sent.is_empty() {
         return Ok(Vec::new());
     }
+    let ids = column(sent, |one| one.claim.id);
     let statement = include_str!("../../../../sql/queries/settle_sent.sql");
     let parameters: [Parameter<'_>; 5] = [
-        (&sent.ids, Type::INT8_ARRAY),
-        (&sent.provider_ids, Type::TEXT_ARRAY),
+        (&ids, Type::INT8_ARRAY),
+        (
+            &column(sent, |one| one.provider_id.as_deref()),
+            Type::TEXT_ARRAY,
+        ),
         (&claimant, Type::TEXT),
-        (&sent.attempts, Type::INT4_ARRAY),
-        (&sent.refused, Type::TEXT_ARRAY),
+        (&column(sent, |one| one.claim.attempts), Type::INT4_ARRAY),
+        (
+            &column(sent, |one| one.refused.as_deref()),
+            Type::TEXT_ARRAY,
+        ),
     ];
-    lost(
-        &sent.ids,
-        &client.query_typed(statement, &parameters).await?,
-    )
+    lost(&ids, &client.query_typed(statement, &parameters).await?)
 }
 
 /// Settles failed attempts; returns the ids of the mails whose claims had been lost.
 pub async fn settle_failed(
     client: &Client,
     claimant: &str,
-    failed: &Failed,
+    failed: &[FailedMail],
     is_utf8: bool,
 ) -> Result<Vec<i64>, DatabaseError> {
-    if failed.ids.is_empty() {
+    if failed.is_empty() {
         return Ok(Vec::new());
     }
-    let errors: Vec<String> = failed
-        .errors
-        .iter()
-        .map(|error| fit(error, is_utf8))
-        .collect();
+    let ids = column(failed, |one| one.claim.id);
+    let attempts = column(failed, |one| &one.attempt);
+    let errors = column(&attempts, |attempt| fit(&attempt.reason, is_utf8));
+    let waits = column(&attempts, |attempt| {
+        attempt.retry_after.map(|wait| wait.as_secs_f64())
+    });
+    let statuses = column(&attempts, |attempt| attempt.status.map(i32::from));
     let statement = include_str!("../../../../sql/queries/settle_failed.sql");
     let parameters: [Parameter<'_>; 10] = [
-        (&failed.ids, Type::INT8_ARRAY),
+        (&ids, Type::INT8_ARRAY),
         (&errors, Type::TEXT_ARRAY),
-        (&failed.retry_after, Type::FLOAT8_ARRAY),
-        (&failed.permanent, Type::BOOL_ARRAY),
-        (&failed.statuses, Type::INT4_ARRAY),
+        (&waits, Type::FLOAT8_ARRAY),
+        (
+            &column(&attempts, |attempt| attempt.permanent),
+            Type::BOOL_ARRAY,
+        ),
+        (&statuses, Type::INT4_ARRAY),
         (&claimant, Type::TEXT),
-        (&failed.attempts, Type::INT4_ARRAY),
-        (&failed.ambiguous, Type::BOOL_ARRAY),
-        (&failed.alone, Type::BOOL_ARRAY),
-        (&failed.batches, Type::TEXT_ARRAY),
+        (&column(failed, |one| one.claim.attempts), Type::INT4_ARRAY),
+        (
+            &column(&attempts, |attempt| attempt.is_ambiguous()),
+            Type::BOOL_ARRAY,
+        ),
+        (
+            &column(&attempts, |attempt| attempt.is_alone()),
+            Type::BOOL_ARRAY,
+        ),
+        (
+            &column(&attempts, |attempt| attempt.batch.as_deref()),
+            Type::TEXT_ARRAY,
+        ),
     ];
-    lost(
-        &failed.ids,
-        &client.query_typed(statement, &parameters).await?,
-    )
+    lost(&ids, &client.query_typed(statement, &parameters).await?)
 }
 
 /// The reason in characters that the database can store.
@@ -104,16 +121,16 @@ fn fit(reason: &str, is_utf8: bool) -> String {
 pub async fn release(
     client: &Client,
     claimant: &str,
-    released: &Released,
+    released: &[Claim],
 ) -> Result<(), DatabaseError> {
-    if released.ids.is_empty() {
+    if released.is_empty() {
         return Ok(());
     }
     let statement = include_str!("../../../../sql/queries/settle_released.sql");
     let parameters: [Parameter<'_>; 3] = [
-        (&released.ids, Type::INT8_ARRAY),
+        (&column(released, |claim| claim.id), Type::INT8_ARRAY),
         (&claimant, Type::TEXT),
-        (&released.attempts, Type::INT4_ARRAY),
+        (&column(released, |claim| claim.attempts), Type::INT4_ARRAY),
     ];
     client.execute_typed(statement, &parameters).await?;
     Ok(())

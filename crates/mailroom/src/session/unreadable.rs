@@ -54,7 +54,7 @@ pub fn end_next(
         }
         statements::settle_failed(client, claimant, &settlements.failed, false).await?;
         statements::release(client, claimant, &settlements.released).await?;
-        Ok(!settlements.failed.ids.is_empty())
+        Ok(!settlements.failed.is_empty())
     })
 }
 

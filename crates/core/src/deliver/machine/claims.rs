@@ -184,7 +184,7 @@ impl Deliverer {
             );
         }
         let unsettled = unsettled.split().into_iter();
-        late.extend(unsettled.filter(|one| !one.sent.ids.is_empty()));
+        late.extend(unsettled.filter(|one| !one.sent.is_empty()));
         for outcome in late {
             let id = outcome.ids().next().copied();
             if let Some(id) = id

@@ -124,10 +124,10 @@ mod tests {
                         });
                     }
                     Action::Exchange { settlements, claim } => {
-                        let failed = &settlements.failed;
-                        for (index, id) in failed.ids.iter().enumerate() {
-                            let again = failed.batches[index].is_some();
-                            told.failed.push((*id, failed.permanent[index], again));
+                        for failed in &settlements.failed {
+                            let again = failed.attempt.batch.is_some();
+                            told.failed
+                                .push((failed.claim.id, failed.attempt.permanent, again));
                         }
                         let claimed = Claimed {
                             mails: mails.take().unwrap_or_default(),

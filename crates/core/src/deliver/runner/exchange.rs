@@ -45,7 +45,7 @@ impl<H: Host> JobRunner<H> {
             paused,
         } = exchange;
         if settlements.ids().any(|id| self.refusals.contains(*id)) {
-            return self.settle_each(store, &transport, settlements, now);
+            return self.settle_each(store, &transport, *settlements, now);
         }
         let began = Instant::now();
         let asked_at = self.thread.now();
@@ -184,7 +184,7 @@ impl<H: Host> JobRunner<H> {
         &mut self,
         store: &mut S,
         transport: &Arc<str>,
-        settlements: Box<Settlements>,
+        settlements: Settlements,
         now: Time,
     ) -> Result<(), S::Error> {
         let mut result = ExchangeResult::default();

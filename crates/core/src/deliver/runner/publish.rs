@@ -26,6 +26,9 @@ struct FileColumns {
     allow_from: Vec<String>,
 }
 
+/// The states of transports by their names.
+type Statuses = Vec<(Arc<str>, TransportStatus)>;
+
 /// What was published, and what is to be published.
 #[derive(Default)]
 pub(super) struct Publisher {
@@ -33,7 +36,7 @@ pub(super) struct Publisher {
     /// The error in the transports file.
     file_error: Option<String>,
     /// The latest publication; `None` if it is to be repeated.
-    published: Option<(Vec<(Arc<str>, TransportStatus)>, Option<String>)>,
+    published: Option<(Statuses, Option<String>)>,
     /// When that was.
     published_at: Time,
     /// Whether the table may have rows of this deliverer.
@@ -130,14 +133,14 @@ impl Publisher {
         }
     }
 
-    fn current(&self, thread: &DeliveryThread) -> Vec<(Arc<str>, TransportStatus)> {
+    fn current(&self, thread: &DeliveryThread) -> Statuses {
         let mut statuses = thread.statuses();
         statuses.retain(|(name, _)| self.transports.contains_key(name));
         statuses
     }
 
     /// The JSON array of `_publish_transports`. `now` is by the clock of the delivery thread.
-    fn as_json(&self, statuses: &[(Arc<str>, TransportStatus)], now: Time) -> String {
+    fn as_json(&self, statuses: &Statuses, now: Time) -> String {
         let rows = statuses.iter().filter_map(|(name, status)| {
             let file = self.transports.get(name)?;
             let next_probe_at = status.next_try.map(|at| {

@@ -1,7 +1,7 @@
 //! Two mails with one `outbox.id`: of two databases, or of one before and after it was restored from a dump.
 
 use super::*;
-use crate::deliver::settlements::Settlements;
+use crate::deliver::settlements::{Settlements, column};
 
 /// A deliverer whose exchanges and responses a test makes.
 pub(super) struct Hand {
@@ -62,7 +62,7 @@ impl Hand {
     /// Ends the running exchange; returns the mails that it settled as sent.
     pub(super) fn end_exchange(&mut self, lost: &[i64], mails: Vec<Mail>) -> Vec<i64> {
         let (settled, claim) = self.exchange.take().unwrap();
-        let told = settled.sent.ids.clone();
+        let told = column(&settled.sent, |one| one.claim.id);
         let claimed = Claimed {
             mails,
             ..Claimed::default()

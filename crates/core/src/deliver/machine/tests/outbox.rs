@@ -1,6 +1,8 @@
 //! The database of the world.
 
 use super::*;
+use crate::deliver::mail::Claim;
+use crate::deliver::settlements::FailedMail;
 
 impl World {
     /// The database does its part, or fails.
@@ -96,8 +98,7 @@ impl World {
             failed,
             released,
         } = settlements;
-        let attempts = [&sent.attempts, &failed.attempts, &released.attempts];
-        for (id, attempts) in settlements.ids().zip(attempts.into_iter().flatten()) {
+        for Claim { id, attempts } in settlements.claims() {
             assert!(seen.insert(*id), "{id} is settled twice");
             let row = self.rows.get_mut(id).unwrap();
             if row.claimed && row.attempts == *attempts {
@@ -107,20 +108,21 @@ impl World {
                 lost.push(*id);
             }
         }
-        for id in sent.ids.iter().filter(|id| !lost.contains(id)) {
-            let row = self.rows.get_mut(id).unwrap();
+        for one in sent.iter().filter(|one| !lost.contains(&one.claim.id)) {
+            let row = self.rows.get_mut(&one.claim.id).unwrap();
             row.ended = Some("sent");
         }
-        for (index, id) in failed.ids.iter().enumerate() {
-            if lost.contains(id) {
-                continue;
-            }
-            let row = self.rows.get_mut(id).unwrap();
+        let failed: Vec<_> = failed
+            .iter()
+            .filter(|one| !lost.contains(&one.claim.id))
+            .collect();
+        for FailedMail { claim, attempt } in &failed {
+            let row = self.rows.get_mut(&claim.id).unwrap();
             row.attempts += 1;
-            row.ambiguous += i32::from(failed.ambiguous[index]);
-            row.batch.clone_from(&failed.batches[index]);
-            if failed.permanent[index] {
-                row.ended = Some(if failed.ambiguous[index] {
+            row.ambiguous += i32::from(attempt.is_ambiguous());
+            row.batch.clone_from(&attempt.batch);
+            if attempt.permanent {
+                row.ended = Some(if attempt.is_ambiguous() {
                     "ambiguous"
                 } else {
                     "refused"
@@ -138,20 +140,20 @@ impl World {
         }
         // The mails of a batch are due at the same time.
         let mut due: HashMap<String, Time> = HashMap::new();
-        for id in failed.ids.iter().filter(|id| !lost.contains(id)) {
-            let row = &self.rows[id];
+        for one in &failed {
+            let row = &self.rows[&one.claim.id];
             if let Some(batch) = &row.batch {
                 let at = due.entry(batch.clone()).or_insert(row.due);
                 *at = (*at).min(row.due);
             }
         }
-        for id in failed.ids.iter().filter(|id| !lost.contains(id)) {
-            let row = self.rows.get_mut(id).unwrap();
+        for one in &failed {
+            let row = self.rows.get_mut(&one.claim.id).unwrap();
             if let Some(at) = row.batch.as_ref().and_then(|batch| due.get(batch)) {
                 row.due = *at;
             }
         }
-        lost.retain(|id| !released.ids.contains(id));
+        lost.retain(|id| !released.iter().any(|claim| claim.id == *id));
         lost
     }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::deliver::exchange::Claimed;
 use crate::deliver::fixture::mail;
 use crate::deliver::mail::Mail;
+use crate::deliver::settlements::FailedMail;
 use crate::transport::config;
 
 /// How long anything may take.
@@ -213,26 +214,28 @@ impl TestRunner {
         let released = &settlements.released;
         let failed = &settlements.failed;
         let waiting = self.waiting.entry(name.clone()).or_default();
-        for (&id, &attempts) in released.ids.iter().zip(&released.attempts) {
-            let mut mail = mail(id);
-            mail.message.attempts = attempts;
+        for claim in released {
+            let mut mail = mail(claim.id);
+            mail.message.attempts = claim.attempts;
             waiting.push_back(mail);
         }
-        for (index, &id) in failed.ids.iter().enumerate() {
-            if failed.permanent[index] {
-                self.ended.push((id, failed.errors[index].clone()));
+        for FailedMail { claim, attempt } in failed {
+            if attempt.permanent {
+                self.ended.push((claim.id, attempt.reason.clone()));
                 continue;
             }
-            let (attempts, ambiguous) = (failed.attempts[index], failed.ambiguous[index]);
-            let mut mail = mail(id);
-            mail.message.attempts = attempts + 1;
-            mail.ambiguous_attempts = ambiguous.into();
+            let mut mail = mail(claim.id);
+            mail.message.attempts = claim.attempts + 1;
+            mail.ambiguous_attempts = attempt.is_ambiguous().into();
             waiting.push_back(mail);
         }
-        let refused = settlements.sent.refused.iter().flatten();
-        self.refused.extend(refused.cloned());
-        *self.sent.entry(name.clone()).or_default() += settlements.sent.ids.len();
-        *self.failed.entry(name).or_default() += failed.ids.len();
+        let refused = settlements
+            .sent
+            .iter()
+            .filter_map(|one| one.refused.clone());
+        self.refused.extend(refused);
+        *self.sent.entry(name.clone()).or_default() += settlements.sent.len();
+        *self.failed.entry(name).or_default() += failed.len();
         let claimed = claim.map(|claim| {
             self.claims.push((Arc::clone(&transport), paused));
             let count = waiting.len().min(claim.mails as usize);
