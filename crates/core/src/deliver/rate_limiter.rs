@@ -7,8 +7,6 @@ use super::mail::Mail;
 use super::token_bucket::TokenBucket;
 use crate::transport::rate::{Rate, Unit};
 
-/// The longest that a mail waits for a fuller batch while the rate limits sending.
-const MAX_BATCH_WAIT: Duration = Duration::from_secs(1);
 /// Added to each wait, because a wait that ends before the bucket has filled is useless.
 const WAIT_MARGIN: Duration = Duration::from_millis(1);
 
@@ -30,43 +28,10 @@ impl RateLimiter {
         self.waits_until.is_some_and(|until| now < until)
     }
 
-    /// Splits the mails of a request into those that may be sent now and the others. While the rate limits sending, a
-    /// mail waits for as full a batch as the bucket can hold; otherwise a single one is sent at once.
-    pub(super) fn admit(
-        &mut self,
-        rate: Option<Rate>,
-        now: Time,
-        mut mails: Vec<Mail>,
-    ) -> (Vec<Mail>, Vec<Mail>) {
-        let Some(rate) = rate else {
-            self.waits_until = None;
-            return (mails, Vec::new());
-        };
-        let has_waited = self.waits_until.take().is_some();
-        let clock = nanoseconds(now);
-        if self.bucket.take(rate, clock, cost(rate.unit(), &mails)) {
-            return (mails, Vec::new());
-        }
-        let mut admitted = if has_waited { mails.len() - 1 } else { 0 };
-        let available = self.bucket.available(rate, clock);
-        while admitted > 0 && cost(rate.unit(), &mails[..admitted]) > available {
-            admitted -= 1;
-        }
-        if admitted == 0 {
-            let unit = rate.unit();
-            let all = self.bucket.wait_for(rate, clock, cost(unit, &mails));
-            let first = self.bucket.wait_for(rate, clock, cost(unit, &mails[..1]));
-            self.waits_until = Some(now + all.min(MAX_BATCH_WAIT.max(first)) + WAIT_MARGIN);
-        } else {
-            self.bucket
-                .take(rate, clock, cost(rate.unit(), &mails[..admitted]));
-        }
-        let rest = mails.split_off(admitted);
-        (mails, rest)
-    }
-
-    /// Whether all these mails may be sent now in one request.
-    pub(super) fn admits_all(&mut self, rate: Option<Rate>, now: Time, mails: &[Mail]) -> bool {
+    /// Whether a request with these mails may be sent now. Otherwise they wait until the bucket holds as much: for a second
+    /// at most, since no request of several mails costs more than the burst, or for one unit.
+    pub(super) fn admits(&mut self, rate: Option<Rate>, now: Time, mails: &[Mail]) -> bool {
+        self.waits_until = None;
         let Some(rate) = rate else {
             return true;
         };

@@ -15,6 +15,20 @@ pub(super) struct NextRequest {
     pub(super) is_retry: bool,
 }
 
+fn fresh(mails: Vec<Mail>) -> NextRequest {
+    NextRequest {
+        mails,
+        is_retry: false,
+    }
+}
+
+fn retry(mails: Vec<Mail>) -> NextRequest {
+    NextRequest {
+        mails,
+        is_retry: true,
+    }
+}
+
 impl Deliverer {
     /// The next request, if the rate admits one.
     pub(super) fn next_request(&mut self, now: Time) -> Option<NextRequest> {
@@ -22,7 +36,7 @@ impl Deliverer {
         if !self.breaker.has_open_refusals()
             && let Some(mails) = self.retry_batches.pop()
         {
-            return self.admit_retry(now, mails);
+            return self.admit(now, retry(mails));
         }
         let Some(first) = self.next_mail(now) else {
             self.attribute_refusals(now);
@@ -44,7 +58,7 @@ impl Deliverer {
             cost = sum;
             mails.extend(self.queue.pop());
         }
-        self.admit(now, mails)
+        self.admit(now, fresh(mails))
     }
 
     /// The probe of a paused transport: a mail that was not refused before, or else a batch that may have been sent.
@@ -58,33 +72,25 @@ impl Deliverer {
             _ => (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS),
         };
         if let Some(mail) = next {
-            return self.admit(now, vec![mail]);
+            return self.admit(now, fresh(vec![mail]));
         }
         let mails = self.retry_batches.pop()?;
-        self.admit_retry(now, mails)
+        self.admit(now, retry(mails))
     }
 
-    /// Applies the rate to a request. The mails that it does not admit go back to the queue.
-    fn admit(&mut self, now: Time, mails: Vec<Mail>) -> Option<NextRequest> {
-        let (mails, rest) = self.rate_limiter.admit(self.rate(), now, mails);
-        for mail in rest {
-            self.queue.put_back(mail);
+    /// Applies the rate to a request. If it does not admit it now, the mails go back: the request is formed anew then, with
+    /// more urgent mail perhaps.
+    fn admit(&mut self, now: Time, next: NextRequest) -> Option<NextRequest> {
+        if self.rate_limiter.admits(self.rate(), now, &next.mails) {
+            return Some(next);
         }
-        (!mails.is_empty()).then_some(NextRequest {
-            mails,
-            is_retry: false,
-        })
-    }
-
-    /// The same for a batch, which is sent whole or not yet.
-    fn admit_retry(&mut self, now: Time, mails: Vec<Mail>) -> Option<NextRequest> {
-        if self.rate_limiter.admits_all(self.rate(), now, &mails) {
-            return Some(NextRequest {
-                mails,
-                is_retry: true,
-            });
+        if next.is_retry {
+            self.retry_batches.push(next.mails);
+        } else {
+            next.mails
+                .into_iter()
+                .for_each(|mail| self.queue.put_back(mail));
         }
-        self.retry_batches.push(mails);
         None
     }
 
