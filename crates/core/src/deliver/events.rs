@@ -28,6 +28,7 @@ pub enum RequestOutcome {
 }
 
 /// Input of the state machine.
+#[derive(Clone)]
 pub enum Event {
     /// The transports file was read because it may have changed.
     Configured(Box<DeliveryConfig>),
@@ -89,10 +90,6 @@ pub enum Event {
     ThreadRestarted(String),
     /// The time that [`super::machine::Deliverer::wake_at`] returned has come.
     Tick,
-    /// Send nothing more. Requests in flight continue.
-    Stop,
-    /// Send mail again after [`Event::Stop`].
-    Start,
 }
 
 /// Output of the state machine.
@@ -115,8 +112,6 @@ pub enum Action {
     },
     /// Write to the log.
     Log(LogEvent),
-    /// After [`Event::Stop`]: nothing is in flight, and everything is settled.
-    Stopped,
 }
 
 /// A fact for the log.

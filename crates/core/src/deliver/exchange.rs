@@ -28,7 +28,7 @@ pub enum BudgetState {
 }
 
 /// The mails that one exchange claimed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Claimed {
     /// In the order of their queue positions.
     pub mails: Vec<Mail>,
@@ -39,7 +39,7 @@ pub struct Claimed {
 }
 
 /// The result of an exchange whose transaction committed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct ExchangeResult {
     /// The settlements of the transaction.
     pub settled: Settlements,

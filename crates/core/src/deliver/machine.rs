@@ -46,7 +46,10 @@ impl Deliverer {
             Event::ReloadFailed => {
                 self.config_is_fresh |= std::mem::take(&mut self.config_is_loading);
             }
-            Event::SendingAllowed(allowed) => self.is_halted = !allowed,
+            Event::SendingAllowed(allowed) => {
+                self.is_halted = !allowed;
+                self.claim_wanted |= allowed;
+            }
             Event::LeasesEndAt(at) => self.leases_end_at = Some(at),
             Event::MailDue { urgent } => self.note_mail_due(now, urgent),
             Event::RetryNow => {
@@ -88,12 +91,6 @@ impl Deliverer {
                 }
             }
             Event::Tick => {}
-            Event::Stop => self.is_stopping = true,
-            Event::Start => {
-                self.is_stopping = false;
-                self.has_stopped = false;
-                self.claim_wanted = true;
-            }
         }
         self.advance(now)
     }
@@ -150,21 +147,13 @@ impl Deliverer {
             self.claim_wanted = true;
         }
         self.split_expired_batches(now);
-        if self.may_send() {
-            if self.leases_end_at.is_none_or(|end| now < end) {
-                self.send_requests(now, &mut actions);
-            }
-        } else {
+        if self.is_halted {
             self.release_waiting();
+        } else if self.leases_end_at.is_none_or(|end| now < end) {
+            self.send_requests(now, &mut actions);
         }
         self.start_exchange(now, &mut actions);
         self.report(now, &mut actions);
-        // A running exchange may claim mail that then has to be released.
-        let is_idle = self.requests.is_empty() && self.held.is_empty() && !self.exchange_is_running;
-        if self.is_stopping && is_idle && !self.has_stopped {
-            self.has_stopped = true;
-            actions.push(Action::Stopped);
-        }
         self.wake_at = self.next_wake(now);
         actions
     }
@@ -238,10 +227,10 @@ impl Deliverer {
 
     /// When there is something to do again without another event. Always later than `now`: the event loop would spin.
     fn next_wake(&mut self, now: Time) -> Option<Time> {
-        let send_at = if self.may_send() {
-            self.next_send(now)
-        } else {
+        let send_at = if self.is_halted {
             None
+        } else {
+            self.next_send(now)
         };
         [
             self.failure_log.next(),

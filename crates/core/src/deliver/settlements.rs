@@ -70,6 +70,7 @@ impl FailedAttempt {
 }
 
 /// A mail that was sent.
+#[derive(Clone)]
 pub struct SentMail {
     /// Its claim.
     pub claim: Claim,
@@ -80,6 +81,7 @@ pub struct SentMail {
 }
 
 /// A mail whose attempt failed.
+#[derive(Clone)]
 pub struct FailedMail {
     /// Its claim.
     pub claim: Claim,
@@ -88,7 +90,7 @@ pub struct FailedMail {
 }
 
 /// The settlements of one transaction. Each mail occurs once.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Settlements {
     /// Mails that were sent.
     pub sent: Vec<SentMail>,

@@ -16,7 +16,6 @@
 //! | `single` | requests of transports that take one message at a time |
 //! | `client` | chooses between the two |
 //! | `event_loop` | hands events to the deliverers, and executes their actions |
-//! | `fallback` | when the other transports may send the mail of a paused one |
 //! | `panics` | logs the place of a panic |
 
 use std::collections::HashSet;
@@ -41,7 +40,6 @@ use crate::transport::config::TransportConfig;
 
 mod client;
 mod event_loop;
-mod fallback;
 mod http;
 mod panics;
 mod protocol;
@@ -154,17 +152,17 @@ impl DeliveryThread {
 
     /// Sets the time at which the leases of all held mails end. Nothing is sent after it until a later call extends it.
     pub fn set_leases_end(&self, at: Time) {
-        self.command(Command::LeasesEndAt(at));
+        self.command(Command::All(Event::LeasesEndAt(at)));
     }
 
     /// Mail of any transport may be due. `urgent`: a person waits for it.
     pub fn mail_due(&self, urgent: bool) {
-        self.command(Command::MailDue { urgent });
+        self.command(Command::All(Event::MailDue { urgent }));
     }
 
     /// Retries everything at once.
     pub fn retry_now(&self) {
-        self.command(Command::RetryNow);
+        self.command(Command::All(Event::RetryNow));
     }
 
     /// An exchange of this transport committed.
@@ -189,7 +187,7 @@ impl DeliveryThread {
     /// Drops the waiting mails that are not among these: their claims are no longer valid. The ids are those of all
     /// transports.
     pub fn keep_claims(&self, ids: HashSet<i64>) {
-        self.command(Command::ClaimsInForce(ids));
+        self.command(Command::All(Event::ClaimsInForce(Arc::new(ids))));
     }
 
     /// Sends nothing more. Requests in flight continue.

@@ -82,7 +82,7 @@ impl Deliverer {
 
     /// How much to claim now, if anything.
     pub(super) fn claim_limit(&mut self, now: Time) -> Option<ClaimLimit> {
-        if !self.may_send() || !self.claim_wanted || self.config.is_none() {
+        if self.is_halted || !self.claim_wanted || self.config.is_none() {
             return None;
         }
         let mails = match self.breaker.permit(now) {

@@ -87,9 +87,6 @@ pub struct Deliverer {
     pub(super) is_halted: bool,
     /// Nothing is sent from this time on: another deliverer may have claimed the held mails.
     pub(super) leases_end_at: Option<Time>,
-    pub(super) is_stopping: bool,
-    /// Whether [`crate::deliver::events::Action::Stopped`] was returned.
-    pub(super) has_stopped: bool,
     pub(super) wake_at: Option<Time>,
 }
 
@@ -109,6 +106,13 @@ impl Deliverer {
             paused_since: self.breaker.paused_since(),
             ambiguous: self.ambiguous_count,
         }
+    }
+
+    /// Whether sending is not allowed, nothing is in flight, and everything is settled. A running exchange may claim mail
+    /// that then has to be released.
+    pub fn is_idle(&self) -> bool {
+        let is_empty = self.requests.is_empty() && self.held.is_empty();
+        self.is_halted && is_empty && !self.exchange_is_running
     }
 
     /// Whether the circuit breaker has paused the transport.
@@ -149,10 +153,6 @@ impl Deliverer {
     pub(super) fn max_ambiguous(&self) -> i32 {
         let config = self.config.as_ref();
         config.map_or(0, |config| config.max_ambiguous)
-    }
-
-    pub(super) fn may_send(&self) -> bool {
-        !self.is_halted && !self.is_stopping
     }
 
     /// Whether it is not known how much time has passed since this mail was claimed. It must be claimed again.

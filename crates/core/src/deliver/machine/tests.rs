@@ -134,7 +134,6 @@ struct World {
     taken: usize,
     steps: u64,
     random: u64,
-    rested: bool,
     stopped: bool,
     log: Vec<LogEvent>,
     /// The tokens that the rate allows, and since when.
@@ -158,7 +157,6 @@ impl World {
             taken: 0,
             steps: 0,
             random: seed | 1,
-            rested: false,
             stopped: false,
             log: Vec::new(),
             allowance: (0.0, Duration::from_secs(1)),
@@ -202,7 +200,6 @@ impl World {
                     self.exchange = Some((settlements, claim));
                 }
                 Action::Log(event) => self.log.push(event),
-                Action::Stopped => self.rested = true,
             }
         }
         assert!(

@@ -11,7 +11,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
 use super::client::TransportClient;
-use super::fallback::Fallback;
 use super::protocol::{Command, Exchange, Job, Shared, lock};
 use super::request::RequestHandle;
 use crate::deliver::Time;
@@ -22,6 +21,9 @@ use crate::deliver::mail::Mail;
 use crate::transport::capabilities::DeliveryConfig;
 use crate::transport::config::TransportConfig;
 
+/// How often the other transports check for mail that may fall back on them while a transport is paused.
+const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// One transport.
 struct Transport {
     name: Arc<str>,
@@ -31,8 +33,6 @@ struct Transport {
     client: TransportClient,
     /// Whether it was removed from the transports file.
     is_removed: bool,
-    /// Whether, after a stop, nothing is in flight and everything is settled.
-    has_stopped: bool,
 }
 
 impl Transport {
@@ -43,7 +43,6 @@ impl Transport {
             deliverer: Deliverer::default(),
             client,
             is_removed: false,
-            has_stopped: false,
         }
     }
 }
@@ -61,7 +60,10 @@ pub(super) struct EventLoop {
     is_stopping: bool,
     /// Whether the job runner was asked for the configuration.
     config_is_loading: bool,
-    fallback: Fallback,
+    /// Number of transports that were paused when the others last checked for their mail.
+    paused: usize,
+    /// When the others check again.
+    fallback_at: Option<Time>,
     clock: Clock,
     shared: Arc<Shared>,
     commands: UnboundedSender<Command>,
@@ -82,7 +84,8 @@ impl EventLoop {
             is_sending_allowed: true,
             is_stopping: false,
             config_is_loading: false,
-            fallback: Fallback::default(),
+            paused: 0,
+            fallback_at: None,
             clock: Clock::start(),
             shared,
             commands,
@@ -141,7 +144,7 @@ impl EventLoop {
         let deliverers = self.transports.iter();
         deliverers
             .filter_map(|transport| transport.deliverer.wake_at())
-            .chain(self.fallback.announce_at())
+            .chain(self.fallback_at)
             .min()
     }
 
@@ -152,20 +155,14 @@ impl EventLoop {
                 self.config_is_loading = false;
                 self.handle_all(|| Event::ReloadFailed);
             }
-            Command::MailDue { urgent } => self.handle_all(|| Event::MailDue { urgent }),
-            Command::RetryNow => self.handle_all(|| Event::RetryNow),
+            Command::All(event) => self.handle_all(|| event.clone()),
             Command::AllowSending(allowed) => {
                 self.is_sending_allowed = allowed;
-                self.handle_all(|| Event::SendingAllowed(allowed));
-            }
-            Command::LeasesEndAt(at) => self.handle_all(|| Event::LeasesEndAt(at)),
-            Command::ClaimsInForce(ids) => {
-                let ids = Arc::new(ids);
-                self.handle_all(|| Event::ClaimsInForce(Arc::clone(&ids)));
+                self.allow_sending();
             }
             Command::Stop => {
                 self.is_stopping = true;
-                self.handle_all(|| Event::Stop);
+                self.allow_sending();
             }
             Command::Exchange(name, event) => {
                 let mut names = self.transports.iter().map(|transport| &transport.name);
@@ -215,8 +212,7 @@ impl EventLoop {
                 Some(index) => {
                     let mut known = old.remove(index);
                     if std::mem::take(&mut known.is_removed) {
-                        known.has_stopped = false;
-                        events.push(Event::Start);
+                        events.push(Event::SendingAllowed(self.is_sending_allowed));
                     }
                     // A reload for the probe of another transport does not close the connections of this one.
                     let deliverer = &known.deliverer;
@@ -243,7 +239,7 @@ impl EventLoop {
         }
         for mut removed in old {
             removed.is_removed = true;
-            events_by_index.push(vec![Event::Stop]);
+            events_by_index.push(vec![Event::SendingAllowed(false)]);
             self.transports.push(removed);
         }
         for (index, events) in events_by_index.into_iter().enumerate() {
@@ -253,28 +249,49 @@ impl EventLoop {
         }
     }
 
-    /// Drops the removed transports that have stopped.
+    /// Tells the transports whether they may send. Those that were removed may not.
+    fn allow_sending(&mut self) {
+        let is_allowed = self.is_sending_allowed && !self.is_stopping;
+        for index in 0..self.transports.len() {
+            if !self.transports[index].is_removed {
+                self.handle(index, Event::SendingAllowed(is_allowed));
+            }
+        }
+    }
+
+    /// Drops the removed transports that are idle.
     fn drop_removed(&mut self) {
         self.transports
-            .retain(|transport| !(transport.is_removed && transport.has_stopped));
-        let has_stopped = self.is_stopping && self.transports.iter().all(|known| known.has_stopped);
+            .retain(|transport| !(transport.is_removed && transport.deliverer.is_idle()));
+        let mut transports = self.transports.iter();
+        let has_stopped = self.is_stopping && transports.all(|known| known.deliverer.is_idle());
         if has_stopped && !self.shared.has_stopped.swap(true, Ordering::AcqRel) {
             self.shared.wake();
         }
     }
 
-    /// Has the other transports check for mail that may fall back on them.
+    /// Has the transports that are not paused check for mail that may fall back on them: when another one has been paused,
+    /// and at intervals while one is.
     fn announce_fallback(&mut self) {
-        let is_active = self.is_sending_allowed && !self.is_stopping;
-        let transports = self.transports.iter();
-        let states = transports
-            .filter(|transport| !transport.is_removed)
-            .map(|transport| (transport.number, transport.deliverer.is_paused()));
         let now = self.origin.elapsed();
-        for number in self.fallback.announce(now, states.collect(), is_active) {
-            let mut numbers = self.transports.iter().map(|transport| transport.number);
-            if let Some(index) = numbers.position(|known| known == number) {
-                self.handle(index, Event::MailDue { urgent: false });
+        let is_paused = |transport: &Transport| transport.deliverer.is_paused();
+        let transports = self.transports.iter();
+        let known: Vec<_> = transports.filter(|one| !one.is_removed).collect();
+        let (all, paused) = (
+            known.len(),
+            known.into_iter().filter(|one| is_paused(one)).count(),
+        );
+        let is_new = paused > std::mem::replace(&mut self.paused, paused);
+        let is_active = self.is_sending_allowed && !self.is_stopping;
+        if paused == 0 || paused == all || !is_active {
+            self.fallback_at = None;
+        } else if is_new || self.fallback_at.is_none_or(|at| at <= now) {
+            self.fallback_at = Some(now + FALLBACK_INTERVAL);
+            for index in 0..self.transports.len() {
+                let transport = &self.transports[index];
+                if !transport.is_removed && !is_paused(transport) {
+                    self.handle(index, Event::MailDue { urgent: false });
+                }
             }
         }
     }
@@ -359,7 +376,6 @@ impl EventLoop {
                 paused: claim.map_or_else(Vec::new, |_| self.others_paused(index)),
             })),
             Action::Log(event) => self.shared.push(Job::Log(name, event)),
-            Action::Stopped => self.transports[index].has_stopped = true,
             Action::Send { .. } => {}
         }
     }

@@ -1,13 +1,11 @@
 //! What the delivery thread and the thread of its job runner exchange.
 
-use std::collections::HashSet;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::deliver::Time;
 use crate::deliver::events::{Event, LogEvent, TransportStatus};
 use crate::deliver::exchange::ClaimLimit;
 use crate::deliver::settlements::Settlements;
@@ -41,13 +39,9 @@ pub struct Exchange {
 pub(in crate::deliver) enum Command {
     Configure(Vec<TransportConfig>),
     KeepConfig,
-    MailDue {
-        urgent: bool,
-    },
-    RetryNow,
+    /// For each transport.
+    All(Event),
     AllowSending(bool),
-    LeasesEndAt(Time),
-    ClaimsInForce(HashSet<i64>),
     Stop,
     /// The result of an exchange of the transport with this name.
     Exchange(Arc<str>, Event),

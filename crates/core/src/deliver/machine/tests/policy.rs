@@ -216,9 +216,9 @@ fn after_a_stop_nothing_is_sent_and_all_that_was_is_settled() {
     let soon = world.now + Duration::from_secs(2);
     world.run_until(soon);
     assert!(!world.requests.is_empty());
-    world.say(Event::Stop);
+    world.say(Event::SendingAllowed(false));
     world.stopped = true;
-    while !world.rested {
+    while !world.deliverer.is_idle() {
         world.step(false);
     }
     assert!(world.rows.values().all(|row| !row.claimed));
@@ -331,13 +331,13 @@ fn after_a_stop_and_a_start_mail_is_sent_again() {
     world.schedule_many(1_000);
     let soon = world.now + Duration::from_secs(2);
     world.run_until(soon);
-    world.say(Event::Stop);
+    world.say(Event::SendingAllowed(false));
     world.stopped = true;
     for _ in 0..3 {
         world.step(false);
     }
     world.stopped = false;
-    world.say(Event::Start);
+    world.say(Event::SendingAllowed(true));
     world.settle_down();
     assert_eq!(world.count("sent"), world.rows.len());
 }
