@@ -190,11 +190,12 @@ BEGIN
         o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
     GET DIAGNOSTICS claimed = ROW_COUNT;
     IF claimed < cardinality(ctids) THEN
-        -- State as text: there is one index to use.
-        PERFORM @extschema@._note_ended(count(*), max(o.id), 'they cannot be rendered')
+        -- State as text: there is one index to use. What ended earlier in the same claim has the same time.
+        PERFORM @extschema@._note_ended(least(count(*), cardinality(ctids) - claimed), max(o.id), 'it cannot be rendered')
         FROM @extschema@.outbox o
         WHERE o.ended_at = moment
           AND o.state::text = 'error'
+          AND o.last_error <> 'lease expired'
         HAVING count(*) > 0;
     END IF;
 END;

@@ -100,7 +100,7 @@ BEGIN
     )
     SELECT count(*), max(c.id) INTO ended, latest FROM changed c WHERE c.state = 'error';
     IF ended > 0 THEN
-        PERFORM @extschema@._note_ended(ended, latest, 'the leases of their claims expired');
+        PERFORM @extschema@._note_ended(ended, latest, 'the leases of its claims expired');
     END IF;
 END;
 $$;

@@ -25,11 +25,8 @@ fn _note_ended(mails: i64, latest: i64, reason: &str) {
     }
     WARNED_AT.set(Some(Instant::now()));
     log::warn(
-        &format!(
-            "mailroom: mail ended as error: {}, as {reason}",
-            SINCE.replace(0)
-        ),
-        &format!("The latest has id {latest}. A session says so once a minute at most."),
+        &format!("mailroom: mail ended as error: {}", SINCE.replace(0)),
+        &format!("The latest has id {latest}: {reason}. A session says so once a minute at most."),
         "Look at outbox.last_error; mailroom_retry_failed puts such mail back.",
     );
 }

@@ -29,7 +29,8 @@ impl RateLimiter {
     }
 
     /// Whether a request with these mails may be sent now. Otherwise they wait until the bucket holds as much: for a second
-    /// at most, since no request of several mails costs more than the burst, or for one unit.
+    /// at most, since no request of several mails costs more than the burst, or for one unit; and for what an earlier mail
+    /// of more recipients than the burst still owes.
     pub(super) fn admits(&mut self, rate: Option<Rate>, now: Time, mails: &[Mail]) -> bool {
         self.waits_until = None;
         let Some(rate) = rate else {

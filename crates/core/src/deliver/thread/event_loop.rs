@@ -60,7 +60,7 @@ pub(super) struct EventLoop {
     is_stopping: bool,
     /// Whether the job runner was asked for the configuration.
     config_is_loading: bool,
-    /// Number of transports that were paused when the others last checked for their mail.
+    /// Number of transports that were paused at the latest turn of the loop.
     paused: usize,
     /// When the others check again.
     fallback_at: Option<Time>,
@@ -253,9 +253,8 @@ impl EventLoop {
     fn allow_sending(&mut self) {
         let is_allowed = self.is_sending_allowed && !self.is_stopping;
         for index in 0..self.transports.len() {
-            if !self.transports[index].is_removed {
-                self.handle(index, Event::SendingAllowed(is_allowed));
-            }
+            let is_allowed = is_allowed && !self.transports[index].is_removed;
+            self.handle(index, Event::SendingAllowed(is_allowed));
         }
     }
 
