@@ -195,7 +195,7 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.ended_at = moment
           AND o.state::text = 'error'
-          AND o.last_error <> 'lease expired'
+          AND o.claimed_at IS NULL
         HAVING count(*) > 0;
     END IF;
 END;

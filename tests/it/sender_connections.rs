@@ -237,6 +237,26 @@ fn a_check_says_what_is_wrong() {
     ] {
         assert!(text.contains(wrong), "{wrong}: {text}");
     }
+    // No server, and an address that must not be connected to.
+    let working = std::fs::read_to_string(&scene.transports).unwrap();
+    let closed = format!("http://127.0.0.1:{}/", crate::process::free_port());
+    for (from, to, wrong) in [
+        (
+            scene.receiver.endpoint(),
+            closed,
+            "connecting to 127.0.0.1: Connection refused",
+        ),
+        (
+            "allowed_networks = [\"127.0.0.1\"]".to_owned(),
+            String::new(),
+            "address 127.0.0.1 is not public",
+        ),
+    ] {
+        std::fs::write(&scene.transports, working.replace(&from, &to)).unwrap();
+        let (code, text) = check(&scene, &[]);
+        assert_eq!(code, Some(1));
+        assert!(text.contains(wrong), "{wrong}: {text}");
+    }
     std::fs::set_permissions(&scene.transports, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (code, text) = check(&scene, &[]);
     assert_eq!(code, Some(1));
