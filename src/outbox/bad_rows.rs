@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
 
+use crate::pg::log::OnceAMinute;
 use crate::pg::{log, transaction};
 use crate::shared_memory::announce;
 
-/// How long rows are changed one at a time after a failure, and the time between two warnings.
+/// How long rows are changed one at a time after a failure.
 const MEMORY: Duration = Duration::from_secs(60);
 
 thread_local! {
     static FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
-    static WARNED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static WARNING: OnceAMinute = const { OnceAMinute::new() };
 }
 
 fn is_recent(at: Option<Instant>) -> bool {
@@ -54,8 +55,7 @@ fn _end_changes() {
 #[pg_extern(sql = false)]
 fn _note_bad_row(id: i64, sqlstate: &str) {
     FAILED_AT.set(Some(Instant::now()));
-    if !is_recent(WARNED_AT.get()) {
-        WARNED_AT.set(Some(Instant::now()));
+    if WARNING.with(OnceAMinute::is_due) {
         log::warn(
             &format!("mailroom: mail {id} cannot be changed, and waits"),
             &format!(

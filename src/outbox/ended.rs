@@ -1,17 +1,13 @@
 //! Warnings of mail that ended as an error and that no claimant reported: it cannot be rendered, or its leases expired.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
-use crate::pg::log;
-
-/// The time between two warnings of one session.
-const SPACING: Duration = Duration::from_secs(60);
+use crate::pg::log::{self, OnceAMinute};
 
 thread_local! {
-    static WARNED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static WARNING: OnceAMinute = const { OnceAMinute::new() };
     /// Mails that ended since the latest warning.
     static SINCE: Cell<i64> = const { Cell::new(0) };
 }
@@ -20,10 +16,9 @@ thread_local! {
 #[pg_extern(sql = false)]
 fn _note_ended(mails: i64, latest: i64, reason: &str) {
     SINCE.set(SINCE.get().saturating_add(mails));
-    if WARNED_AT.get().is_some_and(|at| at.elapsed() < SPACING) {
+    if !WARNING.with(OnceAMinute::is_due) {
         return;
     }
-    WARNED_AT.set(Some(Instant::now()));
     log::warn(
         &format!("mailroom: mail ended as error: {}", SINCE.replace(0)),
         &format!("The latest has id {latest}: {reason}. A session says so once a minute at most."),

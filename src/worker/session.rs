@@ -24,7 +24,6 @@ use pgrx::spi::SpiTupleTable;
 use crate::pg::encoding::{EncodedText, Text};
 use crate::pg::version::SETTINGS_THAT_END_PROCESSES;
 use crate::pg::{catalog, log, notify, options, process};
-use crate::shared_memory::announce;
 use crate::{restore, settings};
 use mailroom_core::batching::Trigger;
 use statement::{call, count, integer, required};
@@ -237,18 +236,10 @@ impl Session {
         )
     }
 
-    /// Tells senders that everything is to be looked at and tried now.
-    pub fn notify_recheck(&self) -> Result<(), Failure> {
+    /// Tells senders something, by a function of [`crate::shared_memory::announce`].
+    pub fn notify_senders(&self, notify: fn()) -> Result<(), Failure> {
         transaction(None, || {
-            announce::notify_recheck();
-            Ok(())
-        })
-    }
-
-    /// Tells senders that urgent mail is due.
-    pub fn notify_urgent(&self) -> Result<(), Failure> {
-        transaction(None, || {
-            announce::notify_urgent();
+            notify();
             Ok(())
         })
     }

@@ -120,7 +120,7 @@ impl Worker {
         if !announce::others_deliver() {
             return Ok(Tell::None);
         }
-        if urgent && let Err(failure) = self.session.notify_urgent() {
+        if urgent && let Err(failure) = self.session.notify_senders(announce::notify_urgent) {
             self.urgent_due = true;
             return Err(failure);
         }

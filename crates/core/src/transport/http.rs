@@ -7,7 +7,6 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +26,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::connect::connect;
-use super::network_policy::AllowedNetworks;
+use super::network_policy::{AllowedNetworks, Denial};
 use super::providers::Request;
 use super::resolver::Resolver;
 
@@ -269,19 +268,16 @@ pub(super) fn presentable(text: &str) -> String {
 
 /// A denied address.
 #[derive(Debug)]
-enum Denied {
-    Address(IpAddr),
-    Clear,
-}
+struct Denied(Denial);
 
 impl fmt::Display for Denied {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => write!(
+        match self.0 {
+            Denial::NotPublic(address) => write!(
                 out,
                 "address {address} of the endpoint is not public; see allowed_networks of the transport"
             ),
-            Self::Clear => write!(
+            Denial::InClear => write!(
                 out,
                 "http is for loopback addresses in allowed_networks of the transport only; use https"
             ),
@@ -308,24 +304,10 @@ impl Dialer {
         let in_clear = uri.scheme_str() == Some("http");
         let port = uri.port_u16().unwrap_or(if in_clear { 80 } else { 443 });
         let host = uri.host().ok_or("the endpoint names no host")?;
-        let mut addresses = self.names.look_up(host).await?;
-        let mut denied = None;
-        addresses.retain(|address| {
-            // Connects to the addresses that were checked: a second resolution could return others.
-            let denial = if !self.networks.permit(*address) {
-                Denied::Address(*address)
-            } else if in_clear && !self.networks.permit_in_clear(*address) {
-                Denied::Clear
-            } else {
-                return true;
-            };
-            denied.get_or_insert(denial);
-            false
-        });
-        match denied {
-            Some(denied) if addresses.is_empty() => Err(denied.into()),
-            _ => Ok(TokioIo::new(connect(&addresses, port, deadline).await?)),
-        }
+        let addresses = self.names.look_up(host).await?;
+        let permitted = self.networks.select(addresses, in_clear).map_err(Denied)?;
+        let stream = connect(&permitted, port, deadline).await?;
+        Ok(TokioIo::new(stream))
     }
 }
 

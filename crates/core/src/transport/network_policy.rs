@@ -47,6 +47,40 @@ impl AllowedNetworks {
         let address = unwrap_mapped(address);
         address.is_loopback() && self.contain(address)
     }
+
+    /// Those of the addresses of a host that may be connected to, with TLS or in clear. They are what is to be connected
+    /// to: a second resolution could return others.
+    ///
+    /// # Errors
+    /// Why the first was denied, if all were.
+    pub fn select(&self, addresses: Vec<IpAddr>, in_clear: bool) -> Result<Vec<IpAddr>, Denial> {
+        let mut denied = None;
+        let mut permitted = addresses;
+        permitted.retain(|address| {
+            let denial = if !self.permit(*address) {
+                Denial::NotPublic(*address)
+            } else if in_clear && !self.permit_in_clear(*address) {
+                Denial::InClear
+            } else {
+                return true;
+            };
+            denied.get_or_insert(denial);
+            false
+        });
+        match denied {
+            Some(denied) if permitted.is_empty() => Err(denied),
+            _ => Ok(permitted),
+        }
+    }
+}
+
+/// Why an address must not be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// It is neither public nor listed.
+    NotPublic(IpAddr),
+    /// It is not a listed loopback address, and the connection has no TLS.
+    InClear,
 }
 
 impl FromIterator<Self> for AllowedNetworks {

@@ -2,13 +2,13 @@
 //! nothing.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use mailroom_core::transport::config::{Method, TransportConfig};
 use mailroom_core::transport::connect;
 use mailroom_core::transport::http::ClientOptions;
+use mailroom_core::transport::network_policy::Denial;
 use mailroom_core::transport::providers::Provider;
 use mailroom_core::transport::single::Single;
 use rustls::pki_types::ServerName;
@@ -67,25 +67,16 @@ async fn reach_host(
     let addresses = tokio::net::lookup_host((bare, port))
         .await
         .map_err(|error| format!("looking up {host}: {error}"))?;
-    let mut addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
-    let networks = &options.networks;
-    let mut denied = None;
-    addresses.retain(|address| {
-        let denial = if !networks.permit(*address) {
+    let addresses = addresses.map(|address| address.ip()).collect();
+    let permitted = options.networks.select(addresses, is_clear);
+    let permitted = permitted.map_err(|denial| match denial {
+        Denial::NotPublic(address) => {
             format!("address {address} is not public, and not in allowed_networks")
-        } else if is_clear && !networks.permit_in_clear(*address) {
-            "http is for loopback addresses in allowed_networks only".to_owned()
-        } else {
-            return true;
-        };
-        denied.get_or_insert(denial);
-        false
-    });
-    if let Some(denied) = denied.filter(|_| addresses.is_empty()) {
-        return Err(denied);
-    }
+        }
+        Denial::InClear => "http is for loopback addresses in allowed_networks only".to_owned(),
+    })?;
     let unconnected = |error: io::Error| format!("connecting to {host}: {error}");
-    let stream = connect::connect(&addresses, port, deadline)
+    let stream = connect::connect(&permitted, port, deadline)
         .await
         .map_err(unconnected)?;
     let address = stream.peer_addr().map_err(unconnected)?;

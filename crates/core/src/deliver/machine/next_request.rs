@@ -78,7 +78,7 @@ impl Deliverer {
         self.admit(now, retry(mails))
     }
 
-    /// Applies the rate to a request. If it does not admit it now, the mails go back: the request is formed anew then, with
+    /// Applies the rate to a request. If it does not admit it now, the mails go back: another request is formed then, with
     /// more urgent mail perhaps.
     fn admit(&mut self, now: Time, next: NextRequest) -> Option<NextRequest> {
         if self.rate_limiter.admits(self.rate(), now, &next.mails) {

@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(data["from"], "\"Bücher\" <shop@example.com>");
         assert_eq!(data["account_id"], serde_json::Value::Null);
         assert_eq!(data["expires_at"], serde_json::Value::Null);
-        let wrong = Webhook::new("https://a.example/hook", "nobody", &secret);
+        let wrong = Webhook::new("https://a.example/hook", "shop", &secret);
         assert_eq!(wrong.err(), Some(Invalid::new("from", "has no @")));
     }
 

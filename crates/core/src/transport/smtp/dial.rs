@@ -12,6 +12,7 @@ use super::{Peer, Tls};
 use crate::transport::connect::connect;
 use crate::transport::delivered::DeliveryError;
 use crate::transport::http::presentable;
+use crate::transport::network_policy::Denial;
 
 /// Connects to the server; with implicit TLS the handshake is included.
 ///
@@ -36,27 +37,20 @@ fn unreached(reason: &str) -> DeliveryError {
 }
 
 async fn open(peer: &Peer, limit: Instant) -> Result<TcpStream, DeliveryError> {
-    let looked_up = peer.names.look_up(&peer.host).await;
-    let mut addresses = looked_up.map_err(|error| unreached(&error.to_string()))?;
-    let mut denied = None;
-    addresses.retain(|address| {
-        // Connects to the addresses that were checked: a second resolution could return others.
-        let denial = if !peer.networks.permit(*address) {
-            format!("address {address} of the relay is not public; see allowed_networks")
-        } else if peer.tls == Tls::None && !peer.networks.permit_in_clear(*address) {
-            "smtp without TLS is for loopback addresses only".to_owned()
-        } else {
-            return true;
-        };
-        denied.get_or_insert(denial);
-        false
-    });
-    match denied {
-        Some(denied) if addresses.is_empty() => Err(DeliveryError::Denied(denied)),
-        _ => connect(&addresses, peer.port, limit)
-            .await
-            .map_err(|error| unreached(&error.to_string())),
-    }
+    let addresses = peer.names.look_up(&peer.host).await;
+    let addresses = addresses.map_err(|error| unreached(&error.to_string()))?;
+    let permitted = peer.networks.select(addresses, peer.tls == Tls::None);
+    let permitted = permitted.map_err(|denial| {
+        DeliveryError::Denied(match denial {
+            Denial::NotPublic(address) => {
+                format!("address {address} of the relay is not public; see allowed_networks")
+            }
+            Denial::InClear => "smtp without TLS is for loopback addresses only".to_owned(),
+        })
+    })?;
+    connect(&permitted, peer.port, limit)
+        .await
+        .map_err(|error| unreached(&error.to_string()))
 }
 
 /// The host as a certificate names it; `None` if it is neither a name nor an address.
