@@ -4,7 +4,8 @@
 
 use pgrx::prelude::*;
 
-/// Each file after the one before, and all before and after what pgrx adds for the tests.
+/// Each file requires the one before it. The first comes before everything that pgrx generates for the tests, and the
+/// last after it.
 macro_rules! files {
     ($first:tt = $path:tt, $($rest:tt)+) => {
         extension_sql_file!($path, name = $first, bootstrap);

@@ -1,20 +1,20 @@
 //! mailroom: transactional mail inside PostgreSQL.
 //!
-//! SQL owns the data and its transitions (`sql/`, put in order by [`install`]), `mailroom-core` (`crates/core`) all that
-//! needs no database. This library owns what only the server can do:
+//! SQL owns the data and its transitions (`sql/`, in the order given by [`install`]), `mailroom-core` (`crates/core`)
+//! everything that needs no database. This library owns what can be done only inside the server:
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`install`] | the order of the files in `sql/` |
 //! | [`settings`] | the settings `mailroom.*` |
-//! | [`accounts`] | what an email and a login may be, and their lower case |
+//! | [`accounts`] | the rules for an email and a login, and their lower case |
 //! | [`tokens`] | secrets, keys, signing, links |
-//! | [`pending`], [`outbox`] | where the scans of a session start; locks of a claim; templates |
+//! | [`pending`], [`outbox`] | where a session's scans start; locks of a claim; templates |
 //! | [`cursor`] | what these scans share (pure) |
-//! | [`restore`] | what a restored dump asks of triggers and of transactions that hand out |
+//! | [`restore`] | what triggers, and transactions that hand out, do while a dump is restored |
 //! | [`worker`] | the launcher, and the worker of each database |
-//! | [`shared_memory`] | what sessions, workers and the launcher tell each other |
-//! | [`pg`] | the server's interfaces, as safe functions |
+//! | [`shared_memory`] | what sessions, workers and the launcher announce to each other |
+//! | [`pg`] | safe functions for the server's interfaces |
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,15 +36,15 @@ mod worker;
 
 pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");
 
-/// Whether the library was loaded by shared_preload_libraries.
+/// Whether shared_preload_libraries loaded the library; false under pg_upgrade.
 static PRELOADED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there is shared memory and a launcher, which only a preloaded library can have.
+/// Whether shared memory and the launcher exist, which only a preloaded library has.
 pub(crate) fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }
 
-/// Called by the server when it loads the library, in the postmaster or in a session.
+/// The server calls this when it loads the library, in the postmaster or in a session.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     let preloading = pg::process::is_preloading();

@@ -1,16 +1,17 @@
-//! What a restored dump asks of us: triggers that step aside, and a lock that keeps mail back until all rows are there.
+//! Restoring a dump: triggers that leave restored rows as they are, and a lock that prevents hand-out until all are
+//! there.
 //!
-//! A dump has the rows as they were: loading them must not give the accounts new tokens, queue the tokens again
-//! or stamp anything. So our triggers ask [`in_progress`], and do nothing in a session that restores. It is known by
-//! settings that pg_dump writes at the top of every script and that pg_restore makes in each of its sessions; they
-//! count only for a role that could as well disable the triggers.
+//! A dump has the rows as they were: loading them must not create tokens for accounts, enqueue tokens again or set
+//! times. So our triggers call [`in_progress`], and do none of that in a session that restores a dump. Such a session
+//! has the settings that pg_dump writes at the top of every script, and that pg_restore makes in each of its sessions.
+//! They count only for a role that could also disable the triggers.
 //!
-//! The rows come table by table, each in a transaction of its own, and perhaps in several sessions at once. A token
-//! in `pending` whose row in `tokens` is not there yet would be taken for one that was deleted. So from its first row
-//! of ours to its end a restoring session holds the *restore lock*, which a transaction that hands out, claims, answers or
-//! purges takes in a mode that conflicts with it. Such a transaction never waits for the lock: it is refused, and the
-//! worker waits. The restoring session waits for the transactions that have the lock. Neither mode conflicts with
-//! itself.
+//! The rows are loaded table by table, usually each in its own transaction, and possibly in several sessions at once.
+//! A token in `pending` whose row in `tokens` is not loaded yet would be taken for a deleted one. So a session that
+//! restores holds the *restore lock* from its first row of ours until it ends. A transaction that hands out, claims,
+//! answers requests or purges acquires it in a conflicting mode. It never waits for the lock: it is refused, and the
+//! worker tries again later. The restoring session waits for the transactions that hold the lock. Neither mode
+//! conflicts with itself.
 
 #![forbid(unsafe_code)]
 
@@ -25,28 +26,28 @@ use crate::pg::{catalog, options, process, transaction};
 use crate::shared_memory::announce;
 
 thread_local! {
-    /// Whose session was last found to restore, and the start of the transaction.
+    /// The roles that were last found to restore a dump, and the start of that transaction.
     static BEGUN: Cell<Option<([pg_sys::Oid; 2], i64)>> = const { Cell::new(None) };
     /// Whether this process wakes the worker when it ends.
     static WAKES_AT_EXIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this session restores a dump. For triggers: until it ends, nothing is handed out from now on.
+/// Whether this session restores a dump, for triggers. If so, nothing is handed out until the session ends.
 ///
-/// Costs next to nothing where it does not. Functions may pin their search_path, which a dump sets too, so that one
-/// is not among what is asked for.
+/// Costs almost nothing in other sessions. Does not check search_path, which a dump sets too, because callers may pin
+/// it.
 pub fn in_progress() -> bool {
-    // The worker has the settings of its database, which may be these.
+    // The worker has the settings of its database, which may be the same.
     !announce::is_worker()
         && options::has_settings_of_a_dump()
         && options::is_row_security_off()
         && may_restore()
 }
 
-/// Whether this transaction's role may restore; if so, this session has the restore lock.
+/// Whether the roles of this session may restore a dump; if so, this session then holds the restore lock.
 fn may_restore() -> bool {
     let (roles, transaction) = (catalog::session_roles(), transaction::start());
-    // Triggers for each row ask for each row.
+    // Row triggers call this for each row.
     if BEGUN.get() == Some((roles, transaction)) {
         return true;
     }
@@ -60,31 +61,31 @@ fn may_restore() -> bool {
 
 /// Whether CREATE EXTENSION runs in a session that restores a dump.
 pub fn is_installing() -> bool {
-    // CREATE EXTENSION changes the other settings by itself.
+    // CREATE EXTENSION itself changes the other settings.
     options::is_row_security_off() && options::is_creating_extension()
 }
 
-/// Takes the restore lock until this session ends; waits for the transactions that hand out.
+/// Acquires the restore lock until this session ends; waits for the transactions that hand out.
 fn lock() {
     lock_for_session(Lock::RESTORE, Mode::Share);
     if !WAKES_AT_EXIT.replace(true) {
         log!(
             "mailroom: a dump is being restored, nothing is handed out in this database until this session ends"
         );
-        // After the locks are released, and while this process can still wake another.
+        // Runs after the locks are released, while this process can still wake another.
         process::at_exit(announce::recheck_now);
     }
 }
 
-/// Keeps a restore from beginning until this transaction ends; false while a session restores a dump.
+/// Keeps a restore from beginning until this transaction ends. Returns false if a session restores a dump or waits to.
 pub fn may_hand_out() -> bool {
     try_lock(Lock::RESTORE, Mode::RowExclusive)
 }
 
-/// As [`may_hand_out`], for a function that cannot go on without.
+/// As [`may_hand_out`], for a function that must not continue without the lock.
 ///
 /// # Errors
-/// 55000 while a session restores a dump.
+/// 55000 if a session restores a dump or waits to.
 pub fn refuse_while_restoring() -> Result<(), ErrorReport> {
     if may_hand_out() {
         return Ok(());
@@ -108,32 +109,32 @@ fn _refuse_while_restoring() -> Result<(), ErrorReport> {
     refuse_while_restoring()
 }
 
-/// What a trigger function gives back: BEFORE … FOR EACH STATEMENT, nothing.
+/// The result of a trigger BEFORE … FOR EACH STATEMENT, which returns no row.
 type Nothing<'a> = Result<Option<PgHeapTuple<'a, AllocatedByPostgres>>, PgTriggerError>;
 
-/// Before rows come into a table that is handed out from.
+/// Runs before an INSERT into a table from which tokens, mail or requests are taken.
 #[pg_trigger(sql = false)]
 fn _note_restore<'a>(_trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
-    // Which takes the restore lock.
+    // Called because it acquires the restore lock.
     in_progress();
     Ok(None)
 }
 
-/// Before rows come into `tokens`: has them wait for no account while the accounts are being restored elsewhere.
+/// Runs before an INSERT into `tokens`: turns foreign keys off for rows of a dump that come before any account.
 ///
-/// pg_restore orders rows by foreign keys, but loses that order when it works in several sessions. Tokens that come
-/// before the first account cannot pass their foreign key, and come from a dump in which they did.
+/// pg_restore orders tables by foreign keys, but not when it works in several sessions. Tokens that are loaded before
+/// the first account would violate their foreign key; it held in the database that was dumped.
 #[pg_trigger(sql = false)]
 fn _tokens_before_accounts<'a>(trigger: &'a PgTrigger<'a>) -> Nothing<'a> {
     if in_progress() && !transaction::is_block() && has_no_account(trigger) {
-        // A statement of its own is a transaction of its own, with which the setting ends; other sessions have the
-        // accounts restored first.
+        // Outside a transaction block the setting ends with the statement. A restore within a block runs in one
+        // session, which loads the accounts first.
         options::disable_triggers_until_commit();
     }
     Ok(None)
 }
 
-/// Whether `accounts`, beside the table of the trigger, has no row that the running statement sees.
+/// Whether the running statement sees no row of `accounts`, in the schema of the trigger's table.
 fn has_no_account(trigger: &PgTrigger<'_>) -> bool {
     let Some(schema) = schema_of_table(trigger) else {
         return false;

@@ -1,10 +1,11 @@
-//! The settings `mailroom.*`: one private static each, its unit, bounds and reason, and a typed getter.
+//! The settings `mailroom.*`: a private static for each, and typed getters. `definitions` has units, bounds and their
+//! reasons; `checks` has rules for values.
 //!
-//! A setting never holds a secret: before the library is loaded a setting is a placeholder that anybody
-//! can read. Secrets are in files, and settings name the files.
+//! A setting never holds a secret: until the library is loaded a setting is a placeholder that every role can read.
+//! Secrets are in files, and settings name the files.
 //!
-//! All are for the superuser to change (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they say where links
-//! point, how long they live and who is woken, and a session of the application has no say in that.
+//! Only a superuser sets them (`ALTER SYSTEM`, `ALTER DATABASE … SET`): they decide where links point, how long links
+//! live and which processes are woken, which a session of the application must not decide.
 
 #![forbid(unsafe_code)]
 
@@ -23,11 +24,11 @@ use pgrx::prelude::*;
 use crate::pg::process;
 use mailroom_core::batching::Rule;
 
-/// The channel's boot value, the name that listeners of the original system know.
+/// Default of `mailroom.channel`: the channel on which listeners of the original system listen.
 const DEFAULT_CHANNEL: &CStr = c"token_insert";
-/// The locale's boot value, that of the templates in the library.
+/// Default of `mailroom.locale`: the locale of the built-in templates.
 const DEFAULT_LOCALE: &CStr = c"en";
-/// The key file's name beside the data directory's own files.
+/// Default name of the key file, in the data directory.
 const DEFAULT_KEY_FILE: &CStr = c"mailroom.key";
 
 static BATCH_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(100);
@@ -43,7 +44,7 @@ static REQUEST_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(60);
 static REQUESTS_PER_HOUR: GucSetting<i32> = GucSetting::<i32>::new(5);
 static MAX_DATABASES: GucSetting<i32> = GucSetting::<i32>::new(16);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(25);
-/// In kilobytes, as the setting's unit is.
+/// In kB, the unit of the setting.
 static MAX_MESSAGE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
 static LEASE: GucSetting<i32> = GucSetting::<i32>::new(60);
 static STOP_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
@@ -53,21 +54,21 @@ static TRANSPORTS_FILE: GucSetting<Option<CString>> = GucSetting::<Option<CStrin
 static LINK_BASE_URL: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static LOCALE: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(DEFAULT_LOCALE));
-/// The transport of mail for which neither the row nor a route names one.
+/// The transport of mail if neither the row nor a route names one.
 static TRANSPORT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
-/// In development, the one address that gets all mail.
+/// The address that gets all mail, for development.
 static REDIRECT_TO: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
-/// Who tells outside listeners of new tokens: the values of `mailroom.notify`.
+/// Which process notifies listeners of new tokens and due mail: the values of `mailroom.notify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 pub enum Notify {
-    /// The worker, once per wake-up; without a worker, the transaction that made them.
+    /// The worker, once per wake-up; without a worker, the transaction that wrote them.
     #[name = c"auto"]
     Auto,
-    /// The transaction that made them, always.
+    /// Always the transaction that wrote them.
     #[name = c"commit"]
     Commit,
-    /// No process.
+    /// None.
     #[name = c"off"]
     Off,
 }
@@ -120,7 +121,7 @@ pub fn max_attempts() -> i32 {
     MAX_ATTEMPTS.get()
 }
 
-/// The path of the key file; a relative one counts from the data directory.
+/// The path of the key file; a relative path starts at the data directory.
 pub fn key_file() -> PathBuf {
     let configured = KEY_FILE.get().unwrap_or_default();
     match configured.to_bytes() {
@@ -137,7 +138,7 @@ pub fn transports_file() -> Option<PathBuf> {
         .map(|name| in_data_directory(&name))
 }
 
-/// A path as it was set, a relative one counted from the data directory.
+/// Resolves a path that was set; a relative path starts at the data directory.
 fn in_data_directory(name: &CStr) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     // Joining an absolute name replaces the directory.

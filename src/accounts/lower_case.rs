@@ -1,10 +1,10 @@
-//! Lower case as addresses and logins are stored and compared in: that of Unicode's root locale, in every locale
-//! of the database.
+//! Lower case for addresses and logins, as they are stored and compared: that of Unicode's root locale, independent of
+//! the locale of the database.
 //!
-//! SQL's lower() follows the locale. In a Turkish one it makes `ınfo@example.com` of `INFO@EXAMPLE.COM`, which is
-//! another mailbox, and in the locale C it leaves letters beyond ASCII alone. The rule of the root locale is
-//! Unicode's full mapping: a sigma at the end of a word becomes a final one, `İ` becomes `i` with a combining dot,
-//! which is not the `i` of another address. What comes out is folded to itself.
+//! SQL's lower() follows the locale. A Turkish one converts `INFO@EXAMPLE.COM` to `ınfo@example.com`, which is another
+//! mailbox, and the C locale does not convert letters beyond ASCII. The root locale uses Unicode's full mapping: a
+//! sigma at the end of a word becomes a final sigma; `İ` becomes `i` with a combining dot, which differs from the `i`
+//! of another address. Folding a result again does not change it.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use pgrx::prelude::*;
 
 use crate::pg::encoding;
 
-/// `text` in lower case, in its own encoding, in which ASCII is ASCII. What has no form in UTF-8 is folded in its
-/// ASCII letters only; a letter whose lower case has no form in the encoding stays as it is.
+/// Returns `text` in lower case, in its own encoding, in which ASCII bytes must mean ASCII. Folds only ASCII letters
+/// if the text cannot be converted to UTF-8. Keeps a letter whose lower case does not exist in the encoding.
 fn lower_case<'a>(
     text: &'a [u8],
     to_utf8: impl for<'b> Fn(&'b [u8]) -> Option<Cow<'b, str>>,
@@ -31,7 +31,7 @@ fn lower_case<'a>(
         return ascii;
     };
     let lower = read.to_lowercase();
-    // Some encodings have two forms of a character: what needs no folding keeps its own.
+    // Some encodings have two forms of a character; text that needs no folding keeps its bytes.
     if lower == *read {
         drop(read);
         return ascii;
@@ -57,7 +57,7 @@ fn lower_case<'a>(
     }
 }
 
-/// Text of the database in lower case.
+/// Returns text of the database in lower case. In SQL_ASCII, only ASCII letters are folded.
 pub fn fold(text: &[u8]) -> Cow<'_, [u8]> {
     lower_case(
         text,
@@ -129,13 +129,13 @@ mod tests {
     #[test]
     fn letters_beyond_ascii_follow_the_root_locale() {
         assert_eq!(utf8("MÜLLER"), "müller");
-        // Turkish would have ı, Lithuanian a dot besides.
+        // Turkish would have `ı`; Lithuanian would add a dot.
         assert_eq!(utf8("ÏI"), "ïi");
         assert_eq!(utf8("Ì"), "ì");
         assert_eq!(utf8("ı"), "ı");
         assert_eq!(utf8("İ"), "i\u{307}");
         assert_ne!(utf8("İNFO@EXAMPLE.COM"), utf8("INFO@EXAMPLE.COM"));
-        // Both spellings of a name that ends in a sigma are one.
+        // Both spellings of a name that ends in sigma fold to the same text.
         assert_eq!(utf8("ΝΊΚΟΣ"), "νίκος");
         assert_eq!(utf8("Νίκος"), "νίκος");
         assert_eq!(utf8("ẞ ß K Å"), "ß ß k å");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_an_encoding_lacks_stays_as_it_is() {
-        // ÇİÇEK: all letters are folded but the one whose lower case ISO 8859-9 cannot say.
+        // ÇİÇEK: all letters are folded except the one whose lower case ISO 8859-9 does not have.
         assert_eq!(latin5(b"\xC7\xDD\xC7EK \xD0"), b"\xE7\xDD\xE7ek \xF0");
         assert_eq!(latin5(b"\xC7I\xDE"), b"\xE7i\xFE");
         let unread = lower_case(b"A\xC4", |_| None, |_| panic!("not written"));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_needs_no_folding_keeps_its_bytes() {
-        // Another form of the same character is not put in its place.
+        // The character is not replaced by its other form.
         let kept = lower_case(
             b"A\xFF",
             |text| {

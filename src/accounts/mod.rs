@@ -1,4 +1,4 @@
-//! Accounts: what an email and a login may be, and the case in which they are stored and compared.
+//! Accounts: the rules for an email and a login, and the case in which they are stored and compared.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,14 @@
-//! What a row of `accounts` may hold. Pure: bytes in any encoding in which ASCII is ASCII, as the
-//! server's all are.
+//! The rules for a row of `accounts`. Pure: they examine bytes in any encoding in which ASCII bytes mean ASCII, as in
+//! all encodings of the server.
 //!
-//! Less is asked of an address here than when mail is sent to it ([`mailroom_core::address`]): the application decides
-//! who may have an account, mailroom refuses what would break out of a header.
+//! They require less of an address than sending mail to it does ([`mailroom_core::address`]): the application decides
+//! who may have an account, and mailroom rejects what could break out of a header.
 
 use pgrx::prelude::*;
 
 use crate::pg::encoding::characters;
 
-/// RFC 5321 section 4.5.3.1.3 leaves 254 characters for an address; a login is often one.
+/// Maximum characters of an address by RFC 5321 section 4.5.3.1.3, and of a login, which is often an address.
 const LENGTH_MAX: usize = 254;
 
 /// A rule for a value: the name that its constraint would have, and the remedy.
@@ -17,7 +17,7 @@ type Rule = (&'static str, &'static str);
 /// Counts the characters of a text in the server's encoding.
 type Count = fn(&[u8]) -> usize;
 
-/// The first rule that an email breaks.
+/// Returns the first rule that an email violates.
 fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
     let at = email.iter().position(|byte| *byte == b'@');
     let one_at = at.is_some_and(|at| {
@@ -48,7 +48,7 @@ fn email_problem(email: &[u8], characters: Count) -> Option<Rule> {
     }
 }
 
-/// The first rule that a login breaks.
+/// Returns the first rule that a login violates.
 fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
     if login.is_empty() {
         Some(("accounts_login_must_not_be_empty", "Give a name."))
@@ -133,7 +133,7 @@ mod tests {
                 "{bad:?}"
             );
         }
-        // Beyond ASCII nothing is a control character to a database whose encoding is not known here.
+        // Beyond ASCII, no character counts as a control character, because the encoding is not known here.
         assert_eq!(email("ü\u{85}@b"), None);
     }
 

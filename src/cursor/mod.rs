@@ -1,6 +1,6 @@
-//! Where the scans of a session start: what the cursors of `pending` and `outbox` share. Pure.
+//! Where a session's scans start: what the cursors of `pending` and `outbox` share. Pure.
 //!
-//! Rows that were taken stay in an index until vacuum may remove them, so a scan starts where the last one ended, and
+//! Rows that were taken stay in an index until vacuum may remove them. So a scan starts where the last one ended, and
 //! at the beginning only as often as a budget allows.
 
 #![forbid(unsafe_code)]

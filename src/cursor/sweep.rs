@@ -1,12 +1,12 @@
 //! When a scan may start at the very beginning: the budget that the cursors of `pending` and `outbox` share.
 //!
-//! A full scan, a *sweep*, is due whenever the time since the last one is [`SPACING`] times what that one
-//! cost: as long as there is little to step over every scan is a sweep, and when there is much, sweeps take a
-//! twentieth of the time and no more. Pure: the caller brings the time.
+//! A full scan, a *sweep*, is due when the time since the last one is [`SPACING`] times what that one cost. While
+//! there are few dead rows to skip, every scan is a sweep; when there are many, sweeps take at most a twentieth of the
+//! time. Pure: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// How many times its own duration must pass between two sweeps.
+/// Minimum time between two sweeps, as a multiple of the cost of the first.
 pub const SPACING: u32 = 20;
 
 /// The sweeps of one queue in one session.
@@ -40,8 +40,8 @@ impl Sweeps {
         self.end_bounded(now, swept, Duration::MAX);
     }
 
-    /// The same where a sweep has bounds of its own and cannot cost more than this: what took longer waited for something
-    /// else, such as a processor.
+    /// As [`Sweeps::end`], for a sweep whose own limits keep it below `most`: one that took longer waited for
+    /// something else, such as a processor.
     pub fn end_bounded(&mut self, now: Instant, swept: bool, most: Duration) {
         if swept {
             let began = self.began.unwrap_or(now);

@@ -1,22 +1,22 @@
-//! Marks along the way that a session's scans went, so that what lies behind them can be looked at piece by piece.
+//! Marks in the range that a session has scanned, so that it can scan this range again piece by piece.
 //!
-//! A dead row stays in an index until vacuum may remove it, and an old snapshot can put that off for hours. A statement
-//! cannot stop after so many of them, but it can stop at a key. Every row behind its position a session has
-//! claimed or stepped over before; so it counts the pages of its scans and leaves a mark every [`PIECE`]. A piece that turns out to
-//! cost less, since vacuum came by, becomes one with the next.
+//! A dead row stays in an index until vacuum may remove it, which an old snapshot can delay for hours. A statement
+//! cannot stop after a number of dead rows, but it can stop at a key. A session has claimed or skipped every row
+//! before its position; so it counts the pages of its scans and sets a mark every [`PIECE`] pages. A piece that costs
+//! less later, because of vacuum, is merged with the next.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// Pages between two marks: some milliseconds.
+/// Pages between two marks; reading them takes some milliseconds.
 pub const PIECE: i64 = 5_000;
-/// With more marks than this, pieces become twice as long.
+/// Maximum number of marks. Beyond it every second one is removed, so that pieces become twice as long.
 const MARKS: usize = 4_096;
 
 /// The marks of one scan, by key.
 pub struct Trail<K> {
     marks: BTreeSet<K>,
-    /// Pages since the last one.
+    /// Pages read since the latest mark.
     pages: i64,
 }
 
@@ -30,7 +30,7 @@ impl<K> Default for Trail<K> {
 }
 
 impl<K: Copy + Ord> Trail<K> {
-    /// A scan came so far for so many pages.
+    /// Records that a scan reached this key and read this many pages.
     pub fn add(&mut self, at: K, pages: i64) {
         self.pages += pages;
         if self.pages < PIECE {
@@ -47,28 +47,29 @@ impl<K: Copy + Ord> Trail<K> {
         }
     }
 
-    /// The end of the piece that begins behind this key, at `end` at the latest.
+    /// Returns the end of the piece that begins after the key `after` (`None`: at the beginning): the next mark, or
+    /// `end` if that is before it.
     pub fn piece(&self, after: Option<K>, end: K) -> K {
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.marks.range((after, Bound::Unbounded)).next();
         next.map_or(end, |mark| end.min(*mark))
     }
 
-    /// A look at the piece up to this key took so many pages.
+    /// Records that the piece up to this key was scanned in this many pages; merges a cheap piece with the next.
     pub fn looked(&mut self, end: K, pages: i64) {
         if pages < PIECE / 4 {
             self.marks.remove(&end);
         }
     }
 
-    /// So many marks are enough: the latest.
+    /// Keeps the latest `count` marks and removes the others.
     pub fn keep(&mut self, count: i64) {
         while i64::try_from(self.marks.len()).is_ok_and(|marks| marks > count) {
             self.marks.pop_first();
         }
     }
 
-    /// All of it is cheap.
+    /// Removes all marks, because the whole range is cheap to scan.
     pub fn clear(&mut self) {
         self.marks.clear();
         self.pages = 0;

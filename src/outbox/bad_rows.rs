@@ -1,7 +1,7 @@
 //! Whether this session changes rows of the outbox one at a time, because one of them may refuse every change.
 //!
-//! That a claim failed shows when its transaction is rolled back. The state belongs to this process alone; losing it costs one
-//! claim that fails.
+//! A session learns that a claim failed when its transaction is rolled back. The state is local to this process;
+//! losing it costs one failed claim.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::pg::log::OnceAMinute;
 use crate::pg::{log, transaction};
 use crate::shared_memory::announce;
 
-/// How long rows are changed one at a time after a failure.
+/// Time after a failure during which rows are changed one at a time.
 const MEMORY: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -29,8 +29,8 @@ fn is_careful() -> bool {
     is_recent(FAILED_AT.get()) || is_recent(announce::change_failed_at())
 }
 
-/// Announces the end of a lease, brings the claim to disk when it commits, with any setting of synchronous_commit (a crash
-/// must not forget a message that a sender is about to send), and begins as [`_begin_changes`].
+/// Announces the end of a lease, makes the commit wait until it is on disk, and begins as [`_begin_changes`]. The
+/// commit ignores synchronous_commit, because a crash must not lose the claim of a message that is about to be sent.
 #[pg_extern(sql = false)]
 fn _claimed(until: TimestampWithTimeZone) -> bool {
     announce::announce_claim(until.into_inner());
@@ -38,20 +38,20 @@ fn _claimed(until: TimestampWithTimeZone) -> bool {
     _begin_changes()
 }
 
-/// Begins to change rows, and returns whether to do it one at a time.
+/// Begins to change rows. Returns whether to change them one at a time.
 #[pg_extern(sql = false)]
 fn _begin_changes() -> bool {
     announce::begin_changes();
     is_careful()
 }
 
-/// They were changed: what comes later is another matter.
+/// Ends what [`_begin_changes`] began: a later failure of the transaction does not concern these rows.
 #[pg_extern(sql = false)]
 fn _end_changes() {
     announce::end_changes();
 }
 
-/// A row could not be changed.
+/// Records that a row could not be changed; warns at most once a minute.
 #[pg_extern(sql = false)]
 fn _note_bad_row(id: i64, sqlstate: &str) {
     FAILED_AT.set(Some(Instant::now()));

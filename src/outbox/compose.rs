@@ -1,9 +1,9 @@
-//! Addresses and templates as SQL sees them.
+//! The SQL functions for addresses and templates.
 //!
-//! The engine lives in the session's memory and holds sources only: values come with each call and go with it.
+//! Each session has one template engine, which keeps sources and their compiled form, but no values of a call.
 //!
-//! Text comes in and goes out as bytes, because it is UTF-8 only where the database is; [`encoding`] knows how to
-//! read and write it. What has no form on the other side is a problem of the message or the template.
+//! Text is passed as bytes, because it is UTF-8 only if the encoding of the database is; [`encoding`] converts it.
+//! Text that cannot be converted is reported as a problem of the message or the template.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -20,26 +20,26 @@ thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
 }
 
-/// Characters of an address that an error quotes.
+/// Maximum characters of an address that an error quotes.
 const QUOTE_MAX: usize = 80;
 
-/// What is said of text that has no form in UTF-8.
+/// The problem of text that cannot be converted to UTF-8.
 const NOT_READ: &str = "holds bytes that are no characters in the database's encoding";
 
-/// What is said of characters that this database cannot hold.
+/// The problem of text that cannot be converted to the database's encoding.
 const NOT_WRITTEN: &str = "holds a character that the database's encoding does not have";
 
-/// Text of the database, if we can read it.
+/// Converts text of the database to UTF-8; `None` if that is not possible.
 fn readable(text: &[u8]) -> Option<Cow<'_, str>> {
     encoding::to_utf8(text)
 }
 
-/// What is told, in the database's encoding as far as it goes.
+/// Converts text to the database's encoding, with a question mark for each character that it does not have.
 fn told(text: &str) -> Vec<u8> {
     encoding::from_utf8_lossy(text).into_owned()
 }
 
-/// What is wrong with the first of these addresses that is none, as in `[2] "a@": …`, counting from 1.
+/// Returns the problem of the first invalid address, as in `[2] "a@": …`, counting from 1; `None` if all are valid.
 #[pg_extern(sql = false)]
 fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<Vec<u8>> {
     let problem = addresses?.iter().enumerate().find_map(|(index, found)| {
@@ -57,10 +57,10 @@ fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<Vec<u8>> {
     problem.map(|problem| told(&problem))
 }
 
-/// Where to look for a template, best first.
+/// Returns the locales in which to look for a template, best first.
 #[pg_extern(sql = false)]
 fn _locales(wanted: Option<&[u8]>) -> Vec<String> {
-    // A tag is ASCII; there is no template for another, nor a way to tell of it in every database.
+    // A tag that is not ASCII is ignored: no template has one, and not every encoding can represent it.
     let wanted = wanted.and_then(readable);
     template::locales(
         wanted.as_deref().filter(|tag| tag.is_ascii()),
@@ -68,7 +68,10 @@ fn _locales(wanted: Option<&[u8]>) -> Vec<String> {
     )
 }
 
-/// What is wrong with one part of a template; `None` when nothing is.
+/// Returns the problem of one part of a template; `None` if it is valid.
+///
+/// # Errors
+/// 22023 for an unknown part.
 #[pg_extern(sql = false)]
 fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<Vec<u8>>, ErrorReport> {
     let part = readable(part)
@@ -88,8 +91,9 @@ fn _template_problem(part: &[u8], source: &[u8]) -> Result<Option<Vec<u8>>, Erro
     Ok(checked.err().map(|problem| told(&problem.to_string())))
 }
 
-/// The rendered parts, or what is wrong. A part without a source stays null, as do all without variables. These are the text of a
-/// JSON object: a value of type jsonb that goes deeper than the parser would raise an error before we are called.
+/// Returns the rendered parts, or an error. A part without a source is NULL, as are all parts without variables.
+/// `variables` is the text of a JSON object: a value of type jsonb that is nested more deeply than the parser allows
+/// would raise an error before this function is called.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _render(
@@ -147,7 +151,7 @@ fn render(
     Ok(rendered)
 }
 
-/// The templates that come with the library.
+/// Returns the templates that are built into the library.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _builtin_templates() -> TableIterator<

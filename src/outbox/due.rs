@@ -1,27 +1,29 @@
 //! Where this session's next scan for due mail of `outbox` starts.
 //!
-//! The counterpart of [`crate::pending`]: claimed rows stay in the index `outbox_due` until vacuum may remove
-//! them, so a session remembers, for each priority, how far it claimed, and starts there. Rows come in
-//! behind a position: a transaction commits late, a claim is released, lapses or is rolled back, a session
-//! schedules into the past. A position can therefore delay a row and must never lose one. Four rules:
+//! The counterpart of [`crate::pending`]: claimed rows stay in the index `outbox_due` until vacuum may remove them, so
+//! a session remembers, for each priority, how far it claimed, and starts there. Rows can appear before a position: a
+//! transaction commits late, a claim is released, expires or is rolled back, a session schedules mail in the past. So
+//! a position may delay a row but must never lose one. Four rules:
 //!
-//! - it stays [`scan::SLACK`] behind the present, so that transactions may take that long to commit;
-//! - a scan looks at everything, as a *sweep*, as soon as a budget allows ([`crate::cursor::sweep`]);
-//! - so does one that found fewer rows than asked, as long as sweeps are [`scan::CHEAP`]: in pages, so that a busy machine
-//!   changes nothing. A sweep also finds priorities that no position is known for;
-//! - once sweeps are dear, a scan starts at the positions, and looks at a piece of what lies behind them as soon as the
-//!   budget allows ([`crate::cursor::trail`]). When a round of pieces, through all priorities, was cheap, sweeps are cheap again.
+//! - a position stays [`scan::SLACK`] behind the present, so that transactions may take that long to commit;
+//! - while sweeps are cheap, a scan reads everything, as a *sweep*, once a budget allows it
+//!   ([`crate::cursor::sweep`]);
+//! - while they are cheap, a scan that found fewer rows than requested sweeps too. The limit ([`scan::CHEAP`]) is in
+//!   pages, which do not depend on the load of the machine. A sweep also finds priorities that have no position yet;
+//! - once sweeps are expensive, a scan starts at the positions, and also scans a piece of what is before them as soon
+//!   as the budget allows ([`crate::cursor::trail`]). If a round of pieces, through all priorities, was cheap, sweeps
+//!   are cheap again.
 //!
-//! Rows that are stepped over, those of groups that are claimed, can be any number, and a claim looks at so many
-//! rows and no more. So a sweep that breaks off in a priority goes on from there the next time ([`scan::Priority::paused`]),
-//! and leaves the position of the scan, which may be further, as it is. Else what lies behind a large group would
-//! wait for the group. Claims of whole groups look at the rows of groups only, and remember their own positions.
+//! A claim skips rows of groups that are claimed. There may be any number of them, and a claim reads a limited number.
+//! So a sweep that stops within a priority continues there the next time ([`scan::Priority::paused`]), and does not
+//! move the position of the scan back. Otherwise rows after a large group would wait for the group. Claims of whole
+//! groups read only rows of groups, and have their own positions.
 //!
-//! A scan is of one transport, with which the index begins: what waits for the others costs it nothing. A session remembers
-//! the positions of [`TRANSPORTS`] of them, those that it scanned last.
+//! A scan is of one transport, the first column of the index, so mail that waits for other transports costs it
+//! nothing. A session remembers the positions of the [`TRANSPORTS`] transports that it scanned last.
 //!
-//! The state belongs to this process alone; losing it costs one sweep. A `timestamptz` is handled as what it is, an `i64`
-//! of microseconds.
+//! The state is local to this process; losing it costs one sweep. A `timestamptz` is passed as an `i64` of
+//! microseconds, as it is stored.
 
 mod scan;
 #[cfg(test)]
@@ -39,19 +41,19 @@ use crate::restore;
 pub use scan::SLACK;
 use scan::{Due, Kind, Position, Start};
 
-/// What a mail that was found may cost in pages, and a group; what is beyond that was stepped over.
+/// Pages allowed for each mail, and for each group, that a scan finds; others were read to skip rows.
 const PAGES_A_MAIL: i64 = 8;
 const PAGES_A_GROUP: i64 = 32;
-/// Transports of which positions are remembered.
+/// Maximum number of transports whose positions are remembered.
 const TRANSPORTS: usize = 64;
 
-/// What is remembered of one transport.
+/// What a session remembers of one transport.
 struct Transport {
-    /// In the encoding of the database; empty for the mail that clients deliver.
+    /// In the encoding of the database; empty for mail that clients deliver.
     name: Box<[u8]>,
     of_mails: Due,
     of_groups: Due,
-    /// The number of the latest use.
+    /// `Memory::uses` at the latest use.
     used: u64,
 }
 
@@ -63,8 +65,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// What is remembered of a transport; of one that is not known the beginning, in the place of the one that was used
-    /// least recently if there are too many.
+    /// Returns what is remembered of a transport. An unknown one starts at the beginning, and replaces the least
+    /// recently used one if there are [`TRANSPORTS`] already.
     fn of(&mut self, name: &[u8], groups: bool) -> &mut Due {
         self.uses += 1;
         let known = self.transports.iter().position(|one| *one.name == *name);
@@ -101,7 +103,7 @@ fn with_due<T>(transport: &[u8], groups: bool, work: impl FnOnce(&mut Due) -> T)
     MEMORY.with_borrow_mut(|memory| work(memory.of(transport, groups)))
 }
 
-/// Mail of this priority or less is urgent: password recoveries have it, budgets may reserve a share for it.
+/// Mail of this priority or less is urgent: password recoveries have it, and budgets may reserve a share for it.
 const URGENT_PRIORITY: i16 = -10;
 
 #[pg_extern(sql = false)]
@@ -109,8 +111,11 @@ fn _urgent_priority() -> i16 {
     URGENT_PRIORITY
 }
 
-/// Begins a claim, of mails or of a whole group: `sweep` when it is to look at everything, `piece` when it is to look at a
-/// piece of what lies behind the positions and then from these on, `positions` when only at that.
+/// Begins a scan for a claim of mails, or of a whole group. Returns `sweep` to scan everything, `positions` to scan
+/// from the positions on, `piece` to scan a piece of what is before them first.
+///
+/// # Errors
+/// 55000 if a session restores a dump or waits to.
 #[pg_extern(sql = false)]
 fn _due_begin(transport: &[u8], groups: bool) -> Result<&'static str, ErrorReport> {
     restore::refuse_while_restoring()?;
@@ -122,13 +127,13 @@ fn _due_begin(transport: &[u8], groups: bool) -> Result<&'static str, ErrorRepor
     })
 }
 
-/// Whether a scan that found too little may look at everything.
+/// Whether a scan that found too few rows may sweep.
 #[pg_extern(sql = false)]
 fn _due_may_sweep(transport: &[u8], groups: bool) -> bool {
     with_due(transport, groups, |due| due.is_cheap())
 }
 
-/// The known positions as they were when the scan began, the most urgent priority first, and where a sweep broke off.
+/// Returns the known positions as of the start of the scan, the most urgent priority first, and where sweeps stopped.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _due_positions(
@@ -158,7 +163,7 @@ fn _due_positions(
     TableIterator::new(priorities)
 }
 
-/// The pieces that are next, one of each priority, in the order in which they are to be looked at.
+/// Returns the next piece of each priority, in the order in which to scan them.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _due_pieces(
@@ -185,7 +190,8 @@ fn _due_pieces(
     TableIterator::new(pieces)
 }
 
-/// Notes how far a scan of one priority came, and that of a sweep, which may have the next scan go on from there.
+/// Records how far a scan of one priority got. `unfinished` is NULL unless it was a sweep; [`Kind::Sweep`] explains
+/// `back` and `unfinished`.
 #[pg_extern(sql = false)]
 fn _due_note(
     transport: &[u8],
@@ -203,7 +209,7 @@ fn _due_note(
     });
 }
 
-/// Notes how far a look at a piece came; whether to look at another.
+/// Records how far the scan of a piece got. Returns whether to scan another.
 #[pg_extern(sql = false)]
 fn _due_note_piece(
     transport: &[u8],
@@ -220,14 +226,14 @@ fn _due_note_piece(
     })
 }
 
-/// Has the next scan of a priority start behind this row at the latest: what was found after it was not claimed.
+/// Makes the next scan of a priority start after this row at the latest: rows after it were found but not claimed.
 #[pg_extern(sql = false)]
 fn _due_put_back(transport: &[u8], groups: bool, priority: i16, send_at: i64, id: i64) {
     let at = Position { send_at, id };
     with_due(transport, groups, |due| due.put_back(priority, at));
 }
 
-/// Ends a scan: from what was noted the next one goes on.
+/// Ends a scan that found this many mails of this many groups: its notes become the positions of the next one.
 #[pg_extern(sql = false)]
 fn _due_end(transport: &[u8], groups: bool, swept: bool, mails: i32, mail_groups: i32) {
     let found = PAGES_A_MAIL * i64::from(mails) + PAGES_A_GROUP * i64::from(mail_groups);
@@ -237,7 +243,7 @@ fn _due_end(transport: &[u8], groups: bool, swept: bool, mails: i32, mail_groups
     });
 }
 
-/// By which a claimant is told from all others.
+/// A name for this session that no other session has or had.
 #[pg_extern(sql = false)]
 fn _session_id() -> String {
     process::session_id()

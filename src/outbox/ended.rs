@@ -1,4 +1,4 @@
-//! Warnings of mail that ended as an error and that no claimant reported: it cannot be rendered, or its leases expired.
+//! Warnings about mail that ended as error unreported by a claimant: it cannot be rendered, or its leases expired.
 
 use std::cell::Cell;
 
@@ -8,11 +8,11 @@ use crate::pg::log::{self, OnceAMinute};
 
 thread_local! {
     static WARNING: OnceAMinute = const { OnceAMinute::new() };
-    /// Mails that ended since the latest warning.
+    /// Number of mails that ended since the latest warning.
     static SINCE: Cell<i64> = const { Cell::new(0) };
 }
 
-/// So many mails have ended, the latest with this id.
+/// Counts mails that have ended, the latest with this id; warns at most once a minute.
 #[pg_extern(sql = false)]
 fn _note_ended(mails: i64, latest: i64, reason: &str) {
     SINCE.set(SINCE.get().saturating_add(mails));

@@ -1,25 +1,26 @@
-//! Where this session goes on to look for mail of a paused transport that another may deliver.
+//! Where this session continues to search for mail of a paused transport that another transport may deliver.
 //!
-//! Mail that stays with its transport may be any number, and one call looks at so many rows and no more: the next one goes
-//! on behind them, and after the last row begins at the first. The state belongs to this process alone; losing it costs a
-//! look at rows that were looked at before.
+//! Any number of mails may have to stay with their transport, and one call examines a limited number of rows. The next
+//! call continues after them; after the last row it starts again at the first. The state is local to this process;
+//! losing it costs one call that examines the same rows again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use pgrx::prelude::*;
 
-/// Transports that a cursor is kept for.
+/// Maximum number of transports with a cursor.
 const TRANSPORTS: usize = 64;
 
-/// A row by its priority, `send_at` in microseconds, and id.
+/// The priority of a row, its `send_at` in microseconds, and its id.
 type Row = (i16, i64, i64);
 
 thread_local! {
     static CURSORS: RefCell<BTreeMap<Box<[u8]>, Row>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Keeps or, with `None`, forgets a cursor. If there are too many, all of them begin at the first row again.
+/// Sets the cursor of a transport, or removes it if `row` is `None`. If there are too many, all others are removed and
+/// start at the first row again.
 fn note(cursors: &mut BTreeMap<Box<[u8]>, Row>, transport: &[u8], row: Option<Row>) {
     let Some(row) = row else {
         cursors.remove(transport);

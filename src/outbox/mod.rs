@@ -3,12 +3,12 @@
 //! | module | owns |
 //! |---|---|
 //! | `due` | where a scan for due mail starts |
-//! | `fallback` | where the search goes on for mail of a paused transport |
-//! | `upkeep` | where a scan of expired leases, of requests or of rows to purge starts |
-//! | `locks` | one claim a group; one session at a time that counts budgets |
+//! | `fallback` | where a search for mail of a paused transport continues |
+//! | `upkeep` | where a scan for expired leases, requests or rows to purge starts |
+//! | `locks` | the locks that let one claimant at a time claim a group, and one session count budgets |
 //! | `bad_rows` | whether rows are changed one at a time |
-//! | `ended` | warnings of mail that ended and that no claimant reported |
-//! | `compose` | addresses and templates as SQL sees them |
+//! | `ended` | warnings about mail that ended without a report by a claimant |
+//! | `compose` | the SQL functions for addresses and templates |
 
 #![forbid(unsafe_code)]
 

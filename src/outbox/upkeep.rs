@@ -1,10 +1,11 @@
-//! Where this session's next walk over rows starts that are settled, answered or deleted as it goes: leases that lapsed,
-//! requests, what a purge may delete.
+//! Where this session's next scan starts over rows that it settles, answers or deletes on the way: expired leases,
+//! requests, rows to purge.
 //!
-//! As for mails that are due ([`super::due`]) dead rows stay where the walk starts, until vacuum may remove them. So it
-//! starts where the last one ended, and at the beginning as often as a budget allows ([`crate::cursor::sweep`]): rows may be
-//! left behind that were locked. What that budget lets a session look at is all at once, except for leases: there lies most,
-//! one for each mail, and it is looked at in pieces ([`crate::cursor::trail`]). The state belongs to this process alone.
+//! As for due mail ([`super::due`]), dead rows stay where the scan starts until vacuum may remove them. So a scan
+//! starts where the last one ended, and at the beginning as often as a budget allows ([`crate::cursor::sweep`]),
+//! because it may have skipped locked rows. A scan from the beginning reads everything at once, except for leases:
+//! these leave the most dead rows, one for each mail, and are scanned in pieces ([`crate::cursor::trail`]). The state
+//! is local to this process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,22 +20,22 @@ use crate::pg::process::pages_read as pages;
 
 use super::due::SLACK;
 
-/// A walk over what is settled, answered or deleted as it goes: leases that lapsed, requests, what a purge may delete.
+/// A scan over rows that it answers or deletes on the way: requests, or rows of one table to purge.
 #[derive(Default)]
 struct Walk {
-    /// The key up to which the last one came.
+    /// The key that the last scan reached.
     position: i64,
     sweeps: Sweeps,
-    /// This one starts at the beginning.
+    /// Whether the running scan started at the beginning.
     sweeping: bool,
-    /// Pages that this process had looked at when it began.
+    /// Pages that this process had read when the scan began.
     began: i64,
-    /// Pages that the last one from the beginning looked at, and the fewer of those of the last two: a session's first
-    /// looks at some hundred for its plans.
+    /// Pages that the last scan from the beginning read, and the minimum of the last two: a session's first scan reads
+    /// some hundred for its plans.
     pages: (i64, i64),
 }
 
-/// A scan starts at the beginning regardless of the budget if the last two that did so read no more pages than this.
+/// A scan starts at the beginning despite the budget if one of the last two such scans read no more pages than this.
 const CHEAP_WALK: i64 = 100;
 
 impl Walk {
@@ -42,7 +43,7 @@ impl Walk {
         self.pages.1 <= CHEAP_WALK || self.sweeps.is_due(now)
     }
 
-    /// Where it starts; `None` for the beginning.
+    /// Begins a scan. Returns the key after which it starts; `None` for the beginning.
     fn begin(&mut self, now: Instant, pages: i64) -> Option<i64> {
         self.sweeping = self.is_to_sweep(now);
         self.sweeps.begin(now);
@@ -50,7 +51,7 @@ impl Walk {
         (!self.sweeping).then_some(self.position)
     }
 
-    /// Ends it, having come so far; `None` when there was nothing.
+    /// Ends a scan that reached this key; `None` if it found no rows.
     fn end(&mut self, now: Instant, pages: i64, position: Option<i64>) {
         self.position = position.unwrap_or(self.position);
         if self.sweeping {
@@ -61,21 +62,21 @@ impl Walk {
     }
 }
 
-/// The walk over leases that lapsed, by the microsecond in which they end.
+/// The scan for expired leases, by the microsecond in which they end.
 #[derive(Default)]
 struct Leases {
-    /// All that ended before this were looked at.
+    /// All leases that ended by this time were examined.
     position: i64,
-    /// Where the next look behind it goes on, if the last one ended before it.
+    /// Where the next scan of a piece continues, if not at the beginning.
     paused: Option<i64>,
     trail: Trail<i64>,
     sweeps: Sweeps,
-    /// What it looks at now, and pages that this process had looked at before.
+    /// What the scan reads now, and the pages that this process had read before that.
     part: Part,
     began: i64,
-    /// As of a [`Walk`].
+    /// As in [`Walk`]; a round of pieces counts like a scan from the beginning.
     pages: (i64, i64),
-    /// Pages that the round of pieces looked at so far.
+    /// Pages that the round of pieces has read.
     round: i64,
 }
 
@@ -90,7 +91,7 @@ enum Part {
 }
 
 impl Leases {
-    /// What to look at first: behind one end of lease, up to another.
+    /// Begins a scan. Returns the range to read first: after one lease end, up to another.
     fn begin(&mut self, now: Instant, pages: i64, moment: i64) -> (i64, i64) {
         self.sweeps.begin(now);
         self.began = pages;
@@ -103,7 +104,7 @@ impl Leases {
         }
     }
 
-    /// All up to this end of lease were looked at; what to look at next.
+    /// Records that all leases up to this lease end were examined. Returns the range to read next, if any.
     fn came_to(&mut self, now: Instant, pages: i64, at: i64) -> Option<(i64, i64)> {
         let cost = pages.saturating_sub(self.began);
         self.began = pages;
@@ -139,7 +140,7 @@ impl Leases {
         None
     }
 
-    /// All was looked at for so many pages.
+    /// Records that everything was examined in this many pages.
     fn swept(&mut self, pages: i64) {
         self.pages = (pages, pages.min(self.pages.0));
         self.paused = None;
@@ -151,9 +152,9 @@ impl Leases {
 #[derive(Default)]
 struct Memory {
     leases: Leases,
-    /// By name.
+    /// By the name of the scan.
     walks: BTreeMap<String, Walk>,
-    /// The extension that these belong to: after DROP and CREATE EXTENSION they start from zero.
+    /// The extension that `walks` belongs to: after DROP and CREATE EXTENSION its scans start at the beginning.
     extension: Option<pg_sys::Oid>,
 }
 
@@ -161,7 +162,7 @@ thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::new(Memory::default());
 }
 
-/// Begins a look for leases that lapsed by a moment: the ends of lease to look at first.
+/// Begins a scan for leases that ended by this time. Returns the range of lease ends to read first.
 #[pg_extern(sql = false)]
 fn _leases_begin(moment: i64) -> TableIterator<'static, (name!(after, i64), name!(until, i64))> {
     let range =
@@ -169,7 +170,7 @@ fn _leases_begin(moment: i64) -> TableIterator<'static, (name!(after, i64), name
     TableIterator::once(range)
 }
 
-/// Ends a look that came to this end of lease: those to look at next, if any.
+/// Ends the scan of a range, having reached this lease end. Returns the range to read next, if any.
 #[pg_extern(sql = false)]
 fn _leases_next(came_to: i64) -> TableIterator<'static, (name!(after, i64), name!(until, i64))> {
     let range =
@@ -177,13 +178,13 @@ fn _leases_next(came_to: i64) -> TableIterator<'static, (name!(after, i64), name
     TableIterator::new(range)
 }
 
-/// The end of lease from which on the next look for lapsed ones starts, unless it is for all.
+/// Returns the lease end after which the next scan starts, unless it reads everything.
 #[pg_extern(sql = false)]
 fn _leases_from() -> i64 {
     MEMORY.with_borrow(|memory| memory.leases.position)
 }
 
-/// The walk of this name.
+/// Calls `work` with the scan of this name.
 fn with_walk<T>(name: &str, work: impl FnOnce(&mut Walk) -> T) -> T {
     let extension = catalog::extension();
     MEMORY.with_borrow_mut(|memory| {
@@ -195,13 +196,13 @@ fn with_walk<T>(name: &str, work: impl FnOnce(&mut Walk) -> T) -> T {
     })
 }
 
-/// Begins a walk: the key behind which to look; NULL for the beginning.
+/// Begins a scan. Returns the key after which it starts; NULL for the beginning.
 #[pg_extern(sql = false)]
 fn _walk_begin(name: &str) -> Option<i64> {
     with_walk(name, |walk| walk.begin(Instant::now(), pages()))
 }
 
-/// Where the next one will begin; NULL for the beginning.
+/// Returns where the next scan will begin; NULL for the beginning.
 #[pg_extern(sql = false)]
 fn _walk_from(name: &str) -> Option<i64> {
     with_walk(name, |walk| {
@@ -209,13 +210,13 @@ fn _walk_from(name: &str) -> Option<i64> {
     })
 }
 
-/// Ends a walk, having come so far; NULL when there was nothing.
+/// Ends a scan that reached this key; NULL if it found no rows.
 #[pg_extern(sql = false)]
 fn _walk_end(name: &str, position: Option<i64>) {
     with_walk(name, |walk| walk.end(Instant::now(), pages(), position));
 }
 
-/// Has the next walk look behind this key again.
+/// Makes the next scan read what is after this key again.
 #[pg_extern(sql = false)]
 fn _walk_back(name: &str, key: i64) {
     with_walk(name, |walk| walk.position = walk.position.min(key));
@@ -236,7 +237,7 @@ mod tests {
             walk.end(ms(end), if from.is_none() { cost } else { 1 }, position);
             from
         };
-        // One dear look, as the first of a session is, does not make it dear; two in a row do.
+        // One expensive scan, such as the first of a session, does not make scans expensive; two in a row do.
         assert_eq!(walked(0, 10, 2 * CHEAP_WALK, Some(5)), None);
         assert_eq!(walked(10, 20, 2 * CHEAP_WALK, Some(6)), None);
         assert_eq!(walked(20, 21, 0, None), Some(6), "10 ms, of 200");
@@ -251,7 +252,7 @@ mod tests {
         let now = Instant::now();
         let mut leases = Leases::default();
         let second = 10 * SLACK;
-        // Two dear looks at all.
+        // Two expensive scans of everything.
         for _ in 0..2 {
             assert_eq!(leases.begin(now, 0, second), (i64::MIN, second));
             assert_eq!(leases.came_to(now, PIECE, second), None);
@@ -281,7 +282,7 @@ mod tests {
             Some((2 * second - SLACK, 3 * second - SLACK))
         );
         assert_eq!(leases.came_to(now, 2, 3 * second - SLACK), None);
-        // The round: dear. The next one is not.
+        // That round was expensive; the next one is not.
         leases.begin(now, 0, 3 * second);
         assert_eq!(
             leases.came_to(now, 1, 3 * second),

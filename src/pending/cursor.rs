@@ -1,16 +1,16 @@
 //! Where this session's next scan of `pending` starts.
 //!
-//! Rows that were taken stay in the index until vacuum may remove them, and while any session holds an old
-//! snapshot it may not. A scan that always started at the beginning would step over all of them, and a
-//! batch would cost more with every batch before it (I4). So each session remembers, per lane, the highest
-//! token id it took, and starts behind it.
+//! Rows that were taken stay in the index until vacuum may remove them, which it may not while any session holds an
+//! old snapshot. A scan that always started at the beginning would skip all of them, and each batch would cost more
+//! than the one before (I4). So each session remembers, per lane, the highest token id that it took, and starts after
+//! it.
 //!
-//! That position is a hint. Rows can appear below it: ids commit out of order, and a rollback returns what
-//! it took. Two rules keep the hint honest. A scan that finds fewer rows than asked looks below the position
-//! before it says that the queue is empty (`_delete_pending` does). And a full scan, a *sweep*, is due as soon as its
-//! budget allows ([`crate::cursor::sweep`]).
+//! That position is a hint. Rows can appear before it: ids commit out of order, and a rollback returns what it took.
+//! Two rules keep rows from being lost. A scan that finds fewer rows than requested also reads before the position
+//! before it reports an empty queue (`_delete_pending` does). And a full scan, a *sweep*, is due as soon as its budget
+//! allows ([`crate::cursor::sweep`]).
 //!
-//! The state belongs to this process alone; losing it costs one sweep.
+//! The state is local to this process; losing it costs one sweep.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -39,8 +39,8 @@ impl Scan {
         for (position, high) in self.position.iter_mut().zip(high) {
             match high {
                 None => {}
-                // A sweep takes the lowest rows there are, so what it did not reach lies above its highest,
-                // perhaps below the old position.
+                // A sweep takes the lowest rows, so rows that it did not reach are after its highest, perhaps before
+                // the old position.
                 Some(high) if swept => *position = high,
                 Some(high) => *position = high.max(*position),
             }
@@ -53,17 +53,17 @@ thread_local! {
     static SCAN: RefCell<Scan> = RefCell::new(Scan::default());
 }
 
-/// Begins a scan; true when it must start at the very beginning.
+/// Begins a scan. Returns whether it must start at the very beginning.
 ///
 /// # Errors
-/// 55000 while a session restores a dump.
+/// 55000 if a session restores a dump or waits to.
 #[pg_extern(sql = false)]
 fn _scan_begin() -> Result<bool, ErrorReport> {
     restore::refuse_while_restoring()?;
     Ok(SCAN.with_borrow_mut(|scan| scan.begin(Instant::now())))
 }
 
-/// The token id after which a scan of this lane starts, unless it must start at the very beginning.
+/// Returns the token id after which a scan of this lane starts, unless it must start at the very beginning.
 #[pg_extern(sql = false)]
 fn _scan_position(lane: i16) -> i64 {
     SCAN.with_borrow(|scan| {

@@ -1,4 +1,4 @@
-//! `pending`: where a scan for tokens that wait starts.
+//! `pending`: where a scan for waiting tokens starts.
 
 #![forbid(unsafe_code)]
 

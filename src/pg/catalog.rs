@@ -1,4 +1,4 @@
-//! What the catalogs say, without a query.
+//! Reads system catalogs without a query.
 
 use std::ffi::{CStr, c_char};
 
@@ -29,34 +29,34 @@ pub fn keep_extension(extension: pg_sys::Oid) {
     }
 }
 
-/// Whether this role owns the extension, as a superuser does with all of them.
+/// Whether `role` owns the extension. A superuser owns every extension.
 pub fn owns_extension(role: pg_sys::Oid) -> bool {
     extension().is_some_and(|extension| version::owns(pg_sys::ExtensionRelationId, extension, role))
 }
 
 /// Whether the current user is a superuser.
 pub fn is_superuser() -> bool {
-    // SAFETY: in a transaction; looks in the catalog.
+    // SAFETY: in a transaction; reads the catalog.
     unsafe { pg_sys::superuser() }
 }
 
-/// The roles that this session may act as: the one that logged in, and the one that SET ROLE made of it
-/// (`pg_restore --role`). Not the current user, who within most triggers is the functions' owner.
+/// The roles that this session may act as: the session user, and the role that SET ROLE chose (`pg_restore --role`).
+/// Not the current user, which within most triggers is the owner of the functions.
 pub fn session_roles() -> [pg_sys::Oid; 2] {
     // SAFETY: reads variables of this process.
     unsafe { [pg_sys::GetSessionUserId(), pg_sys::GetOuterUserId()] }
 }
 
-/// Whether the current user owns this database, as a superuser does with all of them.
+/// Whether the current user owns this database. A superuser owns every database.
 pub fn owns_database(database: pg_sys::Oid) -> bool {
     // SAFETY: reads a variable of this process.
     let user = unsafe { pg_sys::GetUserId() };
     version::owns(pg_sys::DatabaseRelationId, database, user)
 }
 
-/// Whether the current user may copy this database without owning it: a template, by a role with CREATEDB.
+/// Whether the current user may copy this database without owning it: it is a template and the role has CREATEDB.
 pub fn may_copy(database: pg_sys::Oid) -> bool {
-    // SAFETY: in a transaction. Each row is read while the cache holds it, by its fixed part.
+    // SAFETY: in a transaction. Each row is read while the cache holds it, and only its fixed part.
     unsafe {
         let is_template = with_row(pg_sys::SysCacheIdentifier::DATABASEOID, database, |row| {
             (*row.cast::<pg_sys::FormData_pg_database>()).datistemplate
@@ -70,10 +70,10 @@ pub fn may_copy(database: pg_sys::Oid) -> bool {
     }
 }
 
-/// What `read` says of the row with this oid; false when there is none.
+/// Returns the result of `read` for the row with this oid; false if there is none.
 ///
 /// # Safety
-/// In a transaction; `cache` is one by oid; `read` reads the fixed part of its rows only.
+/// In a transaction; `cache` is one by oid; `read` reads only the fixed part of its rows.
 unsafe fn with_row(
     cache: pg_sys::SysCacheIdentifier::Type,
     oid: pg_sys::Oid,
@@ -91,20 +91,20 @@ unsafe fn with_row(
     }
 }
 
-/// A database of this server that takes connections.
+/// A database of this server that accepts connections.
 #[derive(Clone, Copy)]
 pub struct Database {
     /// `pg_database.oid`.
     pub oid: pg_sys::Oid,
-    /// Whether it is a template, to be copied.
+    /// Whether it is a template for CREATE DATABASE.
     pub is_template: bool,
 }
 
-/// The databases that take connections, but for those whose DROP was interrupted. Outside a transaction.
+/// Returns the databases that accept connections, except those whose DROP was interrupted. Outside a transaction.
 pub fn open_databases() -> Vec<Database> {
     let mut found = Vec::new();
     // SAFETY: main thread of a worker that may read shared catalogs. One transaction around a plain scan of
-    // pg_database; the tuples are read while the scan holds them, by their fixed fields.
+    // pg_database; the tuples are read while the scan holds them, and only their fixed fields.
     unsafe {
         pg_sys::StartTransactionCommand();
         let relation =
@@ -116,7 +116,7 @@ pub fn open_databases() -> Vec<Database> {
                 break;
             }
             let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
-            // -1 for any number of connections, -2 when a DROP of it broke off (DATCONNLIMIT_INVALID_DB).
+            // -1: no limit on connections; -2: its DROP was interrupted (DATCONNLIMIT_INVALID_DB).
             if row.datallowconn && row.datconnlimit >= -1 {
                 found.push(Database {
                     oid: row.oid,
@@ -134,7 +134,7 @@ pub fn open_databases() -> Vec<Database> {
     found
 }
 
-/// The five characters of an error code.
+/// Returns the SQLSTATE of an error code, five characters.
 pub fn sqlstate(code: pgrx::PgSqlErrorCode) -> String {
     // SAFETY: returns a static, NUL-terminated buffer of this process, which is copied before the next call.
     unsafe { CStr::from_ptr(pg_sys::unpack_sql_state(code as i32)) }

@@ -1,8 +1,8 @@
-//! The encoding of the database: the one place where text of the server becomes UTF-8, and UTF-8 such text.
+//! Conversion between the encoding of the database and UTF-8; no other file converts.
 //!
-//! pgrx takes any text for UTF-8. Here the server's own conversions do it, asked not to raise an error: what cannot be
-//! said in the other encoding is for the caller to refuse. A database in SQL_ASCII does not say what its bytes
-//! mean; those that are UTF-8 are taken for it.
+//! pgrx treats all text as UTF-8. This file calls the server's own conversions in the mode that raises no error: the
+//! caller must reject text that the other encoding cannot represent. The encoding of the bytes in a SQL_ASCII database
+//! is unknown; valid UTF-8 is treated as UTF-8.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -14,7 +14,7 @@ use super::transaction;
 const UTF8: c_int = pg_sys::pg_enc::PG_UTF8 as c_int;
 const SQL_ASCII: c_int = pg_sys::pg_enc::PG_SQL_ASCII as c_int;
 
-/// Bytes of the buffer for what was converted: a conversion takes at most a quarter of it at a time.
+/// Maximum size of the output buffer in bytes. One call converts at most a quarter as many bytes of input.
 const BUFFER: usize = 64 * 1024;
 
 fn database_encoding() -> c_int {
@@ -22,12 +22,12 @@ fn database_encoding() -> c_int {
     unsafe { pg_sys::GetDatabaseEncoding() }
 }
 
-/// Whether the database says what its bytes mean: all do but those in SQL_ASCII.
+/// Whether the encoding of the database is known, that is, not SQL_ASCII.
 pub fn is_known() -> bool {
     database_encoding() != SQL_ASCII
 }
 
-/// Text of the database as UTF-8; `None` when it has no form there.
+/// Converts text of the database to UTF-8. `None` if its bytes are invalid or `convert` fails.
 pub fn to_utf8(text: &[u8]) -> Option<Cow<'_, str>> {
     let encoding = database_encoding();
     if text.is_ascii() || encoding == UTF8 || encoding == SQL_ASCII {
@@ -38,7 +38,7 @@ pub fn to_utf8(text: &[u8]) -> Option<Cow<'_, str>> {
         .map(Cow::Owned)
 }
 
-/// UTF-8 as text of the database; `None` when it has a character that the database has not, or a NUL.
+/// Converts UTF-8 to text of the database. `None` if it contains a NUL or `convert` fails.
 pub fn from_utf8(text: &str) -> Option<Cow<'_, [u8]>> {
     let encoding = database_encoding();
     if text.contains('\0') {
@@ -50,7 +50,7 @@ pub fn from_utf8(text: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// As [`from_utf8`], with a question mark in the place of each character that the database has not.
+/// As [`from_utf8`], with a question mark for each character that it cannot convert.
 pub fn from_utf8_lossy(text: &str) -> Cow<'_, [u8]> {
     from_utf8(text).unwrap_or_else(|| {
         let mut known = Vec::with_capacity(text.len());
@@ -65,11 +65,11 @@ pub fn from_utf8_lossy(text: &str) -> Cow<'_, [u8]> {
     })
 }
 
-/// A value of type text. As a result it is `None` when it has no form in UTF-8; as an argument, what the database
-/// cannot say is a question mark.
+/// A value of type text. A query result is `None` if UTF-8 cannot represent it. In a query argument, a character that
+/// the database cannot represent becomes a question mark.
 pub struct Text(pub Option<String>);
 
-/// A value of type text[] without nulls, read as [`Text`] is.
+/// A value of type text[], read as [`Text`]; `None` also if an element is null.
 pub struct Texts(pub Option<Vec<String>>);
 
 impl FromDatum for Text {
@@ -78,7 +78,7 @@ impl FromDatum for Text {
         is_null: bool,
         of_type: pg_sys::Oid,
     ) -> Option<Self> {
-        // SAFETY: as the caller promises; text is read like bytea.
+        // SAFETY: as the caller promises; text can be read as bytea.
         let text = unsafe { <&[u8]>::from_polymorphic_datum(datum, is_null, of_type) }?;
         Some(Self(to_utf8(text).map(Cow::into_owned)))
     }
@@ -121,11 +121,11 @@ impl IntoDatum for Texts {
     }
 }
 
-/// Text as the database has it, such as the name of an object: read and passed on without a conversion.
+/// Text in the encoding of the database, such as the name of an object; it is not converted.
 pub struct EncodedText(CString);
 
 impl EncodedText {
-    /// From a string of the server's; `None` from its null pointer.
+    /// Copies a string of the server; `None` for a null pointer.
     ///
     /// # Safety
     /// `text` is NUL-terminated or null.
@@ -134,7 +134,7 @@ impl EncodedText {
         (!text.is_null()).then(|| unsafe { Self(CStr::from_ptr(text).to_owned()) })
     }
 
-    /// This text between two others, which are ASCII.
+    /// Returns this text between `before` and `after`, which must be ASCII.
     pub fn between(&self, before: &str, after: &str) -> CString {
         let text = [before.as_bytes(), self.0.to_bytes(), after.as_bytes()].concat();
         // No part has a NUL.
@@ -146,9 +146,9 @@ impl EncodedText {
         &self.0
     }
 
-    /// As UTF-8, if this is a name of a shared catalog. The server does not convert such a name: each database sees the
-    /// bytes that it was given in another. Bytes that are UTF-8 are taken for it, others for text of this database. What
-    /// is neither gets replacement characters.
+    /// Returns a name from a shared catalog as UTF-8. The server does not convert such a name: every database reads the
+    /// bytes that were written in another one. Valid UTF-8 is treated as UTF-8, other bytes as text of this database.
+    /// Bytes that are neither become replacement characters.
     pub fn shared_name(&self) -> String {
         let bytes = self.0.to_bytes();
         std::str::from_utf8(bytes)
@@ -165,7 +165,7 @@ impl FromDatum for EncodedText {
         is_null: bool,
         of_type: pg_sys::Oid,
     ) -> Option<Self> {
-        // SAFETY: as the caller promises; text is read like bytea, and has no NUL.
+        // SAFETY: as the caller promises; text can be read as bytea, and contains no NUL.
         let text = unsafe { <&[u8]>::from_polymorphic_datum(datum, is_null, of_type) }?;
         CString::new(text).ok().map(Self)
     }
@@ -181,21 +181,21 @@ impl IntoDatum for EncodedText {
     }
 }
 
-/// The characters in a text of the server's encoding.
+/// Returns the number of characters in `text`, which is in the server's encoding.
 pub fn characters(text: &[u8]) -> usize {
     let length = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
-    // SAFETY: reads that many bytes, which the server has checked to be of its encoding.
+    // SAFETY: reads `length` bytes, which the server has checked to be valid in its encoding.
     let characters = unsafe { pg_sys::pg_mbstrlen_with_len(text.as_ptr().cast(), length) };
     usize::try_from(characters).unwrap_or(usize::MAX)
 }
 
-/// The whole of `text`, without a NUL, in another encoding; `None` outside a transaction, too, which the catalog can only
-/// be read in.
+/// Converts all of `text`, which must contain no NUL, to another encoding. `None` if a character cannot be converted,
+/// if there is no conversion, or outside a transaction, where the catalog cannot be read.
 fn convert(text: &[u8], from: c_int, to: c_int) -> Option<Vec<u8>> {
     if !transaction::is_open() {
         return None;
     }
-    // SAFETY: looks in the catalog, in a transaction.
+    // SAFETY: reads the catalog, in a transaction.
     let conversion = unsafe { pg_sys::FindDefaultConversionProc(from, to) };
     if conversion == pg_sys::InvalidOid {
         return None;
@@ -206,8 +206,8 @@ fn convert(text: &[u8], from: c_int, to: c_int) -> Option<Vec<u8>> {
     while !rest.is_empty() {
         let length = c_int::try_from(rest.len()).unwrap_or(c_int::MAX);
         let size = c_int::try_from(buffer.len()).unwrap_or(c_int::MAX);
-        // SAFETY: reads at most `length` bytes, and writes at most `size` with a NUL at the end. It takes as many as
-        // fit, up to the first that it cannot convert, and says how many those were.
+        // SAFETY: reads at most `length` bytes, and writes at most `size` bytes, including a NUL at the end. It
+        // converts as many input bytes as fit, up to the first that it cannot convert, and returns their number.
         let (taken, made) = unsafe {
             let taken = pg_sys::pg_do_encoding_conversion_buf(
                 conversion,

@@ -1,20 +1,20 @@
-//! The functions by whose names the postmaster starts background workers.
+//! The entry points of the background workers, which the server finds by name.
 
 use std::sync::OnceLock;
 
 use pgrx::prelude::*;
 
-/// What these functions do.
+/// The functions that the entry points call.
 pub struct Mains {
-    /// Of the launcher.
+    /// Main function of the launcher.
     pub launcher: fn(),
-    /// Of a worker, with the argument that it was started with.
+    /// Main function of a worker; its argument is the start argument of the process.
     pub worker: fn(pg_sys::Datum),
 }
 
 static MAINS: OnceLock<Mains> = OnceLock::new();
 
-/// Says what they do. Called from `_PG_init` while libraries are being preloaded, so that every process knows.
+/// Sets the main functions. Called from `_PG_init` while libraries are being preloaded, so that every process has them.
 pub fn set(mains: Mains) {
     let _ = MAINS.set(mains);
 }

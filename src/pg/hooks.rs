@@ -1,7 +1,7 @@
-//! Hooks: statements that need a database to themselves or open one, the end of prepared transactions, and DROP and
-//! ALTER EXTENSION.
+//! Hooks for statements that need a database to themselves or open one to connections, for the end of prepared
+//! transactions, and for DROP and ALTER EXTENSION.
 //!
-//! What follows from them is decided in [`crate::worker::utility`]; here is what reads the server's parse trees.
+//! This file reads the server's parse trees; [`crate::worker::utility`] decides what to do.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -11,15 +11,15 @@ use pgrx::prelude::*;
 
 use super::catalog;
 
-/// What is called when something happens that concerns the workers.
+/// The functions that the hooks call on events that concern the workers.
 pub struct Handlers {
-    /// Before a statement that fails while another process is connected to this database, by a user who may run it.
+    /// Called before a permitted statement that fails while another process is connected to this database.
     pub before_exclusive: fn(pg_sys::Oid),
-    /// After a statement by which this database came into being or takes connections again.
+    /// Called after a statement that created this database or set its ALLOW_CONNECTIONS or IS_TEMPLATE.
     pub after_opened: fn(pg_sys::Oid),
-    /// After COMMIT PREPARED and ROLLBACK PREPARED, in their transaction.
+    /// Called after COMMIT PREPARED and ROLLBACK PREPARED, in their transaction.
     pub after_prepared: fn(),
-    /// When this extension of this database is dropped or altered, while its row is still there.
+    /// Called when this extension is dropped or altered in this database, while its catalog row still exists.
     pub on_extension_changed: fn(),
 }
 
@@ -35,7 +35,7 @@ pub fn install(handlers: Handlers) {
     if HANDLERS.set(handlers).is_err() {
         return;
     }
-    // SAFETY: plain variables of the postmaster, inherited by every process; what was there is called on.
+    // SAFETY: plain variables of the postmaster, inherited by every process; the previous hooks are still called.
     unsafe {
         NEXT_UTILITY.set(pg_sys::ProcessUtility_hook);
         pg_sys::ProcessUtility_hook = Some(process_utility);
@@ -46,22 +46,22 @@ pub fn install(handlers: Handlers) {
 
 /// The part of a statement that concerns the workers.
 struct Concern {
-    /// The database that must be free of connections.
+    /// The database that must have no connections; `None` also if the current user may not run the statement.
     exclusive: Option<pg_sys::Oid>,
-    /// The name of a database that comes into being, or takes connections again.
+    /// The name of the database that is created, or whose ALLOW_CONNECTIONS or IS_TEMPLATE is set.
     opened: Option<*const c_char>,
 }
 
-/// What this statement has to do with the workers.
+/// Returns the part of a statement that concerns the workers.
 ///
 /// # Safety
-/// `statement` is a parse tree of the server's, or null.
+/// `statement` is a parse tree of the server, or null.
 unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
     let mut concern = Concern {
         exclusive: None,
         opened: None,
     };
-    // SAFETY: the tag says what the node is; names in it are NUL-terminated or null.
+    // SAFETY: the tag gives the type of the node; names in it are NUL-terminated or null.
     unsafe {
         let Some(node) = statement.as_ref() else {
             return concern;
@@ -92,7 +92,7 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
             pg_sys::NodeTag::T_CreatedbStmt => {
                 let create = &*statement.cast::<pg_sys::CreatedbStmt>();
                 concern.opened = Some(create.dbname);
-                // Not given, or DEFAULT.
+                // No TEMPLATE, or TEMPLATE DEFAULT.
                 string_option(create.options, c"template")
                     .unwrap_or(c"template1".as_ptr().cast_mut())
             }
@@ -100,7 +100,7 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
         };
         if !exclusive.is_null() {
             let database = pg_sys::get_database_oid(exclusive, true);
-            // Asked first: who owns a database that is not there is an error, and it is for the statement to raise it.
+            // Checked first: asking for the owner of a missing database is an error, which the statement must raise.
             let may = database != pg_sys::InvalidOid
                 && (catalog::owns_database(database)
                     || (concern.opened.is_some() && catalog::may_copy(database)));
@@ -110,12 +110,12 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
     concern
 }
 
-/// An option of a statement, if it is there.
+/// Returns the option `name` of a statement, if it is given.
 ///
 /// # Safety
 /// `options` is a list of `DefElem`, or null.
 unsafe fn option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
-    // SAFETY: as the caller promises; a name is NUL-terminated.
+    // SAFETY: as the caller promises; the name of an option is NUL-terminated.
     unsafe {
         let length = options.as_ref()?.length;
         (0..length)
@@ -128,10 +128,10 @@ unsafe fn option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys:
     }
 }
 
-/// The text of an option of a statement, if it is given, and not as DEFAULT.
+/// Returns the value of the option `name` of a statement as text; `None` if it is not given or is DEFAULT.
 ///
 /// # Safety
-/// As of [`option`].
+/// As for [`option`].
 unsafe fn string_option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut c_char> {
     // SAFETY: as the caller promises.
     unsafe {
@@ -141,7 +141,7 @@ unsafe fn string_option(options: *mut pg_sys::List, name: &CStr) -> Option<*mut 
     }
 }
 
-// The server's own, without the guard that pgrx wraps it in: see below.
+// The server's own function, without the guard that pgrx wraps it in: see `process_utility`.
 unsafe extern "C-unwind" {
     fn standard_ProcessUtility(
         statement: *mut pg_sys::PlannedStmt,
@@ -155,9 +155,9 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Every utility statement of the server passes through here, and few of them concern the workers. An
-/// error in one must go on to its session exactly as it is. So nothing is caught here: the frame owns nothing
-/// that would have to be dropped, the server may jump over it, and our own parts are guarded by themselves.
+/// Runs every utility statement of the server; few of them concern the workers. An error in a statement must reach its
+/// session unchanged, so nothing is caught here: this frame owns nothing that would have to be dropped, the server may
+/// jump over it, and the functions that call our handlers have their own guards.
 #[allow(clippy::too_many_arguments, reason = "the server's signature")]
 unsafe extern "C-unwind" fn process_utility(
     statement: *mut pg_sys::PlannedStmt,
@@ -169,10 +169,9 @@ unsafe extern "C-unwind" fn process_utility(
     destination: *mut pg_sys::DestReceiver,
     completion: *mut pg_sys::QueryCompletion,
 ) {
-    // SAFETY: the server passes a planned statement around a parse tree, never null; what it handed us is
-    // handed on.
+    // SAFETY: the server passes a planned statement around a parse tree, never null; its arguments are passed on.
     unsafe {
-        // Asked now: a ROLLBACK frees its own parse tree. One that makes a database is still there afterwards.
+        // Read first: a ROLLBACK frees its own parse tree. That of CREATE or ALTER DATABASE still exists afterwards.
         let opens = matches!(
             (*(*statement).utilityStmt).type_,
             pg_sys::NodeTag::T_CreatedbStmt | pg_sys::NodeTag::T_AlterDatabaseStmt
@@ -231,10 +230,10 @@ unsafe extern "C-unwind" fn after_prepared() {
 /// Whether this is COMMIT PREPARED or ROLLBACK PREPARED.
 ///
 /// # Safety
-/// `statement` is a parse tree of the server's.
+/// `statement` is a parse tree of the server.
 unsafe fn finishes_prepared(statement: *const pg_sys::Node) -> bool {
     use pg_sys::TransactionStmtKind::{TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED};
-    // SAFETY: the tag says what the node is.
+    // SAFETY: the tag gives the type of the node.
     unsafe {
         (*statement).type_ == pg_sys::NodeTag::T_TransactionStmt
             && matches!(
@@ -244,7 +243,7 @@ unsafe fn finishes_prepared(statement: *const pg_sys::Node) -> bool {
     }
 }
 
-/// Called for every object that is made, changed, dropped or used: as above, nothing is caught here.
+/// Called for every object that is created, changed, dropped or used. Catches nothing, like [`process_utility`].
 unsafe extern "C-unwind" fn object_access(
     access: pg_sys::ObjectAccessType::Type,
     class: pg_sys::Oid,
@@ -252,7 +251,7 @@ unsafe extern "C-unwind" fn object_access(
     sub_object: c_int,
     argument: *mut c_void,
 ) {
-    // SAFETY: what the server handed us, handed on.
+    // SAFETY: the server's arguments are passed on unchanged.
     unsafe {
         if let Some(next) = NEXT_ACCESS.get() {
             next(access, class, object, sub_object, argument);

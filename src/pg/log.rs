@@ -1,4 +1,4 @@
-//! Lines of the server's log that have more than a message.
+//! Warnings with a detail, a hint and a SQLSTATE.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-/// The time between two warnings of one kind in one session.
+/// Minimum time between two warnings of one kind in one session.
 const SPACING: Duration = Duration::from_secs(60);
 
-/// Lets a kind of warning through once a minute at most, in this session.
+/// Limits one kind of warning to one a minute in this session.
 pub struct OnceAMinute(Cell<Option<Instant>>);
 
 impl OnceAMinute {
-    /// The first is let through.
+    /// A limiter that allows the first warning.
     pub const fn new() -> Self {
         Self(Cell::new(None))
     }
 
-    /// Whether the warning is to be written, which it is then.
+    /// Whether the caller must write the warning now. If so, the warning counts as written.
     pub fn is_due(&self) -> bool {
         let is_due = self.0.get().is_none_or(|at| at.elapsed() >= SPACING);
         if is_due {
@@ -28,7 +28,7 @@ impl OnceAMinute {
     }
 }
 
-/// Writes a WARNING, with detail and hint in their own fields unless they are empty.
+/// Writes a WARNING. An empty detail or hint is omitted.
 pub fn warn(message: &str, detail: &str, hint: &str) {
     warn_as(PgSqlErrorCode::ERRCODE_WARNING, message, detail, hint);
 }

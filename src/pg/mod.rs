@@ -1,11 +1,11 @@
 //! The server's interfaces, as safe functions: the only folder with `unsafe`.
 //!
-//! Each file wraps one part of the server and says once what its calls ask of their callers. Errors of the server are
-//! passed on as panics, which pgrx turns back into errors at the boundary (`#[pg_guard]`); a frame that the server may
-//! jump over owns nothing. What differs between server versions is in [`version`] alone.
+//! Each file wraps one part of the server and states once what its calls require of their callers. A server error is
+//! passed on as a panic, which pgrx turns back into an error at the boundary (`#[pg_guard]`). A frame that the server
+//! may jump over owns nothing. All differences between server versions are in [`version`].
 //!
-//! Unless a function says otherwise it is called on the process's main thread, in a transaction, as every SQL function
-//! is.
+//! Unless its comment says otherwise, a function is called on the process's main thread in a transaction, as every SQL
+//! function is.
 
 pub mod catalog;
 pub mod encoding;

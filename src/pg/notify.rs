@@ -1,8 +1,8 @@
-//! LISTEN and NOTIFY by what the SQL commands call.
+//! LISTEN and NOTIFY through the functions that the SQL commands call.
 //!
-//! The command LISTEN is refused in a background worker, but what it calls works there: `Async_Listen` inside
-//! a transaction registers the interest, and `ProcessNotifyInterrupt` outside one takes delivery. A listener
-//! must always take delivery: one that does not holds the whole cluster's notification queue.
+//! The command LISTEN is refused in a background worker, but the functions work there: `Async_Listen`, inside a
+//! transaction, registers the listener, and `ProcessNotifyInterrupt`, outside one, reads the notifications. A listener
+//! must always read them: one that does not holds up the notification queue of the whole cluster.
 
 use std::ffi::CStr;
 
@@ -19,10 +19,10 @@ unsafe extern "C-unwind" {
     static mut notifyInterruptPending: std::ffi::c_int;
 }
 
-/// Makes `channel` the only one this process listens on, from the commit of the current transaction on.
+/// Makes `channel` the only channel that this process listens on once the current transaction commits.
 pub fn listen_only(channel: &CStr) {
-    // SAFETY: we are in a transaction of a connected worker, on its main thread; the channel is
-    // NUL-terminated and copied by the callee. Errors are turned into panics by the guard.
+    // SAFETY: in a transaction of a connected worker, on its main thread; the channel is NUL-terminated and copied by
+    // the callee. The guard turns errors into panics.
     unsafe {
         pg_guard_ffi_boundary(|| {
             Async_UnlistenAll();
@@ -36,22 +36,22 @@ pub fn notify(channel: &CStr) {
     notify_with(channel, c"");
 }
 
-/// As above, with a payload.
+/// As [`notify`], with a payload.
 pub fn notify_with(channel: &CStr, payload: &CStr) {
-    // SAFETY: we are in a transaction; both strings are NUL-terminated and copied by the callee.
+    // SAFETY: in a transaction; both strings are NUL-terminated and copied by the callee.
     unsafe { pg_guard_ffi_boundary(|| Async_Notify(channel.as_ptr(), payload.as_ptr())) };
 }
 
-/// Takes delivery of what arrived; returns whether anything did. Not within a transaction.
+/// Reads the notifications that have arrived; returns whether there were any. Not within a transaction.
 ///
-/// The payloads go nowhere: in a worker they would be logged at INFO, below any usual level.
+/// The payloads are lost: in a worker, the server would log them at INFO, below the usual log levels.
 pub fn drain() -> bool {
     // SAFETY: sig_atomic_t of this process, written by its signal handler; one volatile read.
     let pending = unsafe { (&raw const notifyInterruptPending).read_volatile() } != 0;
     if pending {
-        // SAFETY: main thread, no transaction open; starts and ends one of its own.
+        // SAFETY: main thread, no transaction open; the call starts and ends one of its own.
         unsafe { pg_guard_ffi_boundary(|| ProcessNotifyInterrupt(false)) };
-        // Before PostgreSQL 18 the end of a transaction leaves the memory of the whole process as the current one.
+        // Before PostgreSQL 18, the end of a transaction leaves TopMemoryContext as the current context.
         transaction::renew_scratch();
     }
     pending

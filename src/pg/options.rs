@@ -1,14 +1,14 @@
-//! The server's settings: defining one whose values are checked, reading and setting those of others.
+//! The server's settings: defining a setting with a check of its values, and reading and setting existing ones.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 
-/// What a value of a setting must be.
+/// A check of the values of a setting.
 pub trait Check {
-    /// Whether the setting may have this value. Must not allocate, raise an error or panic: the server asks in places
-    /// where none of these can be handled.
+    /// Whether the setting may have this value. Must not allocate, raise an error or panic: the server calls it where
+    /// none of these can be handled.
     fn accepts(value: &CStr) -> bool;
 }
 
@@ -19,7 +19,7 @@ pub fn define_checked<C: Check>(
     long: &'static CStr,
     setting: &'static GucSetting<Option<CString>>,
 ) {
-    // SAFETY: the hook allocates nothing, does not panic and leaves `newval` as it is.
+    // SAFETY: the hook does not allocate, does not panic and does not change `newval`.
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
             name,
@@ -51,7 +51,7 @@ unsafe extern "C-unwind" fn check<C: Check>(
     std::panic::catch_unwind(|| C::accepts(value.unwrap_or_default())).unwrap_or(false)
 }
 
-/// Keeps other extensions from defining settings with this prefix, and warns of unknown ones.
+/// Reserves this prefix: the server removes unknown settings that have it, with a WARNING, and refuses new ones.
 pub fn reserve_prefix(prefix: &'static CStr) {
     // SAFETY: the argument is NUL-terminated and lives as long as the process.
     unsafe { pg_sys::MarkGUCPrefixReserved(prefix.as_ptr()) };
@@ -85,28 +85,28 @@ fn set_from(
     unsafe { pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, source) };
 }
 
-/// Gives an option its default of this session until the transaction ends.
+/// Sets an option to the value that RESET would give it in this session, until the transaction ends.
 pub fn reset_until_commit(name: &'static CStr) {
-    // SAFETY: in a transaction, with which the setting ends; the default is the server's own string, or null.
+    // SAFETY: in a transaction; the setting ends with it; the default is the server's own string, or null.
     unsafe {
         let default = pg_sys::GetConfigOptionResetString(name.as_ptr());
         set_local(name, default, pg_sys::GucContext::PGC_USERSET);
     }
 }
 
-/// Sets an option of this process until the transaction ends.
+/// Sets an option of this process until the transaction ends. Does nothing if `value` contains a NUL.
 pub fn set_until_commit(name: &'static CStr, value: &str) {
     let Ok(value) = CString::new(value) else {
         return;
     };
-    // SAFETY: in a transaction, with which the setting ends.
+    // SAFETY: in a transaction; the setting ends with it.
     unsafe { set_local(name, value.as_ptr(), pg_sys::GucContext::PGC_USERSET) };
 }
 
-/// Turns triggers and foreign keys off until the transaction ends.
+/// Disables triggers and foreign keys until the transaction ends.
 pub fn disable_triggers_until_commit() {
     let name = c"session_replication_role";
-    // SAFETY: in a transaction, with which the setting ends.
+    // SAFETY: in a transaction; the setting ends with it.
     unsafe { set_local(name, c"replica".as_ptr(), pg_sys::GucContext::PGC_SUSET) };
 }
 
@@ -128,7 +128,7 @@ unsafe fn set_local(name: &CStr, value: *const c_char, context: pg_sys::GucConte
     }
 }
 
-/// Whether this session has row_security off, as sessions that restore a dump have.
+/// Whether row_security is off in this session, as in sessions that restore a dump.
 pub fn is_row_security_off() -> bool {
     // SAFETY: a plain variable of this process.
     !unsafe { pg_sys::row_security }

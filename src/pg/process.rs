@@ -1,4 +1,4 @@
-//! This process among those of the server: who it is, what it waits for, how it ends.
+//! This process and the server's other processes: identity, waits, signals, exit.
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ pub fn is_binary_upgrade() -> bool {
     unsafe { pg_sys::IsBinaryUpgrade }
 }
 
-/// Whether this server replays the WAL of another.
+/// Whether the server is in recovery, for example as a standby.
 pub fn is_in_recovery() -> bool {
     // SAFETY: reads shared memory that every process is attached to.
     unsafe { pg_sys::RecoveryInProgress() }
@@ -38,7 +38,7 @@ pub fn database() -> pg_sys::Oid {
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// This process among all that the server ever had, as `%c` in log_line_prefix names it.
+/// An identifier of this process among all that the server ever had, in the format of `%c` in log_line_prefix.
 pub fn session_id() -> String {
     // SAFETY: a plain variable of this process, set at its start.
     let began = unsafe { pg_sys::MyStartTime };
@@ -51,61 +51,61 @@ pub fn data_directory() -> &'static CStr {
     unsafe { CStr::from_ptr(pg_sys::DataDir) }
 }
 
-/// The timeline that this server writes, in hexadecimal as in the names of WAL files. Outside recovery only.
+/// The timeline that this server writes, in hexadecimal as in the names of WAL files. Only outside recovery.
 pub fn timeline() -> String {
-    // SAFETY: reads shared memory; a worker runs only when recovery is over.
+    // SAFETY: reads shared memory; a worker runs only after the end of recovery.
     let timeline = unsafe { pg_sys::GetWALInsertionTimeLine() };
     format!("{timeline:X}")
 }
 
-/// Now, in microseconds since 2000-01-01.
+/// The current time, in microseconds since 2000-01-01.
 pub fn now() -> i64 {
     // SAFETY: reads the clock.
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
-/// Pages of tables and indexes that this process has read so far, from shared buffers or from disk.
+/// Number of pages of tables and indexes that this process has read so far, from shared buffers or from disk.
 pub fn pages_read() -> i64 {
     // SAFETY: counters of this process, which only it writes.
     unsafe { pg_sys::pgBufferUsage.shared_blks_hit + pg_sys::pgBufferUsage.shared_blks_read }
 }
 
-/// Sets the latch of the process at this index of the server's array; does nothing for a negative one.
+/// Sets the latch of the process at this index of the server's process array. Does nothing for a negative index.
 pub fn set_latch_of(proc_number: i32) {
     if proc_number >= 0 {
-        // SAFETY: the index came from `own_proc_number` of some process. If that process has ended meanwhile, the latch
-        // belongs to the process that has the entry now, and every process tolerates a latch set without a reason.
+        // SAFETY: the index came from `own_proc_number` in some process. If that process has ended, the latch belongs
+        // to the process that has the entry now, and every process tolerates a latch that is set without a reason.
         unsafe { pg_sys::ProcSendSignal(proc_number) };
     }
 }
 
-/// Whether a process of this server has this id.
+/// Whether a process in the server's process array has this id.
 pub fn is_alive(pid: i32) -> bool {
-    // SAFETY: looks the number up in the server's array of processes, and keeps nothing of it.
+    // SAFETY: looks up the id in the server's process array, and does not keep the pointer.
     unsafe { !pg_sys::BackendPidGetProc(pid).is_null() }
 }
 
-/// Asks a process of this server to end, as pg_terminate_backend does; does nothing for 0.
+/// Asks a process of this server to end, as pg_terminate_backend does. Does nothing for 0 or a process that has ended.
 pub fn terminate(pid: i32) {
     if pid > 0 && is_alive(pid) {
-        // SAFETY: sends a signal; the process may be gone by now, which is as good.
+        // SAFETY: sends a signal; the process may have ended by now, which is as good.
         let _ = unsafe { libc::kill(pid, libc::SIGTERM) };
     }
 }
 
-/// Waits until this process's latch is set or `timeout` has passed, and lets pending interrupts be served.
-/// Ends the process at once when the postmaster is gone.
+/// Waits until this process's latch is set or `timeout` has passed, then processes pending interrupts. Ends the process
+/// at once if the postmaster dies.
 pub fn wait(timeout: Duration) {
     wait_for(timeout, None);
 }
 
-/// As [`wait`], and until this socket can be read, if one is given.
+/// As [`wait`], but also returns when `socket`, if given, can be read.
 pub fn wait_for(timeout: Duration, socket: Option<RawFd>) {
     let mut events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     if socket.is_some() {
         events |= pg_sys::WL_SOCKET_READABLE;
     }
-    // The server counts milliseconds in a C int.
+    // The server accepts at most i32::MAX milliseconds.
     let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
     let millis = millis.min(i64::from(i32::MAX));
     // SAFETY: MyLatch is this process's own, set up before the library's code runs in it; the socket is open.
@@ -122,16 +122,16 @@ pub fn wait_for(timeout: Duration, socket: Option<RawFd>) {
     pg_sys::check_for_interrupts!();
 }
 
-/// Starts a thread that gets none of this process's signals, whose handlers belong to the server's own thread.
+/// Starts a thread with all signals blocked, because the server's signal handlers belong to its own thread.
 ///
 /// # Errors
-/// When the system has none to spare.
+/// If the system cannot start a thread or block the signals.
 pub fn spawn_without_signals(
     name: &str,
     body: Box<dyn FnOnce() + Send>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
-    // SAFETY: plain memory for the two sets, filled by the calls; a new thread has the mask of the one that
-    // starts it, and this thread gets its own back.
+    // SAFETY: the two sets are plain memory, filled by the calls. A new thread inherits the mask of the thread that
+    // starts it; this thread's own mask is restored.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut own: libc::sigset_t = std::mem::zeroed();
@@ -147,7 +147,7 @@ pub fn spawn_without_signals(
     }
 }
 
-/// Lets this process have `wanted` files open, if the system allows; returns how many it may have now.
+/// Raises the limit on open files to `wanted`, as far as the system allows. Returns the limit; 0 if unreadable.
 pub fn allow_files(wanted: usize) -> usize {
     let wanted = wanted as libc::rlim_t;
     // SAFETY: plain memory, filled by the call.
@@ -169,38 +169,40 @@ pub fn allow_files(wanted: usize) -> usize {
     }
 }
 
-/// Sends the statistics of this process's work that were held back so far. Outside a transaction.
+/// Reports the statistics that this process has held back so far. Outside a transaction.
 pub fn report_statistics() {
     // SAFETY: main thread, no transaction open.
     unsafe { pg_sys::pgstat_report_stat(true) };
 }
 
-/// Ends this process. With status 1 the postmaster starts a background worker again, unless the server is going down.
+/// Ends this process. After status 1, the postmaster restarts a background worker that has a restart time, unless the
+/// server is shutting down.
 pub fn exit(status: i32) {
     // SAFETY: runs the server's own callbacks; no destructor of ours matters beyond this point.
     unsafe { pg_sys::proc_exit(status) };
 }
 
-/// Runs this at the end of this process, before it leaves shared memory and while it still holds its locks.
+/// Runs `action` at the end of this process, before it leaves shared memory. Actions run in the reverse order of
+/// registration: one registered before the process connects to its database runs after its locks are released.
 pub fn before_exit(action: impl Fn() + 'static) {
-    // SAFETY: a guarded function of the expected shape, with the argument that it expects.
+    // SAFETY: a guarded function of the expected signature, with the argument that it expects.
     unsafe { pg_sys::before_shmem_exit(Some(run_at_exit), kept(Box::new(action))) };
 }
 
-/// Runs this at the end of this process, after its locks are released and while it can still wake another.
+/// Runs `action` at the end of this process, after its locks are released, while it can still wake another process.
 pub fn at_exit(action: impl Fn() + 'static) {
-    // SAFETY: as above.
+    // SAFETY: as in `before_exit`.
     unsafe { pg_sys::on_shmem_exit(Some(run_at_exit), kept(Box::new(action))) };
 }
 
-/// An action that stays in memory as long as the process, for [`run_at_exit`].
+/// Keeps an action in memory for as long as the process lives, and returns the argument for [`run_at_exit`].
 fn kept(action: Box<dyn Fn()>) -> pg_sys::Datum {
     pg_sys::Datum::from(Box::into_raw(Box::new(action)))
 }
 
 #[pg_guard]
 unsafe extern "C-unwind" fn run_at_exit(_code: i32, argument: pg_sys::Datum) {
-    // SAFETY: made by `kept`, and never freed.
+    // SAFETY: the argument was made by `kept` and is never freed.
     let action = unsafe { &*argument.cast_mut_ptr::<Box<dyn Fn()>>() };
     action();
 }

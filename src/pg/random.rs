@@ -1,4 +1,4 @@
-//! Randomness from the server's strong source and no other.
+//! Random bytes, only from the server's strong source.
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -6,7 +6,7 @@ use pgrx::prelude::*;
 /// Fills `buffer` from `pg_strong_random`.
 ///
 /// # Errors
-/// XX000 when the source fails; nothing weaker is tried instead.
+/// XX000 if the source fails; there is no fallback to a weaker source.
 pub fn fill(buffer: &mut [u8]) -> Result<(), ErrorReport> {
     // SAFETY: the pointer and the length are those of one live, writable slice.
     let filled = unsafe { pg_sys::pg_strong_random(buffer.as_mut_ptr().cast(), buffer.len()) };

@@ -1,7 +1,7 @@
 //! SIGTERM and SIGINT in a worker.
 //!
-//! SIGTERM ends a running statement, too: it may be waiting for a lock that is held for hours. SIGINT ends nothing else:
-//! outside a transaction an error would end the process, and the requests that it has in flight with it.
+//! SIGTERM also cancels the running statement, which may be waiting for a lock that is held for hours. SIGINT cancels
+//! the running statement only: outside a transaction, an error would end the process and its requests in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,7 @@ unsafe extern "C-unwind" {
 /// Whether a transaction is open, for the signal handlers.
 static IN_TRANSACTION: AtomicBool = AtomicBool::new(false);
 
-/// Has SIGTERM end this process wherever it looks for interrupts, as it does with sessions.
+/// Makes SIGTERM end this process at its next check for interrupts, as in a session.
 pub fn die_on_sigterm() {
     // SAFETY: the server's own handler.
     unsafe { set_signal_handler(pg_sys::SIGTERM, die) };
@@ -29,7 +29,7 @@ pub fn ignore_cancel() {
     unsafe { set_signal_handler(pg_sys::SIGINT, ignore) };
 }
 
-/// Has SIGTERM set the flag that [`stop_requested`] reads and cancel the statement that runs, and SIGINT only the latter.
+/// Makes SIGTERM set the flag that [`stop_requested`] reads and cancel the running statement; SIGINT only cancels it.
 pub fn install_handlers_of_worker() {
     // SAFETY: see the handlers.
     unsafe {
@@ -38,18 +38,18 @@ pub fn install_handlers_of_worker() {
     }
 }
 
-/// Whether this process was told to stop.
+/// Whether SIGTERM has asked this process to stop.
 pub fn stop_requested() -> bool {
     // SAFETY: sig_atomic_t of this process, written by its signal handler; one volatile read.
     unsafe { (&raw const pg_sys::ShutdownRequestPending).read_volatile() != 0 }
 }
 
-/// Says whether a transaction is open, so that SIGINT and SIGTERM may cancel its statement.
+/// Records whether a transaction is open: only then do SIGINT and SIGTERM cancel a statement.
 pub fn set_in_transaction(open: bool) {
     IN_TRANSACTION.store(open, Ordering::Relaxed);
 }
 
-/// Forgets a cancellation that came too late for its statement. No transaction may be open.
+/// Clears a cancel request that came too late for its statement. No transaction may be open.
 pub fn forget_cancel() {
     // SAFETY: sig_atomic_t of this process.
     unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
@@ -58,7 +58,7 @@ pub fn forget_cancel() {
 unsafe extern "C-unwind" fn ignore(_signal: i32) {}
 
 unsafe extern "C-unwind" fn stop(signal: i32) {
-    // SAFETY: what signal handlers of the server do: set flags of this process, set its latch.
+    // SAFETY: does only what the server's own signal handlers do: sets flags of this process and its latch.
     unsafe {
         (&raw mut pg_sys::ShutdownRequestPending).write_volatile(1);
         cancel(signal);
@@ -66,7 +66,7 @@ unsafe extern "C-unwind" fn stop(signal: i32) {
 }
 
 unsafe extern "C-unwind" fn cancel(_signal: i32) {
-    // SAFETY: as above.
+    // SAFETY: as in `stop`.
     unsafe {
         if IN_TRANSACTION.load(Ordering::Relaxed) {
             (&raw mut pg_sys::QueryCancelPending).write_volatile(1);

@@ -1,4 +1,4 @@
-//! Transactions: facts about the one that runs, what happens at its end, and running one in a worker.
+//! Transactions: the state of the current one, callbacks at its end, and running one in a worker.
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -9,7 +9,7 @@ use pgrx::prelude::*;
 
 use super::signals;
 
-/// When the transaction began, in microseconds since 2000-01-01.
+/// Start time of the transaction, in microseconds since 2000-01-01.
 pub fn start() -> i64 {
     // SAFETY: a plain variable of this process.
     unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
@@ -27,21 +27,22 @@ pub fn is_open() -> bool {
     unsafe { pg_sys::IsTransactionState() }
 }
 
-/// Whether the statement is in a transaction block, and not a transaction of its own.
+/// Whether the statement runs in a transaction block, not in a transaction of its own.
 pub fn is_block() -> bool {
     // SAFETY: reads the state of this process's transaction.
     unsafe { pg_sys::IsTransactionBlock() }
 }
 
-/// Calls a STABLE function from `bigint[]` to `bigint[]` with a snapshot of this moment, in which it sees what
-/// others have committed even if the transaction keeps its first snapshot (REPEATABLE READ, SERIALIZABLE). By its number,
-/// because a name would be in the encoding of the database.
+/// Calls a STABLE function from `bigint[]` to `bigint[]` with the latest snapshot. It sees what other transactions have
+/// committed, even if this one keeps its first snapshot (REPEATABLE READ, SERIALIZABLE). The function is
+/// given by OID, because a name would be in the encoding of the database.
 pub fn call_with_latest_snapshot(
     function: pg_sys::Oid,
     argument: Vec<Option<i64>>,
 ) -> Option<Vec<Option<i64>>> {
-    // SAFETY: in a transaction. Pushed and popped in pairs; after an error the end of the (sub)transaction pops it. The
-    // server checks that there is such a function; its only caller names one with these types, which returns no NULL.
+    // SAFETY: in a transaction. The snapshot is pushed and popped as a pair; after an error, the end of the
+    // (sub)transaction pops it. The server checks that the function exists; the only caller passes one with
+    // these types, which returns no NULL.
     unsafe {
         let argument = argument.into_datum()?;
         pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
@@ -52,27 +53,27 @@ pub fn call_with_latest_snapshot(
     }
 }
 
-/// Has the commit of this transaction wait until it is on disk, with any setting of synchronous_commit.
+/// Makes the commit of this transaction wait until it is on disk, with any setting of synchronous_commit.
 pub fn force_sync_commit() {
-    // SAFETY: in a transaction; sets a flag that lasts as long as it.
+    // SAFETY: in a transaction; sets a flag that lasts until the transaction ends.
     unsafe { pg_sys::ForceSyncCommit() };
 }
 
 /// How a transaction ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Nothing may fail any more: no allocation, no error, and no lock that may be held for long.
+    /// It was committed. The callback must not fail: no allocation, no error, and no lock that may be held for long.
     Commit,
     /// It was rolled back.
     Abort,
-    /// It was prepared; another session commits it or rolls it back.
+    /// It was prepared; COMMIT PREPARED or ROLLBACK PREPARED ends it later, in any session.
     Prepare,
 }
 
 /// How a subtransaction ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SubEnd {
-    /// It became part of the one around it.
+    /// It became part of its parent.
     Commit,
     /// It was rolled back.
     Abort,
@@ -85,15 +86,15 @@ thread_local! {
     static AT_SUB_END: Cell<Option<AtSubEnd>> = const { Cell::new(None) };
 }
 
-/// Calls these at the end of every transaction and subtransaction of this process from now on; the latter with the
-/// [`level`] of the one that ends. Only the functions given first count: the server keeps callbacks for good.
+/// From now on, calls these functions at the end of every transaction and subtransaction of this process; the latter
+/// with the [`level`] of the subtransaction that ends. Later calls have no effect: callbacks are never unregistered.
 pub fn at_end(transaction: fn(End), subtransaction: AtSubEnd) {
     if AT_END.get().is_some() {
         return;
     }
     AT_END.set(Some(transaction));
     AT_SUB_END.set(Some(subtransaction));
-    // SAFETY: guarded functions of the expected shapes, which need no argument.
+    // SAFETY: guarded functions of the expected signatures, which need no argument.
     unsafe {
         pg_sys::RegisterXactCallback(Some(at_transaction_event), std::ptr::null_mut());
         pg_sys::RegisterSubXactCallback(Some(at_subtransaction_event), std::ptr::null_mut());
@@ -136,14 +137,14 @@ unsafe extern "C-unwind" fn at_subtransaction_event(
 }
 
 thread_local! {
-    /// Memory for what the server allocates between transactions; null until the first use.
+    /// Memory context for what the server allocates between transactions; null until the first use.
     static SCRATCH: Cell<pg_sys::MemoryContext> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// Empties the scratch memory and makes it the current one. Not within a transaction.
+/// Resets the scratch memory context and makes it the current one. Not within a transaction.
 ///
-/// The server's own main loop does the same in every round: what its functions leave behind out there would
-/// otherwise stay for as long as the process does.
+/// The server's own main loop does the same in every iteration: otherwise, what its functions leave allocated outside
+/// transactions would stay until the process ends.
 pub(super) fn renew_scratch() {
     if SCRATCH.get().is_null() {
         // SAFETY: main thread; the name is static; the context lives as long as the process.
@@ -157,21 +158,21 @@ pub(super) fn renew_scratch() {
             )
         });
     }
-    // SAFETY: nothing in it is kept from one transaction to the next.
+    // SAFETY: nothing in the context is kept from one transaction to the next.
     unsafe {
         pg_sys::MemoryContextReset(SCRATCH.get());
         pg_sys::CurrentMemoryContext = SCRATCH.get();
     }
 }
 
-/// Runs `body` in a transaction of a worker, committed on `Ok` and rolled back on `Err` and on any PostgreSQL error. A
-/// statement that runs for longer than `timeout` is cancelled.
+/// Runs `body` in a transaction of a worker, committed on `Ok` and rolled back on `Err` and on any PostgreSQL error.
+/// After `timeout`, counted from the start of the transaction, the statement that is running is cancelled.
 ///
-/// With `role`, current_user is that role and the operation is security-restricted until after the commit,
-/// so deferred triggers are held in as well.
+/// With `role`, current_user is that role and the operation is security-restricted until after the commit, so that the
+/// restriction includes deferred triggers.
 ///
 /// # Errors
-/// That of `body`, or what PostgreSQL raised.
+/// The error of `body`, or the error that PostgreSQL raised.
 pub fn run<R, E: From<CaughtError>>(
     timeout: Duration,
     role: Option<pg_sys::Oid>,
@@ -184,10 +185,10 @@ pub fn run<R, E: From<CaughtError>>(
     let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
         begin(timeout, role);
         let value = body()?;
-        // SAFETY: the transaction and the snapshot that `begin` opened.
+        // SAFETY: ends the transaction and pops the snapshot that `begin` opened.
         unsafe {
-            // What is left to triggers has its bounds as the statements have; the wait for standbys, as with any
-            // session, has none but a stop.
+            // Deferred triggers run before the timeout is disarmed, so it applies to them. The wait for standbys has no
+            // timeout, as in any session; only a stop or a cancel ends it.
             pg_sys::AfterTriggerFireDeferred();
             disarm_statement_timeout();
             pg_sys::PopActiveSnapshot();
@@ -198,7 +199,7 @@ pub fn run<R, E: From<CaughtError>>(
     .catch_others(|error| Err(error.into()))
     .execute();
     if outcome.is_err() {
-        // SAFETY: the server's own main loop leaves a transaction like this, in each state that it may be in.
+        // SAFETY: the server's own main loop ends a transaction like this, in every state that it may be in.
         unsafe { pg_sys::AbortCurrentTransaction() };
     }
     signals::set_in_transaction(false);
@@ -229,7 +230,7 @@ fn begin(timeout: Duration, role: Option<pg_sys::Oid>) {
 fn end() {
     renew_scratch();
     disarm_statement_timeout();
-    // A cancel that came too late for its statement must not hit the wait that follows.
+    // A cancel that came too late for its statement must not interrupt the wait that follows.
     signals::forget_cancel();
     // SAFETY: main thread, no transaction open.
     unsafe {
@@ -248,15 +249,15 @@ unsafe extern "C-unwind" {
 /// `STATEMENT_TIMEOUT` of `enum TimeoutId`.
 const STATEMENT_TIMEOUT: std::ffi::c_int = 3;
 
-/// Has the running statement cancelled after `limit`. The server arms this for clients only.
+/// Makes the server cancel the running statement after `limit`. The server itself arms this timeout only for clients.
 fn arm_statement_timeout(limit: Duration) {
     let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: registered for every process that is connected to a database; main thread.
+    // SAFETY: the timeout is registered in every process that is connected to a database; main thread.
     unsafe { enable_timeout_after(STATEMENT_TIMEOUT, millis) };
 }
 
-/// Takes back [`arm_statement_timeout`].
+/// Undoes [`arm_statement_timeout`].
 fn disarm_statement_timeout() {
-    // SAFETY: as above; harmless when it is not armed.
+    // SAFETY: as in `arm_statement_timeout`; harmless if the timeout is not armed.
     unsafe { disable_timeout(STATEMENT_TIMEOUT, false) };
 }

@@ -1,14 +1,14 @@
-//! What differs between the server versions that are supported, and nothing else.
+//! The differences between the supported server versions, and nothing else.
 
 use std::ffi::CStr;
 
 use pgrx::pg_sys;
 
-/// The index of this process in the server's array of processes: unlike a pointer it means the same in
-/// every process, and a stale one can at worst wake another process.
+/// The index of this process in the server's array of processes. Unlike a pointer, it means the same in every process.
+/// A stale index can at worst wake another process.
 pub fn own_proc_number() -> i32 {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
-    // SAFETY: MyProc is set in every process that runs this library's workers and lives as long as it.
+    // SAFETY: MyProc is set in every process that runs this library's workers, and lives as long as the process.
     unsafe {
         (*pg_sys::MyProc).pgprocno
     }
@@ -19,7 +19,7 @@ pub fn own_proc_number() -> i32 {
     }
 }
 
-/// What pg_stat_activity shows while a process of ours waits: `MailroomIdle` where extensions can name it.
+/// The wait event of this library's processes in pg_stat_activity: `MailroomIdle` where extensions can name one.
 pub fn wait_event() -> u32 {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
     {
@@ -34,10 +34,9 @@ pub fn wait_event() -> u32 {
     }
 }
 
-/// Whether this role owns this object of a shared or local catalog, as a superuser does with all of them.
-/// Databases and extensions only.
+/// Whether `role` owns `object` of the catalog `class`: databases and extensions only. A superuser owns all objects.
 pub fn owns(class: pg_sys::Oid, object: pg_sys::Oid, role: pg_sys::Oid) -> bool {
-    // SAFETY: in a transaction; looks in the catalog.
+    // SAFETY: in a transaction; reads the catalog.
     unsafe {
         #[cfg(feature = "pg15")]
         {
@@ -68,7 +67,7 @@ pub unsafe fn set_signal_handler(signal: u32, handler: unsafe extern "C-unwind" 
     }
 }
 
-/// The settings that the server knows and that would end a worker's process, each with the value that keeps it from that.
+/// Settings of this server version that can end a worker's process, each with the value that prevents it.
 pub const SETTINGS_THAT_END_PROCESSES: &[(&CStr, &CStr)] = {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
     {

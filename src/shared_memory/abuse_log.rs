@@ -1,4 +1,4 @@
-//! Lines of the log on abuse of links: once a minute at most, without address or code.
+//! Log lines about abuse of links: of each kind at most one a minute, without address or code.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -8,19 +8,19 @@ use crate::pg::process;
 
 use super::wakeup;
 
-/// What the log tells of.
+/// A kind of abuse.
 #[derive(Clone, Copy)]
 enum Abuse {
-    /// Five wrong codes were given with one.
+    /// A link was locked after five wrong codes.
     Locked = 0,
-    /// One was asked for more often than it is sent.
+    /// A link was requested more often than `mailroom.requests_per_hour` allows.
     Limited = 1,
 }
 
-/// Microseconds between two lines of the log on the same sort of abuse.
+/// Minimum time between two log lines about the same kind of abuse, in microseconds.
 const SPACING: i64 = 60_000_000;
 
-/// Writes a LOG line, once a minute at most: in this database, or in this session where there is no worker.
+/// Writes a LOG line, of each kind at most once a minute: per database, or per session if the database has no worker.
 #[pg_extern(sql = false)]
 fn _log_abuse(what: &str, account: i64) {
     thread_local! {

@@ -1,9 +1,9 @@
-//! What this session's transactions announce to the worker, and when.
+//! Announcements of this session's transactions to the worker.
 //!
-//! The trigger on `tokens` announces what its statement queued. The numbers are kept in this process until
-//! its transaction ends: a rollback, of a savepoint too, takes them back, and only a COMMIT adds them to the
-//! [`Wakeup`] of the database and, when the worker must act, sets the worker's latch. A transaction that found no worker
-//! NOTIFYs at commit instead.
+//! The trigger on `tokens` announces the tokens that its statement enqueued. The counts stay in this process until the
+//! transaction ends: a rollback, also to a savepoint, discards them. A COMMIT adds them to the [`Wakeup`] of the
+//! database and sets the worker's latch if the worker must act. A transaction that finds no worker sends NOTIFY at
+//! commit instead.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -20,7 +20,8 @@ use crate::settings::{self, Notify};
 use super::registry;
 use super::wakeup::{self, NEVER};
 
-/// Has the worker look at everything now, or asks for one; returns whether there was one.
+/// Makes the worker check everything now; without one, requests one and notifies senders. Returns whether there was
+/// one.
 #[pg_extern(sql = false)]
 fn mailroom_wake_worker() -> bool {
     let there = wakeup::of_this_database().map(Wakeup::recheck).is_some();
@@ -32,8 +33,8 @@ fn mailroom_wake_worker() -> bool {
     there
 }
 
-/// Has the worker look at everything once this transaction commits, and senders, who hear of it from the worker or, where
-/// there is none, from here.
+/// When this transaction commits, makes the worker check everything, and notifies senders. The worker notifies them; if
+/// there is none, this session does.
 #[pg_extern(sql = false)]
 fn _recheck_at_commit() {
     recheck_at_commit();
@@ -42,7 +43,7 @@ fn _recheck_at_commit() {
     }
 }
 
-/// Tells senders, when this transaction commits, that everything is to be looked at and tried.
+/// Notifies senders, when this transaction commits, that they must check and retry everything.
 pub fn notify_recheck() {
     // A standby cannot notify.
     if settings::notify() != Notify::Off && !process::is_in_recovery() {
@@ -50,58 +51,58 @@ pub fn notify_recheck() {
     }
 }
 
-/// Tells senders, when this transaction commits, that urgent mail is due.
+/// Notifies senders, when this transaction commits, that urgent mail is due.
 pub fn notify_urgent() {
     if settings::notify() != Notify::Off {
         notify::notify_with(OUTBOX_CHANNEL, URGENT_PAYLOAD);
     }
 }
 
-/// The channel on which senders hear that mail is due.
+/// The channel on which senders are notified that mail is due.
 const OUTBOX_CHANNEL: &CStr = c"outbox_due";
-/// What a notification on the channel of the outbox says when everything is to be tried at once, a paused transport, too.
+/// The payload on [`OUTBOX_CHANNEL`] that asks senders to retry everything at once, including paused transports.
 const RECHECK_PAYLOAD: &CStr = c"recheck";
-/// What it says when some of the mail is urgent: a paused transport is probed with it.
+/// The payload that announces urgent mail, with which a paused transport is probed.
 const URGENT_PAYLOAD: &CStr = c"urgent";
 
-/// Whether the worker of this database listens.
+/// Whether this database has a worker that accepts announcements.
 pub fn has_worker() -> bool {
     wakeup::of_this_database().is_some()
 }
 
-/// As above, for the library itself.
+/// When this transaction commits, makes the worker check everything. Does not notify senders.
 pub fn recheck_at_commit() {
     transaction::at_end(at_end, at_sub_end);
     RECHECK.set(true);
 }
 
-/// Has the worker look at everything now, from a process that is about to end.
+/// Makes the worker check everything now. For a process that is about to end.
 pub fn recheck_now() {
     if let Some(wakeup) = wakeup::of_this_database() {
         wakeup.recheck();
     }
 }
 
-/// This transaction took rows of pending: if it is rolled back, the worker is to look for them.
+/// Notes that this transaction took rows of pending. If it is rolled back, the worker searches for them.
 #[pg_extern(sql = false)]
 fn _took() {
     took();
 }
 
-/// As above, for the library itself.
+/// As [`_took`], for callers in this library.
 pub fn took() {
-    // The worker itself knows when it failed, and waits then.
+    // The worker notices its own failures, and backs off.
     if !is_worker() {
         queue(|part| part.took = true);
     }
 }
 
-/// This transaction begins to change rows of the outbox that may refuse it.
+/// Notes that this transaction begins to change rows of the outbox, any of which may raise an error.
 pub fn begin_changes() {
     queue(|part| part.changing = true);
 }
 
-/// They were changed.
+/// Notes that the rows were changed.
 pub fn end_changes() {
     QUEUED.with_borrow_mut(|queued| {
         if let Some(last) = queued.last_mut() {
@@ -110,18 +111,18 @@ pub fn end_changes() {
     });
 }
 
-/// When this process last failed to change such rows.
+/// When a change of such rows was last rolled back in this process.
 pub fn change_failed_at() -> Option<Instant> {
     CHANGE_FAILED_AT.get()
 }
 
-/// Announces the end of a lease that this transaction claims for.
+/// Announces the end of the lease of mail that this transaction claims, in microseconds since 2000-01-01.
 pub fn announce_claim(until: i64) {
     announce_due(until);
     queue(|part| part.claimed = true);
 }
 
-/// These (sub)transactions are rolled back.
+/// Handles the rollback of these (sub)transactions.
 fn give_back(parts: impl Iterator<Item = Queued>) {
     let mut all = Queued::at(1);
     parts.for_each(|part| all.add(&part));
@@ -136,13 +137,13 @@ fn give_back(parts: impl Iterator<Item = Queued>) {
             wakeup.give_back();
         }
         if all.claimed {
-            // Due it was, and senders who looked meanwhile found it taken.
+            // The mail was due, but senders that searched before the rollback found it claimed.
             wakeup.set_due_now(false);
         }
     }
 }
 
-/// What one (sub)transaction of this process queued and took.
+/// The announcements of one (sub)transaction of this process.
 #[derive(Clone, Copy)]
 struct Queued {
     /// Nesting level of the (sub)transaction, 1 for the transaction itself.
@@ -154,16 +155,16 @@ struct Queued {
     due_now: bool,
     urgent_due: bool,
     due: i64,
-    /// It took rows of pending, which an abort gives back.
+    /// Whether it took rows of pending, which a rollback puts back.
     took: bool,
-    /// It claimed mail, which an abort puts back.
+    /// Whether it claimed mail, which a rollback puts back.
     claimed: bool,
-    /// It is changing rows of the outbox that may refuse it.
+    /// Whether it is changing rows of the outbox, any of which may raise an error.
     changing: bool,
 }
 
 impl Queued {
-    /// Nothing, so far.
+    /// No announcement yet.
     fn at(level: i32) -> Self {
         Self {
             level,
@@ -192,7 +193,7 @@ impl Queued {
     }
 }
 
-/// Adds to what the current (sub)transaction queued.
+/// Adds to the announcements of the current (sub)transaction.
 fn queue(change: impl FnOnce(&mut Queued)) {
     transaction::at_end(at_end, at_sub_end);
     let level = transaction::level();
@@ -206,8 +207,8 @@ fn queue(change: impl FnOnce(&mut Queued)) {
     );
 }
 
-/// This process is the worker of its database, from now on. Others that run in the background, apply workers and those
-/// of other extensions, are sessions like any other.
+/// Marks this process as the worker of its database. Other background workers, such as apply workers and those of other
+/// extensions, count as sessions.
 pub fn become_worker() {
     IS_WORKER.set(true);
 }
@@ -224,20 +225,20 @@ thread_local! {
     static CHANGE_FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Announces a row of pending. Returns the lane as it is, so that the statement that queues rows need not read them again.
+/// Announces a row of pending. Returns the lane, so that the INSERT that enqueues the rows need not read them again.
 #[pg_extern(sql = false)]
 fn _announce(lane: i16) -> i16 {
     announce(lane, false);
     lane
 }
 
-/// Announces a request, which the worker answers before it takes what becomes of it.
+/// Announces a request for a link, which the worker answers before it collects the resulting token.
 #[pg_extern(sql = false)]
 fn _announce_request(lane: i16) {
     announce(lane, true);
 }
 
-/// To be told to the worker at commit, or by NOTIFY where the worker does not tell on the writers' behalf.
+/// Announces a row to the worker at commit. Sends NOTIFY with `mailroom.notify = commit`, or with `auto` and no worker.
 fn announce(lane: i16, requested: bool) {
     let mode = settings::notify();
     let notifies = if wakeup::of_this_database().is_some() {
@@ -255,7 +256,7 @@ fn announce(lane: i16, requested: bool) {
     }
 }
 
-/// Announces that a message becomes due at this time, or a claim lapses, as [`_announce`] does.
+/// Announces that a message becomes due or a claim expires at this time, in the same way as [`_announce`].
 #[pg_extern(sql = false)]
 fn _mail_due(due: TimestampWithTimeZone) {
     if announce_due(due.into_inner()) {
@@ -263,7 +264,7 @@ fn _mail_due(due: TimestampWithTimeZone) {
     }
 }
 
-/// Announces, as [`_mail_due`] does, that the message it announced is urgent.
+/// Announces that the message that [`_mail_due`] announced is urgent, in the same way.
 #[pg_extern(sql = false)]
 fn _urgent_mail_due() {
     if is_worker() {
@@ -281,18 +282,18 @@ fn _urgent_mail_due() {
     }
 }
 
-/// As [`_mail_due`], but tells the worker alone.
+/// As [`_mail_due`], but announces the time only to the worker.
 #[pg_extern(sql = false)]
 fn _announce_due(due: TimestampWithTimeZone) {
     announce_due(due.into_inner());
 }
 
-/// Has the worker told of a time, in microseconds since 2000-01-01. Returns whether the caller must NOTIFY.
+/// Announces a time, in microseconds since 2000-01-01, to the worker. Returns whether the caller must send NOTIFY.
 fn announce_due(due: i64) -> bool {
     let mode = settings::notify();
     let is_due = due <= process::now();
     if is_worker() && !DELIVERS.get() {
-        // It learns of later times when it looks, and tells of mail in its transaction.
+        // Without a deliverer, the worker reads later times from the outbox, and notifies senders in this transaction.
         return mode != Notify::Off && is_due;
     }
     if !is_worker() && wakeup::of_this_database().is_none() {
@@ -309,29 +310,30 @@ fn announce_due(due: i64) -> bool {
 }
 
 thread_local! {
-    /// Whether this process is a worker that delivers.
+    /// Whether this process is a worker with a deliverer.
     static DELIVERS: Cell<bool> = const { Cell::new(false) };
-    /// Whether others were found that do, beside this worker.
+    /// Whether there are other deliverers besides this worker.
     static OTHERS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether there is mail that this worker leaves to others, which have to hear of it: it does not deliver itself, others
-/// have published transports of theirs, or clients deliver what has no transport named.
+/// Whether other senders must be notified of due mail: this worker has no deliverer, other deliverers have published
+/// transports, or mail without a transport is left to clients because `mailroom.transport` is empty.
 pub fn others_deliver() -> bool {
     !DELIVERS.get() || OTHERS.get() || settings::transport().is_empty()
 }
 
-/// Says whether others deliver beside this worker.
+/// Sets whether there are other deliverers besides this worker.
 pub fn set_others(others: bool) {
     OTHERS.set(others);
 }
 
-/// Says whether this worker delivers, and so wants to hear of what its own statements make due.
+/// Sets whether this worker has a deliverer, and so needs the announcements of its own statements.
 pub fn set_delivers(delivers: bool) {
     DELIVERS.set(delivers);
 }
 
-/// After a commit nothing may fail any more: no allocation and no error in here, and no lock except for a recheck.
+/// Publishes or discards the announcements when a transaction ends. After a commit nothing may fail: this function
+/// allocates nothing, raises no error, and takes no lock except for a recheck.
 fn at_end(end: End) {
     match end {
         End::Commit => QUEUED.with_borrow_mut(|queued| {
@@ -353,12 +355,12 @@ fn at_end(end: End) {
                         wakeup.recheck();
                     }
                 }
-                // A worker that could not start its work tries again.
+                // Wakes a worker that waits to retry its start.
                 None if recheck => registry::wake_worker(),
                 None => {}
             }
         }),
-        // When a prepared transaction is committed is not known here; `worker/utility.rs` has the worker look then.
+        // Another session ends a prepared transaction; `worker/utility.rs` makes the worker check then.
         End::Abort | End::Prepare => {
             RECHECK.set(false);
             QUEUED.with_borrow_mut(|queued| {
@@ -371,11 +373,11 @@ fn at_end(end: End) {
     }
 }
 
-/// `level` is that of the subtransaction that ends.
+/// Merges or discards the announcements of the subtransaction that ends; `level` is its nesting level.
 fn at_sub_end(end: SubEnd, level: i32) {
     QUEUED.with_borrow_mut(|queued| match end {
         SubEnd::Abort => {
-            // What was taken around it stays taken. The parts are in the order of their levels.
+            // Outer levels keep their announcements. The parts are in the order of their levels.
             let kept = queued.partition_point(|part| part.level < level);
             give_back(queued.drain(kept..));
         }

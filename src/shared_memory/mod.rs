@@ -1,13 +1,13 @@
-//! What sessions, workers and the launcher tell each other through shared memory; its layout is in
+//! Communication between sessions, workers and the launcher through shared memory. The layout is in
 //! [`crate::pg::shared_memory`].
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`registry`] | which databases have a worker, or want one |
+//! | [`registry`] | which databases have or need a worker |
 //! | [`wakeup`] | waking the worker of a database |
 //! | [`announce`] | what a transaction announces to the worker when it ends |
-//! | [`status`] | what `mailroom_status()` shows of the worker |
-//! | `abuse_log` | lines of the log on abuse of links |
+//! | [`status`] | what `mailroom_status()` shows about the worker |
+//! | `abuse_log` | log lines about abuse of links |
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Which databases have a worker, want one, or turned out not to: the launcher's table in shared memory.
+//! The launcher's table in shared memory: which databases have a worker, need one, or have no extension.
 //!
-//! The launcher frees slots; a worker fills in its own; a session that creates the extension asks for one. Shared
-//! memory exists only when the library was preloaded.
+//! The launcher frees slots, a worker fills in its own slot, and a session that creates the extension requests a
+//! worker. The shared memory exists only if the library was preloaded.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,17 @@ use crate::pg::shared_memory::{REGISTRY, Registry, SLOTS, Slot, Stage};
 use crate::pg::{process, version};
 use crate::settings;
 
-/// How long a session waits for a worker that is just connecting. The server itself waits five seconds for
-/// other sessions to go.
+/// How long a session waits for a worker that is connecting. The server itself waits 5 s for other sessions to
+/// disconnect.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// How long a worker that stops may take beyond `mailroom.stop_grace`, to settle what was in flight.
+/// How long a stopping worker may take beyond `mailroom.stop_grace` to settle mail that was in flight.
 const SETTLING: Duration = Duration::from_secs(3);
-/// How often a session looks whether a worker has gone.
+/// How often a session checks whether a worker has left its slot.
 const LOOK: Duration = Duration::from_millis(2);
 
 impl Slot {
-    /// A slot for another database, or for none. A worker that was starting in the old one notices.
+    /// Assigns the slot to another database, or to none (0). A worker that is still starting for the old database then
+    /// exits.
     fn reset(&mut self, database: u32) {
         *self = Self {
             database,
@@ -36,13 +37,13 @@ impl Slot {
 pub struct SlotIndex(usize);
 
 impl SlotIndex {
-    /// The number itself.
+    /// The index as a number.
     pub fn get(self) -> usize {
         self.0
     }
 }
 
-/// What a worker is sent off with: a slot, as it was at that moment.
+/// The start argument of a worker: a slot and its generation at that time.
 #[derive(Clone, Copy)]
 pub struct StartToken {
     index: SlotIndex,
@@ -50,17 +51,17 @@ pub struct StartToken {
 }
 
 impl StartToken {
-    /// The slot it is for.
+    /// The index of the slot.
     pub fn index(self) -> SlotIndex {
         self.index
     }
 
-    /// For a worker's start argument.
+    /// Encodes the token as a worker's start argument.
     pub fn to_datum(self) -> pg_sys::Datum {
         pg_sys::Datum::from(self.index.0 << 16 | usize::from(self.generation))
     }
 
-    /// From a worker's start argument.
+    /// Decodes a worker's start argument.
     pub fn from_datum(datum: pg_sys::Datum) -> Self {
         let [low, high, ..] = datum.value().to_le_bytes();
         Self {
@@ -70,7 +71,8 @@ impl StartToken {
     }
 }
 
-/// Makes this process the one whose latch [`request_at_commit`] and [`unregister`] set.
+/// Registers this process as the launcher, whose latch [`request`], [`unblock_workers`], [`mark_serving`] and
+/// [`unregister`] set.
 pub fn register_launcher() {
     REGISTRY.exclusive().launcher = version::own_proc_number();
 }
@@ -87,12 +89,12 @@ pub fn slots() -> Vec<(SlotIndex, Slot)> {
         .collect()
 }
 
-/// The slot of `database`, made if there is none; `None` when all are taken.
+/// Returns the slot of `database`, and assigns one if it has none. Returns `None` if all slots are in use.
 pub fn slot_for(database: pg_sys::Oid) -> Option<SlotIndex> {
     find_or_make(&mut REGISTRY.exclusive(), database.to_u32())
 }
 
-/// Whether a database went without a slot and there may be one by now; asks once.
+/// Whether a database was refused a slot and a slot is free now. Returns true once per shortage.
 pub fn take_slot_available() -> bool {
     let mut registry = REGISTRY.exclusive();
     let room = registry.slots[..settings::max_databases()]
@@ -123,13 +125,13 @@ fn find_or_make(registry: &mut Registry, database: u32) -> Option<SlotIndex> {
     Some(SlotIndex(index))
 }
 
-/// One slot as it is now.
+/// Returns a copy of a slot.
 pub fn slot(index: SlotIndex) -> Slot {
     REGISTRY.share().slots[index.0]
 }
 
-/// The launcher is about to start a worker here: what was asked for until now is answered by it. `None` when one has
-/// come meanwhile that an earlier launcher sent off.
+/// Prepares a slot for the start of a worker, which answers all earlier requests. Returns `None` if a worker that an
+/// earlier launcher started has registered in the meantime.
 pub fn starting(index: SlotIndex) -> Option<StartToken> {
     let mut registry = REGISTRY.exclusive();
     let slot = &mut registry.slots[index.0];
@@ -139,7 +141,7 @@ pub fn starting(index: SlotIndex) -> Option<StartToken> {
     slot.requested = false;
     slot.absent = false;
     slot.stage = Stage::Connecting;
-    // A worker that was started before, perhaps by an earlier launcher, exits.
+    // A worker that was started before, perhaps by an earlier launcher, and has not registered exits.
     slot.generation = slot.generation.wrapping_add(1);
     Some(StartToken {
         index,
@@ -147,7 +149,8 @@ pub fn starting(index: SlotIndex) -> Option<StartToken> {
     })
 }
 
-/// Forgets a database that has no extension, unless one was created meanwhile.
+/// Frees the slot of a database that has no extension, unless a worker was requested or has registered, or a session
+/// blocks the database. Returns whether it did.
 pub fn free_if_absent(index: SlotIndex) -> bool {
     let mut registry = REGISTRY.exclusive();
     let slot = &mut registry.slots[index.0];
@@ -158,8 +161,8 @@ pub fn free_if_absent(index: SlotIndex) -> bool {
     free
 }
 
-/// Keeps workers out of a database while this session's statement needs it to itself, and has one that is on its way
-/// turn back, until [`unblock_workers`] is called as often. `None` when there is none to be kept out.
+/// Keeps workers out of a database that this session's statement needs exclusively, until [`unblock_workers`] has been
+/// called as often. A worker that is starting exits. Returns `None` if the database has no slot.
 pub fn block_workers(database: pg_sys::Oid) -> Option<SlotIndex> {
     if !crate::is_preloaded() {
         return None;
@@ -176,11 +179,11 @@ pub fn block_workers(database: pg_sys::Oid) -> Option<SlotIndex> {
     Some(SlotIndex(index))
 }
 
-/// Terminates the worker of a database that is blocked, and waits until it is gone: the server itself waits five seconds
-/// for other sessions to go, and the worker may wait as long as that for answers to requests in flight.
+/// Terminates the worker of a blocked database, and waits until it has left its slot: the server itself waits only 5 s
+/// for other sessions, and the worker may wait as long for responses to requests in flight.
 pub fn terminate_worker(index: SlotIndex) {
-    // One that is just connecting can neither be told to go nor be overtaken: it would be left with a
-    // database that is gone. It takes milliseconds.
+    // A worker that is connecting cannot be stopped yet, and the statement must not get ahead of it: the worker would
+    // be in a database that no longer exists. Connecting takes milliseconds.
     let patience = Instant::now() + CONNECTING;
     loop {
         let slot = slot(index);
@@ -192,9 +195,9 @@ pub fn terminate_worker(index: SlotIndex) {
     }
 }
 
-/// Waits until this worker has left its slot, for as long as its stop may take.
+/// Waits until this worker has left its slot, but no longer than its stop may take.
 fn wait_for_end(index: SlotIndex, worker: i32) {
-    // Its own: the setting may be another in that database.
+    // The worker's own value: the setting may differ in that database.
     let grace = Duration::from_millis(slot(index).stop_grace.into());
     let patience = Instant::now() + grace + SETTLING;
     while worker != 0 && slot(index).worker == worker && Instant::now() < patience {
@@ -202,7 +205,7 @@ fn wait_for_end(index: SlotIndex, worker: i32) {
     }
 }
 
-/// Ends what [`block_workers`] began: a worker comes back if the database is still there.
+/// Reverts one [`block_workers`], and requests a worker, which the launcher starts if the database still exists.
 pub fn unblock_workers(database: pg_sys::Oid) {
     let launcher = {
         let mut registry = REGISTRY.exclusive();
@@ -225,7 +228,7 @@ pub fn is_blocked(slot: &Slot) -> bool {
     slot.blocks > 0
 }
 
-/// Forgets a database that was dropped or takes no connections, unless a session blocks it.
+/// Frees the slot of a database that was dropped or accepts no connections, unless a session blocks it.
 pub fn forget(index: SlotIndex) {
     let slot = &mut REGISTRY.exclusive().slots[index.0];
     if !is_blocked(slot) {
@@ -233,8 +236,8 @@ pub fn forget(index: SlotIndex) {
     }
 }
 
-/// This worker is about to connect to the database that is returned; `None` when it has come too late, for
-/// a session needs the database to itself or the slot is another's by now. Ends with [`unregister`].
+/// Registers this worker in its slot until [`unregister`]. Returns the database to connect to, or `None` if the token
+/// is out of date: a session blocks the database, another worker was started, or the slot was freed or reassigned.
 #[must_use]
 pub fn register(token: StartToken) -> Option<pg_sys::Oid> {
     let mut registry = REGISTRY.exclusive();
@@ -248,7 +251,8 @@ pub fn register(token: StartToken) -> Option<pg_sys::Oid> {
     Some(pg_sys::Oid::from(slot.database))
 }
 
-/// This worker is connected and can be told to go; false when it was, while it could not hear.
+/// Notes that this worker is connected and can be terminated. Returns false if a session has blocked the database in
+/// the meantime, so that the worker must exit.
 #[must_use]
 pub fn check_blocked(index: SlotIndex) -> bool {
     let mut registry = REGISTRY.exclusive();
@@ -257,7 +261,7 @@ pub fn check_blocked(index: SlotIndex) -> bool {
     !is_blocked(slot)
 }
 
-/// This worker is here to stay; the launcher may start the next one.
+/// Marks this worker as serving: the launcher no longer waits for it, and may start the next one.
 pub fn mark_serving(index: SlotIndex) {
     let launcher = {
         let mut registry = REGISTRY.exclusive();
@@ -267,18 +271,18 @@ pub fn mark_serving(index: SlotIndex) {
     process::set_latch_of(launcher);
 }
 
-/// This worker has its settings, perhaps others than before.
+/// Publishes `mailroom.stop_grace` of this worker, after its settings were read or changed.
 pub fn note_stop_grace(index: SlotIndex) {
     let grace = u32::try_from(settings::stop_grace().as_millis()).unwrap_or(u32::MAX);
     REGISTRY.exclusive().slots[index.0].stop_grace = grace;
 }
 
-/// This worker looked and there is no extension.
+/// Notes that this worker's database does not have the extension.
 pub fn report_absent(index: SlotIndex) {
     REGISTRY.exclusive().slots[index.0].absent = true;
 }
 
-/// This worker is gone; the launcher decides what follows.
+/// Removes this worker from its slot. The launcher decides what follows.
 pub fn unregister(index: SlotIndex) {
     let launcher = {
         let mut registry = REGISTRY.exclusive();
@@ -288,12 +292,13 @@ pub fn unregister(index: SlotIndex) {
     process::set_latch_of(launcher);
 }
 
-/// Asks for a worker in this database once this transaction commits.
+/// Requests a worker for this database when this transaction commits. Warns if the library was not preloaded, or if all
+/// slots are in use.
 #[pg_extern(sql = false)]
 fn _request_worker() {
     if !crate::is_preloaded() {
         ereport!(
-            // Not a NOTICE: CREATE EXTENSION keeps those to itself.
+            // Not a NOTICE, because CREATE EXTENSION suppresses those.
             PgLogLevel::WARNING,
             PgSqlErrorCode::ERRCODE_WARNING,
             "mailroom is not in shared_preload_libraries, so no worker will collect the mail",
@@ -316,15 +321,15 @@ fn _request_worker() {
     request_at_commit(database);
 }
 
-/// Asks for a worker in `database` once this transaction commits.
+/// Requests a worker for `database` when this transaction commits.
 ///
-/// After the commit nothing may fail, so there is no error when all slots are taken: the launcher looks at every
-/// database again when there is room.
+/// After the commit nothing may fail, so there is no error if all slots are in use: the launcher checks every database
+/// again when a slot is free.
 pub fn request_at_commit(database: pg_sys::Oid) {
     register_xact_callback(PgXactCallbackEvent::Commit, move || request(database));
 }
 
-/// Has the worker of this database look at once whether it can do its work, if it waits to try that again.
+/// Wakes the worker of this database. If it waits to retry its start, it retries at once.
 pub fn wake_worker() {
     if !crate::is_preloaded() {
         return;
@@ -341,7 +346,7 @@ pub fn wake_worker() {
     }
 }
 
-/// Asks for a worker in `database` now.
+/// Requests a worker for `database` now.
 pub fn request(database: pg_sys::Oid) {
     if !crate::is_preloaded() {
         return;

@@ -1,4 +1,4 @@
-//! What `mailroom_status()` shows of the worker.
+//! What `mailroom_status()` shows about the worker.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -7,7 +7,7 @@ use pgrx::prelude::*;
 
 use super::wakeup::{self, Next};
 
-/// The status of the worker of this database; no row when there is none.
+/// Returns the status of the worker of this database; no row if there is none.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the shape of a SQL row")]
 fn _worker_report() -> TableIterator<

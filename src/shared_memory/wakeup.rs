@@ -1,11 +1,13 @@
-//! How a commit wakes the worker: one [`Wakeup`] for each database in shared memory, written after the commit.
+//! How a commit wakes the worker: each database has one [`Wakeup`] in shared memory, which a session writes after its
+//! commit.
 //!
-//! The worker must act when nothing waited before, when the batch became full, or when something urgent came; all other
-//! commits cost one atomic addition. There is no lock on this path, unlike with NOTIFY, which lets one such commit
-//! through at a time.
+//! A commit wakes the worker if no tokens were announced before, if the batch became full, if a token is urgent, or if
+//! a link was requested; any other commit costs one atomic addition. This path takes no lock, whereas NOTIFY serializes
+//! such commits.
 //!
-//! The count is what was *announced* ([`super::announce`]). Other sessions may have taken tokens meanwhile and prepared
-//! transactions are never announced, so the count tells the worker when to look and never what is there.
+//! The count is that of *announced* tokens ([`super::announce`]). Other sessions may have taken tokens since, and
+//! prepared transactions are never announced. So the count tells the worker when to read the queue, but not what is in
+//! it.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -16,31 +18,31 @@ use crate::pg::{process, version};
 
 use super::registry::SlotIndex;
 
-/// No time at all.
+/// A due time that stands for no time.
 pub const NEVER: i64 = i64::MAX;
 
 /// What the worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Next {
-    /// Nothing waits: the poll floor.
+    /// The poll floor: nothing waits.
     Poll = 0,
-    /// A partial batch: its timeout.
+    /// The timeout of a partial batch.
     Timeout = 1,
-    /// A failure: the next try.
+    /// The next attempt after a failure.
     Retry = 2,
     /// mailroom_resume().
     Resume = 3,
-    /// A message that becomes due, or a claim that lapses.
+    /// A message becomes due, or a claim expires.
     Due = 4,
-    /// A restore: its end.
+    /// The end of a restore.
     Restored = 5,
-    /// Tokens are left to clients: a commit that they are to hear of, or the poll floor.
+    /// Tokens are left to clients: a commit of which to notify them, or the poll floor.
     Left = 6,
 }
 
 impl Next {
-    /// What `mailroom_status()` says for it.
+    /// The text that `mailroom_status()` shows for a number of this enum.
     pub fn from_number(number: u32) -> &'static str {
         match number {
             1 => "timeout of a partial batch",
@@ -54,10 +56,10 @@ impl Next {
     }
 }
 
-/// That of the database this process is connected to, if its worker listens.
+/// Returns the [`Wakeup`] of the database that this process is connected to, if its worker accepts announcements.
 pub fn of_this_database() -> Option<&'static Wakeup> {
     thread_local! {
-        /// Where it was last time. Only a hint: slots come and go.
+        /// The index found by the last call. Only a hint, because slots are freed and reused.
         static LAST: Cell<usize> = const { Cell::new(0) };
     }
     let database = process::database().to_u32();
@@ -72,16 +74,16 @@ pub fn of_this_database() -> Option<&'static Wakeup> {
 }
 
 impl Wakeup {
-    /// Adds to what was announced, and wakes the worker if that is a reason to act.
+    /// Announces tokens, and wakes the worker if it must act.
     pub fn announce(&self, tokens: u32, urgent: bool, requested: bool) {
-        // Before the count: a worker that sees the count then sees these too.
+        // Stored before the count, so that a worker that sees the count also sees these flags.
         if urgent {
             self.urgent.store(true, Ordering::Release);
         }
         if requested {
             self.requested.store(true, Ordering::Release);
         }
-        // Read first, for most commits find it set, and a write would take the line from all other writers.
+        // Read first: most commits find it set, and a write would invalidate the cache line of all other writers.
         if !self.notify_owed.load(Ordering::Relaxed) {
             self.notify_owed.store(true, Ordering::Release);
         }
@@ -93,10 +95,10 @@ impl Wakeup {
         }
     }
 
-    /// Announces mail that is due, and wakes the worker unless it was announced before.
+    /// Announces that mail is due, and wakes the worker unless that was announced before.
     pub fn set_due_now(&self, urgent: bool) {
         if urgent {
-            // Before the other: a worker that sees that then sees this too.
+            // Stored before `due_now`, so that a worker that sees `due_now` also sees this flag.
             self.urgent_due.store(true, Ordering::Release);
         }
         if !self.due_now.load(Ordering::Relaxed) && !self.due_now.swap(true, Ordering::AcqRel) {
@@ -104,46 +106,47 @@ impl Wakeup {
         }
     }
 
-    /// Announces a time at which the outbox needs the worker, and wakes it unless an earlier one was announced before.
+    /// Announces a time, in microseconds since 2000-01-01, at which the outbox needs the worker. Wakes the worker
+    /// unless this or an earlier time was announced before.
     pub fn set_due(&self, due: i64) {
         if due < self.due.fetch_min(due, Ordering::AcqRel) {
             process::set_latch_of(self.worker.load(Ordering::Acquire));
         }
     }
 
-    /// Has the worker look for tokens that a rollback put back.
+    /// Makes the worker search for tokens that a rollback put back.
     pub fn give_back(&self) {
         self.given_back.store(true, Ordering::Release);
         process::set_latch_of(self.worker.load(Ordering::Acquire));
     }
 
-    /// Has the worker check everything.
+    /// Makes the worker check everything.
     pub fn recheck(&self) {
         self.recheck.store(true, Ordering::Release);
         process::set_latch_of(self.worker.load(Ordering::Acquire));
     }
 }
 
-/// The worker's end of its database's [`Wakeup`].
+/// The worker's side of the [`Wakeup`] of its database.
 pub struct WorkerEnd {
     wakeup: &'static Wakeup,
 }
 
-/// What was announced to the worker.
+/// Announcements to the worker.
 #[derive(Clone, Copy, Default)]
 pub struct Announced {
-    /// Tokens, not accounted for yet.
+    /// Number of tokens that are not accounted for yet.
     pub count: u32,
-    /// Whether one was urgent.
+    /// Whether one of them is urgent.
     pub urgent: bool,
-    /// Whether there were requests for links.
+    /// Whether requests for links were announced.
     pub requested: bool,
 }
 
 impl WorkerEnd {
-    /// Starts to listen: from now on commits in this database write here instead of sending NOTIFY.
+    /// Opens the [`Wakeup`] of a slot: from now on, commits in this database announce here instead of sending NOTIFY.
     ///
-    /// The worker must look at the queue afterwards, for what was committed before. `None` without shared memory.
+    /// The worker must read the queue afterwards, for earlier commits. Returns `None` without shared memory.
     pub fn open(index: SlotIndex, limit: u32) -> Option<Self> {
         let wakeup = wakeups().get(index.get())?;
         wakeup.announced.store(0, Ordering::Relaxed);
@@ -169,32 +172,33 @@ impl WorkerEnd {
         Some(Self { wakeup })
     }
 
-    /// Whether everything is to be checked; resets it.
+    /// Whether the worker must check everything; resets the flag.
     pub fn take_recheck(&self) -> bool {
         self.wakeup.recheck.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether a rollback put tokens back; resets it.
+    /// Whether a rollback put tokens back; resets the flag.
     pub fn take_given_back(&self) -> bool {
         self.wakeup.given_back.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether mail is due that was not at the last call.
+    /// Whether due mail was announced since the last call.
     pub fn take_due_now(&self) -> bool {
         self.wakeup.due_now.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether urgent mail is due that was not at the last call; to be called after [`Self::take_due_now`].
+    /// Whether urgent due mail was announced since the last call. Must be called after [`Self::take_due_now`].
     pub fn take_urgent_due(&self) -> bool {
         self.wakeup.urgent_due.swap(false, Ordering::AcqRel)
     }
 
-    /// The earliest time to come at which the outbox needs the worker, of those announced since the last call.
+    /// The earliest of the times announced since the last call at which the outbox needs the worker, in microseconds
+    /// since 2000-01-01.
     pub fn take_due(&self) -> Option<i64> {
         Some(self.wakeup.due.swap(NEVER, Ordering::AcqRel)).filter(|&due| due != NEVER)
     }
 
-    /// Publishes what the worker waits for, and until when.
+    /// Publishes what the worker waits for and how long, and the number of consecutive failures.
     pub fn publish_wait(&self, next: Next, pause: Duration, failures: u32) {
         let status = &self.wakeup.status;
         let micros = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
@@ -218,7 +222,7 @@ impl WorkerEnd {
         self.wakeup.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// What was announced and not accounted for.
+    /// Returns the announcements that are not accounted for yet.
     pub fn announced(&self) -> Announced {
         let count = self.wakeup.announced.load(Ordering::Acquire);
         Announced {
@@ -228,14 +232,15 @@ impl WorkerEnd {
         }
     }
 
-    /// Accounts for `count` tokens.
+    /// Subtracts `count` from the announced tokens.
     ///
-    /// Call this with what was read *before* the queue was looked at: what is announced in between stays.
+    /// The count must be the number of tokens that were taken, or be read *before* the queue is read: tokens announced
+    /// in between stay announced.
     pub fn account_for(&self, count: u32) {
         self.replace(count, 0);
     }
 
-    /// Accounts for `count` tokens and puts `waiting` in their place.
+    /// Replaces `count` of the announced tokens by `waiting`.
     pub fn replace(&self, count: u32, waiting: u32) {
         let _ =
             self.wakeup
@@ -245,23 +250,23 @@ impl WorkerEnd {
                 });
     }
 
-    /// Whether something was announced since the last call, of which outside listeners have not heard.
+    /// Whether tokens were announced since the last call, of which outside listeners were not notified.
     pub fn take_notify_owed(&self) -> bool {
         self.wakeup.notify_owed.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether requests were announced since the last call; to be called before they are answered.
+    /// Whether requests were announced since the last call. Must be called before they are answered.
     pub fn take_requested(&self) -> bool {
         self.wakeup.requested.swap(false, Ordering::AcqRel)
     }
 
-    /// Resets the mark of urgent tokens, and returns whether there were any; to be called before the queue is read.
+    /// Whether urgent tokens were announced since the last call. Must be called before the queue is read.
     pub fn acknowledge_urgent(&self) -> bool {
         self.wakeup.urgent.swap(false, Ordering::AcqRel)
     }
 }
 
-/// Stops listening, so that commits in this database NOTIFY again. Harmless where no worker listens.
+/// Closes the [`Wakeup`] of a slot, so that commits in its database send NOTIFY again. Has no effect if it is not open.
 pub fn close(index: SlotIndex) {
     if let Some(wakeup) = wakeups().get(index.get()) {
         wakeup.database.store(0, Ordering::Release);

@@ -4,7 +4,7 @@ use pgrx::prelude::*;
 
 use crate::pg::transaction;
 
-/// What `reader`, the function `_open_tokens` of the extension's schema, returns in a snapshot of this moment.
+/// Returns what `reader`, the function `_open_tokens` of the extension's schema, returns with the latest snapshot.
 #[pg_extern(sql = false)]
 fn _committed_open_tokens(
     reader: pg_sys::Oid,

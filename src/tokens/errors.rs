@@ -1,4 +1,4 @@
-//! Why nothing was signed or verified, as clients see it: never with the content of the key file.
+//! Errors of signing and verifying, as clients see them: never with contents of the key file.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use pgrx::prelude::*;
 use mailroom_core::secret_file::SecretFileProblem;
 use mailroom_core::token::key_file::{KeyFileError, KeyFileProblem};
 
-/// Why nothing was signed or verified.
+/// Why tokens cannot be signed or verified, or a key cannot be made.
 pub enum Error {
-    /// An argument that must be there is null.
+    /// A required argument is NULL.
     Null(&'static str),
-    /// The secret has this many bytes.
+    /// The secret has this many bytes, not 32.
     SecretLength(usize),
-    /// The code is not five digits but has this many characters.
+    /// The code is not five digits; it has this many characters.
     Code(usize),
-    /// The action is none of ours.
+    /// The action is unknown.
     Action,
-    /// There are no keys.
+    /// The key file cannot be used.
     KeyFile(KeyFileError),
-    /// A role other than a superuser asks for a key.
+    /// A role that is not a superuser asked for a new key.
     NotSuperuser,
 }
 
@@ -69,8 +69,8 @@ impl From<Error> for ErrorReport {
     }
 }
 
-/// What a broken key file looks like to a client: code, message and remedy, never its content. The function is long because it
-/// has one arm for each problem.
+/// Returns SQLSTATE, message and hint for a problem of the key file, never its contents. Long because it has one arm
+/// for each problem.
 pub fn explain(path: &Path, problem: &KeyFileProblem) -> (PgSqlErrorCode, String, String) {
     use PgSqlErrorCode::{
         ERRCODE_CONFIG_FILE_ERROR, ERRCODE_INSUFFICIENT_PRIVILEGE, ERRCODE_IO_ERROR,

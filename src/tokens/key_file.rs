@@ -1,7 +1,7 @@
-//! The key file as this process has it: cached keys, a new one, and the errors that clients see.
+//! The key file in a process: cached keys, creating the file and rotating its key.
 //!
-//! The cache holds the keys of this process. It looks at the file's state at most once a transaction, so
-//! that a batch of a thousand costs one `stat`, and an edited file is in force with the next transaction.
+//! Each process caches the keys. It checks the state of the file at most once a transaction, so that a batch of a
+//! thousand tokens costs one `stat`, and an edited file takes effect with the next transaction.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use super::errors::{Error, explain};
 struct Cached {
     path: PathBuf,
     fingerprint: Fingerprint,
-    /// What was last found wrong with the file, having been told; the keys are those of before.
+    /// The problem of the file that was last logged; the keys are those from before it.
     problem: Option<KeyFileProblem>,
     /// Start of the transaction that last compared the fingerprint.
     checked_in: i64,
@@ -36,14 +36,13 @@ thread_local! {
     static CACHE: RefCell<Option<Cached>> = const { RefCell::new(None) };
 }
 
-/// The keys of `mailroom.key_file`.
+/// Returns the keys of `mailroom.key_file`.
 ///
-/// A file that is no good, or gone, does not replace keys that this process has: it goes on with them, and
-/// says so in the server's log, once for each thing it finds wrong. What it looks for is another path, or
-/// the file put right.
+/// If the file is invalid or missing, the process continues with the keys that it has, and logs each new problem once.
+/// It does so until the file is valid or the setting names another file.
 ///
 /// # Errors
-/// A [`KeyFileError`] when the file is no good and there are no keys of before.
+/// A [`KeyFileError`] if the file cannot be used and the process has no keys of that file.
 pub fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
     let transaction = transaction::start();
     let path = settings::key_file();
@@ -82,7 +81,7 @@ pub fn key_ring() -> Result<Rc<KeyRing>, KeyFileError> {
     })
 }
 
-/// Says, to the server's log only, that the keys in memory stay.
+/// Logs, to the server's log only, that the process continues with the keys in memory.
 fn tell_kept(error: &KeyFileError) {
     let (code, message, hint) = explain(&error.path, &error.problem);
     ErrorReport::new(
@@ -107,7 +106,7 @@ fn mailroom_rotate_key() -> Result<i32, ErrorReport> {
     let mut key = Zeroizing::new([0_u8; token::KEY_LEN]);
     random::fill(&mut *key)?;
     let keys = keys::prepend(&path, &key).map_err(Error::from)?;
-    // In force for the rest of this transaction, too.
+    // The new key takes effect in the rest of this transaction too.
     CACHE.set(None);
     ereport!(
         PgLogLevel::LOG,
@@ -125,12 +124,12 @@ fn _create_key_file() -> Result<(), ErrorReport> {
     require_superuser()?;
     let path = settings::key_file();
     if path.exists() {
-        // An unusable file is reported to the user who installs, and not only by the first mail.
+        // Report an unusable file to the user who runs CREATE EXTENSION, not only with the first mail.
         keys::load(&path).map_err(Error::from)?;
         return Ok(());
     }
     if restore::is_installing() {
-        // A new key would make the links that were sent before void without a word.
+        // A new key would silently invalidate the links that were sent before.
         let (code, message, hint) = explain(&path, &SecretFileProblem::Missing.into());
         ErrorReport::new(code, message, function_name!())
             .set_detail("The rows of mailroom are being restored from a dump, and the key is no part of it. Nothing is signed without.")
@@ -150,7 +149,7 @@ fn _create_key_file() -> Result<(), ErrorReport> {
             )
         );
     } else {
-        // Another session created it meanwhile, or it is a link without a target.
+        // Another session has just created it, or it is a symbolic link without a target.
         keys::load(&path).map_err(Error::from)?;
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! Links: the secrets that the mail of a token carries, made and read back as SQL sees them.
+//! Links: the SQL functions that make the secrets in token mail, and read them back.
 //!
-//! A token is signed inside the statement that stores or returns it, and a link that comes back is turned into the
-//! 32 bytes of its secret before any statement sees it: extensions that log statements log their parameters too
-//! (invariant I7).
+//! A token is signed inside the statement that stores or returns it, and a link that a client passes is converted to
+//! the 32 bytes of its secret before a nested statement uses it, because extensions that log statements log their
+//! parameters too (invariant I7).
 
 use pgrx::JsonB;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -14,7 +14,7 @@ use mailroom_core::token::{Purpose, TOKEN_LEN};
 
 use super::signing::{self, Text};
 
-/// What the mail carries: the signed token, the code of a recovery and, where there is a base URL, the link.
+/// Returns the secrets of a token mail: the signed token, the code of a recovery and, with a base URL, the link.
 fn carried(purpose: Purpose<'_>, token: String, code: Option<String>) -> JsonB {
     let mut secrets = Map::new();
     if let Some(base) = settings::link_base_url() {

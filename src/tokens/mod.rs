@@ -1,14 +1,14 @@
-//! Tokens: their secrets and codes, the key file they are signed with, and the links that carry them.
+//! Tokens: their secrets and codes, the key file that signs them, and the links that contain them.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `committed` | open tokens that this transaction's snapshot does not contain |
 //! | `random` | secrets, codes and message ids |
-//! | `rules` | what a row of `tokens` may hold |
-//! | `key_file` | the keys in force, as this process has them; making and replacing one |
-//! | `errors` | why nothing was signed or verified, as clients see it |
-//! | `signing` | signing and verifying, as SQL sees them |
-//! | `links` | what the mail of a token carries, and reading it back |
+//! | `rules` | the rules for a row of `tokens` |
+//! | `key_file` | the keys in force, cached in each process; creating and rotating a key |
+//! | `errors` | errors of signing and verifying, as clients see them |
+//! | `signing` | the SQL functions that sign and verify |
+//! | `links` | the secrets in token mail, and reading them back |
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use pgrx::prelude::*;
 use crate::pg::random::fill;
 use mailroom_core::token::{CODE_LEN, SECRET_LEN};
 
-/// A token's secret.
+/// Returns the secret of a new token.
 ///
 /// # Errors
 /// As [`fill`].
@@ -20,7 +20,7 @@ fn _random_secret() -> Result<Vec<u8>, ErrorReport> {
     Ok(secret)
 }
 
-/// A token's code: five decimal digits, uniform over 00000 to 99999.
+/// Returns the code of a new token: five decimal digits, uniform over 00000 to 99999.
 ///
 /// # Errors
 /// As [`fill`].
@@ -35,7 +35,7 @@ fn _random_code() -> Result<String, ErrorReport> {
     }
 }
 
-/// A message id: a UUID of version 7 (RFC 9562, 5.7), so that ids made one after the other are side by side in an index.
+/// Returns a message id: a UUID of version 7 (RFC 9562, 5.7), so that consecutive ids are adjacent in an index.
 ///
 /// # Errors
 /// As [`fill`].
@@ -60,8 +60,8 @@ fn uuid_v7(since_epoch: Duration, random: [u8; 10]) -> [u8; 16] {
     id
 }
 
-/// Maps a uniform draw to a uniform code, or asks for another draw: the draws above the last whole
-/// multiple of 100,000 would make the low codes likelier than the others.
+/// Maps a uniform draw to a uniform code. Returns `None`, to draw again, for draws from the last multiple of 100,000
+/// on, which would make the low codes likelier than the others.
 fn uniform_code(draw: u32) -> Option<String> {
     const CODES: u32 = 10_u32.pow(CODE_LEN as u32);
     (draw < u32::MAX - u32::MAX % CODES).then(|| format!("{:0CODE_LEN$}", draw % CODES))

@@ -1,4 +1,4 @@
-//! What a row of `tokens` may hold.
+//! The rules for a row of `tokens`.
 
 use pgrx::datum::TryFromDatumError;
 use pgrx::heap_tuple::PgHeapTuple;
@@ -9,13 +9,13 @@ use crate::pg::transaction;
 use crate::pg::tuple::text_of_new_row;
 use mailroom_core::token::{CODE_LEN, SECRET_LEN};
 
-/// From 1970 to 2000, which the server counts from.
+/// Seconds from 1970-01-01 to 2000-01-01, where the server's timestamps start.
 const SECONDS_TO_2000: i64 = 946_684_800;
 
 /// A rule for a value: the name that its constraint would have, and the remedy.
 type Rule = (&'static str, &'static str);
 
-/// The first rule that a token breaks. Its values are secrets, so neither the rule nor the remedy shows them.
+/// Returns the first rule that a token violates. Its values are secrets, so neither rule nor remedy shows them.
 fn token_problem(
     id: i64,
     secret: &[u8],
@@ -55,8 +55,8 @@ fn token_problem(
     }
 }
 
-/// Refuses what is no token, before it is stored: 23514 with the name of the rule, as a CHECK constraint would, but that
-/// is compiled by each statement again and quotes the row.
+/// Rejects an invalid token before it is stored, with 23514 and the name of the rule. A CHECK constraint would do the
+/// same, but each statement would compile it again, and its error would quote the row.
 #[pg_trigger(sql = false)]
 fn _tokens_check<'a>(
     trigger: &'a PgTrigger<'a>,
@@ -65,7 +65,7 @@ fn _tokens_check<'a>(
         return Ok(None);
     };
     let problem = {
-        // What is NULL is refused by the table.
+        // The table rejects NULL.
         let values = (
             row.get_by_name::<i64>("id")?,
             row.get_by_name::<&[u8]>("secret")?,
@@ -93,8 +93,8 @@ fn _tokens_check<'a>(
     Ok(Some(row))
 }
 
-/// When the transaction began, in seconds since 1970. Arithmetic on numeric, as `extract` does it, costs several times as
-/// much, and each token has two such times.
+/// Returns when the transaction began, in epoch seconds. `extract` uses numeric arithmetic, which costs several times
+/// as much, and each token has two such times.
 #[pg_extern(sql = false)]
 fn _epoch() -> i64 {
     transaction::start().div_euclid(1_000_000) + SECONDS_TO_2000

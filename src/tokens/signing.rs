@@ -1,4 +1,4 @@
-//! Signing and verifying tokens, as SQL sees them.
+//! The SQL functions that sign and verify tokens.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 use super::errors::Error;
 use super::key_file::key_ring;
 
-/// An argument of type text. It comes in the encoding of the database, and must not fail for that: what is no UTF-8
-/// is no token, code or action either.
+/// An argument of type text, in the encoding of the database. Text that is not UTF-8 must not raise an error: it is
+/// not a token, code or action.
 pub type Text<'a> = &'a [u8];
 
-/// As UTF-8: every valid token, code and action is ASCII, which is the same in each encoding. Other text becomes "?",
-/// which is none of them.
+/// Returns the text as UTF-8. Every valid token, code and action is ASCII, which is the same in each encoding. Text
+/// that is not UTF-8 becomes "?", which is none of them.
 pub fn readable(text: Text<'_>) -> &str {
     std::str::from_utf8(text).unwrap_or("?")
 }
@@ -31,7 +31,7 @@ fn _sign(
     Ok(token)
 }
 
-/// The public form of [`_sign`]: not a SQL function around it, whose arguments would be parameters of a statement.
+/// The public form of [`_sign`]; a SQL function that calls it would make secrets parameters of a statement.
 #[pg_extern(sql = false)]
 fn mailroom_sign(
     action: Option<pg_sys::Oid>,
@@ -43,15 +43,15 @@ fn mailroom_sign(
     Ok(token)
 }
 
-/// The label of an enum's value.
+/// Returns the label of an enum value.
 fn label(value: pg_sys::Oid) -> String {
     pgrx::enum_helper::lookup_enum_by_oid(value).0
 }
 
-/// The signed token of this secret, and what it is for.
+/// Returns the purpose and the signed token of this secret.
 ///
 /// # Errors
-/// 22004 when an argument is missing, 22023 when it has the wrong shape; as [`verifier`].
+/// 22004 if an argument is NULL, 22023 if it is invalid, and those of [`verifier`].
 pub fn signed<'a>(
     action: Option<&str>,
     secret: Option<&[u8]>,
@@ -101,13 +101,13 @@ fn verify(
     Ok(parse(token).is_some_and(|token| verifier.accepts(&token, purpose)))
 }
 
-/// All keys that are in force, to verify with.
+/// All keys in force, to verify with.
 pub struct Verifier(Rc<KeyRing>);
 
-/// The keys to verify with.
+/// Returns the keys to verify with.
 ///
 /// # Errors
-/// 58P01, 42501, F0000 or 58030 when there are none, as the key file has it.
+/// 58P01, 42501, F0000 or 58030, by the problem of the key file, if there are no keys.
 pub fn verifier() -> Result<Verifier, ErrorReport> {
     Ok(Verifier(key_ring().map_err(Error::from)?))
 }
@@ -124,15 +124,15 @@ pub fn parse(token: Text<'_>) -> Option<Parsed> {
     token::parse(readable(token))
 }
 
-/// The code in an argument; `None` for what is none.
+/// Returns the code in an argument; `None` if it is not five digits.
 pub fn code(text: Text<'_>) -> Option<Code<'_>> {
     Code::new(readable(text))
 }
 
-/// The purpose a pair of SQL values stands for; a code is looked at for recoveries only.
+/// Returns the purpose that an action and a code stand for; the code is used for recoveries only.
 ///
 /// # Errors
-/// 22004 when a recovery's code is missing, 22023 when action or code has the wrong shape.
+/// 22004 if the code of a recovery is NULL, 22023 if action or code is invalid.
 pub fn purpose<'a>(action: &str, code: Option<&'a str>) -> Result<Purpose<'a>, Error> {
     match action {
         "activation" => Ok(Purpose::Activation),

@@ -1,4 +1,4 @@
-//! Taking batches of tokens, answering requests, and telling clients of tokens that are left to them.
+//! Takes batches of tokens, answers requests, and notifies clients of tokens that are left to them.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::settings::{self, Notify};
 use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::{Backlog, Batcher, Rule, Time, Trigger};
 
-/// How long listeners are left alone between two notifications of tokens that are left to them.
+/// Minimum time between two notifications to clients about tokens that they collect.
 const NOTIFY_SPACING: Duration = Duration::from_millis(10);
-/// How long tokens are collected without answering requests, after that has failed.
+/// How long tokens are collected without answering requests after that has failed.
 const ANSWER_RETRY: Duration = Duration::from_secs(30);
 
 impl Worker {
-    /// Answers requests, which become tokens, and tells clients of those that are left to them.
+    /// Answers requests, which become tokens, and notifies clients of tokens that are left to them.
     pub(super) fn serve_clients(&mut self) -> Result<Wait, Failure> {
         self.batcher = Batcher::default();
         self.wakeup.acknowledge_urgent();
@@ -28,7 +28,8 @@ impl Worker {
         } else {
             Ok(())
         };
-        // Before outside listeners are told: who announces later finds that nothing waits, and wakes us again.
+        // Before outside listeners are notified: a later announcement then finds a count of 0, and wakes the worker
+        // again.
         let announced = self.wakeup.announced();
         self.wakeup.account_for(announced.count);
         if self.listeners() == Listeners::Owed {
@@ -46,7 +47,7 @@ impl Worker {
         Ok(self.idle(Next::Left))
     }
 
-    /// When clients are to be told of tokens that commits announced, or requests to be answered.
+    /// When to notify clients of announced tokens, or to answer requests.
     pub(super) fn serve_clients_at(&self, now: Time) -> Option<Time> {
         let announced = self.wakeup.announced();
         if (announced.urgent || announced.requested) && !self.paused {
@@ -63,7 +64,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes one batch, and returns what is known to wait after it.
+    /// Takes one batch. Returns the backlog that is known to remain.
     pub(super) fn take_batch(
         &mut self,
         rule: Rule,
@@ -72,11 +73,11 @@ impl Worker {
         outside: Listeners,
     ) -> Result<Backlog, Failure> {
         self.trigger = trigger;
-        // Asking for just as many as are known to wait spares the search for more, which has to step over
-        // all that was taken while an old snapshot is held.
+        // Requesting only as many tokens as are known to wait avoids a search for more, which would scan all dead rows
+        // that an old snapshot keeps.
         let size = backlog.count.clamp(1, rule.limit);
         let urgent = self.wakeup.acknowledge_urgent();
-        // Read before the queue is: what is announced later may or may not be in the batch, and stays.
+        // Read before the queue: tokens that are announced later may or may not be in the batch, and stay announced.
         let announced = self.announced();
         let batch = self.session.run_batch(size, trigger, outside)?;
         self.notify_owed &= outside == Listeners::Told;
@@ -98,7 +99,7 @@ impl Worker {
         self.wakeup.publish_batch();
         self.recovered();
         if moved < size {
-            // Nothing is left of all that was announced by then.
+            // None of the tokens that were announced before is left.
             self.wakeup.account_for(announced.count);
             self.beyond = false;
             return Ok(self.announced());
@@ -115,24 +116,24 @@ impl Worker {
         if self.is_poll_due() {
             self.poll(rule, Tell::None)
         } else if urgent || (announced.count < rule.limit && self.beyond) {
-            // Of two urgent ones the batch may have had room for one.
+            // The batch may have had room for only one of two urgent tokens.
             self.look(rule)
         } else {
             Ok(announced)
         }
     }
 
-    /// When requests are to be answered, if there are any.
+    /// When to answer requests; `None` if there are none.
     pub(super) fn answer_at(&self, now: Time) -> Option<Time> {
         let asked = self.asked || self.wakeup.announced().requested;
         asked.then(|| self.answer_at.max(now))
     }
 
-    /// Answers one round of requests, which become tokens and are announced as such. The tokens that are there already do
-    /// not wait for long: an answer may fail, and is tried again later.
+    /// Answers one batch of requests; the resulting tokens are announced. Waiting tokens are not held up for long: a
+    /// failure is logged, and the answers are retried later.
     ///
     /// # Errors
-    /// What the next batch would meet, too.
+    /// If a dump is being restored or the extension is gone, which the next batch would meet, too.
     pub(super) fn answer_requests(&mut self) -> Result<(), Failure> {
         self.wakeup.take_requested();
         match self.session.answer_requests() {
@@ -150,7 +151,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether outside listeners have to hear of what was announced, which the writers left to us.
+    /// Whether the worker owes outside listeners a notification of announced tokens, which the writers left to it.
     pub(super) fn listeners(&mut self) -> Listeners {
         self.notify_owed |= self.wakeup.take_notify_owed();
         if self.notify_owed && settings::notify() == Notify::Auto {
@@ -160,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// What commits announced.
+    /// The tokens that commits announced.
     pub(super) fn announced(&self) -> Backlog {
         let announced = self.wakeup.announced();
         Backlog {

@@ -1,4 +1,4 @@
-//! The deliverer as the worker has it: its store is the worker's session, its host the worker's process.
+//! The worker's deliverer: its store is the worker's session, its host is the worker's process.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -63,10 +63,11 @@ impl Host for Process {
 }
 
 impl Deliverer {
-    /// One for the transports of this database, if it has any or the file cannot be read.
+    /// Starts a deliverer for the transports of this database. Returns `None` if the transports file names none. If the
+    /// file cannot be read, the deliverer starts, and reads it again later.
     ///
     /// # Errors
-    /// When the system has no thread to spare.
+    /// If the system refuses a thread.
     pub fn start(session: &Session, now: Time) -> Result<Option<Self>, std::io::Error> {
         let host = Process {
             database: session.database().to_owned(),
@@ -83,32 +84,34 @@ impl Deliverer {
         Ok(Some(Self { runner }))
     }
 
-    /// There may be mail; `urgent`: a person waits for it.
+    /// Mail may be due. `urgent`: a person waits for it.
     pub fn mail_due(&self, urgent: bool) {
         self.runner.mail_due(urgent);
     }
 
-    /// Everything is to be tried at once.
+    /// Retries everything at once.
     pub fn retry_now(&mut self) {
         self.runner.retry_now();
     }
 
-    /// The file may have changed, or what it names. False when this database has no transport any more.
+    /// The transports file, or a file that it names, may have changed. Returns false if this database no longer has a
+    /// transport.
     #[must_use]
     pub fn reload(&mut self) -> bool {
         self.runner.set_redirect(settings::redirect_to().as_deref());
         self.runner.reload()
     }
 
-    /// Readable when there is something to do.
+    /// A file descriptor that is readable when there are jobs.
     pub fn jobs_fd(&self) -> RawFd {
         self.runner.jobs_fd()
     }
 
-    /// Does what there is to do now; returns when there is more, apart from what [`Self::jobs_fd`] will tell.
+    /// Executes the deliverer's jobs. Returns when to call this again if [`Self::jobs_fd`] does not become readable
+    /// before. If not `allowed`, requests in flight are settled and other mail is released.
     ///
     /// # Errors
-    /// When the extension is gone.
+    /// If the extension is gone, or leases cannot be extended.
     pub fn round(
         &mut self,
         session: &mut Session,
@@ -116,21 +119,21 @@ impl Deliverer {
         allowed: bool,
     ) -> Result<Option<Time>, Failure> {
         if self.runner.has_failed() {
-            // What was claimed is taken over by the worker's successor.
+            // This ends the worker; the next one takes over the claims.
             error!("mailroom worker: the deliverer has failed");
         }
         self.runner.run_jobs(session, now, allowed)
     }
 
-    /// Extends all leases if the wall clock has jumped; to be called before anything looks for lapsed ones.
+    /// Extends all leases if the wall clock has jumped. Must be called before expired leases are searched for.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// If the leases cannot be extended.
     pub fn check_clock_jump(&mut self, session: &mut Session, now: Time) -> Result<(), Failure> {
         self.runner.check_clock(session, now)
     }
 
-    /// Gives back what was not sent, waits a little for what was, and settles it.
+    /// Releases mail that was not sent, waits up to `mailroom.stop_grace` for requests in flight, and settles them.
     pub fn finish(self, session: &mut Session, now: impl Fn() -> Time) {
         announce::set_delivers(false);
         self.runner.shut_down(session, now);

@@ -1,11 +1,11 @@
 //! The launcher: keeps one worker in each database that has the extension.
 //!
-//! It is connected to no database, so it never stands in the way of DROP DATABASE. Only a database itself
-//! knows whether it has the extension, so at start the launcher sends a worker into each, one after the
-//! other; a worker that finds nothing says so and leaves. Afterwards CREATE EXTENSION asks for one.
+//! It is connected to no database, so it never blocks DROP DATABASE. Only a database itself records whether it has the
+//! extension, so after its start the launcher starts a worker in each database, one after the other; a worker that does
+//! not find the extension reports that and exits. Later, CREATE EXTENSION requests a worker.
 //!
-//! It must never run a query of its own. One start is in flight at a time, so that a server with many databases does
-//! not run out of worker processes at boot; a few that take long in their databases do not hold up the others.
+//! The launcher must never run a query. It starts one worker at a time, so that a server with many databases does not
+//! run out of worker processes at boot; a few slow starts do not delay the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -23,15 +23,15 @@ use crate::settings;
 use crate::shared_memory::registry::{self, SlotIndex};
 use mailroom_core::backoff::Failures;
 
-/// How long after its unexpected end the launcher starts again.
+/// How long after an unexpected end of the launcher the postmaster restarts it.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// How long a start has the others wait: a worker may come upon locked catalogs in its database.
+/// How long a start may delay the next one: the worker may wait for locked catalogs in its database.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How many starts may take longer than that at the same time before the others wait all the same.
+/// Number of slower starts at a time that do not delay further ones.
 const LONG_STARTS: usize = 2;
-/// How long after there was no free worker process the launcher tries again.
+/// How long the launcher waits before it tries again if there was no free worker process.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
-/// How often the launcher looks around although nothing woke it.
+/// How often the launcher checks the slots if nothing wakes it.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
 
 /// Registers the launcher with the postmaster. Called from `_PG_init` while libraries are being preloaded.
@@ -46,33 +46,34 @@ pub fn register() {
 }
 
 struct Launcher {
-    /// Databases that no worker has looked into since this launcher started.
+    /// Databases in which a worker still has to check for the extension.
     unknown: VecDeque<pg_sys::Oid>,
-    /// Databases that are to get a worker.
+    /// Slots of the databases in which a worker must be started.
     queue: VecDeque<SlotIndex>,
-    /// The one start that is under way.
+    /// The start in progress.
     starting: Option<Start>,
-    /// Databases whose worker ended unexpectedly, with the time to try again.
+    /// Slots whose start is delayed, because the worker ended unexpectedly or could not be started, with the time to
+    /// try again.
     delayed: Vec<(SlotIndex, Instant)>,
-    /// By database, ends of workers since one last got as far as to serve.
+    /// By database OID: the workers that ended since one last reached [`Stage::Serving`].
     failures: BTreeMap<u32, Failures>,
-    /// Whether the lack of a free worker process was reported already.
+    /// Whether the lack of a free worker process has been logged.
     complained: bool,
 }
 
 struct Start {
     index: SlotIndex,
     handle: DynamicBackgroundWorker,
-    /// When the others go on without it.
+    /// When the next start no longer waits for this one.
     until: Instant,
 }
 
-/// What the launcher does, as long as the server runs.
+/// The main function of the launcher, which runs as long as the server.
 pub fn main() {
-    // It runs no statement that a user could want to cancel.
+    // The launcher runs no statement that a user could cancel.
     signals::ignore_cancel();
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    // No database: access to the shared catalogs only.
+    // No database: only the shared catalogs are accessible.
     BackgroundWorker::connect_worker_to_spi(None, None);
     registry::register_launcher();
     log!("mailroom launcher started");
@@ -93,7 +94,7 @@ pub fn main() {
             options::reload();
         }
     }
-    // Status 1 tells the postmaster to start the launcher again, unless the server is going down.
+    // With status 1, the postmaster restarts the launcher unless the server is shutting down.
     process::exit(1);
 }
 
@@ -104,7 +105,7 @@ impl Launcher {
             return;
         };
         match registry::slot_for(database) {
-            // A worker that outlived the previous launcher goes on.
+            // A worker that outlived the previous launcher continues.
             Some(index) if registry::slot(index).worker != 0 => {}
             Some(index) => self.enqueue(index),
             None => {
@@ -131,7 +132,7 @@ impl Launcher {
         }
     }
 
-    /// Looks at what happened, and starts the next worker if none is being started.
+    /// Checks all slots, and starts the next worker if no start is in progress.
     fn step(&mut self) {
         self.settle_start();
         let now = Instant::now();
@@ -185,7 +186,7 @@ impl Launcher {
         }
     }
 
-    /// Ends the wait for the worker being started once it serves or is gone, or takes too long.
+    /// Ends the wait for the start in progress if the worker serves, has exited, or takes too long.
     fn settle_start(&mut self) {
         let Some(start) = &self.starting else {
             return;
@@ -199,7 +200,7 @@ impl Launcher {
         if serves {
             self.failures.remove(&slot.database);
         }
-        // One that has not arrived could still come when another is on its way.
+        // A worker that has not registered yet is waited for: it could register while the next start is in progress.
         let is_long = slot.worker != 0 && Instant::now() >= start.until && {
             let slots = registry::slots();
             let on_the_way = |slot: &Slot| slot.worker != 0 && slot.stage != Stage::Serving;
@@ -210,7 +211,8 @@ impl Launcher {
         }
     }
 
-    /// A worker ended unexpectedly: returns when to start the next one, the later the more of them came to nothing.
+    /// Records the unexpected end of a worker. Returns the delay before the next start, which grows with each worker
+    /// that ended before it served.
     fn note_end(&mut self, slot: &Slot) -> Duration {
         let failures = self.failures.entry(slot.database).or_default();
         if slot.stage == Stage::Serving {
@@ -227,7 +229,7 @@ impl Launcher {
         if registry::is_blocked(&slot) {
             return;
         }
-        // ALTER DATABASE asks again for one that is closed for a while.
+        // If the database accepts connections again later, ALTER DATABASE requests a worker.
         if !accepts_connections(pg_sys::Oid::from(slot.database)) {
             registry::forget(index);
             return;
@@ -266,7 +268,7 @@ impl Launcher {
         }
     }
 
-    /// Has a database wait for its worker.
+    /// Delays the next start in this slot.
     fn delay(&mut self, index: SlotIndex, by: Duration) {
         self.delayed.retain(|(delayed, _)| *delayed != index);
         self.delayed.push((index, Instant::now() + by));
@@ -274,7 +276,7 @@ impl Launcher {
 
     fn next_look(&self) -> Duration {
         let now = Instant::now();
-        // If that did not help, the end of another process will.
+        // If the start is still in progress then, the next worker that serves or exits wakes the launcher.
         let start = self.starting.as_ref().map(|start| start.until);
         let start = start.filter(|&until| until > now);
         // The session that blocks a database wakes the launcher when it unblocks it.
@@ -290,12 +292,13 @@ impl Launcher {
     }
 }
 
-/// Whether a database is there and takes connections.
+/// Whether a database exists and accepts connections.
 fn accepts_connections(database: pg_sys::Oid) -> bool {
     open_databases().iter().any(|one| one.oid == database)
 }
 
-/// All databases that take connections, but for templates: no worker may be connected to one when it is copied.
+/// Returns all databases that accept connections, except templates: a template cannot be copied while a worker is
+/// connected to it.
 fn databases() -> Vec<pg_sys::Oid> {
     let open = open_databases().into_iter();
     open.filter(|one| !one.is_template)

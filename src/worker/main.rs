@@ -1,4 +1,4 @@
-//! A worker's start and end.
+//! Start and end of a worker.
 
 use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::prelude::*;
@@ -14,10 +14,10 @@ use crate::shared_memory::wakeup::{self, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::Time;
 
-/// What a worker does from its start, at the launcher's request, to its end.
+/// The main function of a worker, which the launcher starts.
 pub fn main(argument: pg_sys::Datum) {
     announce::become_worker();
-    // While it connects it has nothing to lose, and it may wait for locks.
+    // While the worker connects, SIGTERM may end it at once: it has no work to lose, and it may wait for locks.
     signals::die_on_sigterm();
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
     let token = StartToken::from_datum(argument);
@@ -35,7 +35,7 @@ pub fn main(argument: pg_sys::Datum) {
         Attached::Yes(session) => {
             registry::note_stop_grace(index);
             registry::mark_serving(index);
-            // Shared memory is there: without it there is no launcher to start us.
+            // Shared memory exists: without it, no launcher would have started this worker.
             let Some(wakeup) = WorkerEnd::open(index, settings::batch_rule().limit) else {
                 return;
             };
@@ -55,23 +55,23 @@ enum Attached {
     Yes(Session),
     /// The database does not have the extension.
     Absent,
-    /// The process was told to stop meanwhile.
+    /// The process was asked to stop.
     Stopped,
 }
 
-/// Attaches to the database, for as long as it takes: what is in the way is said once.
+/// Attaches to the database. After a failure, retries with back-off until the process is asked to stop.
 fn attach(index: SlotIndex) -> Attached {
     let mut failures = Failures::default();
     while !stop_requested() {
         match Session::attach() {
-            // A cancelled statement is how the stop made itself heard.
+            // A stop cancels the running statement, which then fails.
             _ if stop_requested() => break,
             Ok(Some(session)) => return Attached::Yes(session),
             Ok(None) => return Attached::Absent,
             Err(failure) => {
                 let first = failures.count() == 0;
                 let delay = failures.record(Time::ZERO).delay;
-                // The obstacle stays until an administrator acts: once is enough.
+                // The cause persists until an administrator acts, so it is logged once.
                 if first {
                     registry::mark_serving(index);
                     failure.warn("mailroom worker cannot start its work");

@@ -1,19 +1,20 @@
-//! The launcher, and the worker of one database: waits, looks, and takes a batch when the rule says so.
+//! The launcher, and the worker of a database: it waits, checks, and takes a batch when the batch rule says so.
 //!
-//! Every step is a SQL function that any member of mailroom_collector may call, in a transaction of its own
-//! and with the rights of mailroom_collector. A failure ends that transaction, is logged once, and delays the
-//! next try; a failed statement never ends the worker, and never loses what the transaction had taken.
+//! Every step is a SQL function that any member of mailroom_collector may call. The worker calls it in a separate
+//! transaction with the privileges of mailroom_collector. A failure rolls that transaction back, is logged (repetitions
+//! at most once a minute), and delays the next attempt. A failed statement never ends the worker, and never loses what
+//! the transaction had taken.
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`launcher`] | one worker for each database that has the extension |
-//! | `main` | a worker's start and end |
-//! | `state` | what it knows between two steps |
-//! | `run` | its loop: what it does for which reason, and after a failure |
-//! | `collect` | taking batches of tokens, answering requests, telling clients |
-//! | `upkeep` | looking at queue and outbox, expired leases, purge |
+//! | `main` | start and end of a worker |
+//! | `state` | the state of a worker between two steps |
+//! | `run` | the main loop: what the worker does for each cause, and after a failure |
+//! | `collect` | taking batches of tokens, answering requests, notifying clients |
+//! | `upkeep` | checks of queue and outbox, expired leases, purge |
 //! | `wait` | waiting until there is a reason to act |
-//! | `session` | its transactions |
+//! | `session` | the worker's transactions |
 //! | `deliverer` | the deliverer of `mailroom-core`, with this process as its host |
 //! | [`utility`] | statements that stop and start workers |
 

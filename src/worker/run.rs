@@ -1,4 +1,4 @@
-//! The worker's loop: what it does for which reason, and after a failure.
+//! The main loop of the worker: what it does for each cause, and after a failure.
 
 use std::time::Instant;
 
@@ -62,7 +62,7 @@ impl Worker {
         loop {
             let wait = match self.work(cause) {
                 Ok(wait) => wait,
-                // A cancelled statement is how the stop made itself heard.
+                // A stop cancels the running statement, which then fails.
                 Err(_) if stop_requested() => break,
                 Err(Failure::Restoring) => self.wait_for_restore(),
                 Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
@@ -80,15 +80,15 @@ impl Worker {
             }
         }
         self.stop_deliverer();
-        // From here on commits notify by themselves; this is for those that left it to us.
+        // From now on, commits send NOTIFY themselves; earlier ones may have left it to the worker.
         wakeup::close(self.index);
         if self.listeners() == Listeners::Owed {
-            // The next worker tells of what waits.
+            // If this fails, the next worker handles the waiting tokens.
             let _ = self.notify_listeners();
         }
     }
 
-    /// While a session restores a dump: leaves everything alone, as in a pause. That session wakes the worker when it ends.
+    /// Suspends work as in a pause while a session restores a dump. That session wakes the worker when it ends.
     pub(super) fn wait_for_restore(&mut self) -> Wait {
         if !std::mem::replace(&mut self.is_restoring, true) {
             log!(
@@ -106,8 +106,8 @@ impl Worker {
         }
     }
 
-    /// Looks, and takes batches for as long as the rule says so. The function is long because it has one arm for each cause and
-    /// each decision.
+    /// Checks what `cause` requires, and takes batches as long as the batch rule says so. Returns what to wait for. The
+    /// function is long because it has one arm for each cause and each decision.
     pub(super) fn work(&mut self, cause: Cause) -> Result<Wait, Failure> {
         let rule = settings::batch_rule();
         let (mut look, mut backlog) = match cause {
@@ -128,8 +128,8 @@ impl Worker {
                 (Look::Woken, self.announced())
             }
         };
-        // Rows of which listeners were not told: committed without a worker, by a prepared transaction, or
-        // there before a pause.
+        // Listeners may not have been notified of these tokens: of a commit without a worker, of a prepared
+        // transaction, or from before a pause.
         self.notify_owed |= matches!(cause, Cause::Started | Cause::Rechecked)
             && backlog.count > 0
             && self.leaves_tokens_to_clients();
@@ -161,7 +161,7 @@ impl Worker {
                 }
                 Decision::Idle => return Ok(self.idle(Next::Poll)),
             }
-            // The mail of one batch is on its way while the next one is taken.
+            // The mail of this batch is sent while the next batch is taken.
             self.deliver();
             if stop_requested() || self.reload_if_asked() {
                 return Ok(Wait {
@@ -174,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// Nothing is left to do until the poll floor.
+    /// Ends a series of failures, and returns the wait until the poll floor.
     pub(super) fn idle(&mut self, next: Next) -> Wait {
         self.recovered();
         Wait {
@@ -197,11 +197,11 @@ impl Worker {
         }
     }
 
-    /// Plans the next try after a failure. The log is told of the first of a row, and once a minute from
-    /// then on; job_runs has them all.
+    /// Schedules the next attempt after a failure. The first of consecutive failures is logged, then at most one a
+    /// minute; all are recorded in job_runs.
     pub(super) fn back_off(&mut self, failure: &Failure) -> Wait {
         if self.listeners() == Listeners::Owed {
-            // They may take what the worker cannot. It tries again if this fails, too.
+            // Clients may dequeue what the worker cannot collect. If this fails, the worker tries it again.
             let _ = self.notify_listeners();
         }
         let recorded = self.session.record_failure(failure, self.trigger);
@@ -224,8 +224,8 @@ impl Worker {
         }
     }
 
-    /// Takes up the configuration after a SIGHUP; returns whether there was one. Asked between two batches, too: while
-    /// tokens keep coming, the worker does not come to wait.
+    /// Reloads the configuration after a SIGHUP. Returns whether there was one. Also called between two batches,
+    /// because the worker does not wait while tokens keep coming.
     pub(super) fn reload_if_asked(&mut self) -> bool {
         let asked = BackgroundWorker::sighup_received();
         if asked {

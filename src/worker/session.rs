@@ -1,8 +1,8 @@
-//! The worker's dealings with its database: one transaction a call, bounded rights, errors as values.
+//! The worker's access to its database: one transaction for each call, limited privileges, errors as values.
 //!
-//! The statements are in `sql/queries/`. They run as mailroom_collector inside a security-restricted
-//! operation, so that nothing they reach, such as a trigger that a user created on a table, can get at the
-//! rights the process was started with.
+//! The statements are in `sql/queries/`. Those on the queue and the outbox run as mailroom_collector in a
+//! security-restricted operation, so that nothing they call, such as a user's trigger on a table, can gain the
+//! privileges that the process was started with.
 
 mod exchange;
 mod failure;
@@ -29,16 +29,16 @@ use mailroom_core::batching::Trigger;
 use statement::{call, count, integer, required};
 use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 
-/// The version whose SQL this library was built for.
+/// The version of the extension that this library was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long a statement may wait for a lock, say behind an ALTER TABLE, before it gives way and tries again.
+/// How long a statement may wait for a lock, such as that of an ALTER TABLE, before it fails and is retried.
 const LOCK_TIMEOUT: &CStr = c"5s";
-/// How long a purge may take. It can wait, and nothing is to wait for it.
+/// How long a purge may take. It is not urgent, and must not delay other work.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long answering a batch of requests may take. Tokens wait for it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A database with the extension, as this process knows it.
+/// A database with the extension, as this process found it.
 pub struct Session {
     database: String,
     extension: pg_sys::Oid,
@@ -48,17 +48,17 @@ pub struct Session {
 /// One row of `attach.sql`.
 struct Installed {
     version: String,
-    /// As SQL writes it.
+    /// As a quoted identifier.
     schema: EncodedText,
     database: String,
     collector: Option<pg_sys::Oid>,
     extension: pg_sys::Oid,
-    /// The transaction that made the database, or changed its row since.
+    /// The transaction that created the database, or last changed its row in pg_database.
     since: String,
 }
 
 impl Installed {
-    /// Looks for the extension in this database.
+    /// Finds the extension in this database, if it is installed.
     fn find() -> Result<Option<Self>, Failure> {
         transaction(None, || {
             Spi::connect(|client| {
@@ -82,16 +82,21 @@ impl Installed {
     }
 }
 
-/// Has statements find what is in this schema, given as SQL writes it, and PostgreSQL's own before it.
+/// Sets search_path to pg_catalog, this schema (a quoted identifier) and pg_temp.
 fn set_path(schema: &EncodedText) {
     let path = schema.between("pg_catalog, ", ", pg_temp");
     options::set(c"search_path", &path);
 }
 
 impl Session {
-    /// Finds the extension and listens on its channel; `None` when the database does not have it.
+    /// Finds the extension, prepares this session, and listens on the channel. Returns `None` if the database does not
+    /// have the extension.
+    ///
+    /// # Errors
+    /// 55000 if the extension has another version than the library, 42704 if the role mailroom_collector is missing,
+    /// and errors of the statements.
     pub fn attach() -> Result<Option<Self>, Failure> {
-        // It would end the process, and what is under way with it; the worker has its own bounds.
+        // These settings would end the process, and abandon its mail in flight; the worker has its own limits.
         for (name, value) in SETTINGS_THAT_END_PROCESSES {
             options::set(name, value);
         }
@@ -118,13 +123,13 @@ impl Session {
         };
         set_path(&found.schema);
         options::set(c"lock_timeout", LOCK_TIMEOUT);
-        // Independent of the database's defaults for its users.
+        // These must not depend on the database's defaults for its users.
         options::set(c"default_transaction_isolation", c"read committed");
         options::set(c"default_transaction_read_only", c"off");
         // A plan made for a large queue must not be compiled for each small batch.
         options::set(c"jit", c"off");
-        // A batch that a crash takes back is in pending again. A row whose commit is not on disk yet cannot
-        // be sent: a claim is always brought to disk, and all earlier commits with it.
+        // After a crash, the tokens of a lost batch are in pending again. No mail can be sent whose commit is not on
+        // disk: the commit of a claim is always synchronous, and flushes all earlier commits.
         options::set(c"synchronous_commit", c"off");
         options::set(c"application_name", c"mailroom");
         let session = Self {
@@ -133,15 +138,15 @@ impl Session {
             collector,
         };
         session.pause_if_copied(&found.since)?;
-        // Last: a process that listens and does not take delivery holds up the whole server's notifications.
+        // Last, because a process that listens without taking delivery blocks the whole server's notification queue.
         session.listen()?;
         Ok(Some(session))
     }
 
-    /// Has this worker be paused if the database is a copy of another with all that waits there.
+    /// Pauses this worker if the database is a copy that contains waiting mail, tokens or requests of the original.
     fn pause_if_copied(&self, since: &str) -> Result<(), Failure> {
         let here = process::database();
-        // With the rights of the server: no role may pause by it.
+        // With the privileges of the server: no role may pause the worker with this function.
         let paused = transaction(None, || {
             call(
                 include_str!("../../sql/queries/pause_if_copied.sql"),
@@ -162,13 +167,13 @@ impl Session {
         Ok(())
     }
 
-    /// The name of the database, as it was at the start.
+    /// The name of the database when the session began.
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// Takes up what was set for this database by ALTER DATABASE or ALTER ROLE since the session began, and gives up
-    /// what was reset. A server that sets it on its command line is the exception: that is not known any more.
+    /// Applies `mailroom.*` settings that ALTER DATABASE or ALTER ROLE changed or reset since the session began. After
+    /// a reset, a value from the server's command line is not known.
     pub fn follow_settings(&self) -> Result<(), Failure> {
         let settings = transaction(None, || {
             Spi::connect(|client| {
@@ -183,7 +188,7 @@ impl Session {
             })
         })?;
         for (name, setting) in settings {
-            // One that is no good is warned of, and stays as it was.
+            // An invalid value causes a warning and leaves the setting unchanged.
             if let Ok(name) = CString::new(name) {
                 options::set_for_database(&name, setting.as_c_str());
             }
@@ -191,7 +196,7 @@ impl Session {
         Ok(())
     }
 
-    /// Listens on `mailroom.channel` as it is now, and on nothing else.
+    /// Listens on the current `mailroom.channel` only.
     pub fn listen(&self) -> Result<(), Failure> {
         transaction(None, || {
             notify::listen_only(&settings::channel());
@@ -199,7 +204,7 @@ impl Session {
         })
     }
 
-    /// Looks at the queue.
+    /// Reads the queue. Counts up to `limit` tokens in each lane.
     pub fn waiting(&self, limit: u32) -> Result<Waiting, Failure> {
         self.call_unless_restoring(
             include_str!("../../sql/queries/pending_summary.sql"),
@@ -208,7 +213,7 @@ impl Session {
         )
     }
 
-    /// Looks at the queue and after the outbox.
+    /// Reads the queue and maintains the outbox, in one statement.
     pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, OutboxState), Failure> {
         let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
         self.call_unless_restoring(
@@ -218,7 +223,7 @@ impl Session {
         )
     }
 
-    /// Looks after the outbox alone.
+    /// Maintains the outbox only.
     pub fn maintain_outbox(&self, tell: Tell) -> Result<OutboxState, Failure> {
         self.call_unless_restoring(
             include_str!("../../sql/queries/maintain_outbox.sql"),
@@ -227,7 +232,7 @@ impl Session {
         )
     }
 
-    /// Tells senders that mail is due, and does nothing else.
+    /// Notifies senders that mail is due, and does nothing else.
     pub fn notify_due(&self) -> Result<(), Failure> {
         self.call(
             include_str!("../../sql/queries/notify_due.sql"),
@@ -236,7 +241,7 @@ impl Session {
         )
     }
 
-    /// Tells senders something, by a function of [`crate::shared_memory::announce`].
+    /// Notifies senders by a function of [`crate::shared_memory::announce`].
     pub fn notify_senders(&self, notify: fn()) -> Result<(), Failure> {
         transaction(None, || {
             notify();
@@ -244,13 +249,13 @@ impl Session {
         })
     }
 
-    /// Deletes some of the rows that are older than the retention; whether there are more.
+    /// Deletes a batch of rows that are older than the retention. Returns whether there are more.
     pub fn purge(&self) -> Result<bool, Failure> {
         let purge = include_str!("../../sql/queries/purge.sql");
         self.call_within(PURGE_TIMEOUT, purge, |row| required(row, 1))
     }
 
-    /// Takes one batch and records it; tells outside listeners in the same transaction if they are owed it.
+    /// Takes one batch and records it. Notifies outside listeners in the same transaction if that is owed.
     pub fn run_batch(
         &self,
         limit: u32,
@@ -271,13 +276,13 @@ impl Session {
         )
     }
 
-    /// Answers requests for links, without taking the tokens that they become.
+    /// Answers requests for links, without collecting the resulting tokens.
     pub fn answer_requests(&self) -> Result<(), Failure> {
         let answer = include_str!("../../sql/queries/answer_requests.sql");
         self.call_within(ANSWER_TIMEOUT, answer, |_| Ok(()))
     }
 
-    /// Tells outside listeners in a transaction of its own.
+    /// Notifies outside listeners in a separate transaction.
     pub fn notify_listeners(&self) -> Result<(), Failure> {
         transaction(None, || {
             Listeners::Owed.tell();
@@ -285,7 +290,7 @@ impl Session {
         })
     }
 
-    /// Leaves a trace of a failed batch in job_runs.
+    /// Records a failed batch in job_runs.
     pub fn record_failure(&self, failure: &Failure, trigger: Trigger) -> Result<(), Failure> {
         let Failure::Refused {
             sqlstate,
@@ -315,14 +320,14 @@ impl Session {
         })
     }
 
-    /// After a failure: the schema may have another name than when this session attached.
+    /// Sets search_path again after a failure, because the schema may have been renamed since this session attached.
     pub fn follow_schema(&self) {
         if let Ok(Some(found)) = Installed::find() {
             set_path(&found.schema);
         }
     }
 
-    /// Whether the extension this session attached to was dropped.
+    /// Whether the extension that this session attached to was dropped.
     pub fn is_gone(&self) -> bool {
         matches!(
             transaction(None, || self.check_extension()),
@@ -330,10 +335,10 @@ impl Session {
         )
     }
 
-    /// Fails when the extension was dropped, and keeps it from being dropped until the transaction ends.
+    /// Fails if the extension was dropped, and keeps it from being dropped until the transaction ends.
     ///
-    /// DROP EXTENSION locks it before its tables, those in any order: a transaction that locks a table first may
-    /// wait in a circle.
+    /// DROP EXTENSION locks the extension before its tables, and the tables in any order: a transaction that locked a
+    /// table first could deadlock with it.
     fn check_extension(&self) -> Result<(), Failure> {
         catalog::keep_extension(self.extension);
         if catalog::extension() == Some(self.extension) {
@@ -343,7 +348,8 @@ impl Session {
         }
     }
 
-    /// As [`Self::call`], for statements that take something or look whether there is anything to take.
+    /// As [`Self::call`], but refused while a dump is restored: for statements that hand out rows, or check for rows to
+    /// hand out.
     fn call_unless_restoring<R>(
         &self,
         statement: &'static str,
@@ -353,7 +359,7 @@ impl Session {
         self.unless_restoring(STATEMENT_TIMEOUT, || call(statement, arguments, read))
     }
 
-    /// As above, for what is not to take long.
+    /// As [`Self::call_unless_restoring`], without arguments and with this timeout.
     fn call_within<R>(
         &self,
         timeout: Duration,
@@ -377,7 +383,7 @@ impl Session {
         })
     }
 
-    /// Runs one statement that returns one row, as mailroom_collector, in a transaction of its own.
+    /// Runs one statement that returns one row, as mailroom_collector, in a separate transaction.
     fn call<R>(
         &self,
         statement: &'static str,

@@ -1,14 +1,14 @@
-//! Whose fault an error is, by its SQLSTATE: that of the row that was written, or of what is around it.
+//! Whether an error was caused by the row that was written or by its environment, judged by SQLSTATE.
 
 use pgrx::prelude::*;
 
-/// Classes of errors that the next row would meet as well: connection, transaction state, authorisation, rollback,
-/// access rule, resources, limits, prerequisites, intervention, system, configuration, internal.
+/// SQLSTATE classes of errors that would also occur with the next row: connection, transaction state, authorisation,
+/// rollback, access rule, resources, limits, prerequisites, intervention, system, configuration, internal.
 const OF_THE_SURROUNDINGS: [&str; 12] = [
     "08", "25", "28", "40", "42", "53", "54", "55", "57", "58", "F0", "XX",
 ];
 
-/// Whether an error with this SQLSTATE may come from the row that was written.
+/// Whether an error with this SQLSTATE may have been caused by the row that was written.
 pub fn is_row_at_fault(sqlstate: &str) -> bool {
     !OF_THE_SURROUNDINGS
         .iter()

@@ -1,4 +1,4 @@
-//! What a worker knows between two steps, and what it waits for.
+//! The state of a worker between two steps, and what it waits for.
 
 use std::time::{Duration, Instant};
 
@@ -9,48 +9,48 @@ use crate::shared_memory::wakeup::{Next, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Time, Trigger};
 
-/// How often to check whether a restore has ended, in case its session did not say so.
+/// How often the worker checks whether a restore has ended, in case the restoring session did not wake it.
 pub const RESTORE_CHECK: Duration = Duration::from_secs(1);
-/// The pause between two polls while there are more lapsed claims than one takes back.
+/// Pause between two polls while there are more expired claims than one poll takes back.
 pub const POLL_PAUSE: Duration = Duration::from_millis(100);
 
 /// What to wait for.
 pub struct Wait {
     pub until: Time,
-    /// How to look when the time has come.
+    /// The cause to act on at that time.
     pub then: Cause,
-    /// Nothing waits, so that any announcement is a reason to look.
+    /// Whether no batch is lingering, so that any announced token is a reason to act.
     pub idle: bool,
-    /// For people.
+    /// What `mailroom_status()` shows.
     pub next: Next,
 }
 
-/// Why the worker looks.
+/// Why the worker acts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Commits announced tokens: how many is known without a query.
+    /// Commits announced tokens; their number is known without a query.
     Announced,
-    /// The oldest of a partial batch has waited long enough.
+    /// The oldest token of a partial batch has waited long enough.
     Deadline,
-    /// A notification or a reload: rows may be there that no commit announced.
+    /// A notification, a rollback or a reload: there may be tokens that no commit announced.
     Notified,
-    /// A session said that something besides the queue changed.
+    /// A session asked the worker to check everything.
     Rechecked,
-    /// Mail was announced that is due.
+    /// Due mail was announced.
     DueNow,
-    /// A message that was scheduled for later has become due, or a claim has lapsed.
+    /// A message that was scheduled for later has become due, or a claim has expired.
     Due,
-    /// The poll floor, or the next try after a failure.
+    /// The poll floor, or the next attempt after a failure.
     Polled,
-    /// The first look: senders are told of mail that became due while no worker was running.
+    /// The first check after a start or a restore: senders are notified of mail that became due before it.
     Started,
 }
 
-/// What a round of delivery came to.
+/// The result of a round of delivery.
 pub enum Delivery {
-    /// The next one is due then, or when the deliverer has something to settle.
+    /// The next round is due at this time, or when the deliverer has jobs.
     Next(Option<Time>),
-    /// The extension is not there any more.
+    /// The extension no longer exists.
     Gone,
 }
 
@@ -59,49 +59,50 @@ pub struct Worker {
     pub(super) session: Session,
     pub(super) index: SlotIndex,
     pub(super) wakeup: WorkerEnd,
-    /// Delivers the outbox, unless clients do.
+    /// Delivers the outbox; `None` if this database has no transports, or the system refused a thread.
     pub(super) deliverer: Option<Deliverer>,
-    /// Attempts to start the deliverer for which the system had no thread.
+    /// Failures to start the deliverer because the system refused a thread.
     pub(super) deliverer_failures: Failures,
     /// When the next attempt is due.
     pub(super) restart_deliverer_at: Option<Time>,
-    /// Told by mailroom_pause() to leave the queue alone, or standing by.
+    /// Whether the worker is paused, or suspended by a restore.
     pub(super) paused: bool,
-    /// A session restores a dump.
+    /// Whether a session restores a dump.
     pub(super) is_restoring: bool,
-    /// There may be requests, which become tokens when they are answered.
+    /// Whether there may be requests for links, which become tokens when they are answered.
     pub(super) asked: bool,
-    /// The latest look did not see the end of the queue: more may wait than was announced.
+    /// Whether the latest check did not reach the end of the queue: more tokens may wait than were announced.
     pub(super) beyond: bool,
-    /// When everything was last looked at.
+    /// When the worker last polled.
     pub(super) polled_at: Time,
-    /// How long after that everything is to be looked at again.
+    /// Pause between that poll and the next one.
     pub(super) poll_pause: Duration,
-    /// When the outbox wants attention, in microseconds since 2000-01-01.
+    /// When the outbox next needs the worker, in microseconds since 2000-01-01.
     pub(super) next_due: Option<i64>,
-    /// Mail is due of which senders have not been told.
+    /// Whether there is due mail of which senders have not been notified.
     pub(super) due_now: bool,
-    /// Whether some of it is urgent.
+    /// Whether some of that mail is urgent.
     pub(super) urgent_due: bool,
-    /// When it last got some, or they were told.
+    /// When the outbox was last maintained, or senders were last notified.
     pub(super) maintained_at: Time,
-    /// When to purge next, and when the log was last told that it failed.
+    /// When to purge next.
     pub(super) purge_at: Time,
+    /// When a failed purge was last logged.
     pub(super) purge_failed_at: Option<Time>,
-    /// When to answer requests next, after that has failed.
+    /// The earliest time to answer requests again after a failure.
     pub(super) answer_at: Time,
-    /// Something was announced of which outside listeners have not heard yet.
+    /// Whether tokens were announced of which outside listeners have not been notified.
     pub(super) notify_owed: bool,
-    /// When they were last told of tokens that are left to them.
+    /// When clients were last notified of tokens that are left to them.
     pub(super) notified_listeners_at: Time,
-    /// The worker told outside listeners, and will hear that itself.
+    /// Whether the worker has sent a notification that it will receive itself.
     pub(super) echo: bool,
-    /// When a notification was last a reason to look.
+    /// When a notification was last a reason to check the queue.
     pub(super) notified_at: Option<Time>,
-    /// When to look because of a notification that may have been more than that echo.
+    /// When to check the queue because of notifications that may not be the worker's own.
     pub(super) check_by: Option<Time>,
     pub(super) batcher: Batcher,
-    /// Why the batch in hand, or the latest one, went.
+    /// Why the current or the latest batch was taken.
     pub(super) trigger: Trigger,
     pub(super) origin: Instant,
     pub(super) failures: Failures,

@@ -1,18 +1,18 @@
-//! The transports of this database: what `mailroom.transports_file` says, as the deliverer wants it.
+//! Reads the transports of this database from `mailroom.transports_file`, for the deliverer.
 
 use mailroom_core::transport::config::{self, ConfigError, TransportConfig};
 
 use crate::pg::process;
 use crate::settings;
 
-/// Files that the server itself may want to have open in this process.
+/// Number of files that the server itself may need to open in this process.
 const SERVER_FILES: usize = 512;
 
-/// Reads the file as it is now; none without the setting. Concurrency is lowered to what the system lets this process
-/// have open.
+/// Reads the transports file, and returns the transports of this database; none if the setting is empty. Lowers their
+/// concurrency to the number of files that the system lets this process open.
 ///
 /// # Errors
-/// What is missing or wrong in the file, without anything secret.
+/// If the file cannot be read or is wrong; the error contains no secret.
 pub fn load(database: &str) -> Result<Vec<TransportConfig>, ConfigError> {
     let Some(path) = settings::transports_file() else {
         return Ok(Vec::new());
@@ -23,7 +23,7 @@ pub fn load(database: &str) -> Result<Vec<TransportConfig>, ConfigError> {
     Ok(transports)
 }
 
-/// Shares what may be open among the transports, each by its concurrency.
+/// Distributes the files that may be open among the transports, in proportion to their concurrency.
 fn fit(transports: &mut [TransportConfig]) {
     let wanted: usize = transports.iter().map(|one| one.delivery.concurrency).sum();
     let files = process::allow_files(SERVER_FILES + wanted).saturating_sub(SERVER_FILES);

@@ -1,4 +1,4 @@
-//! Looking at the queue and the outbox: what waits, what is due, leases that expired, rows to purge.
+//! Checks of the queue and the outbox: waiting tokens, due mail, expired leases, rows to purge.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::settings::{self, Notify};
 use crate::shared_memory::announce;
 use mailroom_core::batching::{Backlog, Rule, Time};
 
-/// How long senders are left alone between two notifications that mail is due: those who come meanwhile are
-/// told together, and a flood of mail costs a hundred small transactions a second at most.
+/// Minimum time between two notifications to senders that mail is due. Mail that becomes due in between is announced
+/// together, so a flood of mail costs at most 100 small transactions a second.
 const DUE_SPACING: Duration = Duration::from_millis(10);
-/// The pause between two batches of a purge, so that it leaves the server to others, and after one that failed.
+/// Pause between two batches of a purge, so that it does not hinder other work.
 const PURGE_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after a failed purge, and minimum time between two log lines about it.
 const PURGE_RETRY: Duration = Duration::from_secs(60);
 
 impl Worker {
@@ -22,14 +23,14 @@ impl Worker {
         self.now() >= self.poll_at()
     }
 
-    /// Reads the queue itself, and corrects the announced count by what is there.
+    /// Reads the queue, and corrects the announced count.
     pub(super) fn look(&mut self, rule: Rule) -> Result<Backlog, Failure> {
         self.look_with(rule, |session| session.waiting(rule.limit))
     }
 
-    /// Looks at the queue and after the outbox, in one statement.
+    /// Reads the queue and maintains the outbox, in one statement.
     pub(super) fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
-        // What has become due by now is not among what will.
+        // The statement returns the next due time after now, so mail that is due by now must be announced here.
         let due = self.due_now || self.next_due.is_some_and(|due| due <= process::now());
         self.due_now = false;
         let tell = self.senders_to_notify(if due { Tell::Senders } else { tell })?;
@@ -63,7 +64,7 @@ impl Worker {
         self.beyond = waiting.count >= rule.limit;
         self.paused = waiting.paused;
         self.asked = waiting.urgent;
-        // What is left to clients they were told of.
+        // Clients have been notified of tokens that are left to them.
         let known = if self.leaves_tokens_to_clients() {
             0
         } else {
@@ -76,7 +77,7 @@ impl Worker {
         })
     }
 
-    /// Tells senders of mail that was announced.
+    /// Notifies senders of due mail that was announced.
     pub(super) fn notify_due(&mut self) -> Result<(), Failure> {
         self.due_now = false;
         self.maintained_at = self.now();
@@ -87,7 +88,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes lapsed claims back, tells senders of what is due, and learns when that is to be done again.
+    /// Takes expired claims back, notifies senders of due mail if `tell` says so, and notes when to do that again.
     pub(super) fn maintain_outbox(&mut self, tell: Tell) -> Result<(), Failure> {
         self.due_now = false;
         self.check_clock_jump()?;
@@ -99,7 +100,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What is under way must not be taken back because the clock has jumped.
+    /// Extends the leases if the wall clock has jumped, so that mail in flight is not taken back.
     pub(super) fn check_clock_jump(&mut self) -> Result<(), Failure> {
         let now = self.now();
         match &mut self.deliverer {
@@ -108,10 +109,10 @@ impl Worker {
         }
     }
 
-    /// The deliverer is to look; others are told if they deliver, too.
+    /// Notifies the deliverer. Returns `tell` if other senders must be notified too, [`Tell::None`] otherwise.
     ///
     /// # Errors
-    /// If the others cannot be told of urgent mail.
+    /// If other senders cannot be notified of urgent mail.
     pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Result<Tell, Failure> {
         let urgent = std::mem::take(&mut self.urgent_due);
         if let Some(deliverer) = &self.deliverer {
@@ -127,7 +128,7 @@ impl Worker {
         Ok(tell)
     }
 
-    /// Takes note of what commits said of the outbox.
+    /// Reads what commits announced about the outbox.
     pub(super) fn take_due_times(&mut self) {
         self.due_now |= self.wakeup.take_due_now();
         self.urgent_due |= self.wakeup.take_urgent_due();
@@ -146,30 +147,31 @@ impl Worker {
         };
     }
 
-    /// When everything is to be looked at next.
+    /// When the next poll is due.
     pub(super) fn poll_at(&self) -> Time {
-        // The setting may have become smaller since.
+        // The setting may have been lowered since the last poll.
         let pause = self.poll_pause.min(settings::poll_interval());
         self.polled_at.saturating_add(pause)
     }
 
-    /// When the outbox wants attention next.
+    /// When the outbox next needs maintenance.
     ///
-    /// The wall clock is read in every round, because it may jump; the poll interval bounds what a jump costs.
+    /// The wall clock is read in every round, because it may jump; the poll interval bounds the delay that a jump
+    /// causes.
     pub(super) fn maintain_at(&self, now: Time) -> Option<Time> {
         let micros = self.next_due?.saturating_sub(process::now()).max(0);
         let at = now.saturating_add(Duration::from_micros(micros.unsigned_abs()));
         Some(at.max(self.maintained_at.saturating_add(DUE_SPACING)))
     }
 
-    /// When senders are to be told of mail that is due.
+    /// When to notify senders of due mail; `None` if none was announced.
     pub(super) fn notify_at(&self) -> Option<Time> {
         self.due_now
             .then(|| self.maintained_at.saturating_add(DUE_SPACING))
     }
 
-    /// Deletes a batch of rows that are older than the retention, when it is time; returns whether it was. Nothing waits
-    /// for it, so it may fail.
+    /// Deletes a batch of rows that are older than the retention if a purge is due. Returns whether it was. Nothing
+    /// depends on the purge, so it may fail.
     pub(super) fn purge(&mut self) -> bool {
         let now = self.now();
         if now < self.purge_at || self.is_restoring {
@@ -177,7 +179,7 @@ impl Worker {
         }
         let pause = match self.session.purge() {
             Ok(true) => PURGE_PAUSE,
-            // With the next poll, which wakes this process anyway.
+            // At the next poll, which wakes this process anyway.
             Ok(false) => self.poll_at().saturating_sub(self.now()),
             Err(failure) => {
                 let spaced = |told: Time| now >= told.saturating_add(PURGE_RETRY);

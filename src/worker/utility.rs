@@ -1,10 +1,9 @@
-//! What statements of other sessions ask of the workers.
+//! Statements of other sessions that stop and start workers.
 //!
-//! DROP DATABASE, ALTER DATABASE … RENAME or SET TABLESPACE, and CREATE DATABASE … TEMPLATE fail while
-//! another process is connected. The server itself waits five seconds for others to disconnect, so it is enough to
-//! stop our worker before such a statement begins, and to start it again afterwards. Only a user who could succeed with
-//! the statement can have a worker stopped: the owner of the database, and, where it is a template, a role that may
-//! copy it.
+//! DROP DATABASE, ALTER DATABASE … RENAME or SET TABLESPACE, and CREATE DATABASE … TEMPLATE fail while another process
+//! is connected to the database. The server itself waits 5 s for other processes to disconnect, so it suffices to stop
+//! the worker before such a statement and to start it again afterwards. Only a user who may run the statement can stop
+//! a worker: the owner of the database or, if it is a template, a role that may copy it.
 
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
@@ -23,11 +22,11 @@ pub fn install_hooks() {
     });
 }
 
-/// Stops the worker of a database. It may come back when the transaction ends, which for most of these statements is when
-/// they end, well or badly.
+/// Stops the worker of a database until the transaction ends, which for most of these statements is the end of the
+/// statement, successful or not.
 fn block_worker(database: pg_sys::Oid) {
     if let Some(index) = registry::block_workers(database) {
-        // Where a transaction that renamed it is prepared, the server keeps the worker out until it is finished.
+        // If a transaction that renamed the database is prepared, the server itself keeps the worker out until it ends.
         for end in [
             PgXactCallbackEvent::Commit,
             PgXactCallbackEvent::Abort,
@@ -39,8 +38,8 @@ fn block_worker(database: pg_sys::Oid) {
     }
 }
 
-/// The prepared transaction may have queued tokens, given some back, or created or dropped the extension, and its own
-/// session could not know when it would be committed.
+/// Makes the worker check everything: the prepared transaction may have enqueued tokens, put some back, or created or
+/// dropped the extension, and the session that prepared it could not know when it would end.
 fn recheck_after_prepared() {
     if catalog::extension().is_some() && !announce::has_worker() {
         registry::request_at_commit(process::database());

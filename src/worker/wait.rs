@@ -1,4 +1,4 @@
-//! Waiting until there is a reason to act, and delivering meanwhile.
+//! Waits until there is a reason to act, and delivers mail in the meantime.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::settings;
 use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::Time;
 
-/// How soon to look after a notification that is no news, as far as one can tell.
+/// How long a check is delayed after a notification that is probably the worker's own, or soon after another one.
 const ECHO: Duration = Duration::from_secs(1);
-/// How long the server holds statistics back that are not asked for.
+/// How long the server holds back statistics unless it is forced to send them.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// One round of delivery; returns when the next one is due.
+    /// Runs one round of delivery. Returns when the next one is due, or that the extension is gone.
     pub(super) fn deliver(&mut self) -> Delivery {
         let now = self.now();
         if self.restart_deliverer_at.is_some_and(|at| at <= now) {
@@ -29,7 +29,7 @@ impl Worker {
         };
         match deliverer.round(&mut self.session, now, !self.paused) {
             Ok(next) => Delivery::Next(next),
-            // A stop cancels statements, too.
+            // A stop also cancels statements.
             Err(_) if stop_requested() => Delivery::Next(None),
             Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(RESTORE_CHECK))),
             Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
@@ -40,7 +40,7 @@ impl Worker {
         }
     }
 
-    /// Starts the deliverer that the settings want, if any. A system that has no thread for it may have one later.
+    /// Starts a deliverer if this database has transports. If the system refuses a thread, the worker retries later.
     pub(super) fn start_deliverer(&mut self) {
         let now = self.now();
         self.restart_deliverer_at = None;
@@ -74,18 +74,18 @@ impl Worker {
         }
     }
 
-    /// Waits until it is time, or until something else is a reason to look; `None` for a stop.
+    /// Waits until `wait.until`, or until there is another reason to act. Returns the reason, or `None` for a stop.
     pub(super) fn wait(&mut self, wait: &Wait) -> Option<Cause> {
         loop {
             if stop_requested() {
                 return None;
             }
             if self.reload_if_asked() {
-                // The rule may have changed, and what made it fail may have been mended.
+                // The batch rule may have changed, or the cause of a failure may have been fixed.
                 return Some(Cause::Notified);
             }
             let Delivery::Next(deliver_at) = self.deliver() else {
-                // The next statement says so.
+                // The extension is gone, which the next statement reports.
                 return Some(Cause::Polled);
             };
             let now = self.now();
@@ -101,7 +101,7 @@ impl Worker {
                 }
                 return Some(Cause::Rechecked);
             }
-            // While failing, a wake-up is no reason to try earlier: the next try sees all rows.
+            // During a back-off, a wake-up causes no earlier attempt: the next attempt reads all rows.
             let (next, reason) = if now >= self.failures.retry_at() {
                 match self.check_due(wait, now, notified) {
                     ControlFlow::Break(cause) => return Some(cause),
@@ -117,20 +117,21 @@ impl Worker {
                 .into_iter()
                 .flatten()
                 .fold(next, Time::min);
-            // Waking a little late is no harm, waking a little early would spin.
+            // Waking slightly late is harmless; waking slightly early would spin.
             let pause = match next.saturating_sub(now) {
                 Duration::ZERO => Duration::ZERO,
                 pause => pause.saturating_add(Duration::from_micros(999)),
             };
             if pause >= STATISTICS_INTERVAL {
-                // There is always more to come, it thinks.
+                // At the end of a transaction, the server holds statistics back, because it expects further
+                // transactions.
                 process::report_statistics();
             }
             process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::jobs_fd));
         }
     }
 
-    /// The reason to act now, or until when to wait and for what.
+    /// Returns the reason to act now, or until when to wait and for what.
     fn check_due(
         &mut self,
         wait: &Wait,
@@ -157,7 +158,8 @@ impl Worker {
             return ControlFlow::Break(Cause::Polled);
         }
         if self.purge() {
-            // It took time, and a wait for a lock takes the latch that a commit has set meanwhile: look again.
+            // The purge took time, and a wait for a lock in it may have reset the latch that a commit had set: check
+            // again.
             return ControlFlow::Continue((now, wait.next));
         }
         let next = [Some(self.poll_at()), Some(self.purge_at), announced_at]
@@ -171,7 +173,7 @@ impl Worker {
         })
     }
 
-    /// When what commits announced is a reason to act.
+    /// When to act on what commits announced; `None` if that is no reason to act.
     pub(super) fn announced_at(&self, now: Time, idle: bool) -> Option<Time> {
         if self.leaves_tokens_to_clients() {
             return self.serve_clients_at(now);
@@ -182,15 +184,15 @@ impl Worker {
         batch.or_else(|| self.answer_at(now))
     }
 
-    /// Takes delivery of notifications; whether one is a reason to look now.
+    /// Takes delivery of notifications. Returns whether one is a reason to check the queue now.
     ///
-    /// The server tells neither who sent one nor on which channel. Right after the worker's own it is most
-    /// likely that one; and a session that NOTIFYs others all the time must not have the worker look each time. Such
-    /// a notification is looked for a little later, once for all that came.
+    /// The server reports neither the sender of a notification nor its channel. A notification right after the worker's
+    /// own is most likely that one, and a session that keeps sending NOTIFY to others must not make the worker check
+    /// each time. For such notifications, the worker checks once, [`ECHO`] later.
     pub(super) fn take_notified(&mut self, now: Time) -> bool {
         let came = notify::drain();
         if self.leaves_tokens_to_clients() {
-            // What they tell of is not for the worker.
+            // They concern tokens that are left to clients.
             self.check_by = None;
             return false;
         }

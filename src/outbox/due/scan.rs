@@ -1,5 +1,5 @@
-//! What a session remembers of its scans of one transport: positions, sweeps and pieces. Pure: the caller brings the time
-//! and counts the pages. The rules are told in [`super`].
+//! What a session remembers of its scans of one transport: positions, sweeps and pieces. Pure: the caller passes the
+//! time and the number of pages read. [`super`] explains the rules.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,17 +10,18 @@ use crate::cursor::trail::{PIECE, Trail};
 
 /// Microseconds that a position stays behind the present.
 pub const SLACK: i64 = 100_000;
-/// Sweeps are cheap that look at fewer pages than this, over and over: a dead row is a look. That is some milliseconds. A
-/// session's first call looks at some thousand for its plans.
+/// Sweeps are cheap while one of the last two read fewer pages than this, which takes some milliseconds. A page counts
+/// each time it is read, so each dead row counts as one. A session's first call reads some thousand pages for its
+/// plans.
 pub const CHEAP: i64 = 10_000;
-/// What a sweep that is cheap, and a look at pieces, takes at most.
+/// Maximum time that is counted for a sweep or a scan of pieces: a cheap one takes longer only if it has to wait.
 const LONGEST: Duration = Duration::from_millis(25);
-/// What a look at a piece of one priority counts at least.
+/// Minimum pages that are counted for the scan of a piece of one priority.
 const PAGES_A_LOOK: i64 = 25;
-/// Priorities that a position is kept for: as many as there are, from -100 to 100.
+/// Maximum number of priorities with a position: all priorities, from -100 to 100.
 pub const PRIORITIES: usize = 201;
 
-/// Just behind the row `id` of those with this `send_at`, in microseconds.
+/// The position just after a row with this `send_at`, in microseconds, and this `id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     pub send_at: i64,
@@ -28,24 +29,24 @@ pub struct Position {
 }
 
 impl Position {
-    /// Before all rows.
+    /// The position before all rows.
     pub const START: Self = Self {
         send_at: i64::MIN,
         id: i64::MIN,
     };
 }
 
-/// What is remembered of one priority.
+/// What a session remembers of one priority.
 pub struct Priority {
     /// Where a scan starts.
     pub position: Position,
-    /// Where the next look behind it goes on, if the last one ended before it.
+    /// Where the next sweep, or the next piece, starts, if not at the beginning.
     pub paused: Option<Position>,
     pub trail: Trail<Position>,
 }
 
 impl Priority {
-    /// The next piece of what lies behind the position.
+    /// Returns the start and the end of the next piece of what is before the position.
     pub fn piece(&self) -> (Position, Position) {
         let paused = self.paused.filter(|at| *at < self.position);
         let until = self.trail.piece(paused, self.position);
@@ -57,37 +58,37 @@ impl Priority {
 pub struct Due {
     pub priorities: BTreeMap<i16, Priority>,
     pub sweeps: Sweeps,
-    /// Pages that this process had looked at when the scan began, and when it was last noted how far it came.
+    /// Pages that this process had read when the scan began, and when the part began that the next note is about.
     pub began: i64,
     pub noted: i64,
-    /// Pages that the last sweep looked at, and the fewer of those of the last two.
+    /// Pages that the last sweep or round of pieces read, and the minimum of the last two.
     pub pages: (i64, i64),
-    /// Whether this scan looks at pieces, and what they may cost yet, in pages.
+    /// Pages that this scan may still read in pieces; `None` if it scans no pieces.
     pub piece: Option<i64>,
-    /// The priority that the round of pieces came to, and its pages so far.
+    /// The priority that the round of pieces has reached, and the pages that the round has read.
     pub round: (i16, i64),
-    /// Of the scan that goes on; what a call that failed left is forgotten.
+    /// The notes of the running scan; [`Due::begin`] discards those that a failed call left.
     pub notes: Vec<Note>,
 }
 
-/// What a scan starts with.
+/// Where a scan starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// Everything: it is a sweep.
+    /// At the beginning, to scan everything: it is a sweep.
     Sweep,
-    /// The positions, and a piece of what lies behind them first.
+    /// With a piece of what is before the positions, then at the positions.
     Piece,
-    /// The positions.
+    /// At the positions.
     Positions,
 }
 
-/// How far a scan of one priority came.
+/// How far a scan of one priority got.
 #[derive(Clone, Copy)]
 pub struct Note {
     pub priority: i16,
     pub at: Position,
     pub kind: Kind,
-    /// Pages that were looked at.
+    /// Pages that were read.
     pub pages: i64,
 }
 
@@ -95,15 +96,15 @@ pub struct Note {
 pub enum Kind {
     /// From the position on.
     Scan,
-    /// From the beginning on.
+    /// From the beginning on, or from where the last sweep stopped.
     Sweep {
-        /// The next scan goes on from here even if an earlier one was further: below that lies what a sweep that found
-        /// enough did not come to.
+        /// The next scan starts here even if an earlier one got further, because a sweep that found enough rows did
+        /// not read the rows in between.
         back: bool,
-        /// The next sweep goes on from here.
+        /// The next sweep continues here.
         unfinished: bool,
     },
-    /// A piece behind the position.
+    /// A piece of what is before the position.
     Piece { unfinished: bool },
 }
 
@@ -128,7 +129,7 @@ impl Due {
         self.pages.1 < CHEAP
     }
 
-    /// The priorities of which a piece is next, with those pieces.
+    /// Returns the priorities that still have a piece to scan in this round, each with its next piece.
     pub fn pieces(&self) -> impl Iterator<Item = (i16, Position, Position)> {
         let priorities = self.piece.map(|_| self.priorities.range(self.round.0..));
         priorities.into_iter().flatten().map(|(priority, entry)| {
@@ -137,7 +138,7 @@ impl Due {
         })
     }
 
-    /// Notes how far it came with one priority; whether to look at more pieces.
+    /// Records how far the scan of one priority got. Returns whether to scan another piece.
     pub fn note(&mut self, pages: i64, priority: i16, at: Position, kind: Kind) -> bool {
         let note = Note {
             priority,
@@ -159,7 +160,7 @@ impl Due {
         left > 0 && !unfinished && is_last
     }
 
-    /// Ends the scan, at this time of the server's clock. What was found should have cost so many pages.
+    /// Ends the scan. `found` is the pages allowed for the rows found, `clock` the server's time in microseconds.
     pub fn end(&mut self, now: Instant, pages: i64, swept: bool, found: i64, clock: i64) {
         for note in std::mem::take(&mut self.notes) {
             self.apply(note, clock);
@@ -167,7 +168,7 @@ impl Due {
         if swept {
             let all = pages.saturating_sub(self.began);
             for entry in self.priorities.values_mut() {
-                // What is dead was claimed of late, and in many more marks than this it is not.
+                // Dead rows were claimed recently, so they are within this many of the latest marks.
                 entry
                     .trail
                     .keep(if all < PIECE { 0 } else { all / PIECE + 2 });
@@ -180,13 +181,13 @@ impl Due {
             .end_bounded(now, swept || self.piece.is_some(), LONGEST);
     }
 
-    /// What lies behind the positions was looked at for so many pages.
+    /// Records that everything before the positions was scanned in this many pages.
     pub fn swept(&mut self, pages: i64) {
         self.pages = (pages, pages.min(self.pages.0));
         self.round = (i16::MIN, 0);
     }
 
-    /// The next scan starts behind this at the latest.
+    /// Makes the next scan of this priority start at this position at the latest.
     pub fn put_back(&mut self, priority: i16, at: Position) {
         if let Some(entry) = self.priorities.get_mut(&priority) {
             entry.position = at.min(entry.position);
@@ -216,7 +217,7 @@ impl Due {
             Kind::Sweep { back, unfinished } => {
                 entry.position = if back { at } else { at.max(entry.position) };
                 entry.paused = unfinished.then_some(note.at);
-                // As sweeps are cheap no piece is looked at; but once they are not, this will lie behind the position, too.
+                // No piece is scanned while sweeps are cheap; once they are not, this is before the position too.
                 entry.trail.add(at, note.pages);
             }
             Kind::Piece { unfinished } => {

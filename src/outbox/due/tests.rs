@@ -13,7 +13,7 @@ fn at(send_at: i64, id: i64) -> Position {
     Position { send_at, id }
 }
 
-/// A whole scan with these notes.
+/// Runs a complete scan with these notes.
 fn scan(due: &mut Due, notes: &[Note]) {
     due.begin(Instant::now(), 0);
     due.notes.extend(notes);
@@ -184,7 +184,7 @@ fn priorities_beyond_the_bound_are_left_to_sweeps() {
 
 #[test]
 fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
-    // These take no time, so that the budget always allows one.
+    // These scans take no time, so the budget always allows a piece.
     let now = Instant::now();
     let mut due = Due::default();
     due.swept(CHEAP);
@@ -237,7 +237,7 @@ proptest! {
         let mut due = Due::default();
         for (back, priority, send_at, id) in notes {
             scan(&mut due, &[swept_to(priority, at(send_at, id), back, false)]);
-            // A row that is scheduled for now and committed within the slack is ahead of it.
+            // A row that is scheduled for now and committed within the slack is after the position.
             prop_assert!(due.priorities[&priority].position < at(NOW - SLACK, 1));
         }
     }

@@ -1,4 +1,4 @@
-//! Settling and claiming mail: one transaction for both, so that a round costs one commit.
+//! Settles and claims mail in one transaction, so that a round costs one commit.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -34,13 +34,14 @@ impl Store for Session {
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         let done = transaction(Some(self.collector), || {
             self.check_extension()?;
-            // Waits for synchronous standbys as the server is set, unlike the worker's batches: after a failover, mail
-            // would be sent twice and a spent budget would be spent again. Not during a stop, when nothing more is sent.
+            // Unlike the worker's batches, waits for synchronous standbys as the server is configured: otherwise, after
+            // a failover, mail would be sent twice and a spent budget would be spent again. Not during a stop, when no
+            // more mail is sent.
             if !stop_requested() {
                 options::reset_until_commit(c"synchronous_commit");
             }
             if settlements.has_attempts() {
-                // What was sent must not be forgotten in a crash: it would go out twice.
+                // A crash must not lose a settled attempt: its mail would be sent twice.
                 pg_transaction::force_sync_commit();
             }
             if let Some(limit) = settlements.lock_timeout() {
@@ -58,7 +59,7 @@ impl Store for Session {
                 Ok((lost, claimed))
             })
         });
-        // The error of a statement may come of that.
+        // The statement may have failed because the extension was dropped.
         done.map_err(|failure| match self.is_gone() {
             true => Failure::ExtensionGone,
             false => failure,
@@ -69,7 +70,7 @@ impl Store for Session {
         transaction(Some(self.collector), || {
             self.check_extension()?;
             Spi::connect_mut(|client| {
-                // Made here, because looking up the type of an array takes a transaction.
+                // The arguments are made here because looking up an array type requires a transaction.
                 let rows = run(
                     client,
                     include_str!("../../../sql/queries/extend_claims.sql"),
@@ -88,7 +89,7 @@ impl Store for Session {
     ) -> Result<(), Failure> {
         transaction(Some(self.collector), || {
             self.check_extension()?;
-            // Made here, because text that is not ASCII is converted, which takes a transaction.
+            // Made here because the conversion of non-ASCII text requires a transaction.
             let arguments = [
                 deliverer.into(),
                 Text(Some(transports)).into(),
@@ -104,8 +105,8 @@ impl Store for Session {
 }
 
 impl Session {
-    /// Takes over from earlier workers of this database: has their claims lapse that were made on this timeline, and forgets
-    /// their transports.
+    /// Takes over from earlier workers of this database: expires their claims that were made on this timeline, and
+    /// deletes their transports.
     pub fn take_over(&self) {
         let timeline = process::timeline();
         let taken = self.call(
@@ -135,7 +136,7 @@ impl StoreError for Failure {
     }
 }
 
-/// Runs a statement that is prepared once in this process: nothing is parsed and planned for each exchange.
+/// Runs a statement that is prepared once in this process, so that it is not parsed and planned for each exchange.
 fn run<'c>(
     client: &mut SpiClient<'c>,
     statement: &'static str,
@@ -145,7 +146,7 @@ fn run<'c>(
     Ok(client.update(prepared, None, arguments)?)
 }
 
-/// Those of the mails that are not among these.
+/// Returns the ids that are not in `held`.
 fn lost(ids: &[i64], held: Vec<i64>) -> Vec<i64> {
     if held.len() == ids.len() {
         return Vec::new();
@@ -226,7 +227,7 @@ fn release(client: &mut SpiClient<'_>, claimant: &str, released: &[Claim]) -> Re
     Ok(())
 }
 
-/// Moves due mail to this transport from those that have been paused for long enough.
+/// Moves due mail to this transport from transports that have been paused for long enough.
 fn fall_back(client: &mut SpiClient<'_>, wanted: &ClaimRequest<'_>) -> Result<(), Failure> {
     if wanted.paused.is_empty() {
         return Ok(());
@@ -274,7 +275,7 @@ fn claim(
         };
         let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
-            // Its contents were not read yet: what does not fit costs no memory.
+            // Its contents were not read yet, so a mail that does not fit costs no memory.
             rest.released(Claim::read(&row)?);
             room = 0;
             continue;
@@ -289,7 +290,7 @@ fn claim(
         }
     }
     settle(client, claimant, &rest)?;
-    // There may be more behind those that ended here, too.
+    // More mail may follow these in the queue.
     claimed.surplus = rest.len();
     if limit.check_budgets && claimed.mails.len() + claimed.surplus < limit.mails as usize {
         claimed.budget = Some(ask_budgets(client)?);

@@ -10,17 +10,17 @@ use mailroom_core::mask::mask_error;
 
 /// Why a transaction of the worker failed.
 pub enum Failure {
-    /// The extension this session attached to is no longer there.
+    /// The extension that this session attached to no longer exists.
     ExtensionGone,
-    /// A session restores a dump, and nothing is to be touched before all of it is there.
+    /// A session restores a dump; no row may be changed before it ends.
     Restoring,
-    /// PostgreSQL or the library refused. Neither DETAIL nor CONTEXT is kept: they may quote rows.
+    /// PostgreSQL or the library raised an error. DETAIL and CONTEXT are not kept, because they may quote rows.
     Refused {
         /// Five characters.
         sqlstate: String,
         /// The primary message.
         message: String,
-        /// The remedy, if the error named one.
+        /// The HINT, if there is one.
         hint: Option<String>,
         /// When the transaction began, in microseconds since 2000-01-01.
         began: Option<i64>,
@@ -42,7 +42,7 @@ impl Failure {
         matches!(self, Self::ExtensionGone)
     }
 
-    /// Whether the row that was written may be at fault.
+    /// Whether the row that was written may have caused the error.
     pub fn is_row_at_fault(&self) -> bool {
         match self {
             Self::ExtensionGone | Self::Restoring => false,
@@ -79,7 +79,7 @@ impl From<CaughtError> for Failure {
         | CaughtError::RustPanic {
             ereport: report, ..
         }) = &error;
-        // A trigger of the application may quote the row.
+        // The message of an application's trigger may quote the row.
         let message = mask_error(report.message());
         let hint = report.hint().map(mask_error);
         Self::refused(report.sql_error_code(), &message, hint.as_deref())

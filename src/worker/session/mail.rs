@@ -1,4 +1,4 @@
-//! Rows of SPI as those of a claimed mail.
+//! Reads claimed mail from SPI rows.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::Failure;
 use crate::pg::encoding::{Text, Texts};
 use mailroom_core::row::{ReadError, Row};
 
-/// The positions of the columns, from 1, by name. Found once for all rows of a batch.
+/// The numbers of the columns, from 1, by name. Determined once for all rows of a batch.
 pub struct Columns(HashMap<String, usize>);
 
 impl Columns {
@@ -30,7 +30,7 @@ pub struct ClaimedRow<'a> {
 
 impl ClaimedRow<'_> {
     fn get<T: FromDatum + IntoDatum>(&self, column: &str) -> Result<Option<T>, Failure> {
-        // There is no column 0, so a missing name is the error of a missing column.
+        // There is no column 0, so a missing name raises the error of a missing column.
         let ordinal = self.columns.0.get(column).copied().unwrap_or(0);
         Ok(self.row.get(ordinal)?)
     }

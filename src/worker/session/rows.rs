@@ -1,4 +1,4 @@
-//! What the worker's statements return, and what it tells listeners.
+//! Results of the worker's statements, and which listeners to notify.
 
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::spi::SpiTupleTable;
@@ -8,18 +8,18 @@ use super::statement::{count, required};
 use crate::pg::notify;
 use crate::settings;
 
-/// What waits, see `_pending_summary`.
+/// The waiting tokens, see `_pending_summary`.
 pub struct Waiting {
-    /// Tokens, counted no further than the limit in each lane.
+    /// Number of tokens, counted up to the limit in each lane; plus 1 if there are requests.
     pub count: u32,
-    /// Whether one of them is urgent.
+    /// Whether one of them is urgent, or there are requests.
     pub urgent: bool,
-    /// Whether the worker is to leave them alone.
+    /// Whether the worker is paused.
     pub paused: bool,
 }
 
 impl Waiting {
-    /// From the first three columns.
+    /// Reads the first three columns.
     pub fn read(row: &SpiTupleTable<'_>) -> Result<Self, Failure> {
         Ok(Self {
             count: count(required(row, 1)?),
@@ -29,18 +29,18 @@ impl Waiting {
     }
 }
 
-/// What looking after the outbox left to do, see `_maintain_outbox`.
+/// What maintaining the outbox left to do, see `_maintain_outbox`.
 pub struct OutboxState {
-    /// When a message becomes due or a claim lapses next, in microseconds since 2000-01-01.
+    /// When the next message becomes due or the next claim expires, in microseconds since 2000-01-01.
     pub next_due: Option<i64>,
     /// Whether there is more to do at once.
     pub more: bool,
-    /// Whether others than workers deliver, too.
+    /// Whether there are other deliverers than workers.
     pub others: bool,
 }
 
 impl OutboxState {
-    /// From three columns, the first of which has this number.
+    /// Reads three columns, starting with column `first`.
     pub fn read(row: &SpiTupleTable<'_>, first: usize) -> Result<Self, Failure> {
         let next_due: Option<TimestampWithTimeZone> = row.get(first)?;
         Ok(Self {
@@ -51,11 +51,11 @@ impl OutboxState {
     }
 }
 
-/// What one batch did, see `_run_batch`.
+/// The result of one batch, see `_run_batch`.
 pub struct Batch {
     /// Tokens that became scheduled rows.
     pub collected: u32,
-    /// Tokens that were no longer eligible.
+    /// Tokens that were no longer eligible or could not be signed.
     pub skipped: u32,
 }
 
@@ -66,12 +66,12 @@ impl Batch {
     }
 }
 
-/// Whether those who LISTEN on the channel are to hear of new tokens.
+/// Whether the worker must notify clients that LISTEN on `mailroom.channel` of new tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Listeners {
     /// Writers announced tokens in shared memory and left the NOTIFY to the worker.
     Owed,
-    /// Everybody was told.
+    /// No notification is owed.
     Told,
 }
 
@@ -83,11 +83,11 @@ impl Listeners {
     }
 }
 
-/// Whether senders who LISTEN on the channel of the outbox are to hear that mail is due.
+/// Whether to notify senders that LISTEN on the channel of the outbox that mail is due.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tell {
-    /// It may be news to them.
+    /// They may not know yet.
     Senders,
-    /// No sender: they were told when it became due.
+    /// No notification: there are no other senders, or they were notified when the mail became due.
     None,
 }

@@ -1,4 +1,4 @@
-//! Statements that are prepared once in this process: nothing is parsed and planned for each call.
+//! Statements that are prepared once in this process, so that they are not parsed and planned for each call.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiTupleTable};
 use super::Failure;
 
 thread_local! {
-    /// The statements that were run, prepared. They stay for as long as the process does.
+    /// The prepared statements by their text. They are kept as long as the process lives.
     static PREPARED: RefCell<BTreeMap<&'static str, &'static OwnedPreparedStatement>> =
         const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Prepares a statement once in this process.
+/// Returns the prepared statement; prepares it on the first call in this process.
 pub fn prepared(
     client: &SpiClient<'_>,
     statement: &'static str,

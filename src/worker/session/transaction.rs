@@ -1,4 +1,4 @@
-//! A transaction of the worker, with bounded rights and time.
+//! Transactions of the worker, with limited privileges and time.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use pgrx::prelude::*;
 use super::Failure;
 use crate::pg::{process, transaction as pg_transaction};
 
-/// How long the statements of a transaction of the worker may run. A batch takes milliseconds; what takes this long is
-/// stuck.
+/// How long the statements of a worker's transaction may run. A batch takes milliseconds; a transaction that takes this
+/// long is stuck.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs `body` in a transaction, committed on `Ok` and rolled back on `Err` and on any PostgreSQL error; as `role`, if
-/// one is given.
+/// Runs `body` in a transaction, which is committed on `Ok` and rolled back on `Err` or any PostgreSQL error; as
+/// `role`, if one is given.
 ///
 /// # Errors
-/// That of `body`, or what PostgreSQL raised.
+/// The error of `body`, or the one that PostgreSQL raised.
 pub fn transaction<R>(
     role: Option<pg_sys::Oid>,
     body: impl FnOnce() -> Result<R, Failure>,
@@ -23,7 +23,7 @@ pub fn transaction<R>(
     transaction_within(STATEMENT_TIMEOUT, role, body)
 }
 
-/// As [`transaction`], with another bound.
+/// As [`transaction`], with another timeout.
 ///
 /// # Errors
 /// As [`transaction`].
