@@ -17,7 +17,7 @@ fn specs() {
         directory: "isolation",
         inputs: "specs",
         extension: "spec",
-        // They wait most of the time.
+        // The tests wait most of the time.
         groups: 3,
         prepare: Some(
             "CREATE PROCEDURE start_over() LANGUAGE sql AS $$ \

@@ -11,7 +11,7 @@ mod cluster;
 
 use cluster::Cluster;
 
-/// How many there are, by the source: one that is missing in the database must not pass for one that passed.
+/// The number of tests in the source: a test that is missing in the database must not count as passed.
 fn written() -> usize {
     [
         include_str!("../src/pg_test/key_file.rs"),
@@ -26,7 +26,7 @@ fn written() -> usize {
 
 #[test]
 fn functions_of_schema_tests() {
-    // The worker is there, as in a real server, but keeps its hands off what is never committed.
+    // The worker runs, as on a real server, but does not see what is never committed.
     let cluster = Cluster::start_from("MAILROOM_PG_TEST_CONFIG", &[]);
     let mut client = cluster.create_database("app");
     let names: Vec<String> = client
@@ -43,11 +43,11 @@ fn functions_of_schema_tests() {
 
     let mut failed = Vec::new();
     for name in &names {
-        // A session of its own: what the library remembers is remembered by the session.
+        // A session for each test, because the library keeps state in the session.
         let mut session = cluster.connect("app");
         let mut transaction = session.transaction().unwrap();
         let outcome = transaction.batch_execute(&format!("SELECT tests.{name}()"));
-        // The one thing that counts must be visible without --nocapture, too: hence standard error.
+        // Shown if the test fails, or with --nocapture.
         match &outcome {
             Ok(()) => eprintln!("ok      {name}"),
             Err(error) => {
@@ -55,7 +55,7 @@ fn functions_of_schema_tests() {
                 failed.push(name);
             }
         }
-        // After a crash there is nothing to roll back.
+        // This fails if the session crashed.
         let _ = transaction.rollback();
     }
     assert!(failed.is_empty(), "failed: {failed:?}");

@@ -1,4 +1,4 @@
-//! Tier 2: goldens of the public SQL surface, of who may use it, and of what it says when it refuses.
+//! Tier 2: expected outputs of the public SQL interface, of privileges on it, and of its errors.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ fn goldens() {
         directory: "pg_regress",
         inputs: "sql",
         extension: "sql",
-        // Each makes what it needs and takes it away again.
+        // Each test creates what it needs and drops it again.
         groups: 2,
         prepare: None,
     }

@@ -1,4 +1,4 @@
-//! The book: README.md, CONTRIBUTING.md and the pages below docs/. Its fenced blocks, and psql over one of them.
+//! The book: README.md, CONTRIBUTING.md and the pages below docs/. Finds its fenced blocks, and runs SQL by psql.
 
 #![allow(
     dead_code,
@@ -16,7 +16,7 @@ pub struct Page {
     pub text: String,
 }
 
-/// A fenced block: ` ```language mark… `. One within an HTML comment `<!-- sql … -->` is executed and not shown.
+/// A fenced block: ` ```language mark… `, or an HTML comment `<!-- sql … -->`, which is executed but not shown.
 #[derive(Debug)]
 pub struct Block {
     pub language: String,
@@ -29,7 +29,7 @@ impl Block {
         self.marks.iter().any(|found| found == mark)
     }
 
-    /// What stands behind the fence.
+    /// The language and the marks, as after the fence.
     pub fn info(&self) -> String {
         let words: Vec<&str> = std::iter::once(&self.language)
             .chain(&self.marks)
@@ -47,7 +47,7 @@ pub fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All files below a folder whose names end so, by their paths, in order.
+/// All files below a folder that have this extension, in the order of their paths.
 pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     let mut folders = vec![root().join(folder)];
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// All pages. The notes from which pages of the reference are generated are not among them.
+/// All pages, except the notes from which pages of the reference are generated.
 pub fn pages() -> Vec<Page> {
     let mut names = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
     names.extend(
@@ -112,7 +112,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
     found
 }
 
-/// The one block of a page with this language and these marks.
+/// The only block of a page with this language and these marks.
 pub fn block(page: &str, info: &str) -> String {
     let mut found = blocks(&read(page));
     found.retain(|block| block.info() == info);
@@ -120,8 +120,8 @@ pub fn block(page: &str, info: &str) -> String {
     found.remove(0).text
 }
 
-/// Runs a block in psql, and compares what is printed with the block's comments: `-- => x` is a line that is printed,
-/// `-- => 2 rows` are two lines of any sort, `-- => 0 rows` are none, and `-- => rows` is at least one.
+/// Runs a block by psql and compares the output with the block's comments: `-- => x` expects the line x, `-- => 2 rows`
+/// any two lines, `-- => 0 rows` none, and `-- => rows` at least one.
 pub fn run_sql(cluster: &Cluster, database: &str, text: &str) {
     let script = cluster.scratch().join("block.sql");
     fs::write(&script, text).unwrap();
@@ -140,7 +140,7 @@ pub fn run_sql(cluster: &Cluster, database: &str, text: &str) {
         is_kept(&promised, &printed),
         "{text}\npromised: {promised:#?}\nprinted: {printed:#?}"
     );
-    // A query has an answer, except for a request, whose answer is the same for any address.
+    // A query must promise a result, except for a request, whose result is the same for any address.
     let asks = text
         .lines()
         .any(|line| line.starts_with("SELECT ") && !line.contains("mailroom_request_"));
@@ -150,7 +150,7 @@ pub fn run_sql(cluster: &Cluster, database: &str, text: &str) {
     );
 }
 
-/// What the comments of a block promise.
+/// The promises in the comments of a block.
 fn promises(text: &str) -> Vec<&str> {
     text.lines()
         .filter_map(|line| line.split_once("-- => "))
@@ -158,7 +158,7 @@ fn promises(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether these lines are what was promised, one after the other, and nothing besides.
+/// Whether the printed lines are exactly the promised ones, in this order.
 fn is_kept(promised: &[&str], printed: &[&str]) -> bool {
     let Some((first, rest)) = promised.split_first() else {
         return printed.is_empty();
@@ -176,7 +176,7 @@ fn is_kept(promised: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// Fails unless promises are told from what breaks them.
+/// Fails unless `is_kept` distinguishes kept promises from broken ones.
 pub fn check_promises() {
     for (promised, printed, kept) in [
         (vec![], vec![], true),

@@ -1,4 +1,4 @@
-//! Where clusters are, and what their data directories begin as.
+//! The directories of clusters, and the templates of their data directories.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::programs::{give_away, server_identity};
 use super::{Cluster, Stop};
 
-/// When its input ends, it stops the servers of this program and removes their files, those whose names begin with `$0`.
+/// When its input ends, it stops the servers of this program and removes its files: those whose names begin with `$0`.
 const GUARD: &str = r#"
 cat >/dev/null
 for file in "$0"*/data/postmaster.pid; do
@@ -20,8 +20,8 @@ done 2>/dev/null
 rm -rf "$0"*
 "#;
 
-/// Starts the guard. However this program ends, also by SIGKILL, nothing is left: not what it did not drop, and not what
-/// is never dropped, as the templates are.
+/// Starts the guard, which cleans up however this program ends, even by SIGKILL: it removes what was not dropped, and
+/// what is never dropped, such as the templates.
 fn guard() {
     static GUARDED: OnceLock<Child> = OnceLock::new();
     GUARDED.get_or_init(|| {
@@ -38,7 +38,7 @@ fn guard() {
     });
 }
 
-/// A new directory with a short name: a socket's path may have 107 bytes at most.
+/// A new directory. Its name is short because the path of a socket is limited to 107 bytes.
 pub(super) fn fresh_directory() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     guard();
@@ -54,7 +54,7 @@ pub(super) fn fresh_directory() -> PathBuf {
     path
 }
 
-/// An empty data directory, made once by each test program and copied for each cluster.
+/// An empty data directory, created once for each test program and copied for each cluster.
 pub(super) fn template(bin: &Path) -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -88,13 +88,13 @@ pub(super) fn template(bin: &Path) -> &'static Path {
     })
 }
 
-/// As [`template`], of the server under test, with what [`Cluster::start_with_app`] promises.
+/// As [`template`], for the server under test, with the database that [`Cluster::start_with_app`] promises.
 pub(super) fn template_with_app() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let maker = Cluster::new();
         copy_tree(template(&maker.bin), &maker.data());
-        // No worker, and nothing that a file would keep.
+        // Without the configuration of a cluster there is no worker, and these options stay in no file.
         maker.start_server_with(&format!(
             "-c listen_addresses= -c unix_socket_directories='{}' -c fsync=off",
             maker.root.display()
@@ -102,7 +102,7 @@ pub(super) fn template_with_app() -> &'static Path {
         drop(maker.create_database("app"));
         maker.stop_server(Stop::Fast);
         let data = maker.data();
-        // It has stopped, and its directory stays.
+        // The server has stopped, but its directory must stay.
         std::mem::forget(maker);
         data
     })

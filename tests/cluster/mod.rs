@@ -74,7 +74,7 @@ impl Cluster {
         cluster
     }
 
-    /// As [`Self::start`], with a database `app` in which CREATE EXTENSION mailroom has been run, and a connection to it.
+    /// As [`Self::start`], with a database `app` that has the extension; also returns a connection to it.
     pub fn start_with_app(settings: &[&str]) -> (Self, Client) {
         let cluster = Self::new();
         cluster.create_from(template_with_app(), settings);
@@ -93,7 +93,7 @@ impl Cluster {
         (cluster, client)
     }
 
-    /// A place for one.
+    /// A cluster with a directory of its own, without a data directory.
     fn new() -> Self {
         Self {
             root: fresh_directory(),
@@ -272,13 +272,13 @@ impl Cluster {
         self.connect_as(database, "postgres")
     }
 
-    /// Connects as some role that may log in.
+    /// Connects as `user`; panics with the server's log if that fails.
     pub fn connect_as(&self, database: &str, user: &str) -> Client {
         self.try_connect(database, user)
             .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
-    /// Connects, or tells why not.
+    /// Connects, or returns the error.
     pub fn try_connect(&self, database: &str, user: &str) -> Result<Client, postgres::Error> {
         Config::new()
             .host_path(&self.root)
@@ -320,7 +320,7 @@ impl Cluster {
         command
     }
 
-    /// Runs psql over a script; asserts nothing.
+    /// Runs psql with a script; checks nothing.
     pub fn psql(&self, database: &str, script: &str) -> Output {
         self.program("psql")
             .args(["-X", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", script])
@@ -328,7 +328,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// The process id of the worker that serves `database`, once it has looked at the queue and waits.
+    /// Waits until the worker of `database` has examined its queue and waits; returns its process id.
     pub fn worker(&self, database: &str) -> i32 {
         let mut client = self.connect(database);
         eventually("a worker that waits", || {
@@ -342,20 +342,20 @@ impl Cluster {
         })
     }
 
-    /// Whether this server has that extension of PostgreSQL's contrib; says which part of the test is skipped if not.
+    /// Whether this server has that contrib extension; if not, prints that a part of the test is skipped.
     pub fn has_contrib(&self, extension: &str) -> bool {
         has_contrib(&self.bin, extension)
     }
 
-    /// Fails if PostgreSQL's own checks find a damaged table or index in any database, or an index that lacks a row of
-    /// its table. Writers wait meanwhile, so it belongs at a test's end. Needs a server that is not a standby.
+    /// Fails if pg_amcheck finds a damaged table or index in any database, or an index that lacks a row of its table.
+    /// It blocks writers, so a test calls it at the end. The server must not be a standby.
     pub fn verify(&self) {
         if let Some(complaint) = self.damage() {
             panic!("pg_amcheck: {complaint}");
         }
     }
 
-    /// What [`Self::verify`] complains of, if anything.
+    /// The errors that pg_amcheck reports, if any.
     pub fn damage(&self) -> Option<String> {
         if !self.has_contrib("amcheck") {
             return None;

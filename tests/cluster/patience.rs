@@ -1,13 +1,13 @@
-//! Waiting for conditions, and what a machine under load does to time.
+//! Waiting for conditions, and delays of a machine under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true before a test gives up on it.
+/// Maximum time that a test waits for a condition.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Stops what runs beside a test or a measurement, also when that fails.
+/// When dropped, stops the threads beside a test or a measurement, also if that panics.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -16,17 +16,17 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Notes for how long the machine kept a thread from running that wanted to.
+/// Measures for how long the machine kept a runnable thread from running.
 ///
-/// A test whose claim holds on a machine that runs its threads only (a worker that waits two seconds for an answer,
-/// say) begins again when the machine did not, instead of asking less.
+/// A test whose assertion holds only while threads run without delay (a worker waits two seconds for a response, for
+/// example) starts over after a long halt, instead of asserting less.
 pub struct Halts {
     longest: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
 }
 
 impl Halts {
-    /// Looks from now on.
+    /// Starts to measure.
     pub fn watch() -> Self {
         let longest = Arc::new(AtomicU64::new(0));
         let stopped = Arc::new(AtomicBool::new(false));
@@ -42,7 +42,7 @@ impl Halts {
         Self { longest, stopped }
     }
 
-    /// The longest halt so far; some milliseconds of it are no halt at all.
+    /// The longest time that a sleep of 10 ms took so far; some milliseconds more are no halt.
     pub fn longest(&self) -> Duration {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
@@ -54,12 +54,12 @@ impl Drop for Halts {
     }
 }
 
-/// Waits until `condition` returns something, looking again and again; fails the test after [`PATIENCE`].
+/// Polls `condition` until it returns a value; fails the test after [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     eventually_or_tell(what, || condition().ok_or("nothing of it"))
 }
 
-/// As [`eventually`], for a condition that says what it found instead; the last of it is told when the test fails.
+/// As [`eventually`], for a condition that returns what it found instead; a failure shows the last of these.
 pub fn eventually_or_tell<T, E: std::fmt::Display>(
     what: &str,
     mut condition: impl FnMut() -> Result<T, E>,
@@ -71,7 +71,7 @@ pub fn eventually_or_tell<T, E: std::fmt::Display>(
             Err(seen) if begin.elapsed() >= PATIENCE => {
                 panic!("gave up waiting for {what}: {seen}")
             }
-            // What takes long is looked at less often: many tests wait at a time, and a look costs others the processor.
+            // The interval grows with the time waited: many tests wait at the same time, and each check costs CPU time.
             Err(_) => std::thread::sleep(
                 (begin.elapsed() / 20).clamp(Duration::from_millis(5), Duration::from_millis(50)),
             ),

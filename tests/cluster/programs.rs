@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// As [`Cluster::has_contrib`], for the server whose programs are in this directory, before it is started.
+/// As [`Cluster::has_contrib`], for the server whose programs are in this directory; it need not run.
 pub fn has_contrib(bin: &Path, extension: &str) -> bool {
     let control = format!("extension/{extension}.control");
     let has = ask_program(&bin.join("pg_config"), "--sharedir")
@@ -17,9 +17,9 @@ pub fn has_contrib(bin: &Path, extension: &str) -> bool {
     has
 }
 
-/// Says that something is left out, in a line of its own that begins with `skipped: ` and the test's path.
+/// Prints that something is skipped, in a line of its own that begins with `skipped: ` and the test's path.
 ///
-/// What a passing test prints is kept from the terminal; this goes around that.
+/// The test harness captures what a passing test prints by macros, so this writes to standard error directly.
 pub fn skip(why: &str) {
     use std::io::Write;
     let thread = std::thread::current();
@@ -29,7 +29,7 @@ pub fn skip(why: &str) {
 
 /// Sends a signal, by its name, to a process of the server.
 pub fn signal(name: &str, pid: i32) {
-    // The shell's own: a bare Debian has no such program.
+    // `kill` of the shell: a minimal Debian has no such program.
     let command = format!("kill -{name} {pid}");
     let status = Command::new("sh").args(["-c", &command]).status().unwrap();
     assert!(status.success(), "no process {pid} to send {name} to");
@@ -47,12 +47,12 @@ pub fn cpu_ticks(pid: i32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// The programs of the server under test.
+/// The directory of the programs of the server whose pg_config this environment variable names.
 pub fn bin_directory(variable: &str) -> PathBuf {
     ask_pg_config(variable, "--bindir")
 }
 
-/// A path that pg_config prints.
+/// A path that this server's pg_config prints.
 pub fn ask_pg_config(variable: &str, option: &str) -> PathBuf {
     let program = std::env::var(variable).unwrap_or_else(|_| {
         panic!("{variable} is not set: run the tests with `make test`, which prepares a server for them")
@@ -65,7 +65,7 @@ pub(super) fn ask_program(pg_config: &Path, option: &str) -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }
 
-/// The user that runs the server when we are root.
+/// The user and the group that run the server if this process runs as root.
 pub(super) fn server_identity() -> Option<(u32, u32)> {
     static IDENTITY: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *IDENTITY.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What tests ask a server again and again.
+//! Queries that many tests run.
 
 use postgres::Client;
 
@@ -16,7 +16,7 @@ pub fn find_worker(client: &mut Client) -> Option<i32> {
         .map(|row| row.get(0))
 }
 
-/// The process id of the worker that follows `old` in the client's database, once there is one.
+/// Waits for a worker of the client's database other than `old`; returns its process id.
 pub fn another_worker(client: &mut Client, old: i32) -> i32 {
     eventually("another worker", || {
         find_worker(client).filter(|&pid| pid != old)

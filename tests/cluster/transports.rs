@@ -5,18 +5,18 @@ use std::process::Command;
 
 use super::Cluster;
 
-/// In the data directory.
+/// The name of the file in the data directory.
 pub const FILE: &str = "transports.toml";
 
-/// The keys of `[transports.main]`, and their values: words, numbers or lists without quotes.
+/// The keys of `[transports.main]` and their values: words, numbers or lists, without quotes.
 #[derive(Default)]
 pub struct Transports {
     keys: RefCell<Vec<(String, String)>>,
 }
 
 impl Transports {
-    /// Takes what begins with `transport.` out of these settings; returns the others, and those that have the server
-    /// read the file.
+    /// Removes the settings that begin with `transport.` and returns them as keys, with the other settings and those
+    /// that make the server read the file.
     pub fn take(settings: &[&str]) -> (Self, Vec<String>) {
         let transports = Self::default();
         let mut others = vec![
@@ -32,7 +32,7 @@ impl Transports {
         (transports, others)
     }
 
-    /// Puts lines `key = value` in the place of those with these keys; a key that comes twice has both values.
+    /// Sets keys from lines `key = value`, replacing former values; a key that occurs twice gets both values.
     pub fn put_lines(&self, lines: &str) {
         let mut put: Vec<(&str, String)> = Vec::new();
         for line in lines.lines().filter(|line| !line.is_empty()) {
@@ -48,7 +48,7 @@ impl Transports {
         }
     }
 
-    /// Puts a value in the place of the key's other one.
+    /// Sets a key, replacing its former value.
     pub fn put(&self, key: &str, value: &str) {
         self.remove(key);
         self.keys
@@ -56,7 +56,7 @@ impl Transports {
             .push((key.to_owned(), value.to_owned()));
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&self, key: &str) {
         self.keys.borrow_mut().retain(|(known, _)| known != key);
     }
@@ -66,7 +66,7 @@ impl Transports {
         self.keys.borrow().iter().any(|(known, _)| known == key)
     }
 
-    /// As TOML.
+    /// The file, as TOML.
     pub fn render(&self) -> String {
         let mut file = "[transports.main]\n".to_owned();
         for (key, value) in self.keys.borrow().iter() {
@@ -85,13 +85,13 @@ impl Transports {
         file
     }
 
-    /// Writes it into the data directory, as the server wants its secrets.
+    /// Writes the file into the data directory, with the owner and the mode that the server requires.
     pub fn write(&self, cluster: &Cluster) {
         write_secret(cluster, FILE, &self.render());
     }
 }
 
-/// Writes a file into the data directory in one step, as the server's user, for that user alone.
+/// Writes a file into the data directory atomically, owned by the server's user, with mode 0600.
 pub fn write_secret(cluster: &Cluster, name: &str, content: &str) {
     let mut shell = cluster.as_server_user(Command::new("sh"));
     let status = shell

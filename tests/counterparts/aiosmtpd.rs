@@ -1,4 +1,4 @@
-//! SMTP servers of aiosmtpd, which is not to be had in the counterparts' own Python: see `smtp_server.py`.
+//! SMTP servers of aiosmtpd, which the counterparts' own Python does not have: see `smtp_server.py`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub struct Aiosmtpd {
 }
 
 impl Aiosmtpd {
-    /// Starts them with this password for the user `shop`, which is the token too.
+    /// Starts the servers; `password` is the password of the user `shop`, and the token.
     pub fn start(password: &str) -> Self {
         let home = directory();
         let authority = Authority::shared();
@@ -45,19 +45,19 @@ impl Aiosmtpd {
         }
     }
 
-    /// The table of a transport to one of them.
+    /// The table of a transport to one of the servers.
     pub fn transport(&mut self, server: &str, name: &str, more: &str) -> String {
         let ca = self.authority.certificate.display();
         let port = self.process.port(&format!("{server} "));
         mails::transport(name, port, &format!("ca_file = \"{ca}\"\n{more}"))
     }
 
-    /// All that they took.
+    /// All mails that the servers accepted.
     pub fn mails(&self) -> Vec<Arrived> {
         mails::read(&self.home.join("mails"))
     }
 
-    /// What they printed.
+    /// What the servers printed.
     pub fn output(&self) -> String {
         self.process.output()
     }

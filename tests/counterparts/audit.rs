@@ -1,16 +1,16 @@
-//! What must not have leaked: credentials, signed tokens, links, and what mails say, wherever others may read.
+//! Searches for credentials, signed tokens, links and the bodies of mails where other users may read.
 //!
-//! Codes are five digits and occur by chance, in a time or a port; what holds a code in confidence, the mail's
-//! body and its link, is looked for instead.
+//! A code has five digits, which occur by chance in a time or a port. So the audit searches for the body and the link
+//! of its mail instead.
 
 use postgres::Client;
 
-/// In the body of every mail that tests schedule, and nowhere else.
+/// Part of the body of every mail that tests schedule, and of nothing else.
 pub const CANARY: &str = "canary-7d1f0c9e ";
-/// The host of links, in the body of every token mail and nowhere else but in the setting.
+/// The host of links: part of the body of every token mail, and otherwise only of the setting.
 const LINKS: &str = "links.example.com/";
 
-/// The secrets that came up in a test.
+/// The secrets that occurred in a test.
 #[derive(Default)]
 pub struct Audit {
     credentials: Vec<String>,
@@ -18,13 +18,13 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Remembers the values of a credentials file.
+    /// Adds the values of a credentials file to the secrets.
     pub fn remember_credentials(&mut self, content: &str) {
         for line in content.lines() {
             let Some((name, value)) = line.split_once('=') else {
                 continue;
             };
-            // These are no secrets: others are named by them.
+            // These values are names, not secrets.
             let public = ["region", "domain", "configuration_set", "message_stream"];
             if !public.contains(&name.trim()) {
                 self.credentials.push(value.trim().to_owned());
@@ -32,7 +32,7 @@ impl Audit {
         }
     }
 
-    /// Remembers the signed tokens of a database, and searches what its other users may read.
+    /// Adds the signed tokens of a database to the secrets, then searches what its other users may read.
     pub fn search_database(&mut self, app: &mut Client) {
         let tokens = app
             .query(
@@ -67,7 +67,7 @@ impl Audit {
         }
     }
 
-    /// Fails if something secret is in this text.
+    /// Fails if this text contains a secret.
     pub fn search(&self, place: &str, text: &str) {
         assert!(!self.credentials.is_empty(), "there is nothing to look for");
         let public = [CANARY.trim_end(), LINKS];

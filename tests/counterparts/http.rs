@@ -1,4 +1,4 @@
-//! Asking the counterparts what they got: HTTP/1.0 over loopback, where the answer ends with the connection.
+//! Asks the counterparts what they received: HTTP/1.0 over loopback, where the end of the connection ends the response.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Makes a request and returns its answer's status and body.
+/// Makes a request; returns the status and the body of the response.
 pub fn call(port: u16, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
     call_with(port, method, path, "", body)
 }
 
-/// As [`call`], with headers more.
+/// As [`call`], with additional headers.
 pub fn call_with(
     port: u16,
     method: &str,
@@ -38,7 +38,7 @@ pub fn call_with(
     (status, body.to_owned())
 }
 
-/// As [`call`], for an answer that must be a success with JSON in it.
+/// As [`call`], but fails unless the status is 2xx; returns the body as JSON, or `Null` if it is not JSON.
 pub fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Value {
     let (status, answer) = call(port, method, path, body);
     assert!(

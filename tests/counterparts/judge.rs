@@ -1,4 +1,4 @@
-//! What the libraries of receivers say of a request.
+//! Checks of requests by libraries that receivers use.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn webhook_verifier(secret: &str, requests: &[Received]) -> Vec<bool> {
     serde_json::from_value::<Vec<bool>>(verdicts).unwrap()
 }
 
-/// The `Authorization` that botocore puts on this request, signed at the same time.
+/// The `Authorization` that botocore computes for this request, signed at the same time.
 pub fn botocore_authorization(
     request: &Received,
     access_key: &str,
@@ -43,7 +43,7 @@ fn as_json(request: &Received) -> Value {
     json!({"url": request.url, "headers": headers, "body": request.body})
 }
 
-/// Runs a script of this directory over JSON.
+/// Runs a script of this directory with JSON as input and output.
 fn run(script: &str, input: &Value) -> Value {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/counterparts");
     let mut python: Command = super::program("python");

@@ -1,4 +1,4 @@
-//! Mail that has arrived at an SMTP server, as parsers of others read it, and whether it is what was scheduled.
+//! Mail that arrived at an SMTP server, as third-party parsers read it, and whether it equals what was scheduled.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::process::{Command, Output};
 use postgres::Client;
 use serde::Deserialize;
 
-/// The sender of the transports, as the file has it.
+/// The sender of the transports, as in the transports file.
 const FROM: &str = "\\\"Bücher, Ltd.\\\" <shop@bücher.example>";
-/// The same as a parser reads it.
+/// The same sender, as a parser reads it.
 const SENDER: (&str, &str) = ("Bücher, Ltd.", "shop@xn--bcher-kva.example");
 
 /// One copy of a mail.
 #[derive(Debug, Deserialize)]
 pub struct Arrived {
-    /// The recipient in the envelope.
+    /// The recipients in the envelope.
     pub delivered_to: Vec<String>,
-    /// What the server says of the connection.
+    /// The server's own `Received` header.
     pub received: Option<String>,
     pub message_id: String,
     /// `message_id` of the outbox.
@@ -32,7 +32,7 @@ pub struct Arrived {
     pub text: Option<String>,
     pub html: Option<String>,
     pub auto_submitted: String,
-    /// What the parser finds fault with.
+    /// The defects that the parser found.
     pub defects: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ pub fn read(directory: &Path) -> Vec<Arrived> {
     )
 }
 
-/// The same, as npm's mailparser reads them.
+/// As [`read`], by npm's mailparser.
 pub fn read_with_mailparser(directory: &Path) -> Vec<Arrived> {
     let module = super::module("mailparser/dist/cjs/index.js");
     parse(
@@ -129,7 +129,7 @@ pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
 }
 
 impl Scheduled {
-    /// Fails unless these copies are the mail, one for each of its recipients but those that the server refused.
+    /// Fails unless these are copies of this mail, one for each recipient except those that the server refused.
     pub fn must_be(&self, copies: &[&Arrived], refused: &[&str]) {
         let lists = [&self.recipients, &self.cc, &self.bcc];
         let expected: BTreeSet<String> = lists
@@ -158,9 +158,9 @@ impl Scheduled {
         }
     }
 
-    /// Fails unless this copy says the same.
+    /// Fails unless this copy has the content of the mail.
     pub fn must_equal(&self, copy: &Arrived) {
-        // A parser may show domains as people write them.
+        // A parser may show domains in Unicode.
         let shown = |list: &[(String, String)]| -> Vec<(String, String)> {
             list.iter()
                 .map(|(name, address)| (name.clone(), in_ascii(address)))
@@ -203,14 +203,14 @@ impl Scheduled {
     }
 }
 
-/// An address as mail has it: with its domain in ASCII.
+/// An address as it is in mail: with its domain in ASCII.
 fn in_ascii(address: &str) -> String {
     address
         .replace("@bücher.example", "@xn--bcher-kva.example")
         .replace("@例え.example", "@xn--r8jz45g.example")
 }
 
-/// A text without the differences that mail makes: how lines end, and whether the last one does.
+/// A text without the differences that mail causes: the kind of line ends, and whether the last line has one.
 fn lines(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     text.strip_suffix('\n')

@@ -1,8 +1,8 @@
-//! The servers and libraries of others that delivery is tested against. Nothing here plays a provider itself:
-//! it starts real ones, asks them what they got, and has the libraries of receivers judge it.
+//! Third-party servers and libraries that delivery is tested against. Nothing here imitates a provider: this module
+//! starts existing servers, asks them what they received, and lets receivers' libraries check it.
 //!
-//! `tests/run` installs them and names the directory in `MAILROOM_COUNTERPARTS`. All listen on loopback, on a
-//! port of their own choice, and end with the value that stands for them or with the test program.
+//! `tests/run` installs them and names the directory in `MAILROOM_COUNTERPARTS`. All listen on a free port of loopback,
+//! and end with the value that represents them or with the test program.
 
 #![allow(
     dead_code,
@@ -34,14 +34,14 @@ fn home() -> PathBuf {
     PathBuf::from(home)
 }
 
-/// A program of the counterparts' environment of Python.
+/// A program of the counterparts' Python environment.
 fn program(name: &str) -> Command {
     let path = home().join("counterparts/bin").join(name);
     assert!(path.exists(), "there is no {}", path.display());
     Command::new(path)
 }
 
-/// Node.js, which comes as a package of Python.
+/// Node.js, which is installed as a Python package.
 pub fn node() -> Command {
     let libraries = home().join("counterparts/lib");
     let found = std::fs::read_dir(&libraries)
@@ -52,7 +52,7 @@ pub fn node() -> Command {
     Command::new(found.unwrap_or_else(|| panic!("no Node.js in {}", libraries.display())))
 }
 
-/// A file of a package from npm.
+/// A file of an npm package.
 pub fn module(file: &str) -> PathBuf {
     let path = home().join("counterparts-node/node_modules").join(file);
     assert!(path.exists(), "there is no {}", path.display());

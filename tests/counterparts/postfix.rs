@@ -1,7 +1,7 @@
 //! Debian's Postfix as a relay: one instance with a port for each way in which a relay may treat mail, and a Maildir
 //! that gets one copy for each recipient.
 //!
-//! Postfix starts as root only: as another user, tests that need it leave out what they say.
+//! Postfix starts as root only: for another user, tests that need it print what they skip.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -16,14 +16,14 @@ use super::process::{Process, directory};
 use super::tls::Authority;
 use crate::cluster::{eventually, eventually_or_tell, skip};
 
-/// Where Debian has Postfix's programs that no person calls.
+/// The directory of Postfix's internal programs in Debian.
 const PROGRAMS: &str = "/usr/lib/postfix/sbin";
-/// A user without rights, who owns the mail: Postfix delivers none as root.
+/// An unprivileged user who owns the mail: Postfix does not deliver as root.
 const READER: u32 = 65534;
 /// The user and password of the service `login`.
 pub const LOGIN: (&str, &str) = ("shop", "wJalrXUtnFEMI");
 
-/// The services, by the names of their transports, and what each has otherwise than main.cf.
+/// The services, by the names of their transports, with the parameters that differ from main.cf.
 const SERVICES: [(&str, &[&str]); 13] = [
     ("relay", &[]),
     ("implicit", &["smtpd_tls_wrappermode=yes"]),
@@ -61,7 +61,7 @@ const SERVICES: [(&str, &[&str]); 13] = [
     ("slow", &["smtpd_client_message_rate_limit=10"]),
 ];
 
-/// What the services have in common with any installation of Postfix.
+/// The services of any installation of Postfix.
 const DAEMONS: &str = "\
 pickup unix n - n 60 1 pickup
 cleanup unix n - n - 0 cleanup
@@ -82,14 +82,14 @@ postlog unix-dgram n - n - 1 postlogd
 pub struct Postfix {
     ports: HashMap<&'static str, u16>,
     home: PathBuf,
-    /// Who the services' certificate is from.
+    /// The authority that issued the services' certificate.
     pub authority: &'static Authority,
     process: Process,
     _postgrey: Process,
 }
 
 impl Postfix {
-    /// The one of this test program; `None`, which is said, if this user may not start one.
+    /// The instance of this test program. If this user may not start one, prints that and returns `None`.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Postfix> = OnceLock::new();
         let user = Command::new("id").arg("-u").output().unwrap();
@@ -129,7 +129,7 @@ impl Postfix {
             .arg("check")
             .output();
         assert!(check.as_ref().unwrap().status.success(), "{check:?}");
-        // With -D it stays in this process group, and runs debugger_command, which does nothing.
+        // With -D, master stays in this process group; it also runs debugger_command, which does nothing.
         let mut master = Command::new(format!("{PROGRAMS}/master"));
         master.args(["-D", "-s", "-c"]).arg(home.join("conf"));
         let mut process = Process::start(&master);
@@ -150,12 +150,12 @@ impl Postfix {
         self.ports[service]
     }
 
-    /// The table of a transport with the name of a service, which delivers there, with these lines more.
+    /// The table of a transport to a service, with the service's name and with these additional lines.
     pub fn transport(&self, service: &str, more: &str) -> String {
         self.transport_to(service, service, more)
     }
 
-    /// As [`Self::transport`], with a name of its own.
+    /// As [`Self::transport`], with another name.
     pub fn transport_to(&self, service: &str, name: &str, more: &str) -> String {
         let ca = self.authority.certificate.display();
         super::mails::transport(
@@ -165,7 +165,7 @@ impl Postfix {
         )
     }
 
-    /// All mail that has arrived, once nothing is left in the queue.
+    /// All mail that has arrived, once the queue is empty. Fails if a mail bounced or was deferred.
     pub fn mails(&self) -> Vec<Arrived> {
         self.wait_until_delivered();
         let log = self.log();
@@ -186,12 +186,12 @@ impl Postfix {
         self.process.output()
     }
 
-    /// Postfix replies when the mail is in its queue.
+    /// Waits until the queue is empty: Postfix replies as soon as the mail is in its queue.
     pub fn wait_until_delivered(&self) {
         eventually_or_tell("Postfix to deliver", || {
             let queue = self.home.join("queue");
             let queues = ["incoming", "active", "deferred"].map(|name| queue.join(name));
-            // A file may go from one to the other between two looks.
+            // A file may move from one directory to another between two checks.
             let is_empty = || queues.iter().all(|queue| files(queue) == 0);
             if is_empty() && is_empty() {
                 Ok(())
@@ -277,7 +277,7 @@ refusals = check_recipient_access inline:{{
     give_to("postfix", &sasldb);
 }
 
-/// Postgrey, which defers mail to recipients that it has not heard of for more than a second.
+/// Starts Postgrey, which defers mail for a recipient until more than a second after the first attempt.
 fn start_postgrey(home: &Path) -> Process {
     let socket = home.join("greylist/socket");
     let mut postgrey = Command::new("/usr/sbin/postgrey");
@@ -295,7 +295,7 @@ fn give_to(user: &str, path: &Path) {
     assert!(status.success());
 }
 
-/// Files in this directory, and in those below.
+/// The number of files in this directory and below.
 fn files(directory: &Path) -> usize {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let count = entries.map(|entry| match entry.file_type() {

@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to start: Java on a loaded machine is slow.
+/// Maximum time for a server to start: Java on a loaded machine is slow.
 const START: Duration = Duration::from_secs(120);
 
-/// The server runs below a shell that kills its process group, the server's children too, when its input ends:
-/// however the test program ends, also by SIGKILL, and also for servers in statics, which are never dropped.
+/// The server runs below a shell that kills its process group, the server's children included, when its input ends:
+/// however the test program ends, even by SIGKILL, and also for servers in statics, which are never dropped.
 const GUARD: &str = r#"
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
@@ -20,7 +20,7 @@ exec 3<&-
 wait $server
 "#;
 
-/// A running server. It is killed when this is dropped.
+/// A running server, which is killed when this is dropped.
 pub struct Process {
     guard: Child,
     log: PathBuf,
@@ -57,7 +57,7 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// Waits until a line of the output says what is looked for.
+    /// Waits until `find` returns a value for a complete line of the output.
     pub fn printed<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + START;
         loop {
@@ -76,7 +76,7 @@ impl Process {
         }
     }
 
-    /// The number that ends the first line which has this in it.
+    /// The number at the end of the first line that contains `mark`.
     pub fn port(&mut self, mark: &str) -> u16 {
         self.printed(mark, |line| {
             let (_, rest) = line.split_once(mark)?;
@@ -94,7 +94,7 @@ impl Drop for Process {
     }
 }
 
-/// A new directory. Its name makes the cluster module remove it when the test program ends.
+/// A new directory. The guard of the cluster module removes it, by its name, when the test program ends.
 pub fn directory() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -105,8 +105,8 @@ pub fn directory() -> PathBuf {
     path
 }
 
-/// A port of loopback for a server that cannot say which one the system chose. It is free, no other test of this program
-/// gets it, and it is below those that the system gives out for a while: connections and servers that ask for any port.
+/// A loopback port for a server that cannot report which port the system chose. It is free, no other test of this
+/// program gets it, and it is below the ephemeral ports, which the system assigns to connections and to other servers.
 #[allow(dead_code, reason = "the benches have no such server")]
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};

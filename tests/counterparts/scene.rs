@@ -1,4 +1,4 @@
-//! A server whose worker delivers, and what its tests ask of it again and again.
+//! A server whose worker delivers, and what its tests have in common.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use super::audit::Audit;
 use crate::cluster::transports::{self, Transports};
 use crate::cluster::{Cluster, PATIENCE, Stop, eventually, find_worker, number, signal};
 
-/// A secret for webhooks.
+/// A secret of webhooks.
 pub const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
-/// Another one.
+/// Another secret of webhooks.
 pub const NEW_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
 
 /// A cluster whose database `app` delivers over HTTP.
@@ -23,20 +23,20 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A server whose workers deliver in this way, with these credentials, lines of `key = value`, and more settings, of
-    /// the server or `transport.KEY = VALUE`.
+    /// Starts a server whose workers deliver through this provider with these credentials, lines of `key = value`, and
+    /// with additional settings: of the server, or `transport.KEY = VALUE`.
     pub fn start(provider: &str, endpoint: &str, credentials: &str, settings: &[&str]) -> Self {
         let provider = format!("transport.provider = {provider}");
         let mut all = vec![
             provider.as_str(),
             "transport.allowed_networks = 127.0.0.0/8",
-            // On a loaded machine Java takes its time, and what is asked twice counts twice.
+            // On a loaded machine Java is slow, and a repeated request is counted twice.
             "transport.timeout = 60 s",
             "transport.connect_timeout = 30 s",
             "mailroom.link_base_url = 'https://links.example.com'",
             "mailroom.batch_timeout = 0",
             "mailroom.max_attempts = 1000",
-            // Whatever can leak into the log has to try.
+            // Logs as much as possible, so that a leak into the log is found.
             "log_min_messages = debug1",
             "log_statement = 'ddl'",
             "log_error_verbosity = verbose",
@@ -63,7 +63,7 @@ impl Scene {
         }
     }
 
-    /// As [`Self::start`], for webhooks, with a connection to the database.
+    /// As [`Self::start`], for webhooks; also returns a connection to the database.
     pub fn webhook(endpoint: &str, settings: &[&str]) -> (Self, Client) {
         let credentials = format!("secret = {SECRET}\n");
         let scene = Self::start("webhook", endpoint, &credentials, settings);
@@ -71,7 +71,7 @@ impl Scene {
         (scene, app)
     }
 
-    /// Starts the server again with a library under it, and variables in its environment.
+    /// Restarts the server with a library preloaded, which is compiled from `source`, and with additional variables.
     pub fn restart_under(&self, source: &str, variables: &[(&str, &str)]) {
         let library = self.cluster.compile_preload(source);
         let mut environment = vec![("LD_PRELOAD", library.to_str().unwrap())];
@@ -80,9 +80,9 @@ impl Scene {
         self.cluster.start_server_under("", &environment);
     }
 
-    /// Changes a key of the transport for a worker that starts after that.
+    /// Changes a key of the transport and replaces the worker by one that has read it.
     ///
-    /// A running worker would take it up with the next reload, but a test cannot tell when that was.
+    /// A running worker would read it with the next reload, but a test cannot tell when.
     pub fn set(&self, app: &mut Client, name: &str, value: &str) {
         self.transports.put(name, value);
         self.transports.write(&self.cluster);
@@ -93,15 +93,15 @@ impl Scene {
         });
     }
 
-    /// Puts new credentials, lines of `key = value`, in the place of the old ones, and remembers what must not leak.
+    /// Writes new credentials, lines of `key = value`, over the old ones, and adds them to the secrets of the audit.
     pub fn write_credentials(&self, content: &str) {
         self.audit.lock().unwrap().remember_credentials(content);
         self.transports.put_lines(content);
         self.transports.write(&self.cluster);
     }
 
-    /// Nothing that has been said in confidence is where others may read it. To be called at the end, once the
-    /// mails are sent; `apps` are connections to the databases.
+    /// Fails if a secret is where other users may read it. A test calls it at the end, after the mails were sent;
+    /// `apps` are connections to the databases.
     pub fn audit(&self, apps: &mut [&mut Client]) {
         let mut audit = self.audit.lock().unwrap();
         for app in apps {
@@ -111,7 +111,7 @@ impl Scene {
     }
 }
 
-/// Registers people, each of whom gets an activation mail.
+/// Registers accounts, each of which gets an activation mail.
 pub fn register(app: &mut Client, names: &[&str]) {
     for name in names {
         app.execute(
@@ -122,7 +122,7 @@ pub fn register(app: &mut Client, names: &[&str]) {
     }
 }
 
-/// Schedules mails with these subjects, in one transaction; bodies hold what an audit finds.
+/// Schedules mails with these subjects in one transaction; their bodies contain the canary of the audit.
 pub fn send(app: &mut Client, subjects: &[String]) {
     app.execute(
         "SELECT mailroom_send('ada@example.com', subject, $2 || subject) FROM unnest($1::text[]) subject",
@@ -131,7 +131,7 @@ pub fn send(app: &mut Client, subjects: &[String]) {
     .unwrap();
 }
 
-/// Schedules so many mails that between them have everything that a mail can have.
+/// Schedules `mails` mails that together have everything that a mail can have.
 pub fn send_rich(app: &mut Client, mails: i32) {
     app.execute(
         "SELECT mailroom_send('ada' || n || '@example.com', 'Grüße {{n}} \"' || n || '\"', $2 || n || E'\\n{{x}}\\n', \
@@ -145,7 +145,7 @@ pub fn send_rich(app: &mut Client, mails: i32) {
     .unwrap();
 }
 
-/// How many mails are in this state.
+/// The number of mails in this state.
 pub fn count(app: &mut Client, state: &str) -> i64 {
     number(
         app,
@@ -153,11 +153,11 @@ pub fn count(app: &mut Client, state: &str) -> i64 {
     )
 }
 
-/// Waits until nothing is left to be sent. What failed is tried again at once, not after its back-off.
+/// Waits until no mail is left to send. Failed mail is retried at once, not after its back-off.
 pub fn until_delivered(app: &mut Client) {
     let left = "SELECT (SELECT count(*) FROM outbox WHERE state IN ('scheduled', 'claimed')) \
                      + (SELECT count(*) FROM pending)";
-    // Stalls are waited for more than once, with Java and the server on two cores.
+    // Delivery may stall more than once, with Java and the server on two cores.
     let deadline = Instant::now() + 4 * PATIENCE;
     while number(app, left) > 0 {
         assert!(Instant::now() < deadline, "gave up waiting for delivery");
@@ -170,7 +170,7 @@ pub fn until_delivered(app: &mut Client) {
     }
 }
 
-/// What is told of the attempts to send the mail with this subject, the successful one too.
+/// Outcome, response code and error of each attempt to send the mail with this subject, the successful one included.
 pub fn told(app: &mut Client, subject: &str) -> Vec<(String, Option<i32>, Option<String>)> {
     app.query(
         "SELECT h.outcome, h.response_code, h.error FROM outbox_history h JOIN outbox o ON o.id = h.outbox_id \
@@ -183,7 +183,7 @@ pub fn told(app: &mut Client, subject: &str) -> Vec<(String, Option<i32>, Option
     .collect()
 }
 
-/// One row of `mailroom_status()`.
+/// The row of `mailroom_status()`.
 pub fn status(app: &mut Client) -> Value {
     let row = app
         .query_one("SELECT to_jsonb(s)::text FROM mailroom_status() s", &[])

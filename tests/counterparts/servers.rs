@@ -1,4 +1,4 @@
-//! Prism, aws-ses-v2-local, moto and MailDev: providers and relays as others understood them.
+//! Prism, aws-ses-v2-local, moto and MailDev: providers and relays as third parties implemented them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ use super::http;
 use super::process::Process;
 use super::tls::Authority;
 
-/// Prism: passes on the requests that an OpenAPI description allows, and refuses the others.
+/// Prism: forwards the requests that an OpenAPI description allows, and refuses the others.
 pub struct Prism {
     pub port: u16,
     process: Process,
 }
 
 impl Prism {
-    /// Starts it with a description of the folder that `MAILROOM_SPECS` names, before this server.
+    /// Starts it in front of `upstream`, with a description from the folder that `MAILROOM_SPECS` names.
     pub fn start(description: &str, upstream: &str) -> Self {
         let mut node = super::node();
         node.arg(super::module("@stoplight/prism-cli/dist/index.js"))
@@ -28,7 +28,7 @@ impl Prism {
         Self { port, process }
     }
 
-    /// The requests and answers that it found fault with, as it says in its output.
+    /// The lines of its output about invalid requests and responses.
     pub fn complaints(&self) -> Vec<String> {
         let output = self.process.output();
         let faults = output
@@ -38,7 +38,7 @@ impl Prism {
     }
 }
 
-/// Where the providers' API descriptions lie.
+/// The folder with the providers' API descriptions.
 fn specs() -> PathBuf {
     let folder = std::env::var_os("MAILROOM_SPECS").unwrap_or_else(|| {
         panic!("MAILROOM_SPECS names no folder with the API descriptions of providers")
@@ -65,21 +65,21 @@ impl SesLocal {
         }
     }
 
-    /// The mails that it took, in their order.
+    /// The mails that it accepted, in order.
     pub fn mails(&self) -> Vec<Value> {
         let store = http::ask(self.port, "GET", "/store", None);
         store["emails"].as_array().unwrap().clone()
     }
 }
 
-/// Node.js's own HTTP/2, leaving connections with GOAWAY while requests are under way: see `goaway.mjs`.
+/// HTTP/2 of Node.js, closing connections by GOAWAY while requests are in flight: see `goaway.mjs`.
 pub struct Leaving {
     pub port: u16,
     process: Process,
 }
 
 impl Leaving {
-    /// It leaves a connection when so many requests are open there, and takes half of them.
+    /// It closes a connection once `open` requests are in flight on it, and processes half of them.
     pub fn start(authority: &Authority, open: usize) -> Self {
         let mut node = super::node();
         node.arg(concat!(
@@ -93,7 +93,7 @@ impl Leaving {
         Self { port, process }
     }
 
-    /// The ids of the events that it took, or ignored.
+    /// The ids of the events that it processed, or ignored, by the word before them in its output.
     pub fn events(&self, what: &str) -> Vec<String> {
         let output = self.process.output();
         let events = output.lines().filter_map(|line| line.strip_prefix(what));
@@ -101,7 +101,7 @@ impl Leaving {
     }
 }
 
-/// moto: SES, with the errors of the real one.
+/// moto: SES, with the errors of the real service.
 pub struct Moto {
     pub port: u16,
     _process: Process,
@@ -120,14 +120,14 @@ impl Moto {
             port,
             _process: process,
         };
-        // It loads what it has of SES with the first request, and all others wait for that.
+        // The first request loads the data of SES, and all others wait for that.
         moto.verify_identity("first@example.org", "eu-west-1");
         moto
     }
 
-    /// From now on mail from this address is taken in this region.
+    /// Makes it accept mail from this address in this region.
     pub fn verify_identity(&self, address: &str, region: &str) {
-        // It takes a request for one of another service if the signature does not name SES.
+        // It treats a request as one to another service if the signature does not name SES.
         let signature = format!(
             "Authorization: AWS4-HMAC-SHA256 Credential=any/20260101/{region}/ses/aws4_request, \
              SignedHeaders=host, Signature=any\r\n"
@@ -138,7 +138,7 @@ impl Moto {
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// The mails that it took.
+    /// The mails that it accepted.
     pub fn mails(&self) -> Vec<Value> {
         let data = http::ask(self.port, "GET", "/moto-api/data.json", None);
         data["ses"]["Message"]
@@ -148,7 +148,7 @@ impl Moto {
     }
 }
 
-/// MailDev: a catcher for development.
+/// MailDev: an SMTP server for development, which keeps the mail.
 pub struct MailDev {
     pub smtp_port: u16,
     web_port: u16,
@@ -174,7 +174,7 @@ impl MailDev {
         }
     }
 
-    /// The mails that it took, in their order.
+    /// The mails that it accepted, in order.
     pub fn mails(&self) -> Vec<Value> {
         let mails = http::ask(self.web_port, "GET", "/api/email", None);
         mails.as_array().unwrap().clone()

@@ -1,4 +1,4 @@
-//! A certification authority of our own, for HTTPS servers that only who knows it trusts.
+//! A certification authority for HTTPS servers, which only configured clients trust.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,22 +6,22 @@ use std::sync::OnceLock;
 
 use super::process::directory;
 
-/// The password of the key stores; they are for tests and gone a minute later.
+/// The password of the key stores, which exist for the time of a test.
 pub const PASSWORD: &str = "password";
 
-/// An authority that nobody trusts by default, and a certificate of its for `localhost`, not for 127.0.0.1.
+/// An authority that no client trusts by default, and its certificate for `localhost`, which is not for 127.0.0.1.
 pub struct Authority {
-    /// Its own certificate.
+    /// The authority's own certificate.
     pub certificate: PathBuf,
     /// The server's key and certificate, as PKCS #12.
     pub keystore: PathBuf,
-    /// The same as PEM.
+    /// The server's key as PEM; `chain` is its certificate.
     pub key: PathBuf,
     pub chain: PathBuf,
 }
 
 impl Authority {
-    /// The one of this test program.
+    /// The authority of this test program.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Authority> = OnceLock::new();
         SHARED.get_or_init(Self::create)

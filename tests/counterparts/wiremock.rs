@@ -1,4 +1,4 @@
-//! WireMock: any answer one can think of, and a journal of all that it got.
+//! WireMock: a server with any responses that a test defines, and a journal of its requests.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -12,30 +12,30 @@ use super::tls::{Authority, PASSWORD};
 
 /// A running WireMock.
 pub struct WireMock {
-    /// Where it listens for plain HTTP.
+    /// The port for plain HTTP.
     pub port: u16,
-    /// Where it listens for HTTPS.
+    /// The port for HTTPS.
     pub https_port: u16,
     _process: Process,
 }
 
-/// A request as the journal has it.
+/// A request in the journal.
 #[derive(Debug)]
 pub struct Received {
     /// Its path.
     pub url: String,
-    /// Names in lower case, and values.
+    /// Names, in lower case, and values.
     pub headers: Vec<(String, String)>,
     /// Its body.
     pub body: String,
     /// E.g. `HTTP/2.0`.
     pub protocol: String,
-    /// When it came, in milliseconds since 1970.
+    /// When it arrived, in milliseconds since 1970.
     pub at: i64,
 }
 
 impl Received {
-    /// The value of a header that is there once.
+    /// The value of a header that must occur once.
     pub fn header(&self, name: &str) -> &str {
         let mut values = self.headers.iter().filter(|(known, _)| known == name);
         let (_, value) = values
@@ -52,10 +52,10 @@ impl Received {
 }
 
 impl WireMock {
-    /// Starts one that speaks HTTP/1.1 and HTTP/2, in clear and with this authority's certificate.
+    /// Starts one that speaks HTTP/1.1 and HTTP/2, without TLS and with this authority's certificate.
     pub fn start(authority: &Authority) -> Self {
         let mut java = Command::new("java");
-        // Two of them share two cores with a server: start fast, and stay small.
+        // Two of them share two cores with a server: they must start fast and stay small.
         java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"])
             .arg("-jar")
             .arg(super::module(
@@ -78,34 +78,34 @@ impl WireMock {
         }
     }
 
-    /// The one that the tests of this program share; each uses a [`WireMock::path`] of its own.
+    /// The instance that the tests of this program share; each test uses its own [`WireMock::path`].
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<WireMock> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(Authority::shared()))
     }
 
-    /// A path that nobody else uses.
+    /// A path that no other test uses.
     pub fn path(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         format!("/hook{}", NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The address of a path over plain HTTP.
+    /// The URL of a path for plain HTTP.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// The address of a path over HTTPS, with the name of the certificate.
+    /// The URL of a path for HTTPS, with the host name of the certificate.
     pub fn https_url(&self, path: &str) -> String {
         format!("https://localhost:{}{path}", self.https_port)
     }
 
-    /// Adds a stub mapping. The latest that fits a request answers it.
+    /// Adds a stub mapping. The latest one that matches a request defines the response.
     pub fn stub(&self, mapping: &Value) {
         http::ask(self.port, "POST", "/__admin/mappings", Some(mapping));
     }
 
-    /// Answers POSTs to a path in this way.
+    /// Defines the response to POSTs to a path.
     pub fn answer(&self, path: &str, response: &Value) {
         self.stub(&json!({
             "priority": 9,
@@ -114,7 +114,7 @@ impl WireMock {
         }));
     }
 
-    /// Answers the first event about a mail with this subject in this way, whatever else is said of the path.
+    /// Defines the response to the first event about a mail with this subject, before the path's other ones.
     pub fn answer_first(&self, path: &str, subject: &str, response: &Value) {
         self.stub(&json!({
             "priority": 1,
@@ -132,7 +132,7 @@ impl WireMock {
         }));
     }
 
-    /// What has come to a path so far, in the order in which it came.
+    /// The requests to a path so far, in order of arrival.
     pub fn received(&self, path: &str) -> Vec<Received> {
         let wanted = json!({"method": "POST", "urlPath": path});
         let found = http::ask(self.port, "POST", "/__admin/requests/find", Some(&wanted));
@@ -142,7 +142,7 @@ impl WireMock {
         requests
     }
 
-    /// How many requests have come to a path so far.
+    /// The number of requests to a path so far.
     pub fn count(&self, path: &str) -> usize {
         let wanted = json!({"method": "POST", "urlPath": path});
         let found = http::ask(self.port, "POST", "/__admin/requests/count", Some(&wanted));
@@ -150,7 +150,7 @@ impl WireMock {
     }
 }
 
-/// A request of the journal.
+/// Converts a request of the journal.
 fn read(request: &Value) -> Received {
     let mut headers = Vec::new();
     for (name, value) in request["headers"].as_object().unwrap() {

@@ -1,5 +1,5 @@
-//! `make demo`: the demonstration on the terminal. It ends with an error if a step does not do what it is to show.
-//! `make psql`, with `psql` as its argument: psql on such a cluster, whose mail goes to the server's log.
+//! `make demo`: the demonstration on the terminal. It fails if a step does not have the result that it is to show.
+//! `make psql` passes `psql` as the argument: psql on a cluster whose mail goes to the server's log.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use std::io::IsTerminal;
 use cluster::Cluster;
 use demo::Demo;
 
-/// Lets a person at the terminal use a cluster until psql ends.
+/// Runs psql for the user at the terminal, on a cluster that exists until psql ends.
 fn psql() {
     let transports =
         "[transports.log]\nprovider = \"log\"\nfrom = \"Example <noreply@example.com>\"\n";

@@ -1,7 +1,7 @@
-//! The demonstration: an account whose activation mail an SMTP server receives, and what becomes of that account.
+//! The demonstration: an account whose activation mail an SMTP server receives, and what happens to that account.
 //!
-//! All that is shown is what psql prints and what the received mails say. A step that does not do what it is to show
-//! panics.
+//! All output is what psql prints and what the received mails contain. A step panics if it does not have the result
+//! that it is to show.
 
 use std::fs;
 use std::io::Write;
@@ -14,14 +14,14 @@ use crate::mailbox::{self, Smtp};
 
 const LINK: &str = "https://example.com/";
 
-/// A cluster that delivers to an SMTP server, and what is shown of both.
+/// A cluster that delivers to an SMTP server, and the output about both.
 pub struct Demo<'a> {
     pub cluster: Cluster,
     client: Client,
     smtp: Smtp,
     /// The token of the latest mail, which psql knows as `:token`.
     token: String,
-    /// When the statement was sent that the next mail results from.
+    /// When the statement was sent that causes the next mail.
     origin: Instant,
     shown: &'a mut dyn Write,
 }
@@ -64,7 +64,7 @@ impl<'a> Demo<'a> {
         demo
     }
 
-    /// Shows everything.
+    /// Runs all steps.
     pub fn run(&mut self) {
         self.chapter("A new account: its mail goes out when the transaction commits");
         self.sql("CREATE EXTENSION mailroom", "");
@@ -143,11 +143,11 @@ impl<'a> Demo<'a> {
         self.show("");
     }
 
-    /// Shows a statement and its rows, which have to be these.
+    /// Shows a statement and its rows; panics unless they equal `rows`.
     fn sql(&mut self, statement: &str, rows: &str) {
         self.show(&format!("app=# {statement};"));
         self.origin = Instant::now();
-        // psql replaces variables in a file, and not in what -c gives it.
+        // psql substitutes variables in a file, but not in the argument of -c.
         let script = self.cluster.scratch().join("statement.sql");
         fs::write(&script, statement).unwrap();
         let output = self
@@ -168,8 +168,8 @@ impl<'a> Demo<'a> {
         self.show("");
     }
 
-    /// Waits until the SMTP server has received this many mails and the worker knows it, and shows how long that took.
-    /// Returns the latest mail, whose link leads to this page.
+    /// Waits until the SMTP server has received `count` mails and the worker has settled them; shows how long the first
+    /// took. Returns the latest mail, whose link leads to `page`.
     fn mail(&mut self, count: usize, page: &str) -> String {
         let file = eventually("the mail", || {
             let mut files = self.smtp.files();

@@ -1,8 +1,8 @@
-//! Runs the server's own pg_regress or pg_isolation_regress over a directory of this checkout.
+//! Runs the server's own pg_regress or pg_isolation_regress on a directory of this checkout.
 //!
-//! The programs run as the server's user, which may not be able to read the checkout, so they get a copy
-//! of it. A run counts only if every input has its expected file, every expected file its input, and the
-//! program itself says that it passed as many tests as there are files.
+//! The programs run as the server's user, who may be unable to read the checkout, so they get a copy of it. A run
+//! passes only if every input has an expected file, every expected file has an input, and the program itself reports
+//! that it passed as many tests as there are files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,24 @@ use std::process::Command;
 
 use super::cluster::{Cluster, ask_pg_config, bin_directory};
 
-/// One of the two programs, and the files that it reads.
+/// One of the two programs, and its files.
 pub struct Suite {
-    /// Below `pgxs/src/test` of the server's library directory.
+    /// Its path below `pgxs/src/test` of the server's library directory.
     pub program: &'static str,
-    /// Below `tests`; holds the directory of the inputs and `expected`.
+    /// The directory below `tests` with the directory of the inputs and `expected`.
     pub directory: &'static str,
     /// The directory of the inputs.
     pub inputs: &'static str,
     /// Their extension.
     pub extension: &'static str,
-    /// Into how many groups the tests are divided, each with a cluster of its own, side by side.
+    /// The number of groups into which the tests are divided; they run in parallel, each with its own cluster.
     pub groups: usize,
-    /// What is done in the database before; with this the program makes none of its own.
+    /// Statements that are executed in the database first; if there are any, the program creates no database.
     pub prepare: Option<&'static str>,
 }
 
 impl Suite {
-    /// Runs all of it on clusters without the worker, where nothing happens but what the files say.
+    /// Runs all tests on clusters without the worker, where nothing happens but what the files do.
     pub fn run(&self) {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests")
@@ -48,7 +48,7 @@ impl Suite {
         let kept = self.kept();
         let _ = std::fs::remove_dir_all(&kept);
         let failures: Vec<String> = std::thread::scope(|scope| {
-            // One of each kind in each group, whatever their names begin with.
+            // Tests with similar names go to different groups.
             let groups: Vec<_> = (0..self.groups)
                 .map(|group| {
                     let tests: Vec<&str> = tests
@@ -74,7 +74,7 @@ impl Suite {
         );
     }
 
-    /// Runs some of it on a cluster of their own.
+    /// Runs some of the tests on their own cluster.
     fn run_group(&self, checkout: &Path, tests: &[&str]) -> Result<(), String> {
         let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
         let copy = cluster.scratch();
@@ -97,15 +97,15 @@ impl Suite {
                 .unwrap();
             run.args(["--use-existing", "--dbname=golden"]);
         }
-        // Input, expected and output directories are the current one by default; versions before 16 have no
-        // option for the second.
+        // The directories of inputs, expected files and results are below the current one by default; before PostgreSQL
+        // 16 there is no option for the second.
         run.current_dir(&copy)
             .arg(format!(
                 "--bindir={}",
                 bin_directory("MAILROOM_PG_CONFIG").display()
             ))
             .args(tests)
-            // Long before pg_isolation_regress would give up by itself.
+            // In seconds, and much shorter than the default of pg_isolation_regress.
             .env("PGISOLATIONTIMEOUT", "60");
         let output = run.output().unwrap();
 
@@ -125,13 +125,13 @@ impl Suite {
         ))
     }
 
-    /// Where what came out of a run that failed outlives the clusters.
+    /// The directory that keeps the results of a failed run after the clusters are removed.
     fn kept(&self) -> PathBuf {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.directory)
     }
 }
 
-/// The names, without the extension, of the files in a directory that have it; any other file is a mistake.
+/// The names, without the extension, of the files in a directory, which must all have this extension.
 fn stems(directory: &Path, extension: &str) -> BTreeSet<String> {
     std::fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))

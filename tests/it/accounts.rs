@@ -1,10 +1,10 @@
-//! Links and requests under attack: guesses that are rolled back or cut off, many at one link at once, forged
-//! links by the thousand; and requests from the call to the mail, with the worker that answers them.
+//! Links and requests under attack: guesses with rollbacks and crashes, many sessions at one link, thousands of forged
+//! links; and requests for links, from the call to the mail, with the worker that answers them.
 
 mod guesses;
 mod requests;
 
-/// Random numbers that are the same in every run: xorshift64*.
+/// Pseudo-random numbers that are the same in every run: xorshift64*.
 struct Random(u64);
 
 impl Random {

@@ -1,10 +1,10 @@
-//! I7 under extensions that log statements: pgaudit told to log every statement with its parameters, and auto_explain
-//! every plan, nested ones too. No signed token, code, link or body of ours may be in the log.
+//! I7 under extensions that log statements: pgaudit logs every statement with its parameters, and auto_explain every
+//! plan, also of nested statements. The log must not contain a signed token, code, link or body of mailroom.
 //!
 //! needs: postgresql-15-pgaudit
 //!
-//! What an application passes to `mailroom_peek` and `mailroom_redeem` is in its own statement, which is logged because
-//! the server was told to; records of that statement are left out, those of all that runs within it are not.
+//! An application passes tokens to `mailroom_peek` and `mailroom_redeem` in its own statement, which the server logs as
+//! configured. The test skips the log records of that statement, but not those of statements that run within it.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,24 +25,25 @@ const TALKATIVE: &[&str] = &[
     "auto_explain.log_analyze = on",
     "auto_explain.log_triggers = on",
     "log_min_messages = debug5",
-    // A mark by which one record of the log is told from the next, and whose it is.
+    // Separates the records of the log, and names the role of each.
     "log_line_prefix = '@@%u@@ '",
     "mailroom.batch_timeout = 0",
     "mailroom.link_base_url = 'https://example.com'",
 ];
 
-/// The application's and the sender's own statements, in the records of which their parameters are: they passed them.
+/// Statements that the application and the sender sent themselves. Their log records contain the parameters that these
+/// roles passed.
 const OWN: [(&str, &str); 2] = [
     ("web", "SELECT outcome FROM mailroom_"),
     ("mailer", "SELECT mailroom_mark_error($1"),
 ];
 
-/// The log, without the statements that the application and the sender themselves sent.
+/// Returns the log without the statements that the application and the sender sent themselves.
 fn nested(log: &str) -> String {
     let mut kept = String::new();
     let mut user = "";
     for (index, part) in log.split("@@").enumerate() {
-        // Prefixes and records take turns: text, user, record, user, record …
+        // The parts alternate: text, user, record, user, record …
         if index % 2 == 1 {
             user = part;
         } else if !OWN
@@ -105,7 +106,7 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
     assert_eq!(outcome(&mut web, &recovery.0, Some(&recovery.1)), "ok");
     secrets.push(recovery);
 
-    // A sender elsewhere claims, and a client takes tokens by itself.
+    // While the worker is paused, a sender claims mail and a client dequeues tokens.
     post.client
         .batch_execute("SELECT mailroom_pause()")
         .unwrap();
@@ -130,7 +131,7 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
         .unwrap()
         .get(0);
     secrets.push((row.get(1), code.clone()));
-    // A relay's answer may quote the mail.
+    // The response of a relay may quote the mail.
     let quoted = format!("refused: {} of {}", code, row.get::<_, &str>(1));
     mailer
         .execute(
@@ -151,7 +152,8 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
         .unwrap();
     secrets.push((row.get(0), row.get(1)));
 
-    // Constraints of the application's own, which fail where mailroom writes: the server quotes what the role may read.
+    // Constraints that the application added fail when mailroom writes. The server then quotes the columns that the
+    // role may read.
     let recover = "INSERT INTO tokens (account, action) SELECT id, 'password_recovery' FROM accounts WHERE login = 'ann'";
     post.client
         .batch_execute(&format!(
@@ -261,7 +263,7 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
     }
 }
 
-/// The signed token and the code in the body of a webhook.
+/// Returns the signed token and the code in the body of a webhook.
 fn carried(body: &str) -> (String, String) {
     let event: serde_json::Value = serde_json::from_str(body).unwrap();
     let data = &event["data"]["variables"];
@@ -271,7 +273,7 @@ fn carried(body: &str) -> (String, String) {
             .unwrap_or_else(|| panic!("no {name} in {body}"))
             .to_owned()
     };
-    // An activation has none.
+    // Mail of an activation has no code; the token takes its place.
     let code = data["code"].as_str().map(str::to_owned);
     (text("token"), code.unwrap_or_else(|| text("token")))
 }

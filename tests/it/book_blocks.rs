@@ -1,8 +1,10 @@
-//! Each block of the book is executed, here or by the test that `ELSEWHERE` names; `NOT_EXECUTED` has the exceptions, which docs/README.md names.
+//! Tests execute each block of the book: those of this file, or the test that `ELSEWHERE` names. `NOT_EXECUTED` lists
+//! the exceptions, which docs/README.md names.
 //!
-//! Blocks marked `sql` run in the order of their page, in a database `app` of the page's own that has a worker; between two of them
-//! the queues are given time to empty. `fresh` gives a block a database of its own, `no-worker` a server that does not preload the
-//! library. `book::run_sql` says what the comments in them promise.
+//! Blocks marked `sql` run in the order of their page, in a database `app` that is created for the page and has a
+//! worker. After each of them the test waits until the queues are empty. `fresh` gives a block its own database,
+//! `no-worker` a server that does not preload the library. `book::run_sql` defines the expected results in their
+//! comments.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +17,7 @@ use crate::cluster::{Cluster, eventually, number};
 /// The pages whose commands run `mailroom` in two databases.
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
-/// The blocks that other tests execute: page, what stands behind the fence, and the test.
+/// The blocks that other tests execute: page, info string of the fence, and test.
 const ELSEWHERE: [(&str, &str, &str); 8] = [
     (
         "README.md",
@@ -59,7 +61,7 @@ const ELSEWHERE: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// The blocks that no test executes: page, what stands behind the fence, and why.
+/// The blocks that no test executes: page, info string of the fence, and reason.
 const NOT_EXECUTED: [(&str, &str, &str); 2] = [
     (
         "docs/operations/security.md",
@@ -73,10 +75,10 @@ const NOT_EXECUTED: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The page whose queries run as a role with the memberships that it names, instead of as a superuser.
+/// The page whose queries run as a role with the memberships that the page names, not as a superuser.
 const TROUBLESHOOTING: &str = "docs/operations/troubleshooting.md";
 
-/// Who executes a block of a page; None for nobody.
+/// Returns the test that executes a block, or the reason why no test does; `None` if the block is not provided for.
 fn executed_by(page: &Page, block: &Block) -> Option<&'static str> {
     let name = page.name.as_str();
     let info = block.info();
@@ -97,7 +99,7 @@ fn executed_by(page: &Page, block: &Block) -> Option<&'static str> {
         "sh" if block.text.lines().all(|line| line.starts_with("make ")) => {
             Some("every_make_target_exists")
         }
-        // A picture.
+        // A diagram.
         "mermaid" => Some(""),
         _ => None,
     }
@@ -200,10 +202,10 @@ fn every_setting_is_accepted() {
             if executed_by(&page, &block) != Some("every_setting_is_accepted") {
                 continue;
             }
-            // The last line for a name counts, and this file is read last.
+            // The last line for a setting takes effect, and the server reads this file last.
             let before = read_data(&cluster);
             cluster.append("postgresql.auto.conf", &block.text);
-            // A change that takes a restart is no mistake.
+            // A change that needs a restart is reported as an error too, but the setting is valid.
             let wrong = "SELECT count(*) FROM pg_file_settings WHERE error IS NOT NULL AND error <> 'setting could not be applied'";
             assert_eq!(
                 number(&mut client, wrong),
@@ -223,7 +225,7 @@ fn every_setting_is_accepted() {
     assert!(executed >= 3, "only {executed} blocks were found");
 }
 
-/// The number of lines in the configuration that ALTER SYSTEM writes.
+/// Returns the number of lines of postgresql.auto.conf.
 fn read_data(cluster: &Cluster) -> usize {
     let file = cluster.data().join("postgresql.auto.conf");
     fs::read_to_string(file).unwrap().lines().count()

@@ -8,14 +8,14 @@ use crate::book::{block, blocks, read, run_sql};
 use crate::book_blocks::FLEETS;
 use crate::cluster::{self, Cluster, number};
 
-/// What a program printed, which is to have succeeded.
+/// Returns the standard output of a program, which must have succeeded.
 fn printed(output: Output, block: &str) -> String {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{block}\n{told}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A directory with the programs of the server and `mailroom`, as PATH.
+/// Returns a PATH with `mailroom` and the programs of the server.
 fn path(cluster: &Cluster) -> String {
     let scratch = cluster.scratch();
     let program = std::env::var("MAILROOM_SEND").unwrap_or_else(|_| {
@@ -32,8 +32,8 @@ fn path(cluster: &Cluster) -> String {
     )
 }
 
-/// SQL runs in each of two databases; TOML, or a transport into the log, is the transports file of the commands. A sender is
-/// told to end when nothing is due.
+/// SQL blocks run in each of two databases. The TOML block, or else a `log` transport, is the transports file of the
+/// commands. `mailroom send` gets `--once`, so that it ends when nothing is due.
 #[test]
 fn the_pages_on_fleets_are_executed() {
     for page in FLEETS {

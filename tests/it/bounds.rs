@@ -1,4 +1,4 @@
-//! How large a message may be, and that a large one harms nothing but itself (I8).
+//! Limits on the size of a message, and that a large message affects no other (I8).
 
 use crate::cluster::{Cluster, number};
 use crate::post::Post;
@@ -6,7 +6,7 @@ use crate::receiver::{Receiver, status};
 use postgres::Client;
 use postgres::error::SqlState;
 
-/// SQLSTATE, and the DETAIL or the constraint, of what is refused.
+/// Returns SQLSTATE, and constraint or else DETAIL, of the error that a statement must raise.
 fn refused(client: &mut Client, statement: &str) -> (SqlState, String) {
     let error = client.batch_execute(statement).expect_err(statement);
     let error = error.as_db_error().expect(statement);
@@ -23,7 +23,7 @@ fn i8_no_message_is_larger_than_the_setting() {
     let mut shop = cluster.connect_as("app", "shop");
     let invalid = SqlState::INVALID_PARAMETER_VALUE;
 
-    // 10 MB, of which each part takes its share.
+    // The limit of 10 MB applies to subject, bodies and data together.
     shop.batch_execute(
         "SELECT mailroom_send('a@example.com', 'S', repeat('x', 10 * 1024 * 1024 - 3)); \
          SELECT mailroom_send('a@example.com', 'S', repeat('x', 5 * 1024 * 1024), repeat('x', 5 * 1024 * 1024 - 3)); \
@@ -58,7 +58,7 @@ fn i8_no_message_is_larger_than_the_setting() {
     let data = "data has 1048577 octets as JSON, at most 1048576 are allowed.";
     assert_eq!(told, (invalid.clone(), data.to_owned()));
 
-    // Around the functions an application writes nothing else.
+    // The same limits apply to an application that writes to the views directly.
     let view = SqlState::WITH_CHECK_OPTION_VIOLATION;
     for (columns, values) in [
         ("subject, body_text", "'S', repeat('x', 10 * 1024 * 1024)"),
@@ -79,7 +79,7 @@ fn i8_no_message_is_larger_than_the_setting() {
         );
         assert_eq!(refused(&mut shop, &statement).0, view, "{statement}");
     }
-    // Nor moves a mail behind its end.
+    // An application cannot move `send_at` past `expires_at` either.
     shop.batch_execute(
         "SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => now() + interval '1 day', item_key => 'k')",
     )
@@ -87,7 +87,7 @@ fn i8_no_message_is_larger_than_the_setting() {
     let moved = "UPDATE _own_mail SET send_at = now() + interval '2 days' WHERE item_key = 'k'";
     assert_eq!(refused(&mut shop, moved).0, view);
 
-    // Another bound, of this database.
+    // A limit that is set for this database.
     client
         .batch_execute("ALTER DATABASE app SET mailroom.max_message_size = '20kB'")
         .unwrap();
@@ -103,7 +103,7 @@ fn i8_no_message_is_larger_than_the_setting() {
     let denied = refused(&mut shop, "SET mailroom.max_message_size = '100MB'").0;
     assert_eq!(denied, SqlState::INSUFFICIENT_PRIVILEGE);
 
-    // What no claim could hold nobody writes, by whatever statement.
+    // Mail that is too large for a claim is refused from any writer, by any statement.
     let row =
         "INSERT INTO outbox (kind, recipients, subject, body_text, body_html, data) SELECT 'x'";
     let check = SqlState::CHECK_VIOLATION;
@@ -148,7 +148,7 @@ fn i8_no_message_is_larger_than_the_setting() {
 fn i8_the_largest_messages_stop_nothing() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);
-    // Those of an administrator, past the setting: two bodies of 100 MB come before the rest.
+    // A superuser's mail, to which the setting does not apply: two bodies of 100 MB are claimed before the rest.
     post.client
         .batch_execute(
             "INSERT INTO outbox (kind, recipients, subject, body_text, body_html, priority) \

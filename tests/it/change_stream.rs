@@ -1,5 +1,5 @@
-//! The guide's recipe for change streams, word for word, with Debezium's own connector for PostgreSQL: it emits each
-//! new message once, and nothing of token mail or of mail that was there before.
+//! The recipe of the guide on change streams, verbatim, with Debezium's connector for PostgreSQL. It emits each new
+//! message once, and neither token mail nor mail that existed before.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::cluster::{Cluster, eventually, number};
 use postgres::Client;
 use serde_json::Value;
 
-/// The line of the recipe that keeps what is there before the stream out of it.
+/// The line of the recipe that excludes mail that existed before the stream.
 const NO_SNAPSHOT: &str = "snapshot.mode=no_data\n";
-/// The slot that the connector makes unless it is told another name.
+/// The default name of the connector's slot.
 const SLOT: &str = "debezium";
 
-/// The guide's block that begins with these words.
+/// Returns the guide's block with this info string.
 fn block(info: &str) -> String {
     let guide = fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -27,7 +27,7 @@ fn block(info: &str) -> String {
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// A server with a database, a worker and the publication of the recipe.
+/// Starts a server with a database, a worker and the publication of the recipe.
 fn prepare() -> (Cluster, Client) {
     let cluster = Cluster::start(&[
         "wal_level = logical",
@@ -38,7 +38,7 @@ fn prepare() -> (Cluster, Client) {
         .connect("postgres")
         .batch_execute("CREATE DATABASE app")
         .unwrap();
-    // As the README does it first.
+    // As the README installs the extension.
     cluster
         .connect("app")
         .batch_execute(
@@ -51,7 +51,7 @@ fn prepare() -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// What opens accounts: tokens, links, and codes.
+/// What gives access to accounts: tokens, links and codes.
 #[derive(Default)]
 struct Secrets {
     long: Vec<String>,
@@ -59,7 +59,7 @@ struct Secrets {
 }
 
 impl Secrets {
-    /// Remembers those of all token mail that is still to be sent.
+    /// Adds the secrets of all token mail that is still to be sent.
     fn remember(&mut self, client: &mut Client) {
         let rows = client
             .query(
@@ -75,7 +75,8 @@ impl Secrets {
         }
     }
 
-    /// Those that a text shows; a code only where it stands by itself, as any long number has its digits.
+    /// Returns the secrets that a text contains. A code counts only as a separate word, because a long number may
+    /// contain its digits.
     fn shown(&self, text: &str) -> Vec<&str> {
         let words: Vec<&str> = text
             .split(|character: char| !character.is_ascii_alphanumeric())
@@ -89,7 +90,7 @@ impl Secrets {
     }
 }
 
-/// Token mail and messages of every age: to be sent, claimed, sent, and failed.
+/// Creates token mail and messages, some of which are sent, failed or claimed. Returns the secrets of the token mail.
 fn mail_of_before(client: &mut Client) -> Secrets {
     client
         .batch_execute(
@@ -108,7 +109,7 @@ fn mail_of_before(client: &mut Client) -> Secrets {
     let mut secrets = Secrets::default();
     secrets.remember(client);
     assert!(!secrets.codes.is_empty());
-    // Some end in each way; of what is left some is claimed.
+    // Three mails are sent, three fail, and three stay claimed.
     client
         .batch_execute(
             "SELECT mailroom_mark_sent(id) FROM mailroom_claim(3); \
@@ -123,7 +124,7 @@ fn mail_of_before(client: &mut Client) -> Secrets {
     secrets
 }
 
-/// Debezium at work.
+/// A running Debezium connector.
 struct Stream {
     program: Child,
     events: PathBuf,
@@ -131,7 +132,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Starts it with this recipe, connected as this role.
+    /// Starts Debezium with this recipe, connected as this role.
     fn start(cluster: &Cluster, recipe: &str, role: &str) -> Self {
         let python = std::env::var("MAILROOM_DEBEZIUM").unwrap_or_else(|_| {
             panic!(
@@ -164,7 +165,7 @@ impl Stream {
         }
     }
 
-    /// Waits until it has read what it wants to of the tables and follows the changes.
+    /// Waits until Debezium has finished its snapshot, if any, and streams the changes.
     fn until_streaming(&self, client: &mut Client) {
         eventually("Debezium to follow the changes", || {
             let streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
@@ -176,10 +177,10 @@ impl Stream {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What it has emitted so far, as text.
+    /// Returns the events that were emitted so far, as text.
     fn text(&self) -> String {
         let text = fs::read_to_string(&self.events).unwrap_or_default();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let end = text.rfind('\n').map_or(0, |end| end + 1);
         text[..end].to_owned()
     }
@@ -197,7 +198,7 @@ impl Stream {
         });
     }
 
-    /// Ends it, with its slot.
+    /// Ends Debezium and drops its slot.
     fn stop(mut self, client: &mut Client) {
         self.kill();
         eventually("the slot to be free", || {
@@ -237,8 +238,8 @@ fn send(client: &mut Client, subject: &str) -> String {
         .get(0)
 }
 
-/// One new message among token mail and the changes that a delivery makes; then another one, after which nothing of
-/// the first can come. Returns their ids.
+/// Schedules a message among token mail, and makes the changes of its delivery; then schedules a last message, after
+/// whose event no event of the first can follow. Returns the `message_id`s of both.
 fn new_mail(client: &mut Client, login: &str, secrets: &mut Secrets) -> [String; 2] {
     client
         .execute(
@@ -267,7 +268,10 @@ fn new_mail(client: &mut Client, login: &str, secrets: &mut Secrets) -> [String;
     [message, last]
 }
 
-/// What is wrong with what was emitted, where these two messages are what should have been.
+/// Checks that the events are exactly those of these two messages, and contain no secret.
+///
+/// # Errors
+/// What is wrong.
 fn judge(stream: &Stream, expected: &[String; 2], secrets: &Secrets) -> Result<(), String> {
     let text = stream.text();
     let shown = secrets.shown(&text);
@@ -298,7 +302,7 @@ fn the_recipe_emits_each_new_message_once_and_no_secret() {
     let (cluster, mut client) = prepare();
     let mut secrets = mail_of_before(&mut client);
     let recipe = block("properties");
-    // The role of the recipe, which may read no table, and one that may read them all.
+    // The role of the recipe, which may read no table, and a role that may read all of them.
     for role in ["debezium", "postgres"] {
         let stream = Stream::start(&cluster, &recipe, role);
         stream.until_streaming(&mut client);
@@ -323,7 +327,7 @@ fn the_recipe_emits_each_new_message_once_and_no_secret() {
     }
 }
 
-/// That the check above can fail, and what the recipe's role is for.
+/// The check above can fail, and the role of the recipe prevents a snapshot.
 #[test]
 fn without_its_snapshot_mode_the_recipe_emits_old_mail_or_is_refused() {
     let (cluster, mut client) = prepare();

@@ -1,4 +1,4 @@
-//! The worker as a process among others: visible, quiet, bounded, and gone when it should be.
+//! The worker as a process of the server: what it shows, what it costs, what it waits for, and when it ends.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn wait_for_outbox(client: &mut Client, count: i64) {
     });
 }
 
-/// A line of `/proc/PID/status` in kB.
+/// Returns a field of `/proc/PID/status`, in kB.
 fn status_kb(pid: i32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap();
@@ -58,7 +58,7 @@ fn it_is_visible_and_reports_its_work() {
                 .unwrap()
         });
     }
-    // What autovacuum goes by.
+    // Autovacuum depends on these statistics.
     let counted = "SELECT (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'outbox') \
                    + (SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'pending')";
     eventually("its work in the statistics", || {
@@ -66,7 +66,7 @@ fn it_is_visible_and_reports_its_work() {
     });
 }
 
-/// I9: idle is free.
+/// I9: an idle worker costs nothing.
 #[test]
 fn idle_it_runs_nothing_and_says_nothing() {
     let (cluster, mut client) =
@@ -81,13 +81,14 @@ fn idle_it_runs_nothing_and_says_nothing() {
             .unwrap()
             .get(0)
     };
-    // A second after its start it looks once more, for it told senders that it is there.
+    // A second after its start the worker reads the queue once more: it cannot tell its own notification to senders
+    // from others.
     eventually("the worker to be idle", || {
         let quiet = state(&mut client).elapsed().unwrap_or_default();
         (quiet > Duration::from_secs(5)).then_some(())
     });
     let (log, ticks, change) = (cluster.log().len(), cpu_ticks(worker), state(&mut client));
-    // There is no condition to wait for: the claim is that nothing happens.
+    // There is no condition to wait for: the test asserts that nothing happens.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(state(&mut client), change, "it ran a transaction");
     assert!(cpu_ticks(worker) - ticks <= 1, "it used the processor");
@@ -96,7 +97,8 @@ fn idle_it_runs_nothing_and_says_nothing() {
 
 #[test]
 fn twenty_thousand_batches_take_no_memory() {
-    // ANALYZE makes the worker plan its statements again, once, which takes memory that has nothing to do with batches.
+    // ANALYZE makes the worker plan its statements again, which takes memory once, independent of the number of
+    // batches.
     let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "max_wal_size = '4GB'",
@@ -175,7 +177,7 @@ fn a_pause_holds_over_a_restart() {
         .unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (6, 0));
     assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 0);
-    // A resume that is rolled back is none.
+    // A resume that is rolled back has no effect.
     client
         .batch_execute("BEGIN; SELECT mailroom_resume(); ROLLBACK")
         .unwrap();
@@ -198,7 +200,8 @@ fn it_gives_way_to_a_lock_that_is_held_for_long() {
     let mut holder = cluster.connect("app");
     holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
     insert_accounts(&mut client, "a", 1);
-    // While it waits, whoever comes after it in the lock's queue waits too: hence the timeout.
+    // While the worker waits for the lock, later requests for it queue behind the worker. That is why it has a lock
+    // timeout.
     eventually("the worker to give up", || {
         let failed = "SELECT count(*) FROM job_runs WHERE error LIKE '%[55P03]'";
         (number(&mut client, failed) > 0).then_some(())

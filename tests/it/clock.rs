@@ -1,7 +1,7 @@
-//! The wall clock jumps, as clocks do that are set by hand or by a hypervisor, and mail goes out all the same.
+//! The wall clock jumps, as when it is set by hand or by a hypervisor, and mail is delivered nevertheless.
 //!
-//! A few lines of C, preloaded into the server, give it another wall clock than ours and leave the monotonic
-//! one alone, as a real jump does. The path of `mailroom send`, which gets such a clock, too, is in MAILROOM_SEND.
+//! A library in C, preloaded into the server, shifts its wall clock and leaves the monotonic clock alone, as a real
+//! jump does. `mailroom send`, whose path is in MAILROOM_SEND, gets such a clock too.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use crate::sender_scene::{Scene, Sender, program};
 use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
 
-/// A server whose wall clock [`Clock::set`] moves.
+/// A server whose wall clock [`Clock::set`] shifts.
 struct Clock {
     cluster: Cluster,
     file: File,
@@ -39,7 +39,7 @@ impl Clock {
         clock
     }
 
-    /// Sets the server's clock to ours and so many hours, at once.
+    /// Sets the server's clock this many hours ahead of the test's, at once.
     fn set(&self, hours: i64) {
         let seconds = hours * 3600;
         self.file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
@@ -58,7 +58,7 @@ fn schedule(client: &mut Client, delay: &str) {
         .unwrap();
 }
 
-/// Waits for a notification that comes when something is due.
+/// Waits for a notification at a time when mail is due.
 fn hear_of_due_mail(listener: &mut Client) {
     let due =
         "SELECT count(*) FROM outbox WHERE state = 'scheduled' AND send_at <= clock_timestamp()";
@@ -111,14 +111,15 @@ fn a_jump_back_delays_mail_and_loses_none() {
     listener.batch_execute("LISTEN outbox_due").unwrap();
     schedule(&mut client, "1 hour");
     clock.set(-2);
-    // The worker goes on meanwhile.
+    // The worker continues to work.
     client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('b@example.com', 'b')")
         .unwrap();
     eventually("the mail of a new account", || {
         (number(&mut client, "SELECT count(*) FROM outbox") == 2).then_some(())
     });
-    // What is due now is that mail alone, also in two hours of the other clock; without it there is nothing to hear of.
+    // Only that mail is due. It is claimed for a day, so it is not due again after the next jump, and there is nothing
+    // left to notify of.
     let claim = "SELECT count(*) FROM mailroom_claim(10, '1 day', 'me') WHERE kind";
     assert_eq!(number(&mut client, &format!("{claim} = 'activation'")), 1);
     let mut polls = 0;
@@ -130,7 +131,7 @@ fn a_jump_back_delays_mail_and_loses_none() {
             .get(0);
         polls += usize::from(next != last);
         last = next;
-        // Whoever listened may have been told of the mail that is claimed by now.
+        // Drops earlier notifications, which may be about the mail that is now claimed.
         if polls == 3 {
             while listener.notifications().iter().next().unwrap().is_some() {}
         }
@@ -143,7 +144,7 @@ fn a_jump_back_delays_mail_and_loses_none() {
     hear_of_due_mail(&mut listener);
 }
 
-/// The clocks of the database and of the machine that sends differ.
+/// The sender's clock is two hours ahead of the database's, and the mail expires after 15 minutes.
 #[test]
 fn a_sender_whose_clock_is_ahead_sends_what_the_database_has_not_expired() {
     let mut scene = Scene::start(&[]);

@@ -1,4 +1,4 @@
-//! Violent ends under load: what was acknowledged is in the outbox once, whatever happened in between.
+//! Crashes under load: each acknowledged account has its mail in the outbox exactly once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use crate::cluster::{Cluster, Stop, eventually, find_worker, number, signal};
 use postgres::Client;
 
-/// Accounts offered in a second.
+/// Accounts per second.
 const RATE: u32 = 2_000;
-/// Recovery compares each page that it replays a record on with the page as it was, and ends where they differ.
+/// Recovery compares each page to which it applies a record with the page in the WAL, and ends if they differ.
 const CHECKED: &str = "wal_consistency_checking = all";
 
-/// Registers people, one in a commit, through every crash, until told to stop. Returns the logins whose commit
-/// was acknowledged.
+/// Registers accounts, one per transaction, and reconnects after each crash, until `stop` is set. Returns the logins
+/// whose commit was acknowledged.
 fn register(cluster: &Cluster, stop: &AtomicBool) -> Vec<String> {
     let begin = Instant::now();
     let mut acknowledged = Vec::new();
@@ -22,7 +22,7 @@ fn register(cluster: &Cluster, stop: &AtomicBool) -> Vec<String> {
             std::thread::sleep(Duration::from_millis(2));
             continue;
         };
-        // After an outage it goes on at the rate instead of making up for what it missed.
+        // After an outage it continues at the rate and does not catch up.
         let resumed = (Instant::now(), offered);
         while !stop.load(Ordering::Relaxed) {
             let due = (offered - resumed.1) * 1_000_000 / RATE;
@@ -47,7 +47,7 @@ fn register(cluster: &Cluster, stop: &AtomicBool) -> Vec<String> {
     acknowledged
 }
 
-/// Everything that was acknowledged is there once, and nothing is there twice.
+/// Checks that each acknowledged account has mail, and that each token has exactly one mail.
 fn audit(client: &mut Client, acknowledged: &[String]) {
     eventually("the queue to empty", || {
         (number(client, "SELECT count(*) FROM pending") == 0).then_some(())
@@ -72,7 +72,7 @@ fn audit(client: &mut Client, acknowledged: &[String]) {
     );
 }
 
-/// A connection to a server that has recovered, and its worker.
+/// Waits until the server has recovered. Returns a connection to it and the process id of its worker.
 fn recovered(cluster: &Cluster) -> (Client, i32) {
     eventually("the server and its worker", || {
         let mut client = cluster.try_connect("app", "postgres").ok()?;
@@ -82,7 +82,7 @@ fn recovered(cluster: &Cluster) -> (Client, i32) {
     })
 }
 
-/// I1, I2: whatever the worker's end.
+/// I1, I2 hold when the worker is killed.
 #[test]
 fn fifty_times_the_worker_is_killed() {
     let (cluster, _) = Cluster::start_with_app(&["mailroom.batch_limit = 20", CHECKED]);
@@ -105,7 +105,7 @@ fn fifty_times_the_worker_is_killed() {
     });
     let (mut client, _) = recovered(&cluster);
     audit(&mut client, &acknowledged);
-    // Once for each kill, as PostgreSQL must, and never for anything else.
+    // PostgreSQL restarts its processes after each kill, and nothing else makes it do so.
     let restarts = cluster
         .log()
         .matches("all server processes terminated; reinitializing")
@@ -114,7 +114,7 @@ fn fifty_times_the_worker_is_killed() {
     cluster.verify();
 }
 
-/// I1, I2: whatever the server's end.
+/// I1, I2 hold when the server is stopped without a checkpoint.
 #[test]
 fn twenty_times_the_server_is_stopped_immediately() {
     let (cluster, _) =
@@ -139,10 +139,10 @@ fn twenty_times_the_server_is_stopped_immediately() {
     cluster.verify();
 }
 
-/// I2: a crash does not forget a claim, so nobody is handed the same mail again.
+/// I2: a claim survives a crash, so the mail is not claimed a second time.
 #[test]
 fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
-    // The worker commits its batch without waiting, and so does the claimer; nothing else is written.
+    // The worker commits its batch asynchronously, and so does the claiming session; nothing else is written.
     let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "wal_writer_delay = '10s'",
@@ -186,7 +186,7 @@ fn what_was_claimed_is_on_disk_even_for_those_who_do_not_wait_for_it() {
     cluster.verify();
 }
 
-/// What the checks at the end of these tests are worth: they find an index that lacks a row.
+/// The checks at the end of these tests find an index that lacks a row.
 #[test]
 fn an_index_that_lacks_a_row_is_found() {
     let cluster = Cluster::start(&[]);
@@ -202,7 +202,7 @@ fn an_index_that_lacks_a_row_is_found() {
         return;
     }
     assert_eq!(cluster.damage(), None);
-    // From now on the index has other keys than the rows.
+    // From now on the function returns other keys than the index has.
     client
         .batch_execute("CREATE OR REPLACE FUNCTION key(bigint) RETURNS bigint IMMUTABLE LANGUAGE SQL AS 'SELECT -$1'")
         .unwrap();

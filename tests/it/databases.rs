@@ -1,4 +1,4 @@
-//! A worker in each database that has the extension, and in nobody's way.
+//! A worker in each database that has the extension, which does not obstruct other sessions.
 
 mod closed;
 mod extension;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::cluster::{eventually, number};
 use postgres::Client;
 
-/// The databases that have a worker.
+/// Returns the databases that have a worker.
 fn served(client: &mut Client) -> BTreeSet<String> {
     client
         .query(

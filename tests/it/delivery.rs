@@ -1,4 +1,5 @@
-//! Delivery by the worker, end to end: what goes out, what fails, and what a sudden end costs.
+//! Delivery by the worker, end to end: what is sent, what fails, the limits on requests and responses, and copies of a
+//! database.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ fn token_mail_and_messages_are_delivered_with_one_id_each() {
         .unwrap();
     let signed = token_mail.body.split('"').find(|part| part.len() == 86);
     assert!(signed.is_some(), "no signed token in {}", token_mail.body);
-    // Once it is sent, the token is nowhere any more.
+    // After it was sent, the row no longer contains the token.
     assert_eq!(post.count("secrets IS NOT NULL"), 0);
     assert_eq!(
         post.count("claimed_by LIKE 'mailroom worker/%' AND failed_attempts = 0"),
@@ -49,7 +50,8 @@ fn token_mail_and_messages_are_delivered_with_one_id_each() {
 #[test]
 fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
     let receiver = Receiver::start(|request| {
-        // The first attempts of some messages fail, each in its own way; by the id, hence the same each time.
+        // The first two attempts of some messages fail. The message id decides which and how, so both fail in the same
+        // way.
         let kind = request
             .message_id()
             .bytes()
@@ -70,7 +72,7 @@ fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
     post.send(200);
     post.hurry_until_ended(200);
     assert_eq!(post.count("state = 'sent'"), 200);
-    // What happened is told, and nothing of what was sent.
+    // `outbox_attempts` has the status and the cause of the failures.
     assert!(
         number(
             &mut post.client,
@@ -86,7 +88,7 @@ fn a_third_of_the_answers_failing_keeps_nothing_from_being_sent() {
     }
 }
 
-/// I8: a bad row hurts only itself.
+/// I8: a bad row affects no other.
 #[test]
 fn a_mail_that_is_refused_ends_alone() {
     let receiver = Receiver::start(|request| {
@@ -107,7 +109,7 @@ fn a_mail_that_is_refused_ends_alone() {
     post.send(20);
     post.wait_for("state = 'sent'", 20);
     post.wait_for("failed_attempts >= 1", 1);
-    // It is the mail once it is refused again after others were taken.
+    // The mail counts as at fault when it is refused again after others were accepted.
     post.send(1);
     post.wait_for("state = 'sent'", 21);
     post.hurry_until_ended(22);
@@ -148,7 +150,7 @@ fn there_are_never_more_requests_than_allowed_however_slow_they_are() {
     );
     post.send(50);
     eventually("all to be stuck", || (receiver.open() == 4).then_some(()));
-    // Two windows are claimed.
+    // The worker claims mail for two full sets of concurrent requests.
     post.wait_for("state = 'claimed'", 8);
     assert_eq!(receiver.open(), 4);
     post.stop_promptly(Duration::from_secs(20));
@@ -159,7 +161,7 @@ fn there_are_never_more_requests_than_allowed_however_slow_they_are() {
 fn an_endless_answer_is_cut() {
     const MAILS: usize = 3;
     let receiver = Receiver::start(|_| Reaction::Endless);
-    // Who reads on does so for as long as this test waits.
+    // A worker that reads the whole response does so for longer than this test waits.
     let mut post = Post::start(&receiver, &["transport.timeout = '10min'"]);
     post.send(MAILS as i64);
     post.wait_until_ended(MAILS as i64);
@@ -167,7 +169,7 @@ fn an_endless_answer_is_cut() {
     eventually("the worker to close the connections", || {
         (receiver.open() == 0).then_some(())
     });
-    // Of each it reads 256 KiB; the kernel takes some megabytes more on either side, read or not.
+    // The worker reads 64 KiB of each. The kernels buffer some megabytes more on either side, read or not.
     let taken = receiver.endless() / MAILS;
     assert!(taken < 16 << 20, "{taken} octets were taken of each");
 }
@@ -180,7 +182,7 @@ fn a_redirect_is_not_followed() {
     let mut post = Post::start(&receiver, &[]);
     post.send(1);
     for attempts in 1..=3 {
-        // The next attempt is due after a second, which may be over before this looks.
+        // The next attempt is due after a second, which may be over before this check.
         post.wait_for(&format!("failed_attempts >= {attempts}"), 1);
         assert!(receiver.requests() >= attempts);
         assert_eq!(other.requests(), 0, "attempt {attempts} followed it");
@@ -194,7 +196,7 @@ fn a_redirect_is_not_followed() {
 fn what_lies_behind_a_large_held_group_is_delivered_without_a_poll() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &["mailroom.poll_interval = '1h'"]);
-    // More than one claim looks at, twice over, all of one priority.
+    // More than twice as many rows of one priority as one claim reads.
     post.client
         .batch_execute(
             "SELECT mailroom_pause(); \
@@ -207,7 +209,7 @@ fn what_lies_behind_a_large_held_group_is_delivered_without_a_poll() {
         .unwrap();
     post.wait_for("state = 'sent'", 1);
     assert_eq!(post.count("state = 'sent' AND subject = 'Behind'"), 1);
-    // Once the holder is done, the group goes as well.
+    // When the holder releases its claim, the group is delivered too.
     post.client
         .batch_execute(
             "SELECT mailroom_release(id, 'holder') FROM outbox WHERE claimed_by = 'holder'",
@@ -216,7 +218,8 @@ fn what_lies_behind_a_large_held_group_is_delivered_without_a_poll() {
     post.wait_for("state = 'sent' AND group_key = 'large'", 1);
 }
 
-/// What waits in the original when it is copied: the copy's name, how that comes about, and how it ends there.
+/// What waits in the original when it is copied: the name of the copy, the statements before the copy, and those that
+/// clean up the original.
 const WAITING: [(&str, &str, &str); 4] = [
     (
         "later",
@@ -286,7 +289,8 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
         another_worker(&mut cluster.connect(database), worker);
     };
 
-    // Nobody has to say anything where nothing waited, nor for what came later.
+    // A copy in which nothing waited needs no mailroom_resume(), nor does one with mail that was scheduled after the
+    // copy was made.
     run(
         "app",
         "INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'ann', 'active')",
@@ -328,7 +332,7 @@ fn a_copy_of_a_database_does_not_send_what_the_original_sends() {
         [0, 0]
     );
 
-    // Whoever knows what is to be sent says so, once for all.
+    // One mailroom_resume() ends the pause for good.
     send("later");
     run(
         "later",

@@ -1,4 +1,4 @@
-//! Delivery by webhook, against WireMock with every fault it has and the verifier of standardwebhooks.
+//! Delivery by webhook to WireMock, with each of its faults; the verifier of standardwebhooks checks the requests.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::counterparts::tls::Authority;
 use crate::counterparts::wiremock::WireMock;
 use serde_json::{Value, json};
 
-/// A quick answer that all is well.
+/// A response that accepts the mail at once.
 fn accepted() -> Value {
     json!({"status": 204})
 }
@@ -56,11 +56,11 @@ fn the_verifier_accepts_what_is_delivered() {
     scene.audit(&mut [&mut app]);
 }
 
-/// What comes first, what is told of it, and how the mail ends.
+/// The first response to a mail, the attempt that is recorded for it, and how the mail ends.
 struct Case {
     name: &'static str,
     response: Value,
-    /// The status and a part of the error of the failed attempt; none if there is no such attempt.
+    /// Status code and a part of the error of the failed attempt; `None` if no attempt fails.
     told: Option<(Option<i32>, &'static str)>,
     ends: &'static str,
 }
@@ -94,7 +94,7 @@ fn every_fault_ends_right_and_is_told_over_http_2_and_tls() {
     let settings = [
         "transport.allowed_networks = '127.0.0.0/8, ::1'",
         &format!("transport.ca_file = '{authority}'"),
-        // A connection that ends takes all requests with it that are under way on it.
+        // A connection that ends would end all requests in flight on it.
         "transport.concurrency = 1",
     ];
     let url = wiremock.https_url(&path);
@@ -125,7 +125,7 @@ fn faults(wiremock: &WireMock, path: &str, url: &str, settings: &[&str], protoco
         case(
             "malformed",
             json!({"status": 200, "fault": "MALFORMED_RESPONSE_CHUNK"}),
-            // The head says all there is to know.
+            // The head of the response decides the outcome.
             None,
             "sent",
         ),
@@ -157,7 +157,7 @@ fn faults(wiremock: &WireMock, path: &str, url: &str, settings: &[&str], protoco
         ),
         case("408", json!({"status": 408}), status(408), "sent"),
         case("500", json!({"status": 500}), status(500), "sent"),
-        // A receiver that wants less has nothing against the mail.
+        // 502 and 504 throttle the transport, and are no failed attempts.
         case("502", json!({"status": 502}), None, "sent"),
         case(
             "503",
@@ -264,7 +264,8 @@ fn a_third_of_the_answers_fails_at_random_and_every_mail_ends_sent() {
     let wiremock = WireMock::shared();
     let path = wiremock.path();
     wiremock.answer(&path, &accepted());
-    // A signature begins with a random letter at each attempt, for the second at which it is made is signed.
+    // The first letter of a signature is random for each attempt, because the signed text contains the second of the
+    // attempt.
     for (letters, response) in [
         ("A-D", json!({"status": 500})),
         ("E-H", json!({"status": 503})),
@@ -293,9 +294,9 @@ fn a_third_of_the_answers_fails_at_random_and_every_mail_ends_sent() {
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 300);
 
-    // Each was accepted once, and what failed is told.
+    // Each mail was accepted once.
     let received = wiremock.received(&path);
-    // The head of an answer settles a mail, whatever becomes of the rest.
+    // The head of a response settles a mail, so a malformed body (S to U) is no failure.
     let fails = |signature: &str| matches!(signature.as_bytes()[3], b'A'..=b'R' | b'V');
     let mut accepted: HashMap<&str, usize> = HashMap::new();
     let mut failed = 0;
@@ -308,7 +309,7 @@ fn a_third_of_the_answers_fails_at_random_and_every_mail_ends_sent() {
     }
     assert_eq!(accepted.len(), 300);
     assert!(accepted.values().all(|times| *times == 1), "{accepted:?}");
-    // Of 300 answers hardly ever fewer than 50 fail: the chance is below 1e-10.
+    // The probability that 50 requests or fewer fail before 300 are accepted is below 1e-10.
     assert!(failed > 50, "only {failed} failed");
     scene.audit(&mut [&mut app]);
 }
@@ -331,7 +332,7 @@ fn only_the_authority_of_ca_file_is_trusted_and_http_2_is_spoken() {
     };
     attempt(&mut app, "UnknownIssuer");
     assert_eq!(wiremock.count(&path), 0);
-    // Trusted, but for another name than this.
+    // The certificate is trusted, but it is for another name than this address.
     let elsewhere = format!("https://127.0.0.1:{}{path}", wiremock.https_port);
     scene.set(&mut app, "endpoint", &elsewhere);
     scene.set(

@@ -1,5 +1,5 @@
-//! Mail of which nobody knows whether it was sent, or of which it cannot be told: what becomes of it, and what a
-//! person sees of it.
+//! Mail that may have been sent, and mail that was sent but cannot be settled: what happens to it, and what an operator
+//! sees.
 
 mod batches;
 mod parked;
@@ -11,15 +11,16 @@ use std::sync::{Arc, Mutex};
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, Request, status};
 
-/// A key as SendGrid and Resend have them.
+/// A key in the form that SendGrid and Resend use.
 const API_KEY: &str = "transport.api_key = SG.0123456789abcdef";
 
 const FROM: &str = "transport.from = noreply@example.com";
 
-/// How often each subject arrived.
+/// Number of requests by subject.
 type Arrivals = Arc<Mutex<HashMap<String, usize>>>;
 
-/// A receiver that takes in every request, then breaks off, says nothing, or accepts, by the subject.
+/// A receiver that reads each request, then closes the connection, does not answer, or accepts, depending on the
+/// subject.
 fn ambiguous() -> (Receiver, Arrivals) {
     let arrivals = Arrivals::default();
     let seen = Arc::clone(&arrivals);
@@ -35,7 +36,7 @@ fn ambiguous() -> (Receiver, Arrivals) {
     (receiver, arrivals)
 }
 
-/// Of webhooks as of SendGrid, whose bodies both have it as a JSON string.
+/// Returns the subject of a mail, which the bodies of webhooks and of SendGrid contain as a JSON string.
 fn subject(request: &Request) -> String {
     let rest = request.body.split("\"subject\":\"").nth(1).unwrap();
     rest.split('"').next().unwrap().to_owned()
@@ -45,11 +46,11 @@ fn arrived(arrivals: &Arrivals, subject: &str) -> usize {
     arrivals.lock().unwrap().get(subject).copied().unwrap_or(0)
 }
 
-/// A worker that delivers by the API of this provider, with a key as SendGrid's and Resend's.
+/// Starts a worker that delivers by the API of this provider, with [`API_KEY`].
 fn by(provider: &str, receiver: &Receiver, settings: &[&str]) -> Post {
     let provider = format!("transport.provider = {provider}");
     let mut all = vec![provider.as_str(), FROM, API_KEY];
-    // Long enough for a quick answer on a busy machine.
+    // Long enough for a quick response on a busy machine.
     all.push("transport.timeout = 20 s");
     all.extend(settings);
     let endpoint = format!("http://{}", receiver.address);
@@ -67,7 +68,7 @@ fn send(post: &mut Post, subjects: &[&str]) {
     }
 }
 
-/// What is told of a mail: its state, attempts and error.
+/// Returns state, failed attempts and last error of a mail.
 fn told(post: &mut Post, subject: &str) -> (String, i32, String) {
     let row = post
         .client

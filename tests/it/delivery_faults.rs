@@ -1,4 +1,4 @@
-//! Sudden and orderly ends while mail is under way: nothing is lost, and little goes out twice (I1, I2).
+//! Crashes and orderly stops while mail is in flight: no mail is lost, and few are sent twice (I1, I2).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::cluster::{Halts, eventually, number, signal};
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, status};
 
-/// How often each message was accepted more than once, in all.
+/// Number of requests that were accepted for messages that had been accepted before.
 fn repeats(accepted: &[String]) -> usize {
     let mut times: HashMap<&str, usize> = HashMap::new();
     for id in accepted {
@@ -18,7 +18,7 @@ fn repeats(accepted: &[String]) -> usize {
     accepted.len() - times.len()
 }
 
-/// A receiver that answers so many requests, and has the others wait for more.
+/// Returns a receiver, and the number of requests that it may still answer; other requests wait until that is raised.
 fn answering_as_many_as_told() -> (Receiver, Arc<AtomicUsize>) {
     let quota = Arc::new(AtomicUsize::new(0));
     let left = Arc::clone(&quota);
@@ -34,14 +34,14 @@ fn answering_as_many_as_told() -> (Receiver, Arc<AtomicUsize>) {
     (receiver, quota)
 }
 
-/// I1, I2: what goes out twice is what a worker that was killed had not settled, and nothing else.
+/// I1, I2: only mail that a killed worker had not settled is sent twice.
 #[test]
 fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
     const KILLS: usize = 4;
     const MAILS: i64 = 1_500;
-    // So many until the next kill; the rest are under way by then.
+    // The receiver answers 100 requests before each kill; others are in flight by then.
     let (receiver, quota) = answering_as_many_as_told();
-    // For the program, which waits for the leases of one that was killed.
+    // For `mailroom send`, which waits until the leases of a killed predecessor have expired.
     let settings = ["transport.concurrency = 16", "mailroom.lease = '5s'"];
     let mut post = Post::start(&receiver, &settings);
     post.load(MAILS);
@@ -53,8 +53,8 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
             (receiver.count() >= before + 100 && receiver.open() > 0).then_some(())
         });
         post.kill();
-        // Nobody is answered until the next round: what was accepted and is not on record will go out again, and so may
-        // what is still open.
+        // No request is answered until the next round. Mail that was accepted and is not settled will be sent again,
+        // and open requests may be.
         let accepted: HashSet<String> = receiver.accepted().into_iter().collect();
         let sent = usize::try_from(post.count("state = 'sent'")).unwrap();
         assert!(sent <= accepted.len(), "more is on record than went out");
@@ -73,8 +73,8 @@ fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {
     assert_eq!(accepted.len() as i64, MAILS);
 }
 
-/// Tells a worker to stop while requests are under way, and has them answered after it knows; returns whether the
-/// machine gave it the two seconds that it waits for the answers.
+/// Tells a worker to stop while requests are in flight, and has them answered after it knows. Returns false if the
+/// machine stood still for so long that the worker may have given up on responses (mailroom.stop_grace).
 fn stop_with_requests_under_way() -> bool {
     let (receiver, quota) = answering_as_many_as_told();
     let settings = ["transport.concurrency = 4", "transport.timeout = '10min'"];
@@ -87,7 +87,7 @@ fn stop_with_requests_under_way() -> bool {
     let halts = Halts::watch();
     signal("TERM", worker);
     eventually("the signal to be taken", || {
-        // Where there is no such process any more, the signal was taken, too.
+        // If the process is gone, it has handled the signal too.
         let path = format!("/proc/{worker}/status");
         let Ok(status) = std::fs::read_to_string(path) else {
             return Some(());
@@ -95,7 +95,7 @@ fn stop_with_requests_under_way() -> bool {
         let pending = status.lines().find(|line| line.starts_with("ShdPnd:"))?;
         pending.ends_with("0000000000000000").then_some(())
     });
-    // By then a worker that waits for nothing is gone, and one that goes on handing over has done it.
+    // After this time a worker that does not wait for responses is gone, and one that continues to send has sent more.
     std::thread::sleep(Duration::from_millis(300));
     let under_way = receiver.requests();
     quota.store(under_way, Ordering::Release);
@@ -119,7 +119,7 @@ fn stop_with_requests_under_way() -> bool {
 
 #[test]
 fn told_to_stop_it_waits_for_what_is_under_way_and_gives_back_the_rest() {
-    // On a machine that stood still for half a second it may have given up on some: then once more.
+    // Repeated if the machine stood still for half a second, because the worker may have given up on responses then.
     let undisturbed = (0..20).any(|_| stop_with_requests_under_way());
     assert!(undisturbed, "the machine does not run what it has to");
 }
@@ -149,7 +149,7 @@ fn what_is_not_answered_in_time_does_not_keep_the_server_from_stopping() {
     post.stop_promptly(Duration::from_secs(20));
     post.start_again();
     receiver.react(|_| status(200));
-    // It was under way without an answer: an attempt, told as such.
+    // Mail in flight without a response counts as an ambiguous attempt.
     let unknown = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'ambiguous'";
     assert!(number(&mut post.client, unknown) >= 64);
     post.hurry_until_ended(100);
@@ -167,7 +167,7 @@ fn leases_of_what_is_under_way_for_long_are_extended() {
     assert_eq!(receiver.requests(), 3, "nothing twice");
 }
 
-/// I8: a row that cannot be settled hurts only itself.
+/// I8: a row that cannot be settled affects no other.
 #[test]
 fn a_mail_that_cannot_be_settled_keeps_no_other_from_it() {
     let receiver = Receiver::start(|_| status(200));
@@ -198,7 +198,7 @@ fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
     eventually("all requests to be under way", || {
         (receiver.requests() == MAILS).then_some(())
     });
-    // A sequence counts what is rolled back, too.
+    // A sequence also counts tries that are rolled back.
     post.client
         .batch_execute(
             "CREATE SEQUENCE tries; \
@@ -212,7 +212,7 @@ fn answers_that_come_while_nothing_can_be_settled_wait_without_a_busy_worker() {
         let log = post.log();
         log.contains("could not claim or settle mail").then_some(())
     });
-    // It tries again after one, two, four seconds, and so on. Meanwhile the other answers come, one after the other.
+    // The worker retries after 1, 2, 4 s and so on. The other responses arrive one by one in that time.
     for answers in 2..=MAILS {
         quota.store(1, Ordering::Release);
         eventually("the answer to be there", || {
@@ -241,7 +241,7 @@ fn a_server_stops_promptly_under_load() {
     post.stop_promptly(Duration::from_secs(20));
     let count = receiver.count();
     post.start_again();
-    // All that was accepted by then was settled before the end, as sent or as what may have been.
+    // All accepted mail was settled before the end, as sent or as ambiguous.
     assert!(post.count("state = 'sent' OR failed_attempts > 0") >= count as i64);
 }
 

@@ -1,5 +1,6 @@
-//! Delivery while the network, the clock and the administrator do their worst: HTTP/2 connections that end
-//! under requests, names with no, bad or mixed addresses, clocks that jump, and stops at every moment.
+//! Delivery under faults of the network, the clock and the administrator: HTTP/2 connections that end with requests in
+//! flight, names with no, bad or mixed addresses, a system without authorities, clocks that jump, and stops at any
+//! moment.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,7 +29,7 @@ fn subjects(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("mail {n}")).collect()
 }
 
-/// Waits until something is told: of a mail, or of the transport.
+/// Waits until the error of a mail or the status contains this text.
 fn until_told(app: &mut Client, part: &str) {
     eventually(part, || {
         let errors = number(
@@ -57,9 +58,9 @@ fn http_2_connections_that_go_away_under_requests_lose_and_double_nothing() {
     }
     assert_eq!(taken.len(), 200);
     assert!(taken.values().all(|times| *times == 1), "{taken:?}");
-    // It did leave under requests.
+    // The server did leave connections with requests in flight.
     assert!(server.events("ignored ").len() >= 16);
-    // That is no failure: it says which requests it did not look at.
+    // That is no failure: GOAWAY says which requests the server did not process.
     let failed = "SELECT count(*) FROM outbox_history WHERE outcome <> 'sent'";
     assert_eq!(number(&mut app, failed), 0);
     scene.audit(&mut [&mut app]);
@@ -80,14 +81,14 @@ fn names_are_looked_up_and_every_address_is_judged() {
     let dns = Names::start(&scene);
     let mut app = scene.cluster.connect("app");
 
-    // Of a name that does not exist; then it does.
+    // The name does not exist, then it does.
     send(&mut app, &["nowhere".to_owned()]);
     until_told(&mut app, "nowhere.test");
     dns.say("nowhere.test", Answer::Addresses(vec![Ipv4Addr::LOCALHOST]));
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 1);
 
-    // The one permitted address of many is dialled, wherever it stands.
+    // Only the permitted one of several addresses is connected to, whatever its position.
     dns.say(
         "mixed.test",
         Answer::Addresses(vec![PRIVATE, Ipv4Addr::LOCALHOST, METADATA]),
@@ -97,7 +98,7 @@ fn names_are_looked_up_and_every_address_is_judged() {
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 2);
 
-    // None is permitted; then one is.
+    // No address is permitted; then one is.
     dns.say("private.test", Answer::Addresses(vec![PRIVATE, METADATA]));
     scene.set(&mut app, "endpoint", &at("private.test"));
     send(&mut app, &["private".to_owned()]);
@@ -107,7 +108,7 @@ fn names_are_looked_up_and_every_address_is_judged() {
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 3);
 
-    // No answer, or a bad one; then a good one.
+    // The DNS server does not answer, or answers with an error; then it gives an address.
     for (name, bad) in [
         ("silent.test", Answer::Silence),
         ("failing.test", Answer::Failure),
@@ -150,13 +151,13 @@ fn in_a_system_without_authorities_those_that_are_built_in_judge() {
         scene.cluster.connect("app")
     };
 
-    // Connections are made, and whoever the web does not trust gets no mail.
+    // Connections are made, but a server whose authority is not built in gets no mail.
     let mut app = restart(&nowhere.join("ca-certificates.crt"));
     send(&mut app, &["first".to_owned()]);
     until_told(&mut app, "UnknownIssuer");
     assert!(server.events("taken ").is_empty());
 
-    // What the system trusts, if anything, and what the file names, is trusted as ever.
+    // The authorities of the system, if there are any, and those of ca_file are trusted as before.
     app = restart(&authority.certificate);
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 1);
@@ -181,7 +182,7 @@ fn a_clock_that_jumps_while_mail_is_under_way_loses_none() {
         &wiremock.url(&path),
         &[
             "mailroom.poll_interval = '500ms'",
-            // A request that is given up would be sent again for another reason.
+            // No request may time out: it would be sent again for another reason than the jump.
             "transport.timeout = '50s'",
         ],
     );
@@ -216,8 +217,8 @@ fn a_clock_that_jumps_while_mail_is_under_way_loses_none() {
             .or_default() += 1;
     }
     assert_eq!(sent.len(), 300);
-    // All leases seem to have ended at once, which makes no mail anybody else's: the worker alone delivers, and
-    // knows what it has under way.
+    // All leases seem to have expired at once, but no mail is sent twice: there is no other deliverer, and the worker
+    // knows its requests in flight.
     let twice = sent.values().filter(|&&times| times > 1).count();
     assert_eq!(twice, 0, "were sent twice");
     scene.audit(&mut [&mut app]);
@@ -232,7 +233,7 @@ fn what_is_taken_back_while_it_is_under_way_is_not_sent_a_second_time() {
         &json!({"status": 204, "fixedDelayMilliseconds": 500}),
     );
     let (scene, mut app) = Scene::webhook(&wiremock.url(&path), &["transport.timeout = '50s'"]);
-    // What a clock does that jumps just after the worker has looked at it.
+    // As if the clock jumped just after the worker has read it.
     eventually("mail to be taken back", || {
         let before = wiremock.count(&path);
         send(&mut app, &subjects(100));
@@ -261,7 +262,7 @@ fn a_stop_at_any_moment_is_prompt_and_loses_nothing() {
     let wiremock = WireMock::shared();
     let good = wiremock.path();
     wiremock.answer(&good, &accepted());
-    // It takes connections, for the kernel does, and never says a word.
+    // The kernel accepts connections here, but no response ever comes.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let mute = format!("https://127.0.0.1:{}/", mute.local_addr().unwrap().port());
     let endpoint = |response: Value| {
@@ -301,12 +302,12 @@ fn a_stop_at_any_moment_is_prompt_and_loses_nothing() {
             Some(path) => eventually(moment, || (wiremock.count(path) > 0).then_some(())),
             None => eventually(moment, || (count(&mut app, "claimed") > 0).then_some(())),
         }
-        // For the worker that comes after the stop.
+        // For the worker after the stop.
         scene.transports.put("endpoint", &wiremock.url(&good));
         scene.transports.write(&scene.cluster);
         drop(app);
         let took = scene.cluster.stop_server(Stop::Fast);
-        // Two seconds for what is under way, and what a loaded machine adds; never the minute of the timeout.
+        // 5 s for requests in flight (mailroom.stop_grace), and what a loaded machine adds; never the timeout of 60 s.
         assert!(took < Duration::from_secs(20), "{moment}: {took:?}");
         scene.cluster.start_server();
         app = scene.cluster.connect("app");

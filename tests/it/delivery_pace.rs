@@ -1,5 +1,4 @@
-//! The pace of delivery: one rate for all databases of the server, and budgets that survive what the server does
-//! not.
+//! The pace of delivery: rates of transports, and budgets, which survive a crash and a failover.
 
 mod budgets;
 mod rates;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use crate::cluster::number;
 use postgres::Client;
 
-/// Waits until the month lasts for a while, and has lasted for a moment: what the tests count must be of one.
+/// Waits until the month has lasted for 2 s and lasts for 10 min more, so that all that a test counts is of one month.
 fn within_a_month(client: &mut Client) {
     let query = "SELECT (extract(epoch FROM date_trunc('month', clock_timestamp(), 'UTC') \
                  + interval '1 month' - clock_timestamp()) > 600 \

@@ -1,4 +1,4 @@
-//! A panic of the sending thread, caused for real: its event loop fails. The worker goes on, and loses nothing.
+//! A real panic of the sending thread, caused by a failure of its event loop: the worker continues and loses no mail.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::cluster::{Stop, eventually, number};
 use crate::post::Post;
 use crate::receiver::{Receiver, status};
 
-/// A receiver that accepts everything once it is told to.
+/// Returns a receiver that answers no request until the flag is set, and then accepts all requests.
 fn reluctant() -> (Receiver, Arc<AtomicBool>) {
     let willing = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&willing);
@@ -23,7 +23,7 @@ fn reluctant() -> (Receiver, Arc<AtomicBool>) {
     (receiver, willing)
 }
 
-/// A cluster whose sending thread can be broken by a file at the path that is returned.
+/// Starts a cluster whose sending thread fails when a file is created at the returned path.
 fn breakable(receiver: &Receiver, settings: &[&str]) -> (Post, PathBuf) {
     let mut post = Post::start(receiver, settings);
     let order = post.cluster.scratch().join("break");
@@ -31,7 +31,7 @@ fn breakable(receiver: &Receiver, settings: &[&str]) -> (Post, PathBuf) {
     (post, order)
 }
 
-/// Starts the server again with this library, which takes its orders there.
+/// Restarts the server with this library, which fails a call for each file that is created at `order`.
 fn restart_under(post: &mut Post, source: &str, order: &Path) {
     let library = post.cluster.compile_preload(source);
     post.cluster.stop_server(Stop::Fast);
@@ -46,7 +46,7 @@ fn restart_under(post: &mut Post, source: &str, order: &Path) {
     post.cluster.worker("app");
 }
 
-/// Names of the threads of a process.
+/// Returns the names of the threads of a process.
 fn threads(process: i32) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     tasks
@@ -66,7 +66,7 @@ fn senders(process: i32) -> usize {
 #[test]
 fn a_new_thread_takes_over_and_nothing_is_lost() {
     const ALL: i64 = 300;
-    // Of four at a time: those that have waited for a second make room for as many again, up to 32 times.
+    // A generous upper bound: at most four requests are in flight when the thread fails.
     const MOST: i64 = 4 * 33;
     let (receiver, willing) = reluctant();
     let (mut post, order) = breakable(
@@ -82,7 +82,7 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     eventually("mail under way", || (receiver.open() >= 4).then_some(()));
     std::fs::write(&order, "").unwrap();
     eventually("the thread to break", || (!order.exists()).then_some(()));
-    // What was under way has an attempt behind it, what waited has none.
+    // Mail in flight has an attempt, mail that waited has none.
     post.wait_for("ambiguous_attempts > 0", 4);
     willing.store(true, Ordering::Release);
     post.hurry_until_ended(ALL);
@@ -93,7 +93,7 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
     let accepted: HashSet<String> = receiver.accepted().into_iter().collect();
     assert_eq!(accepted.len() as i64, ALL);
     assert!(receiver.count() as i64 <= ALL + failed, "more went twice");
-    // The same worker, with a thread of the same name, and one line of why it paused.
+    // The worker is the same, has one sending thread again, and logged the pause once.
     assert_eq!(post.worker(), worker);
     assert_eq!(senders(worker), 1);
     let lapsed =
@@ -105,7 +105,7 @@ fn a_new_thread_takes_over_and_nothing_is_lost() {
         times("transport \"main\" paused: the sending thread failed and was started again"),
         1
     );
-    // Where it happened is told, not what the panic said.
+    // The log says where the panic happened, but not its message.
     assert_eq!(times("a panic in the sending thread at "), 1);
     assert_eq!(times("polling the I/O driver"), 0);
     assert_eq!(
@@ -127,7 +127,7 @@ fn a_thread_that_breaks_again_and_again_is_started_ever_more_slowly() {
     post.send(50);
     for times in 1..=3 {
         std::fs::write(&order, "").unwrap();
-        // The second time on it has a mail to try it with, and that alone.
+        // From the second time on, the transport is paused, and the thread sends only a probe.
         eventually("the thread to break", || {
             (panics(&post) == times).then_some(())
         });

@@ -1,4 +1,4 @@
-//! What a provider says of all mail, and what the operator says: pauses, throttling, settings.
+//! Pauses, throttling and settings: responses that concern all mail, and commands of the operator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::receiver::{Reaction, Receiver, status};
 #[test]
 fn a_broken_transport_keeps_mail_and_attempts_and_recovers() {
     let receiver = Receiver::start(|_| status(410));
-    // Few at a time: each second without an answer lets as many more go.
+    // Few at a time, so that few requests are in flight when the transport is paused.
     let mut post = Post::start(&receiver, &["transport.concurrency = 4"]);
     post.send(100);
     post.wait_for_status("transport_state", "paused");
@@ -43,7 +43,7 @@ fn a_broken_transport_keeps_mail_and_attempts_and_recovers() {
 #[test]
 fn a_broken_transport_is_known_when_no_more_mail_may_be_claimed() {
     let receiver = Receiver::start(|_| status(410));
-    // As much as is in doubt.
+    // At this rate the worker holds two mails at most, and both are refused.
     let mut post = Post::start(&receiver, &["transport.rate = 2 messages/s"]);
     post.send(2);
     post.wait_for_status("transport_reason", "http 410");
@@ -87,7 +87,7 @@ fn a_pause_gives_back_what_is_in_doubt() {
         )
         .unwrap();
     eventually("both requests", || (receiver.requests() == 2).then_some(()));
-    // The silent one may yet go through.
+    // The request without a response may still succeed.
     assert_eq!(post.count("state = 'claimed'"), 2);
     post.client
         .batch_execute("SELECT mailroom_pause()")
@@ -104,14 +104,14 @@ fn one_mail_that_is_refused_does_not_stop_the_others() {
     let receiver =
         Receiver::start(|request| status(if request.says("poison") { 410 } else { 200 }));
     let mut post = Post::start(&receiver, &[]);
-    // It goes first, and is refused before there is any other mail.
+    // This mail goes first, and is refused before there is any other.
     post.client
         .batch_execute("SELECT mailroom_send('p@example.com', 'poison', 'Text', priority => -5)")
         .unwrap();
     post.wait_for_status("transport_state", "paused");
     post.send(50);
     post.wait_for("state = 'sent'", 50);
-    // By now it is known whose fault it was.
+    // Since others were accepted, the refused mail is known to be at fault.
     post.wait_for("state = 'scheduled' AND failed_attempts > 0", 1);
     post.send(50);
     post.wait_for("state = 'sent'", 100);
@@ -123,14 +123,14 @@ fn an_endpoint_that_is_away_costs_few_attempts() {
     let endpoint = receiver.endpoint();
     let address = receiver.address;
     drop(receiver);
-    // The listener ends with its next connection, which was its own.
+    // The listener ends with the next connection, which `drop` made.
     eventually("the port to be closed", || {
         std::net::TcpStream::connect(address).err().map(drop)
     });
     let mut post = Post::start_at(&endpoint, &[]);
     post.send(200);
     post.wait_for_status("transport_reason", "no connection");
-    // Those that failed before it was clear have one attempt each.
+    // Mails that failed before the pause have one attempt each.
     post.wait_for("state = 'scheduled'", 200);
     assert!(post.count("failed_attempts > 0") < 100);
     assert_eq!(post.count("failed_attempts > 1"), 0);
@@ -153,7 +153,8 @@ fn throttling_slows_the_transport_and_costs_no_attempt() {
     post.send(300);
     post.wait_until_ended(300);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 300);
-    // Some were under way when the first was throttled, none was sent before its time, and then they go.
+    // Some requests were in flight when the first was throttled. No other was sent before the time that the response
+    // named.
     assert!(
         receiver.requests() < 300 + 100,
         "{} requests",
@@ -172,7 +173,7 @@ fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
     post.wait_for_status("transport_reason", "is not public");
     assert_eq!(receiver.connections(), 0);
     post.wait_for("state = 'scheduled' AND failed_attempts = 0", 2);
-    // Listed, but in clear only for loopback, and by that very address.
+    // Plain HTTP is possible only to a loopback address that is listed.
     post.set("transport.endpoint", &format!("http://127.0.0.1:{port}/"));
     post.wait_for_status("transport_reason", "is not public");
     post.set("transport.allowed_networks", "10.0.0.0/8");
@@ -180,7 +181,7 @@ fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
     post.set("transport.allowed_networks", "127.0.0.1");
     post.wait_until_ended(2);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 2);
-    // What is no network is refused when the file is read, and changes nothing.
+    // A file with an invalid network is refused, and changes nothing.
     post.set("transport.allowed_networks", "localhost");
     post.wait_for_status("transports_error", "allowed_networks");
     post.send(1);
@@ -189,7 +190,8 @@ fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
 
 #[test]
 fn settings_take_effect_without_a_restart_and_lose_nothing() {
-    // The first one answers when the second one is to have what is not under way by then.
+    // The first receiver answers only after the endpoint was changed. The second gets the mail that is not in flight by
+    // then.
     let gate = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&gate);
     let first = Receiver::start(move |_| {
@@ -215,7 +217,7 @@ fn settings_take_effect_without_a_restart_and_lose_nothing() {
     all.dedup();
     assert_eq!(all.len(), 200);
     assert_eq!(first.count() + second.count(), 200, "nothing twice");
-    // A file that is no good changes nothing, and clients can take over at any time.
+    // An invalid file changes nothing. Without a transport, clients can claim the mail.
     post.set("transport.secret", "nonsense");
     post.wait_for_status("transports_error", "secret");
     assert!(!post.log().contains("nonsense"));
@@ -257,7 +259,7 @@ fn a_pause_stops_claims_and_settles_what_is_under_way() {
     post.client
         .batch_execute("SELECT mailroom_pause()")
         .unwrap();
-    // Slow ones let others in until the pause is heard of; all but those go back, without an attempt.
+    // Requests in flight keep their claims. All other mail is released, without an attempt.
     eventually("the rest to go back", || {
         let held = post.count("state = 'claimed'");
         (held < 400 && held == receiver.open() as i64).then_some(())
@@ -284,7 +286,7 @@ fn what_may_have_been_sent_is_counted_and_tried_again() {
         }
     });
     let mut post = Post::start(&receiver, &["transport.max_ambiguous = 0"]);
-    // A webhook knows a message again, so that even `park` tries it again.
+    // A receiver of webhooks recognizes a repeated message, so it is retried in spite of max_ambiguous = 0.
     post.send(3);
     post.hurry_until_ended(3);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 1"), 3);
@@ -299,7 +301,7 @@ fn a_pause_keeps_mail_in_from_its_commit_on() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &["mailroom.batch_limit = 1"]);
     let worker = post.worker();
-    // The worker is busy with a batch, behind which it would deliver before it looks for anything else.
+    // The worker is held up in a batch, after which it delivers before it reads the queue again.
     let mut other = post.cluster.connect("app");
     other
         .batch_execute("BEGIN; LOCK TABLE job_runs IN SHARE ROW EXCLUSIVE MODE")

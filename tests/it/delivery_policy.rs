@@ -1,4 +1,4 @@
-//! What an answer means: for the mail it is about, and for all others.
+//! What a response means for its mail, and for the transport.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::cluster::number;
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, Request, status};
 
-/// A worker that delivers by SendGrid's API, which does not know a request again.
+/// Starts a worker that delivers by SendGrid's API, which does not recognize a repeated request.
 fn by_sendgrid(receiver: &Receiver, settings: &[&str]) -> Post {
     let mut all = vec![
         "transport.provider = sendgrid",
@@ -27,16 +27,16 @@ fn send(post: &mut Post, to: &str, subject: &str, count: i64, priority: i32) {
         .unwrap();
 }
 
-/// Of webhooks as of SendGrid, whose bodies both have it as a JSON string.
+/// Returns the subject of a mail, which the bodies of webhooks and of SendGrid contain as a JSON string.
 fn subject(request: &Request) -> String {
     let rest = request.body.split("\"subject\":\"").nth(1).unwrap();
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// The subjects that arrive, in order.
+/// The subjects that arrived, in order.
 type Arrivals = Arc<Mutex<Vec<String>>>;
 
-/// Takes note of each request before it reacts.
+/// Records the subject of each request before it reacts.
 fn noting(
     arrivals: &Arrivals,
     react: impl Fn(&Request) -> Reaction + Send + Sync + 'static,
@@ -48,7 +48,7 @@ fn noting(
     }
 }
 
-/// How the log tells of a pause because of an answer.
+/// The log line about a pause because of a response contains this.
 const PAUSED_BY_HTTP: &str = "transport \"main\" paused: http";
 
 fn times(log: &str, words: &str) -> usize {
@@ -65,7 +65,7 @@ fn what_is_refused_while_nothing_passes_is_held() {
         };
         post.load(2_000);
         post.wait_for_status("transport_state", "paused");
-        // It is tried meanwhile, each time with another one.
+        // The paused transport is probed, each time with another mail.
         let before = receiver.requests();
         crate::cluster::eventually("a probe", || (receiver.requests() > before).then_some(()));
         assert_eq!(post.count("state = 'error'"), 0, "{sender} {refusal}");
@@ -98,7 +98,7 @@ fn addresses_that_are_refused_stop_nobody() {
         )
         .unwrap();
     post.wait_for("state = 'sent'", 1_000);
-    // Each is refused again after others were taken.
+    // Each mail ends when it is refused again after others were accepted.
     while post.count("state = 'error'") < 50 {
         send(&mut post, "a@example.com", "more", 1, 0);
         post.client
@@ -140,7 +140,7 @@ fn a_receiver_that_refuses_for_good_says_so() {
     );
 }
 
-/// Providers that do not know a request again, and how each is configured.
+/// Providers that do not recognize a repeated request, and the keys that each needs.
 const FORGETFUL: [(&str, &[&str]); 4] = [
     ("sendgrid", &["transport.api_key = SG.0123456789abcdef"]),
     ("postmark", &["transport.api_key = any-token-0123456789"]),
@@ -185,7 +185,7 @@ fn a_provider_that_answers_too_late_gets_no_more_copies_than_the_limit() {
             3,
             "{provider}"
         );
-        // In requests of its own, or with the others.
+        // Alone or in a batch.
         for name in ["slow1", "slow2", "slow3"] {
             let copies = bodies
                 .lock()
@@ -230,7 +230,7 @@ fn a_long_wait_is_believed_from_two_mails_and_told() {
     let mut post = by_sendgrid(&receiver, &["transport.concurrency = 1"]);
     send(&mut post, "a@example.com", "first", 1, 0);
     post.wait_for("state = 'sent'", 1);
-    // One alone holds up nobody.
+    // A long wait that only one mail was told delays no other.
     send(&mut post, "a@example.com", "greedy", 1, 0);
     send(&mut post, "a@example.com", "fine", 5, 0);
     post.wait_for("state = 'sent'", 6);
@@ -260,7 +260,7 @@ fn what_cannot_be_put_into_a_request_says_nothing_of_the_provider() {
     let mut post = by_sendgrid(&receiver, &[]);
     post.load(50);
     post.wait_for_status("transport_state", "paused");
-    // Any address that an account may have, and not every provider can be told.
+    // An account may have this address, but not every provider accepts it.
     post.client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('ann..lee@example.com', 'ann')")
         .unwrap();

@@ -1,5 +1,5 @@
-//! Delivery through Amazon SES, as aws-ses-v2-local, moto and botocore know it, and the documented transports of all
-//! providers.
+//! Delivery through Amazon SES, as aws-ses-v2-local, moto and botocore implement it, through Postmark, and through the
+//! documented transports of all providers.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,8 @@ const KEYS: &str = "access_key_id = AKIDEXAMPLE\n\
      secret_access_key = wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY\n\
      region = eu-west-1\n";
 
-/// The access key's name is in each request's clear text, and none of our secrets.
+/// Starts a scene that delivers through SES at this port. The access key id is no secret: each request contains it in
+/// clear.
 fn ses(port: u16, settings: &[&str]) -> Scene {
     Scene::start("ses", &format!("http://127.0.0.1:{port}"), KEYS, settings)
 }
@@ -28,7 +29,7 @@ fn ses(port: u16, settings: &[&str]) -> Scene {
 #[test]
 fn ses_takes_single_mails_and_bulk_requests() {
     let local = SesLocal::start();
-    // So slow that what waits goes out in one request.
+    // At this rate mail waits, and what waits is sent in batches.
     let scene = ses(local.port, &["transport.rate = 10 messages/s"]);
     let mut app = scene.cluster.connect("app");
     register(&mut app, &["ada"]);
@@ -40,7 +41,7 @@ fn ses_takes_single_mails_and_bulk_requests() {
 
     let mails = local.mails();
     assert_eq!(mails.len(), 61);
-    // Each arrived as it was scheduled, braces and all, whether alone or with others.
+    // Each mail arrived as it was scheduled, with its braces, alone or in a batch.
     let arrived: HashSet<String> = mails
         .iter()
         .map(|mail| {
@@ -70,7 +71,7 @@ fn ses_takes_single_mails_and_bulk_requests() {
     for mail in &mails {
         assert_eq!(mail["from"], "Example <noreply@example.com>");
     }
-    // Ids are those of SES, one each.
+    // Each mail has an id of its own from SES.
     let ids = "SELECT count(DISTINCT provider_id) FROM outbox WHERE provider_id LIKE 'ses-%'";
     assert_eq!(number(&mut app, ids), 61);
     scene.audit(&mut [&mut app]);
@@ -155,7 +156,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
     send(&mut app, &["before".to_owned()]);
     until_delivered(&mut app);
 
-    // The provider's customer revokes the key while mail keeps coming.
+    // The key is revoked while more mail is scheduled.
     answer_to("old-token-0123456789", &refused);
     answer_to("new-token-0123456789", &taken);
     let subjects: Vec<String> = (0..40).map(|n| format!("during {n}")).collect();
@@ -175,7 +176,7 @@ fn a_revoked_key_is_replaced_without_losing_a_mail() {
         0,
         "a mail paid for the key"
     );
-    // Each mail was in one request that the new key was good for.
+    // Each mail was in one request with the new key.
     let mut carried = 0;
     for path in ["/email", "/email/batch"] {
         for request in wiremock.received(path) {
@@ -215,7 +216,7 @@ fn a_provider_that_takes_no_batches_gets_single_mails_and_is_not_paused() {
     assert!(!log.contains("\" paused: "), "{log}");
 }
 
-/// The block of docs/guides/transports.md for this provider: one transport, which has its name.
+/// Returns the block of docs/guides/transports.md for this provider: one transport, which has the provider's name.
 fn block(provider: &str) -> String {
     let page = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -228,7 +229,7 @@ fn block(provider: &str) -> String {
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// A block with another endpoint, which is on this machine, and a database of its own.
+/// Returns the block with an endpoint on this machine, and a database of its own.
 fn moved(provider: &str, endpoint: &str) -> String {
     let others = block(provider);
     let others: Vec<&str> = others
@@ -241,7 +242,7 @@ fn moved(provider: &str, endpoint: &str) -> String {
     )
 }
 
-/// A database whose mail goes through the transport of this name.
+/// Creates a database whose mail goes through the transport of this name, and delivers a mail.
 fn follow_recipe(scene: &Scene, provider: &str) -> Client {
     let mut app = scene.cluster.connect("postgres");
     app.batch_execute(&format!("CREATE DATABASE {provider}"))
@@ -261,7 +262,7 @@ fn follow_recipe(scene: &Scene, provider: &str) -> Client {
 #[test]
 fn each_documented_transport_delivers() {
     let wiremock = WireMock::shared();
-    // What each provider wants to see, and says when it does.
+    // The header that a provider requires, and its response to a request with it.
     let basic = "Basic YXBpOmtleS1leGFtcGxl";
     for (path, name, value, response) in [
         (
@@ -305,7 +306,7 @@ fn each_documented_transport_delivers() {
         "webhook",
         &wiremock.url(&hook),
         &format!("secret = {secret}\n"),
-        // A worker for each provider, beside the one of `app`.
+        // A worker for each provider, and one for `app`.
         &["max_worker_processes = 16"],
     );
     let providers = [
@@ -316,7 +317,7 @@ fn each_documented_transport_delivers() {
         ("resend", wiremock.url("")),
         ("mailgun", wiremock.url("")),
     ];
-    // All of them in one file.
+    // All transports are in one file.
     let all: Vec<String> = providers
         .iter()
         .map(|(provider, endpoint)| moved(provider, endpoint))

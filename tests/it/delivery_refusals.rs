@@ -1,4 +1,4 @@
-//! A transport as a whole: refused, throttled, paced, budgeted, and beside another one.
+//! A transport as a whole: refused, throttled, told to wait, and beside another one.
 
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};
@@ -30,7 +30,7 @@ fn a_broken_transport_keeps_mail_and_attempts_and_recovers_by_itself() {
     let reason = told["transport_reason"].as_str().unwrap();
     assert!(reason.contains("410"), "{told}");
     assert!(told["next_probe_at"].is_string(), "{told}");
-    // It is probed meanwhile, by one mail at a time.
+    // The paused transport is probed, by one mail at a time.
     let before = wiremock.count(&path);
     eventually("a probe", || (wiremock.count(&path) > before).then_some(()));
     assert!(wiremock.count(&path) < 200, "{}", wiremock.count(&path));
@@ -81,8 +81,8 @@ fn a_throttled_transport_waits_as_a_whole_and_pays_no_attempts() {
     );
     let received = wiremock.received(&path);
     assert_eq!(received.len(), 201);
-    // What was handed over at the very moment at which the answer came may still go, eight mails a slot; the rest
-    // waits. The journal has the time at which a request was read, which for the first may be late by a bit.
+    // Requests that were handed over when the response came may still be sent; the rest waits. The journal has the time
+    // at which WireMock read a request, which may be a little late for the first.
     let soon = received
         .iter()
         .filter(|request| request.at - received[0].at < 2_500)
@@ -112,7 +112,7 @@ fn retry_after_is_a_floor_for_the_next_attempt() {
     });
     let late = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '110 minutes'";
     assert_eq!(number(&mut app, late), 2);
-    // For a century nobody is kept waiting.
+    // A wait of more than a day is cut to a day.
     let never = "SELECT count(*) FROM outbox WHERE send_at > now() + interval '25 hours'";
     assert_eq!(number(&mut app, never), 0);
     scene.audit(&mut [&mut app]);

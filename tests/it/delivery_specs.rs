@@ -1,7 +1,7 @@
-//! What is sent to Resend and SendGrid is what their published API descriptions allow, as Prism reads them.
+//! Requests to Resend and SendGrid conform to their published API descriptions, as Prism reads them.
 //!
-//! Prism stands before WireMock and passes on what it finds no fault with; its answers it checks too. The
-//! descriptions are in the folder that `MAILROOM_SPECS` names.
+//! Prism is a proxy in front of WireMock. It passes on valid requests, and also checks the responses. The descriptions
+//! are in the folder that `MAILROOM_SPECS` names.
 
 use std::sync::OnceLock;
 
@@ -12,20 +12,20 @@ use crate::counterparts::tls::Authority;
 use crate::counterparts::wiremock::WireMock;
 use serde_json::{Value, json};
 
-/// Prism refuses what the description does not allow: without that these tests would show nothing.
+/// Checks that Prism refuses an invalid request: otherwise these tests would show nothing.
 fn is_strict(prism: &Prism, path: &str, credentials: &str) {
     let bad = json!({"from": 7, "nonsense": true});
     let (status, answer) = http::call_with(prism.port, "POST", path, credentials, Some(&bad));
     assert_eq!(status, 422, "{answer}");
 }
 
-/// It has complained of nothing but what [`is_strict`] sent.
+/// Checks that Prism complained only about the request of [`is_strict`].
 fn found_no_fault(prism: &Prism) {
     let complaints = prism.complaints();
     assert_eq!(complaints.len(), 1, "{complaints:#?}");
 }
 
-/// One of this module's own: which paths it is asked for, the providers decide.
+/// Returns the WireMock of this module. It is not shared, because the providers determine the paths.
 fn wiremock() -> &'static WireMock {
     static OWN: OnceLock<WireMock> = OnceLock::new();
     OWN.get_or_init(|| WireMock::start(Authority::shared()))
@@ -55,7 +55,7 @@ fn resend_gets_what_its_description_allows() {
         "resend",
         &format!("http://127.0.0.1:{}", prism.port),
         "api_key = re_0123456789abcdef\n",
-        // So slow that what waits goes out in one request.
+        // At this rate mail waits, and what waits is sent in batches.
         &["transport.rate = 10 messages/s"],
     );
     let mut app = scene.cluster.connect("app");

@@ -1,4 +1,4 @@
-//! Several transports at once: what happens to one is none of the other's business, unless a route says so.
+//! Several transports at once: what happens to one affects no other, unless a route says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::cluster::{eventually, number, signal};
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, status};
 
-/// One transport, a webhook to this receiver, as the file has it.
+/// Returns the table of the transports file for a webhook transport to this receiver.
 fn webhook(name: &str, receiver: &Receiver, more: &str) -> String {
     format!(
         "[transports.{name}]\nprovider = \"webhook\"\nendpoint = \"{}\"\nallowed_networks = [\"127.0.0.1\"]\n\
@@ -18,7 +18,7 @@ fn webhook(name: &str, receiver: &Receiver, more: &str) -> String {
     )
 }
 
-/// A worker with the transport `main`, and after that the others.
+/// Starts a worker with the transport `main`, and then adds the others.
 fn with(main: &Receiver, others: &[String], settings: &[&str]) -> Post {
     let mut post = Post::start(main, settings);
     let file = post.transports.render() + "\n" + &others.join("\n");
@@ -26,7 +26,7 @@ fn with(main: &Receiver, others: &[String], settings: &[&str]) -> Post {
     post
 }
 
-/// Puts another file in the place of the old one, which has so many transports.
+/// Replaces the transports file, and waits until this number of transports is published.
 fn reread(post: &mut Post, file: &str, transports: i64) {
     write_secret(&post.cluster, FILE, file);
     post.reload();
@@ -36,7 +36,7 @@ fn reread(post: &mut Post, file: &str, transports: i64) {
     });
 }
 
-/// Puts so many messages for a transport into the outbox.
+/// Inserts this number of messages for a transport into the outbox.
 fn load(post: &mut Post, transport: &str, count: i64) {
     post.client
         .execute(
@@ -72,7 +72,7 @@ fn a_transport_that_is_down_holds_up_no_other() {
     assert_eq!(state_of(&mut post, "main"), "healthy");
     assert_eq!(post.count("transport = 'down' AND state = 'sent'"), 0);
     assert!(down.requests() < 300, "{} requests", down.requests());
-    // What waits for it is not claimed, but for a probe.
+    // Mail that waits for it is claimed only for a probe.
     assert!(post.count("transport = 'down' AND state = 'claimed'") < 20);
     down.react(|_| status(200));
     post.client
@@ -122,7 +122,7 @@ fn mail_falls_back_from_a_paused_transport_but_not_what_may_have_been_sent() {
         post.count("subject LIKE 'code %' AND transport = 'main'"),
         40
     );
-    // What has no fallback stays, and so does what may have been sent.
+    // Mail without a fallback stays, and so does mail that may have been sent.
     assert_eq!(
         post.count("subject LIKE 'news %' AND transport = 'first' AND state <> 'sent'"),
         30
@@ -131,7 +131,7 @@ fn mail_falls_back_from_a_paused_transport_but_not_what_may_have_been_sent() {
         post.count("subject = 'doubtful' AND transport = 'first'"),
         1
     );
-    // An operator moves mail as she likes.
+    // An operator may move any scheduled mail.
     post.client
         .batch_execute("SELECT mailroom_reroute('first', 'main')")
         .unwrap();
@@ -156,7 +156,7 @@ fn a_transport_that_is_gone_from_the_file_gives_back_what_it_holds() {
     let file = post.transports.render();
     write_secret(&post.cluster, FILE, &file);
     post.reload();
-    // All but what is in flight, without an attempt.
+    // All mail but that in flight is released, without an attempt.
     post.wait_for("state = 'scheduled' AND failed_attempts = 0", 98);
     gate.store(true, Ordering::Release);
     post.wait_for("state = 'sent'", 2);
@@ -188,14 +188,15 @@ fn urgent_mail_goes_first_however_much_waits_for_the_rate() {
         .unwrap();
     let before = arrived.load(Ordering::Acquire);
     post.wait_for("subject = 'Urgent' AND state = 'sent'", 1);
-    // At most what goes in two seconds went before it.
+    // At most as many mails as the rate allows in two seconds were sent before it.
     let others = urgent.load(Ordering::Acquire).saturating_sub(before);
     assert!(others <= 2 * 14, "{others} went before it");
     let held = post.count("state = 'claimed'");
     assert!(held < 200, "{held} are held");
 }
 
-/// A worker that does not run for longer than its leases, and then goes on: nothing that it had not handed over goes twice.
+/// A worker is stopped for longer than its leases, and then continues: it sends none of the mail that was not in
+/// flight.
 #[test]
 fn a_worker_that_was_frozen_beyond_its_lease_sends_nothing_twice_that_is_not_ambiguous() {
     let gate = Arc::new(AtomicBool::new(false));
@@ -213,10 +214,10 @@ fn a_worker_that_was_frozen_beyond_its_lease_sends_nothing_twice_that_is_not_amb
     let held = post.count("state = 'claimed'");
     let worker = post.worker();
     signal("STOP", worker);
-    // Where the program is frozen, the worker takes back what has lapsed.
+    // If `mailroom send` is frozen, the worker takes back the expired claims.
     let lapsed = "state = 'claimed' AND claimed_until < now() OR failed_attempts > 0";
     post.wait_for(lapsed, held);
-    // A client claims what lapsed, and holds it.
+    // A client claims the mail whose leases have expired, and holds it.
     let mut client = post.cluster.connect("app");
     eventually("all of it to be taken by a client", || {
         let query = "SELECT count(*) FROM mailroom_claim(1000, '1 h', 'client', '{main}')";
@@ -226,7 +227,7 @@ fn a_worker_that_was_frozen_beyond_its_lease_sends_nothing_twice_that_is_not_amb
     });
     gate.store(true, Ordering::Release);
     signal("CONT", worker);
-    // What was in flight arrived, and its settle comes late: that is told, and the client's claims stand.
+    // Mail in flight has arrived, and is settled late. That is recorded, and the client's claims stay in force.
     let late = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'late'";
     eventually("the late settles to be told", || {
         (number(&mut post.client, late) == 4).then_some(())
@@ -266,7 +267,7 @@ fn those_of_the_worker_stay_however_long_nothing_changes() {
         "SELECT count(*) FROM deliverers WHERE name LIKE 'mailroom worker/%.' || to_hex({worker})"
     );
     assert_eq!(number(&mut post.client, &own), 1);
-    // A new worker leaves nothing of the one before.
+    // A new worker removes the rows of the one before.
     signal("TERM", worker);
     post.another_worker(worker);
     eventually("the transports of the new worker alone", || {

@@ -1,4 +1,5 @@
-//! The book keeps to what is there: each test and file that it names exists, and each link leads to a page or a section.
+//! References in the book are valid: each test and file that it names exists, and each link leads to a page or a
+//! section.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,15 +7,15 @@ use std::path::Path;
 
 use crate::book::{Page, files, pages, read, root};
 
-/// What stands between backticks within a line.
+/// Returns the texts between backticks within a line.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter(|line| !line.starts_with("```"))
         .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The tests that a text names: a program of `tests/`, or `lib` and a module, and a name. In `pg_test` they are the functions that
-/// it calls.
+/// Returns the tests that a text names: a module of `tests/`, or `lib` and its modules, and the name of the test. Those
+/// of `pg_test` are functions that it calls.
 fn named_tests(text: &str) -> BTreeSet<String> {
     quoted(text)
         .filter(|name| {
@@ -28,7 +29,7 @@ fn named_tests(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a source has a function of this name that an attribute marks, in a block of `proptest!` too.
+/// Whether a source file has a function of this name with this attribute, also in a block of `proptest!`.
 fn has_marked(source: &Path, attribute: &str, name: &str) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
     let mut is_test = false;
@@ -46,7 +47,7 @@ fn has_marked(source: &Path, attribute: &str, name: &str) -> bool {
     })
 }
 
-/// Whether a file is a module, or in the folder of one.
+/// Whether a file is this module, or in its folder.
 fn is_of(module: &str, path: &Path) -> bool {
     path.strip_prefix(root())
         .unwrap()
@@ -95,7 +96,7 @@ fn every_named_test_exists() {
         "lib::token::no_such_test",
         "regress::nothing",
         "pg_test::no_such_function",
-        // A function beside them.
+        // A function without the attribute.
         "pg_test::chi_square",
         // A function, but no test.
         "accounts::redeem",
@@ -119,7 +120,7 @@ fn every_claim_of_the_security_page_names_its_test() {
             .unwrap_or_else(|| panic!("there is no section {section}"));
         let body = rest.split("\n## ").next().unwrap();
         for claim in body.split("\n- ").skip(1) {
-            // What the server's version does is not ours to test.
+            // mailroom does not test what depends on the version of PostgreSQL.
             if claim.starts_with("On PostgreSQL") {
                 continue;
             }
@@ -133,7 +134,7 @@ fn every_claim_of_the_security_page_names_its_test() {
     assert!(claims >= 25, "only {claims} claims were found");
 }
 
-/// The targets of the links on a page that lead to files of the checkout.
+/// Returns the targets of the links on a page that lead to files of the checkout.
 fn links(page: &Page) -> Vec<String> {
     page.text
         .split("](")
@@ -143,7 +144,7 @@ fn links(page: &Page) -> Vec<String> {
         .collect()
 }
 
-/// The files and folders of the checkout that a text names.
+/// Returns the files and folders of the checkout that a text names.
 fn named_files(text: &str) -> impl Iterator<Item = &str> {
     const TOP: [&str; 6] = ["benches", "crates", "docs", "sql", "src", "tests"];
     quoted(text).filter(|name| {
@@ -168,7 +169,7 @@ fn every_named_file_exists() {
     assert!(named >= 40, "only {named} files were named");
 }
 
-/// The anchors of a page, as GitHub makes them of headings.
+/// Returns the anchors that GitHub makes from the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut is_code = false;
     page.lines()
@@ -236,7 +237,8 @@ fn the_table_of_contents_has_every_page() {
     }
 }
 
-/// Tests carry the numbers of the design's invariants: as in `i5_no_transaction_is_open`, or in the comment above a test.
+/// Tests name the invariants of the design: in the name of the function, as `i5_no_transaction_is_open`, or in the
+/// comment above it.
 #[test]
 fn every_invariant_is_named_by_a_test() {
     let mut named = BTreeSet::new();

@@ -1,6 +1,6 @@
-//! Every public function is called by the drivers that people use, with the parameters that each makes of plain values:
-//! some send a number with the smallest type that holds it, some send everything without a type. The sender of the book for
-//! Node.js delivers to the SMTP server that the Python runs which `MAILROOM_PYTHON` names.
+//! Common drivers call every public function with the parameters that each makes of plain values: some send a number
+//! with the smallest type that holds it, some send everything without a type. The book's sender for Node.js delivers to
+//! an SMTP server that runs under the Python that `MAILROOM_PYTHON` names.
 
 mod calls;
 
@@ -15,12 +15,12 @@ use bytes::BytesMut;
 use postgres::types::{Format, IsNull, ToSql, Type};
 use serde_json::{Value, json};
 
-/// A server whose worker takes nothing away.
+/// Starts a server whose worker does not collect tokens.
 fn cluster() -> Cluster {
     Cluster::start(&["mailroom.collect = off"])
 }
 
-/// A database for one driver, and where it is.
+/// Creates a database for one driver and returns its name. Fails if `calls` leaves out a public function.
 fn database(cluster: &Cluster, name: &str) -> String {
     let mut client = cluster.create_database(name);
     client
@@ -45,7 +45,7 @@ fn database(cluster: &Cluster, name: &str) -> String {
     name.to_owned()
 }
 
-/// Whether each call came to what it should.
+/// Checks that each call returned what it should, or failed with the SQLSTATE that it should.
 fn compare(driver: &str, results: &[Value]) {
     let calls = calls();
     assert_eq!(results.len(), calls.len());
@@ -64,7 +64,7 @@ fn compare(driver: &str, results: &[Value]) {
     }
 }
 
-/// Has a program make the calls.
+/// Makes a program execute the calls, and checks the results.
 fn check_program(driver: &str, mut program: Command) {
     let calls: Vec<Value> = calls()
         .into_iter()
@@ -182,7 +182,7 @@ fn jdbc_calls_every_function() {
     check_program("JDBC", program);
 }
 
-/// A plain value for the driver of Rust, which asks the server for the type of each parameter and sends that.
+/// A plain value, as text, for the Rust driver, which asks the server for the type of each parameter and sends that.
 #[derive(Debug)]
 struct Plain(Option<String>);
 

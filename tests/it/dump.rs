@@ -1,7 +1,8 @@
-//! Dump and restore: what pg_dump takes along, how it comes back, and that mail goes on from there, once.
+//! Dump and restore: what pg_dump includes, that it is restored as it was, and that delivery then continues without
+//! duplicates.
 //!
-//! A dump is read in the way it is made: by pg_dump and psql or pg_restore, between databases of one cluster
-//! where only rows matter, and between two clusters where the key and the worker do.
+//! pg_dump makes the dumps, and psql or pg_restore restores them: between databases of one cluster where only rows
+//! matter, and between two clusters where the key and the worker do.
 
 mod elsewhere;
 mod restore_guard;
@@ -15,16 +16,16 @@ use std::process::{Command, Output, Stdio};
 use crate::cluster::Cluster;
 use postgres::Client;
 
-/// No worker: nothing happens but what a test does.
+/// No worker, so that only the test changes anything.
 const QUIET: &[&str] = &["shared_preload_libraries = ''"];
 
-/// A worker that takes each token at once.
+/// A worker that collects each token at once.
 const BUSY: &[&str] = &["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"];
 
-/// Live token mail, which is not dumped as such.
+/// Live token mail, which is dumped as pending tokens.
 const LIVE_TOKEN_MAIL: &str = "token_id IS NOT NULL AND state IN ('scheduled', 'claimed')";
 
-/// Runs one of the server's programs to its good end.
+/// Runs one of the server's programs, which must succeed.
 fn run(cluster: &Cluster, program: &str, arguments: &[&str]) -> Output {
     let output = cluster.program(program).args(arguments).output().unwrap();
     assert!(
@@ -35,13 +36,13 @@ fn run(cluster: &Cluster, program: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// The script that pg_dump makes of a database.
+/// Returns the script that pg_dump makes of a database.
 fn dump(cluster: &Cluster, database: &str, options: &[&str]) -> String {
     let arguments = [options, &[database]].concat();
     String::from_utf8(run(cluster, "pg_dump", &arguments).stdout).unwrap()
 }
 
-/// Makes a database and has psql read a script into it; returns what psql had to say.
+/// Creates a database and runs a script in it with psql. Returns the messages of psql.
 fn restore(cluster: &Cluster, database: &str, script: &str) -> String {
     cluster
         .connect("postgres")
@@ -63,7 +64,7 @@ fn read_in(cluster: &Cluster, database: &str, script: &str) -> String {
     told
 }
 
-/// psql, waiting for a script that ends it with its first error, or does not.
+/// Starts psql, which reads a script from its standard input. `on_error` says whether it ends with the first error.
 fn psql(cluster: &Cluster, database: &str, on_error: &str) -> std::process::Child {
     cluster
         .program("psql")
@@ -75,7 +76,7 @@ fn psql(cluster: &Cluster, database: &str, on_error: &str) -> std::process::Chil
         .unwrap()
 }
 
-/// The names of the extension's tables or sequences.
+/// Returns the names of the extension's relations of these kinds, such as tables or sequences.
 fn relations(client: &mut Client, kinds: &str) -> Vec<String> {
     client
         .query(
@@ -96,8 +97,8 @@ fn relations(client: &mut Client, kinds: &str) -> Vec<String> {
         .collect()
 }
 
-/// All rows of all tables and all positions of sequences, except that live token mail is left out of `outbox`, and
-/// is among `pending`: what a dump of it has to bring back.
+/// Returns all rows of all tables and all positions of sequences as a restore of a dump must bring them back: live
+/// token mail is left out of `outbox` and included in `pending`.
 fn contents(client: &mut Client) -> Vec<String> {
     let mut all = Vec::new();
     for table in relations(client, "r,p") {
@@ -112,7 +113,7 @@ fn contents(client: &mut Client) -> Vec<String> {
             ),
             // Deliverers publish them again.
             "transports" | "deliverers" => "SELECT ''::text WHERE false".to_owned(),
-            // Each database is at home, the restored one, too.
+            // The row must name the database itself, also in a restored one.
             "_database_identity" => {
                 "SELECT format('%s', database = d.oid) FROM _database_identity \
                  JOIN pg_database d ON d.datname = current_database()"
@@ -137,7 +138,7 @@ fn contents(client: &mut Client) -> Vec<String> {
     all
 }
 
-/// Accounts, tokens and mail in every state there is, and a row or more in each table.
+/// Creates accounts, tokens, mail in every state but `expired`, and at least one row in each table.
 fn populate(client: &mut Client) {
     client
         .batch_execute(
@@ -193,7 +194,7 @@ fn copy_key(from: &Cluster, to: &Cluster) {
     );
     let mut command = Command::new("install");
     command.args(["-m", "600"]).arg(from).arg(&to);
-    // As the server's user, to whom both must belong.
+    // As the server's user, who must own both files.
     let copied = as_server_user(&to, command);
     assert!(copied.status.success(), "{copied:?}");
 }

@@ -1,4 +1,4 @@
-//! Databases that are not in UTF-8: mail says what was written, and what is no text ends alone (I8).
+//! Databases in other encodings than UTF-8: mail contains what was written, and mail with invalid text ends alone (I8).
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, eventually, number};
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, Request, status};
 
-/// Encodings with a text that each of them can say, and what the database stores of it.
+/// Encodings, each with a text that it can represent, and the stored bytes in hexadecimal.
 const ENCODINGS: [(&str, &str, &str); 5] = [
     ("LATIN1", "Grüße ÿ", "4772fcdf6520ff"),
     ("LATIN5", "İyi ğ", "dd796920f0"),
@@ -191,7 +191,7 @@ fn i8_what_a_receiver_says_is_kept_as_far_as_the_database_can_say_it() {
     assert!(!told.contains('\u{c3}'), "{told}");
 }
 
-/// The worker of the database with this name, as a session of the same encoding sees it.
+/// The worker of the database with this name, for a session of the encoding in which the name was given.
 const WORKER: &str = "SELECT FROM pg_database d JOIN pg_stat_activity a ON a.datid = d.oid \
      WHERE d.datname = $1::text AND a.backend_type = 'mailroom worker'";
 
@@ -238,7 +238,7 @@ fn names_beyond_ascii_are_served_in_any_encoding() {
             ) == 1)
                 .then_some(())
         });
-        // It reads the tokens by a function of that schema.
+        // In this isolation level mailroom_revoke reads tokens by a function whose schema has this name.
         for statements in [
             "INSERT INTO accounts (email, login) VALUES ('b@example.com', 'b')",
             "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT mailroom_revoke(id) FROM accounts; COMMIT",
@@ -275,7 +275,8 @@ fn names_beyond_ascii_are_served_in_any_encoding() {
     }
 }
 
-/// A database whose name was given in one that is not in UTF-8: for the others these bytes are no text.
+/// The name of a database was given in a session in another encoding than UTF-8, so for others its bytes are no valid
+/// text.
 fn a_name_in_bytes_of_another_encoding_is_served(cluster: &Cluster) {
     cluster
         .connect("postgres")
@@ -286,7 +287,7 @@ fn a_name_in_bytes_of_another_encoding_is_served(cluster: &Cluster) {
         ("größe_copy", "größe_latin1", "größe_copy"),
         ("größe_other", "größe_utf8", "gr\u{fffd}\u{fffd}e_other"),
     ] {
-        // The template's name was given in UTF-8.
+        // The template's name was given in UTF-8, whose bytes are these characters in LATIN1.
         let template: String = template.bytes().map(char::from).collect();
         latin
             .batch_execute(&format!(
@@ -301,7 +302,7 @@ fn a_name_in_bytes_of_another_encoding_is_served(cluster: &Cluster) {
             cluster.log().contains(&said).then_some(())
         });
     }
-    // The file names one of the two.
+    // The transports file names one of the two databases.
     eventually("its transport", || {
         let said = "mailroom worker delivers through main";
         (cluster.log().matches(said).count() >= 5).then_some(())

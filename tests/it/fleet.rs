@@ -1,5 +1,5 @@
-//! Four clusters and two `mailroom send` (in MAILROOM_SEND), each of which serves all four: what befalls one of these is
-//! none of the other's business (I1, I2). How fast the others go on meanwhile is measured by `make bench`, row fleet.
+//! Four clusters, and two `mailroom send` (in MAILROOM_SEND), each of which serves all four: a failure of one of these
+//! does not affect the others (I1, I2). `make bench`, row fleet, measures the throughput of the others.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::receiver::{Reaction, Receiver};
 use crate::sender_scene::{ROLES, Sender, load, times, url, write_webhook};
 use postgres::Client;
 
-/// Mails that each cluster is given at a time.
+/// Number of mails that each cluster gets at a time.
 const MAILS: i64 = 200;
 
 struct Fleet {
@@ -21,7 +21,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Clusters without a worker, and a receiver that is slow enough for mail to be in flight at any time.
+    /// Starts clusters without a worker, and a receiver that is slow enough for mail to be in flight at any time.
     fn start() -> Self {
         let receiver = Receiver::start(|_| Reaction::Late(Duration::from_millis(50), 200));
         let settings = [
@@ -39,7 +39,7 @@ impl Fleet {
             clients.push(client);
         }
         let transports = clusters[0].scratch().join("transports.toml");
-        // Few at a time, so that the mail of a phase takes seconds.
+        // Few concurrent requests, so that the mail of a phase takes seconds.
         write_webhook(&transports, &receiver.endpoint(), "main", "concurrency = 4");
         Self {
             clusters,
@@ -49,7 +49,7 @@ impl Fleet {
         }
     }
 
-    /// One that serves all of them.
+    /// Starts a sender that serves all clusters.
     fn sender(&self, name: &str) -> Sender {
         let urls = self.clusters.iter().map(|one| url(one, "sender", "app"));
         let urls: Vec<String> = urls.collect();
@@ -60,7 +60,7 @@ impl Fleet {
         sender
     }
 
-    /// Gives each of these clusters some mail.
+    /// Schedules `MAILS` mails in each of these clusters.
     fn load(&mut self, which: &[usize]) {
         for &which in which {
             load(&mut self.clients[which], MAILS);
@@ -72,7 +72,7 @@ impl Fleet {
         number(&mut self.clients[which], &query)
     }
 
-    /// Waits until nothing is left to be sent in these clusters.
+    /// Waits until all mail of these clusters is sent.
     fn wait_until_sent(&mut self, which: &[usize]) {
         for &which in which {
             eventually_or_tell(&format!("the mail of cluster {which}"), || {
@@ -84,7 +84,7 @@ impl Fleet {
         }
     }
 
-    /// Who has sent or holds mail, of all clusters.
+    /// Returns the claimants of the mail that meets the condition, in all clusters.
     fn claimants(&mut self, condition: &str) -> HashSet<String> {
         let query = format!(
             "SELECT DISTINCT claimed_by FROM outbox WHERE claimed_by IS NOT NULL AND {condition}"
@@ -102,14 +102,14 @@ impl Fleet {
         });
     }
 
-    /// Claims that lapsed so far, of all clusters.
+    /// Number of claims that have expired so far, in all clusters.
     fn lapsed(&mut self) -> i64 {
         let query = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'";
         let clients = self.clients.iter_mut();
         clients.map(|client| number(client, query)).sum()
     }
 
-    /// Fails unless each mail arrived, and no more often than its attempts account for.
+    /// Checks that each mail arrived, at most once more than it has attempts that may have sent it.
     fn judge(&mut self) {
         let query = "SELECT o.message_id::text, \
              (SELECT count(*) FROM outbox_attempts a WHERE a.outbox_id = o.id AND a.outcome IN ('ambiguous', 'lease_expired')) \
@@ -138,7 +138,7 @@ fn what_befalls_a_cluster_or_a_sender_keeps_no_other_waiting() {
     assert_eq!(of_first.len(), 4, "a claimant for each database");
     let second = fleet.sender("second");
 
-    // A cluster is stopped while it has mail in flight, and the others' mail goes before it is back.
+    // A cluster is stopped while it has claimed mail; the others' mail is sent before it is back.
     fleet.load(&ALL);
     eventually("its mail to be claimed", || {
         (fleet.count(0, "state = 'claimed'") > 0).then_some(())
@@ -151,7 +151,7 @@ fn what_befalls_a_cluster_or_a_sender_keeps_no_other_waiting() {
     fleet.load(&[0]);
     fleet.wait_until_sent(&ALL);
 
-    // A sender is killed: what it held goes when its leases end, and the rest at once.
+    // A sender is killed: the mail that it held is sent when its leases have expired, other mail at once.
     fleet.load(&ALL);
     fleet.wait_until_held_by(&of_first);
     first.kill();
@@ -160,7 +160,7 @@ fn what_befalls_a_cluster_or_a_sender_keeps_no_other_waiting() {
     let lapsed = fleet.lapsed();
     assert!(lapsed > 0, "it held nothing");
 
-    // The other is frozen for longer than its leases, while a third sends everything; then it goes on by itself.
+    // The second sender is frozen for longer than its leases while a third sends everything; then it continues alone.
     fleet.load(&ALL);
     eventually("it to hold mail", || {
         let holders = fleet.claimants("state = 'claimed'");

@@ -1,4 +1,4 @@
-//! Many consumers at once, some of them dying: every token is handed out once or is back in the queue.
+//! Many consumers at once, some of which die: every token is handed out once or is in the queue again.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use postgres::error::SqlState;
 const TOKENS: u32 = 20_000;
 const CONSUMERS: usize = 8;
 
-/// What a consumer was handed counts once its transaction commits: it notes it in the same one.
+/// A consumer records what it was handed in the same transaction, so that the record counts if that commits.
 const TAKE: &str = "INSERT INTO handed SELECT secret FROM mailroom_dequeue($1)";
 
 fn prepare(cluster: &Cluster) -> Client {
@@ -35,15 +35,15 @@ fn prepare(cluster: &Cluster) -> Client {
     client
 }
 
-/// How a consumer came to its end.
+/// How a consumer ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     QueueEmpty,
     CutOff,
 }
 
-/// Takes batches of changing size and rolls some of them back, until it is cut off, or the queue is empty and somebody
-/// was.
+/// Takes batches of varying size and rolls some of them back, until its session is terminated, or until the queue is
+/// empty after the termination of another one.
 fn consume(client: &mut Client, seed: usize, is_cut: &AtomicBool) -> End {
     try_consume(client, seed, is_cut).unwrap_or(End::CutOff)
 }
@@ -70,7 +70,7 @@ fn try_consume(
     }
 }
 
-/// What was handed out and what still waits are all tokens, and no token is among them twice.
+/// Fails unless the tokens that were handed out and those that still wait are all tokens, each once.
 fn audit(client: &mut Client) {
     let handed = number(client, "SELECT count(*) FROM handed");
     let distinct = number(client, "SELECT count(DISTINCT secret) FROM handed");
@@ -87,7 +87,7 @@ fn audit(client: &mut Client) {
         0,
         "a token was given up"
     );
-    // Consumers that met at the figure passed it by; the next one who is alone sets it right.
+    // Concurrent consumers may have left last_seq too low; the next consumer that is alone corrects it.
     assert!(number(client, "SELECT last_seq FROM jobs") <= i64::from(TOKENS));
     client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('last@example.com', 'last')")
@@ -102,7 +102,7 @@ fn audit(client: &mut Client) {
     );
 }
 
-/// What takes a lock that a batch waits for, and what takes none: the server reads the tables' descriptions anew.
+/// Changes of the tables, with a lock that a batch waits for and without: sessions read the tables' descriptions again.
 const CHANGES: [&str; 11] = [
     "ALTER TABLE outbox SET (fillfactor = 51)",
     "VACUUM ANALYZE outbox",
@@ -127,7 +127,7 @@ fn batches_are_taken_while_the_tables_change() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    // A new session, which knows nothing of the tables yet.
+                    // A new session has not read the tables' descriptions yet.
                     let mut client = cluster.connect("app");
                     for _ in 0..3 {
                         let name = number_of_accounts.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +158,7 @@ fn batches_are_taken_while_the_tables_change() {
         .unwrap();
     let accounts = i64::try_from(number_of_accounts.into_inner()).unwrap();
     assert!(accounts > 0);
-    // The second to the last are read by one index each, and by that alone.
+    // Each count from the second on reads one index only.
     for count in [
         "SELECT count(DISTINCT token_id) FROM outbox",
         "SELECT count(*) FROM (SELECT FROM outbox WHERE id > 0 ORDER BY id) o",
@@ -171,7 +171,7 @@ fn batches_are_taken_while_the_tables_change() {
     cluster.verify();
 }
 
-/// An error from the depths of the server: a sequence that is locked, while tables and indexes are open.
+/// An error deep in the server: a sequence is locked while tables and indexes are open.
 #[test]
 fn a_batch_that_gets_no_id_fails_and_nothing_else() {
     let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
@@ -218,14 +218,14 @@ fn a_batch_that_gets_no_id_fails_and_nothing_else() {
     cluster.verify();
 }
 
-/// I1, I2: nothing is lost with a consumer, and nothing is handed out twice.
+/// I1, I2: no token is lost with a consumer, and none is handed out twice.
 #[test]
 fn eight_consumers_one_of_them_terminated() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
     let mut client = prepare(&cluster);
     let is_cut = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Whatever goes wrong, they come to an end.
+        // The consumers end even if the test fails.
         let _stop_at_end = StopAtEnd(&is_cut);
         let consumers: Vec<_> = (0..CONSUMERS)
             .map(|seed| {
@@ -258,7 +258,7 @@ fn eight_consumers_one_of_them_terminated() {
     cluster.verify();
 }
 
-/// I1, I2: the same, with the whole server going down.
+/// I1, I2: the same, with a crash of the whole server.
 #[test]
 fn eight_consumers_one_of_them_killed() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -304,7 +304,7 @@ fn a_consumer_in_an_open_transaction_delays_nobody() {
     let mut sitter = cluster.connect("app");
     let mut open = sitter.transaction().unwrap();
     assert_eq!(open.execute(TAKE, &[&5_000]).unwrap(), 5_000);
-    // Whoever had to wait for the sitter would run into this.
+    // A session that has to wait for the sitter runs into this timeout.
     client.batch_execute("SET lock_timeout = '1s'").unwrap();
     assert_eq!(client.execute(TAKE, &[&100_000]).unwrap(), 15_000);
     client
@@ -315,7 +315,7 @@ fn a_consumer_in_an_open_transaction_delays_nobody() {
         )
         .unwrap();
     open.rollback().unwrap();
-    // What it held came back, the tokens of deleted accounts among it.
+    // The tokens that it held are in the queue again, those of deleted accounts included.
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 5_000);
     let gone = number(
         &mut client,

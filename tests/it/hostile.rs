@@ -1,5 +1,5 @@
-//! Hostile neighbours: objects of our names, functions that would be called instead of ours, roles that are not
-//! what they seem, schemas that hardly anybody thinks of, and rights that must not grow.
+//! Attacks by other roles: objects with names of the extension, functions that would be called instead of its own,
+//! roles with unexpected attributes, unusual schemas, and attempts to gain privileges.
 
 mod planted;
 mod rights;
@@ -11,17 +11,17 @@ use crate::cluster::{Cluster, eventually};
 use postgres::Client;
 use postgres::error::SqlState;
 
-/// Everything that can be called, with exact types.
+/// Calls of everything that can be called, with exact types.
 const TRAFFIC: &str = include_str!("../hostile/traffic.sql");
 
-/// Functions in SQL disappear in the statement that calls them, and those in C are not counted either: for these see
-/// [`the_traffic_calls_every_public_function`].
+/// The functions whose calls the server counts. Functions in SQL are inlined, and those in C are not counted either:
+/// for these see [`the_traffic_calls_every_public_function`].
 const COUNTED: &str = "SELECT p.oid::regprocedure::text \
      FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_language l ON l.oid = p.prolang \
      WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' \
      AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'mailroom') AND l.lanname = 'plpgsql'";
 
-/// Runs the traffic against the extension in this schema, given as SQL writes it.
+/// Runs the traffic with the extension in this schema, quoted as an identifier.
 fn traffic(client: &mut Client, schema: &str) {
     for statement in TRAFFIC.split("\n\n") {
         let statement = statement.replace("@s@", schema);
@@ -31,7 +31,7 @@ fn traffic(client: &mut Client, schema: &str) {
     }
 }
 
-/// Fails unless the traffic has called every function that is counted.
+/// Fails unless the traffic has called every counted function.
 fn assert_everything_was_called(cluster: &Cluster, database: &str) {
     let mut client = cluster.connect(database);
     eventually("the counts of all functions", || {
@@ -59,8 +59,8 @@ fn code(error: &postgres::Error) -> &SqlState {
         .unwrap_or_else(|| panic!("not the server's error: {error}"))
 }
 
-/// Plants, for each function of ours, functions of its name: with another type in each place, with fewer arguments
-/// and with more, and variadic. A call that does not fit ours exactly fits one of these better.
+/// Creates overloads of each function of the extension: with another type in each place, with fewer and with more
+/// arguments, and variadic. A call that does not match the original exactly matches one of these better.
 const PLANT: &str = r#"
 DO $$
 DECLARE
@@ -218,7 +218,7 @@ CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS
 CREATE FUNCTION public.lower(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a planted lower() was called'; END $$;
 "#;
 
-/// A database in which an ordinary role has planted all this into the extension's schema.
+/// A database in which an ordinary role has created all this in the extension's schema.
 fn planted(cluster: &Cluster) -> Client {
     let mut client = cluster.create_database("app");
     client

@@ -1,4 +1,4 @@
-//! `make install`: into a copy of the server that is without mailroom, which has it afterwards.
+//! `make install` into a copy of the server that lacks mailroom, which must have it afterwards.
 
 // needs: postgres.h
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::cluster::{Cluster, bin_directory, eventually, number};
 
-/// A path that the driver tells.
+/// A path in an environment variable that the test driver sets.
 fn told(variable: &str) -> PathBuf {
     std::env::var(variable)
         .unwrap_or_else(|_| panic!("{variable} is not set: run the tests with `make test`"))
@@ -41,7 +41,7 @@ fn a_server_without_mailroom_has_it_after_make_install() {
         .status()
         .unwrap();
     assert!(copied.success());
-    // Where the directories of the staged server are in its copy.
+    // The path of a directory of the staged server in the copy.
     let within = |option: &str| {
         let path = crate::cluster::ask_pg_config("MAILROOM_PG_CONFIG", option);
         root.join(path.strip_prefix(told("MAILROOM_STAGE")).unwrap())
@@ -50,7 +50,7 @@ fn a_server_without_mailroom_has_it_after_make_install() {
     assert!(remove_ours(&within("--sharedir").join("extension")) >= 2);
 
     let mut install = Command::new("make");
-    // What cargo tells its tests would have some crates built again.
+    // The variables that cargo sets for tests would make it build some crates again.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_") && !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*name) {
@@ -62,7 +62,7 @@ fn a_server_without_mailroom_has_it_after_make_install() {
         .arg(format!("PG_CONFIG={}", told("MAILROOM_SERVER").display()))
         .arg(format!("DESTDIR={}", root.display()))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        // Most of that is built for other tests.
+        // Most of this profile was built for other tests.
         .env("MAILROOM_PROFILE", "dev")
         .env_remove("MAKEFLAGS")
         .env_remove("MAKELEVEL")

@@ -1,5 +1,5 @@
-//! Invariants of the design that no other test shows by what the server itself says of sessions, locks, statements and
-//! pages: I4, I5, I6 and I9. The others carry their numbers where they are tested. `jit` is about their plans.
+//! The invariants I4, I5, I6 and I9, by what the server itself reports of sessions, locks, statements and pages. The
+//! tests of the others carry their numbers. `jit` is about plans.
 
 mod i4;
 mod i5;
@@ -15,12 +15,12 @@ use std::thread::JoinHandle;
 use crate::cluster::{Cluster, eventually_or_tell, number};
 use postgres::Client;
 
-/// Pages that a statement looks at.
+/// The number of pages that a statement accesses.
 fn pages(client: &mut Client, statement: &str) -> u64 {
     crate::volume::pages(client, statement).unwrap()
 }
 
-/// What is done with a batch of a hundred, in an order that leaves nothing over.
+/// The steps of a round with batches of 100, in an order that leaves no rows.
 const STEPS: [(&str, &str); 4] = [
     ("collect", "SELECT mailroom_collect(100)"),
     (
@@ -34,7 +34,7 @@ const STEPS: [(&str, &str); 4] = [
     ("dequeue", "SELECT count(*) FROM mailroom_dequeue(100)"),
 ];
 
-/// Pages that each step took, in each of so many rounds.
+/// The pages that each step accessed, in each of `rounds` rounds.
 fn rounds(client: &mut Client, prefix: &str, rounds: usize) -> Vec<BTreeMap<&'static str, u64>> {
     (0..rounds)
         .map(|round| {
@@ -55,7 +55,7 @@ fn rounds(client: &mut Client, prefix: &str, rounds: usize) -> Vec<BTreeMap<&'st
         .collect()
 }
 
-/// A database without a worker, and nothing that would tidy up.
+/// A database without a worker and without autovacuum.
 fn untidied() -> (Cluster, Client) {
     let (cluster, mut client) =
         Cluster::start_with_app(&["shared_preload_libraries = ''", "autovacuum = off"]);
@@ -65,18 +65,18 @@ fn untidied() -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// What becomes of a statement while another session holds the lock of NOTIFY and waits.
+/// The result of a statement while another session waits and holds the lock of NOTIFY.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Returned,
     WaitsForTheLock,
 }
 
-/// The lock that each transaction with a NOTIFY takes for its commit, one after the other in the whole cluster.
+/// The lock that a transaction with a NOTIFY holds during its commit, one at a time in the whole cluster.
 const NOTIFY_LOCK: &str =
     "locktype = 'object' AND database = 0 AND objid = 0 AND classid = 'pg_database'::regclass";
 
-/// Runs a statement in a session of its own that waits for no standby; the session comes along if it waits.
+/// Runs a statement in a session that waits for no standby; if it has to wait, the thread continues it.
 fn outcome(cluster: &Cluster, observer: &mut Client, statement: &str) -> (Outcome, JoinHandle<()>) {
     let mut session = cluster.connect("app");
     session

@@ -1,5 +1,5 @@
-//! The signing key in a running server: made by CREATE EXTENSION, kept, shared, rotated, broken, mended, and
-//! never seen anywhere but in its file.
+//! The signing key in a running server: created by CREATE EXTENSION, kept, shared, rotated, corrupted and repaired, and
+//! never shown outside its file.
 
 mod file;
 mod reload;
@@ -16,7 +16,7 @@ const KEY_A: &str = "deadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdeadbeefdea
 
 const KEY_B: &str = "cafebabecafebabecafebabecafebabecafebabecafebabecafebabecafebabe";
 
-/// All that a server can be told to log.
+/// Logs as much as a server can.
 const TALKATIVE: &[&str] = &[
     "log_statement = 'all'",
     "log_min_messages = debug5",
@@ -29,7 +29,7 @@ const TALKATIVE: &[&str] = &[
     "mailroom.batch_timeout = 0",
 ];
 
-/// Runs a shell script in the data directory, as the server's user: only what that user made is accepted.
+/// Runs a shell script in the data directory as the server's user, whose files are accepted.
 fn shell(cluster: &Cluster, script: &str) {
     let mut command = cluster.as_server_user(Command::new("sh"));
     let output = command
@@ -44,7 +44,7 @@ fn shell(cluster: &Cluster, script: &str) {
     );
 }
 
-/// Puts a new key file in the place of the old one.
+/// Replaces the key file.
 fn write_key_file(cluster: &Cluster, content: &str) {
     shell(
         cluster,
@@ -82,7 +82,7 @@ fn register(client: &mut Client, login: &str) {
         .unwrap();
 }
 
-/// The signed token of the mail that the worker made for this account, once it has.
+/// Waits for the mail that the worker creates for this account; returns its signed token.
 fn mailed(client: &mut Client, login: &str) -> String {
     eventually("the worker's mail", || {
         client
@@ -95,7 +95,7 @@ fn mailed(client: &mut Client, login: &str) -> String {
     })
 }
 
-/// Fails if a piece of one of these secrets is in the text, in any case: 12 characters of one are too many.
+/// Fails if the text contains 12 consecutive characters of one of these secrets, in any case.
 fn assert_tells_nothing(text: &str, secrets: &[&str]) {
     let text = text.to_lowercase();
     for secret in secrets {
@@ -114,7 +114,7 @@ fn assert_tells_nothing(text: &str, secrets: &[&str]) {
     }
 }
 
-/// Everything an error tells a client.
+/// SQLSTATE, message, detail, hint and context of an error.
 fn told(error: &postgres::Error) -> String {
     let db = error.as_db_error().expect("an answer of the server");
     format!(

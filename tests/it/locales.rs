@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, number, skip};
 use postgres::Client;
 use postgres::error::SqlState;
 
-/// What lower() makes of `I`, `Ì` or `Ü` differs from one to the other.
+/// Locales in which lower() of `I`, `Ì` or `Ü` differs.
 const LOCALES: [(&str, &str); 5] = [
     ("turkish", "LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR'"),
     ("azeri", "LOCALE_PROVIDER icu ICU_LOCALE 'az'"),
@@ -13,7 +13,7 @@ const LOCALES: [(&str, &str); 5] = [
     ("plain", "LOCALE 'C'"),
 ];
 
-/// Those that this server can have.
+/// The locales that this server supports.
 fn locales(client: &mut Client) -> impl Iterator<Item = (&'static str, &'static str)> {
     let icu = number(
         client,
@@ -103,7 +103,7 @@ fn an_address_is_one_account_in_any_locale() {
             ["info@example.com", "ìda.müller@example.com"],
             "{name}"
         );
-        // A request finds the account by any spelling.
+        // A request finds the account in any case.
         client
             .batch_execute("UPDATE accounts SET status = 'active'")
             .unwrap();
@@ -169,7 +169,7 @@ fn a_table_of_ones_own_is_attached_in_any_locale() {
             ["ilse@example.com ivan", "ines@example.com isa"],
             "{name}"
         );
-        // Another table cannot take the same address in another spelling.
+        // Another table cannot get the account of the same address in another case.
         client
             .batch_execute(
                 "CREATE TABLE others (mail text); INSERT INTO others VALUES ('Ines@Example.com')",
@@ -189,13 +189,13 @@ fn letters_are_folded_in_any_encoding() {
         ("UTF8", "4dc39c4c4c4552", "6dc3bc6c6c6572"),
         ("LATIN1", "4ddc4c4c4552", "6dfc6c6c6572"),
         ("WIN1252", "8adc9f", "9afcff"),
-        // A dotted capital I has no lower case of its own there, and stays.
+        // A dotted capital I has no lower-case letter in this encoding, and stays.
         ("LATIN5", "c7ddc74549", "e7dde76569"),
         // Full-width letters.
         ("EUC_JP", "41a3c1b0a1", "61a3e1b0a1"),
         ("EUC_TW", "41a4c1", "61a4db"),
         ("KOI8R", "f041", "d061"),
-        // Nobody knows what is meant.
+        // The encoding is unknown, so only ASCII is folded.
         ("SQL_ASCII", "4ddc4cc39c", "6ddc6cc39c"),
     ] {
         let name = format!("in_{}", encoding.to_lowercase());
@@ -211,7 +211,7 @@ fn letters_are_folded_in_any_encoding() {
             [folded],
             "{encoding}"
         );
-        // Longer than the conversions take at a time.
+        // Longer than what the conversions process at a time.
         assert_eq!(
             texts(
                 &mut client,
@@ -224,7 +224,7 @@ fn letters_are_folded_in_any_encoding() {
             "{encoding}"
         );
     }
-    // Through a client, which sends UTF-8.
+    // By a client, which sends UTF-8.
     let mut client = cluster.connect("in_latin1");
     client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('A@EXAMPLE.COM', 'MÜLLER')")

@@ -1,6 +1,6 @@
-//! Tier 4: scenarios on servers of their own, a module a subject.
+//! Tier 4: scenarios on servers of their own, one module per subject.
 //!
-//! `tests/run` chooses the tests by their paths, and leaves out what the server or the machine is without.
+//! `tests/run` selects the tests by their paths, and leaves out those that need what the server or the machine lacks.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@
 mod book;
 #[path = "../cluster/mod.rs"]
 mod cluster;
-/// The sender in Rust of the book, which `senders` compares with its page.
+/// The book's sender in Rust, which `senders` compares with its page.
 #[path = "../consumer/sender.rs"]
 #[allow(dead_code, reason = "its main connects to another server")]
 mod consumer;

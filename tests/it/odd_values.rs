@@ -1,9 +1,9 @@
-//! Every function of the extension, public or internal, called with values that nobody would pass: NULL, extremes,
-//! infinity, nothing, very much, and octets that are no text. Each call ends with an error or with rows; the session and
-//! the server outlive them all.
+//! Every function of the extension, public or internal, called with unusual values: NULL, extremes, infinity, empty and
+//! very large values, and bytes that are no text. Each call ends with an error or with rows, and the session and the
+//! server survive all of them.
 //!
-//! Which functions there are and which types they take is read from the catalog, so a new one is tried without being
-//! written down here. The calls are the same in each run.
+//! The functions and the types of their arguments are read from the catalog, so a new function is tested without being
+//! listed here. The calls are the same in each run.
 
 mod arguments;
 
@@ -13,13 +13,13 @@ use self::arguments::{Argument, Octets};
 use crate::cluster::{Cluster, PATIENCE, Stop, number};
 use postgres::Client;
 
-/// A function, as its calls name it, and what it takes.
+/// A function: its qualified name and its arguments.
 struct Function {
     name: String,
     arguments: Vec<Argument>,
 }
 
-/// The functions of the extension, those of triggers among them.
+/// The functions of the extension, including trigger functions.
 fn functions(client: &mut Client) -> Vec<Function> {
     let rows = client
         .query(
@@ -73,7 +73,7 @@ impl Function {
         format!("SELECT * FROM {}({})", self.name, arguments.join(", "))
     }
 
-    /// Calls with one odd value among plain ones, and with nothing but odd ones.
+    /// Calls with one odd value among plain ones, and calls with odd ones only.
     fn odd_calls(&self, octets: Octets) -> Vec<String> {
         let plain: Vec<String> = self.arguments.iter().map(Argument::plain).collect();
         let odd: Vec<Vec<String>> = self
@@ -115,7 +115,7 @@ impl Function {
     }
 }
 
-/// Makes one call and takes it back; tells how it ended: `row`, or the error's code.
+/// Makes one call and rolls it back; returns `row`, or the error's SQLSTATE and message.
 const TRY: &str = "CREATE FUNCTION public.try(call text) RETURNS text LANGUAGE plpgsql AS $$ \
      BEGIN \
          EXECUTE call; \
@@ -149,7 +149,7 @@ fn prepare(cluster: &Cluster, name: &str, encoding: &str) -> Client {
     client
 }
 
-/// Makes all these calls in one session, which must outlive them.
+/// Makes all these calls in one session, which must survive them.
 fn make(client: &mut Client, calls: &[String]) {
     let session = number(client, "SELECT pg_backend_pid()::bigint");
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
@@ -164,7 +164,7 @@ fn make(client: &mut Client, calls: &[String]) {
             .unwrap_or_else(|error| panic!("{shown}\n{error:?}"))
             .get(0);
         let code = outcome.split(' ').next().unwrap();
-        // An internal error is one that nobody thought of. Those that no role may call may refuse NULL that way.
+        // Internal errors are unexpected, except in functions that no role may call: these may refuse NULL by one.
         if code.starts_with("XX") && call.contains(".mailroom_") {
             wrong.push(format!("{shown}\n  {outcome}"));
         }
@@ -182,16 +182,16 @@ fn make(client: &mut Client, calls: &[String]) {
         calls.len(),
         wrong.join("\n")
     );
-    // They do reach the functions: some of these values are good, and some are refused by name.
+    // The calls reach the functions: some of the values are accepted, and some are refused by a check.
     for expected in ["row", "22023"] {
         assert!(outcomes.contains_key(expected), "{outcomes:?}");
     }
 }
 
-/// The server before the calls.
+/// The state of the server before the calls.
 struct Before {
     started: String,
-    /// How much it had logged.
+    /// Length of its log in bytes.
     log: usize,
 }
 
@@ -204,7 +204,7 @@ impl Before {
     }
 }
 
-/// Nothing of the server ended.
+/// Fails if the server restarted, or if one of its processes ended abnormally.
 fn audit(cluster: &Cluster, before: &Before) {
     let mut client = cluster.connect("postgres");
     assert_eq!(
@@ -261,7 +261,7 @@ fn octets_that_are_no_text_end_in_an_error_or_a_row() {
         .collect();
     assert!(strange.len() > 500, "{} calls", strange.len());
     make(&mut client, &strange);
-    // The same, with their errors and rows on their way to a client that takes octets for what they are.
+    // The same calls, with their errors and rows sent to a client that accepts any bytes.
     let script = cluster.scratch().join("calls.sql");
     let statements: String = strange
         .iter()
@@ -289,7 +289,7 @@ fn octets_that_are_no_text_end_in_an_error_or_a_row() {
 #[test]
 fn twenty_megabytes_end_in_an_error_or_a_row() {
     let cluster = Cluster::start(&[]);
-    // So much memory goes to and fro that the kernel would take most of the time, were it given back each time.
+    // The calls allocate so much memory that the kernel would take most of the time if it were returned each time.
     cluster.stop_server(Stop::Fast);
     cluster.start_server_under(
         "",
@@ -306,7 +306,7 @@ fn twenty_megabytes_end_in_an_error_or_a_row() {
     audit(&cluster, &before);
 }
 
-/// I8: a row that was written by hand.
+/// I8: rows that were written by hand.
 #[test]
 fn infinite_times_and_a_long_provider_id_stop_nothing() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
@@ -319,7 +319,7 @@ fn infinite_times_and_a_long_provider_id_stop_nothing() {
              SET search_path = pg_catalog, public, pg_temp",
         )
         .unwrap();
-    // The statement of deliverers.
+    // The statement by which deliverers claim.
     let none: Option<&[&str]> = None;
     let claimed = client
         .query(
@@ -335,7 +335,7 @@ fn infinite_times_and_a_long_provider_id_stop_nothing() {
                 && row.get::<_, Option<f64>>("age").is_some_and(f64::is_finite))
     );
     let ids: Vec<i64> = claimed.iter().map(|row| row.get("id")).collect();
-    // A lapse and a failure are as far from the end as can be.
+    // A lease expires and an attempt fails while `expires_at` is infinitely far away.
     client
         .batch_execute(
             "UPDATE outbox SET claimed_until = now() WHERE state = 'claimed'; SELECT _expire_leases(clock_timestamp(), 10); \
@@ -356,7 +356,7 @@ fn infinite_times_and_a_long_provider_id_stop_nothing() {
     assert_eq!(settled, ids);
     let named = "SELECT count(*) FROM outbox WHERE state = 'sent' AND coalesce(provider_id, 'none') IN ('fine', 'none')";
     assert_eq!(number(&mut client, named), 2);
-    // Not by the number of rows alone: the oldest end comes first.
+    // A purge deletes a row that ended at -infinity.
     client
         .batch_execute("UPDATE outbox SET ended_at = '-infinity' WHERE state = 'sent'")
         .unwrap();

@@ -1,4 +1,4 @@
-//! A table that mailroom did not create: its rows have accounts, whatever is done to it.
+//! A table that mailroom did not create: its rows have accounts, no matter how they are changed.
 
 mod attaching;
 mod rows;
@@ -6,7 +6,7 @@ mod rows;
 use crate::cluster::Cluster;
 use postgres::Client;
 
-/// The accounts as the table has them.
+/// Email, login and status of each account.
 fn accounts(client: &mut Client) -> Vec<String> {
     client
         .query(
@@ -19,7 +19,7 @@ fn accounts(client: &mut Client) -> Vec<String> {
         .collect()
 }
 
-/// A database without a worker and with a table of the application's, which writes it with no right to mailroom.
+/// Adds a table of the application, whose role `web` writes it without privileges on mailroom; connects as `web`.
 fn prepare(cluster: &Cluster, mut client: Client) -> (Client, Client) {
     client
         .batch_execute(

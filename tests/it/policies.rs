@@ -1,5 +1,5 @@
-//! Row-level security that an application switches on concerns applications: whatever mailroom does for them, by the
-//! worker, a sender or a function that lends rights, it does as before.
+//! Row-level security that an application enables restricts applications. What mailroom does for them, by the worker, a
+//! sender or a SECURITY DEFINER function, works as before.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ const SETTINGS: &[&str] = &[
     "mailroom.link_base_url = 'https://example.com'",
 ];
 
-/// The people of an application, each with one of mailroom's roles, and what the provider was given.
+/// Sessions of an application, each with one of mailroom's roles, and the requests to the provider.
 struct People {
     post: Post,
     web: Client,
@@ -34,7 +34,7 @@ impl People {
             status(204)
         });
         let mut post = Post::start(&receiver, SETTINGS);
-        // Policies of the application's own are what switches row-level security on for it.
+        // Once row-level security is enabled, the application sees accounts only by a policy of its own.
         post.client
             .batch_execute(
                 "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_collector; \
@@ -74,7 +74,7 @@ impl People {
             .collect()
     }
 
-    /// The variables of the mail to an address, once it is there.
+    /// Waits until a mail of this kind to this address has ended; returns what the provider got.
     fn mail_to(&mut self, address: &str, kind: &str) -> serde_json::Value {
         let ended =
             format!("ended_at IS NOT NULL AND recipients = '{{{address}}}' AND kind = '{kind}'");
@@ -88,7 +88,7 @@ impl People {
             .unwrap_or_else(|| panic!("no {kind} for {address}"))
     }
 
-    /// All that an application and its senders do, by people of this name: what came of each step.
+    /// Does all that an application and its senders do, for accounts with this name; returns the result of each step.
     fn day(&mut self, name: &str) -> BTreeMap<&'static str, String> {
         let mut seen = BTreeMap::new();
         let address = format!("{name}@example.com");
@@ -166,7 +166,7 @@ impl People {
         let row = format!("SELECT count(*) FROM accounts WHERE login = 'row-{name}'");
         seen.insert("account of a row", value(&mut self.web, &row));
 
-        // Clients that deliver.
+        // Delivery by clients.
         self.admin.batch_execute("SELECT mailroom_pause()").unwrap();
         let (paused, pauses) = (
             "SELECT paused FROM mailroom_status()",
@@ -279,7 +279,7 @@ fn row_level_security_of_any_table_stops_nothing_of_ours() {
             .batch_execute(&format!("ALTER TABLE {table} FORCE ROW LEVEL SECURITY; ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
             .unwrap();
     }
-    // A worker that begins so: it is still at home.
+    // A worker that starts with row-level security works as well.
     let old = people.post.worker();
     people
         .post
@@ -289,7 +289,7 @@ fn row_level_security_of_any_table_stops_nothing_of_ours() {
     another_worker(&mut people.post.client, old);
     assert_eq!(people.day("all"), usual, "on all tables");
 
-    // Without our policies it does stop people, so this test would see it.
+    // Without the extension's policies row-level security does stop applications, so this test would notice.
     people
         .post
         .client
@@ -357,7 +357,7 @@ fn the_guide_keeps_tenants_apart() {
     assert_eq!(own, "umbrella/ann");
     people.web.batch_execute("RESET app.tenant").unwrap();
     assert_eq!(number(&mut people.web, "SELECT count(*) FROM accounts"), 0);
-    // The mails of both go out, and their links are redeemed without a tenant.
+    // The mails of both are sent, and their links are redeemed without a tenant.
     for address in ["acme-ann@example.com", "umbrella-ann@example.com"] {
         let mail = people.mail_to(address, "activation");
         let outcome: String = people

@@ -1,16 +1,17 @@
-//! The book is written in plain words, and I11: prose decides nothing. No statement and no code asks what the words of a message, a reason or an error are:
-//! states, outcomes and flags are columns and enums. This looks for such questions in the sources and the documents.
+//! The book uses plain words, and I11: prose decides nothing. No statement and no code tests the text of a message, a
+//! reason or an error: states, outcomes and flags are columns and enums. This searches the sources and the documents
+//! for such tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Parts of names that stand for words for people.
+/// Parts of names that stand for text for people.
 const PROSE: [&str; 11] = [
     "error", "errors", "errmsg", "reason", "reasons", "message", "problem", "problems", "sqlerrm",
     "hint", "detail",
 ];
 
-/// SQL's ways to ask what a text is like.
+/// Operators and functions of SQL that search a text.
 const LIKENESS: [&str; 10] = [
     "like", "ilike", "similar", "~", "~*", "!~", "!~*", "~~", "~~*", "^@",
 ];
@@ -26,7 +27,7 @@ const SQL_SEARCHES: [&str; 9] = [
     "regexp_instr",
 ];
 
-/// Rust's.
+/// Methods of Rust that search a text.
 const SEARCHES: [&str; 11] = [
     "contains",
     "starts_with",
@@ -40,7 +41,7 @@ const SEARCHES: [&str; 11] = [
     "split_once",
     "eq_ignore_ascii_case",
 ];
-/// After these it is the same text.
+/// Methods of Rust that return the same text.
 const SAME: [&str; 11] = [
     "as_str",
     "as_ref",
@@ -61,7 +62,7 @@ enum Language {
     Rust,
 }
 
-/// Words, operators and single signs, each with its line; of a literal only its quote is kept.
+/// Words, operators and single characters, each with its line; of a literal only its quote is kept.
 fn tokens(source: &str, language: Language) -> Vec<(usize, String)> {
     let (comment, quote) = match language {
         Language::Sql => ("--", '\''),
@@ -102,14 +103,14 @@ fn tokens(source: &str, language: Language) -> Vec<(usize, String)> {
 }
 
 fn is_prose(token: &str) -> bool {
-    // `errors_in_a_row` is a number, `message_id` is no message: what a name ends with is what it is.
+    // `errors_in_a_row` is a number, `message_id` is no message: the last part of a name says what it is.
     token
         .rsplit('_')
         .next()
         .is_some_and(|last| PROSE.contains(&last))
 }
 
-/// The lines in which somebody asks for the words of a prose.
+/// The lines that test the text of a message.
 fn questions(source: &str, language: Language) -> Vec<usize> {
     let tokens = tokens(source, language);
     let at = |place: usize| tokens.get(place).map_or("", |(_, token)| token.as_str());
@@ -154,18 +155,18 @@ fn is_sql_question<'a>(at: &impl Fn(usize) -> &'a str, place: usize) -> bool {
     if LIKENESS.contains(&at(next)) {
         return true;
     }
-    // What stands before the name, with the table that it is of.
+    // The token before the name, which may be qualified by its table.
     let mut before = place;
     while before >= 2 && at(before - 1) == "." {
         before -= 2;
     }
     let before = before.checked_sub(1).map_or("", at);
     match at(next) {
-        // An element of such a name is a part of it, which has a name of its own.
+        // An element of an array with such a name is another value.
         "when" => before == "case" && next == place + 1,
         "<>" | "!=" => at(next + 1) == "'",
         "in" => at(next + 1) == "(" && at(next + 2) == "'",
-        // Elsewhere it is an assignment.
+        // After any other token it is an assignment.
         "=" => {
             at(next + 1) == "'"
                 && ["where", "and", "or", "when", "if", "not", "on", "("].contains(&before)
@@ -195,7 +196,7 @@ fn is_rust_question<'a>(at: &impl Fn(usize) -> &'a str, place: usize) -> bool {
     is_compared || is_searched || is_matched
 }
 
-/// All files below a folder that end so.
+/// All files below a folder that have this extension.
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
     let mut found = Vec::new();
@@ -212,7 +213,7 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The code that a document shows, the rest being blank.
+/// The code of a document; its other lines are blank.
 fn shown_code(text: &str) -> String {
     let mut within = false;
     text.lines().fold(String::new(), |mut code, line| {
@@ -231,7 +232,7 @@ const UNCLEAR: [&str; 7] = [
     "somebody", "nobody", "whoever", "whatever", "anew", "hence", "lest",
 ];
 
-/// Those of them that a text has, outside of names.
+/// The unclear words of a text, except in names.
 fn unclear(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| UNCLEAR.contains(&word.to_lowercase().as_str()))

@@ -1,5 +1,5 @@
-//! The outbox as a queue under random operations, cut connections and killed senders: in the end every mail is
-//! in a final state, and no mail and no group was in two hands at once.
+//! The outbox as a queue under random operations, cut connections and killed senders: in the end every mail is in a
+//! final state, and no two senders held the same mail or group at the same time.
 
 mod bad_rows;
 mod columns;
@@ -26,7 +26,7 @@ fn prepare() -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// A reproducible sequence (xorshift).
+/// A reproducible sequence of numbers (xorshift).
 struct Dice(u64);
 
 impl Dice {

@@ -1,5 +1,5 @@
-//! The README is short, and its picture is what the demonstration shows, whose SMTP server the Python runs that
-//! `MAILROOM_PYTHON` names. Its commands and queries are executed with those of the book, see `book_blocks`.
+//! The README is short, and its sample output is what the demonstration shows, whose SMTP server runs in the Python
+//! that `MAILROOM_PYTHON` names. Its commands and queries are executed with those of the book, see `book_blocks`.
 
 use crate::demo::Demo;
 
@@ -9,7 +9,7 @@ fn the_readme_is_short() {
     assert!(lines <= 150, "it has {lines} lines");
 }
 
-/// Whether a text has the parts of this picture, which stand between ellipses, in their order.
+/// Whether a text contains the parts of this picture, which ellipses separate, in order; returns the first missing one.
 fn shows(text: &str, picture: &str) -> Result<(), String> {
     let mut rest = text;
     for part in picture.split('…') {

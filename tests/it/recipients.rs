@@ -1,5 +1,5 @@
-//! To whom mail goes: a relay refuses some of its recipients, or `mailroom.redirect_to` names another one. By the worker and
-//! by `mailroom send`, through a relay in the Python of MAILROOM_PYTHON; the program is in MAILROOM_SEND.
+//! Recipients: a relay refuses some of them, or `mailroom.redirect_to` names another one. With the worker and with
+//! `mailroom send` (in MAILROOM_SEND), through a relay in the Python of MAILROOM_PYTHON.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -16,14 +16,14 @@ struct Delivery {
     by: By,
 }
 
-/// Who delivers it.
+/// The deliverer.
 enum By {
     Worker(Cluster),
     Send(Box<(Sender, Scene)>),
 }
 
 impl Delivery {
-    /// One by the worker, and one by `mailroom send` from a server that does not preload the library.
+    /// Delivery by the worker, and by `mailroom send` from a server that does not preload the library.
     fn both(settings: &[&str]) -> [Self; 2] {
         [Self::by_worker(settings), Self::by_send(settings)]
     }
@@ -70,7 +70,7 @@ impl Delivery {
         });
     }
 
-    /// What a query returns, as text.
+    /// The result of a query, as text.
     fn ask(&mut self, query: &str) -> String {
         let row = self.client.query_one(query, &[]).unwrap();
         row.get::<_, Option<String>>(0).unwrap_or_default()
@@ -80,7 +80,7 @@ impl Delivery {
         self.client.batch_execute(statements).unwrap();
     }
 
-    /// Waits until so many mails were sent.
+    /// Waits until `count` mails were sent.
     fn wait_for_sent(&mut self, count: i64) {
         eventually_or_tell(&format!("{count} mails to be sent"), || {
             let states = self.ask(
@@ -161,7 +161,7 @@ fn redirected_mail_goes_to_one_address_and_to_no_other() {
         let recipients = "SELECT recipients::text FROM outbox";
         assert_eq!(delivery.ask(recipients), "{refused@example.com}");
 
-        // What is set for the database counts at once, in sessions that are open, too.
+        // A setting of the database is in effect at once, also in open sessions.
         delivery.run(
             "ALTER DATABASE app SET mailroom.redirect_to = 'other@example.org'; \
              SELECT mailroom_send('ann@example.com', 'Second', 'Text')",
@@ -170,7 +170,7 @@ fn redirected_mail_goes_to_one_address_and_to_no_other() {
         let mail = delivery.arrived("Second");
         assert!(mail.contains("\nX-RcptTo: other@example.org\n"), "{mail}");
 
-        // What is no address holds all mail.
+        // A value that is not an address holds all mail.
         delivery.run(
             "ALTER DATABASE app SET mailroom.redirect_to = 'Developer'; \
              SELECT mailroom_send('ann@example.com', 'Third', 'Text')",

@@ -1,6 +1,6 @@
-//! The reference in docs/reference/ is what the catalog says. Functions, tables, views, settings, roles and SQLSTATEs are
-//! generated from it and from the notes in docs/reference/notes/; `make accept T=reference` writes them. What is written
-//! by hand there, the lines of the log and the keys of the transports file, is compared with the sources.
+//! The reference in docs/reference/ is what the catalog says. Functions, tables, views, settings, roles and SQLSTATEs
+//! are generated from the catalog and from the notes in docs/reference/notes/; `make accept T=reference` writes them.
+//! The pages written by hand, the lines of the log and the keys of the transports file, are compared with the sources.
 
 mod catalog;
 mod notes;
@@ -16,7 +16,7 @@ use relations::{relations, settings};
 use crate::book::{files, read, root};
 use crate::cluster::Cluster;
 
-/// Compares a page with what it is to be; with MAILROOM_ACCEPT, writes it.
+/// Compares a page with what it must be; if MAILROOM_ACCEPT is set, writes it first.
 fn check(page: &str, wanted: &str, different: &mut Vec<String>) {
     let name = format!("docs/reference/{page}.md");
     let path = root().join(&name);
@@ -57,7 +57,7 @@ fn the_reference_is_what_the_catalog_says() {
     );
 }
 
-/// The parts of a line of the log that are the same in each: what stands for values is `…`, or in capitals.
+/// The constant parts of a line of the log; values are `…`, or in capitals.
 fn constant_parts(line: &str) -> Vec<String> {
     line.split('…')
         .flat_map(|part| part.split(|c: char| c.is_ascii_uppercase()))
@@ -77,7 +77,7 @@ fn each_line_of_the_log_is_in_the_sources() {
             sources.push_str(&fs::read_to_string(path).unwrap());
         }
     }
-    // A string may go on in the next line, and values are in braces.
+    // A string may continue on the next line, and values are in braces.
     let mut plain = String::new();
     for line in sources.lines() {
         match line.trim_start().strip_suffix('\\') {
@@ -104,7 +104,7 @@ fn each_line_of_the_log_is_in_the_sources() {
         }
         let parts = constant_parts(line.trim_matches('`'));
         assert!(!parts.is_empty(), "{line}");
-        // The deliverer does not know what it is part of.
+        // The deliverer does not know which process it runs in.
         let is_there = |part: &String| {
             plain.contains(part)
                 || part
@@ -133,7 +133,7 @@ fn each_line_of_the_log_is_explained() {
                 let line = &source[start + 1..];
                 let end = line.find(['"', '{', '\\', '(']).unwrap();
                 let line = line[..end].trim_end_matches([' ', ',', ':']);
-                // Names of processes, contexts and claimants are shorter, and have no verb.
+                // Shorter literals are names of processes, contexts and claimants.
                 if line.len() >= 24 {
                     assert!(page.contains(line), "{}: {line}", path.display());
                     checked += 1;
@@ -142,7 +142,7 @@ fn each_line_of_the_log_is_explained() {
         }
     }
     assert!(checked >= 15, "only {checked} lines were found");
-    // Those of the deliverer follow its name.
+    // The deliverer's lines follow its name.
     let source = read("crates/core/src/deliver/runner/log_lines.rs").replace("\\\"", "'");
     let mut of_deliverer = 0;
     for call in ["self.line(", "self.warning("] {

@@ -1,9 +1,9 @@
-//! Where secrets go and where they do not: the server told to log and to collect all it can, under traffic through
-//! every function that has to do with one, and then searched for each secret that was used.
+//! Where secrets go and where they do not: the server logs and collects all that it can, under traffic through every
+//! function that handles a secret. Then its output is searched for each secret that was used.
 //!
-//! Keys, signed tokens and links are searched for byte by byte. Five digits turn up by chance in a log, so codes are
-//! made that begin with 9, which no SQLSTATE does, and are searched for where a value would stand: between quotes,
-//! brackets or commas.
+//! Keys, signed tokens and links are searched for byte by byte. Five digits occur by chance in a log. So the codes of
+//! this test begin with 9, as no SQLSTATE does, and are searched for where a value would be: between quotes, brackets
+//! or commas.
 
 // needs: pg_stat_statements test_decoding
 
@@ -18,8 +18,8 @@ use std::process::Command;
 use crate::cluster::{Cluster, eventually, number};
 use postgres::Client;
 
-/// All that a server can be told to log, but for the values of parameters: those are the applications' secrets as
-/// much as ours, and whoever logs statements leaves them out.
+/// Logs all that a server can, except the values of parameters: those contain the applications' secrets as well as
+/// ours, and an administrator who logs statements leaves them out.
 const TALKATIVE: &[&str] = &[
     "shared_preload_libraries = 'mailroom, pg_stat_statements'",
     "pg_stat_statements.track = 'all'",
@@ -39,23 +39,23 @@ const TALKATIVE: &[&str] = &[
     "mailroom.key_file = '../keys/mailroom.key'",
 ];
 
-/// What was used, as it would be found.
+/// The secrets that were used, in the form in which they would be found.
 #[derive(Default)]
 struct Secrets {
-    /// In hexadecimal, as in their file.
+    /// In hexadecimal, as in the key file.
     keys: Vec<String>,
-    /// 86 characters; a link holds one of them.
+    /// 86 characters each; a link contains one of them.
     tokens: Vec<String>,
     /// Five digits.
     codes: Vec<String>,
 }
 
 impl Secrets {
-    /// What to look for, and which secret it gives away.
+    /// The bytes to search for, each with the secret that it reveals.
     fn traces(&self) -> Vec<(Vec<u8>, &str)> {
         let mut traces = Vec::new();
         for token in &self.tokens {
-            // A third of it would be too much, at either end.
+            // A third of a token would be too much, at either end.
             for part in [&token[..28], &token[58..]] {
                 traces.push((part.into(), token.as_str()));
             }
@@ -76,7 +76,7 @@ impl Secrets {
         traces
     }
 
-    /// Those that a text shows.
+    /// The secrets that a text contains.
     fn shown(&self, text: &[u8]) -> BTreeSet<&str> {
         self.search().shown(text)
     }
@@ -89,7 +89,7 @@ impl Secrets {
         Search { by_start }
     }
 
-    /// Fails if a text shows any.
+    /// Fails if a text contains a secret.
     fn assert_not_in(&self, what: &str, text: &[u8]) {
         assert!(!text.is_empty(), "{what} is empty");
         let shown = self.shown(text);
@@ -106,7 +106,7 @@ impl Secrets {
     }
 }
 
-/// All traces by their first two bytes, to read a text once.
+/// All traces by their first two bytes, so that a text is read once.
 struct Search<'a> {
     by_start: Vec<Vec<(Vec<u8>, &'a str)>>,
 }
@@ -130,7 +130,7 @@ fn pair(text: &[u8]) -> usize {
     usize::from(text[0]) << 8 | usize::from(text[1])
 }
 
-/// Whether one is in the other: the standard library has this for text only.
+/// Whether `text` contains `part`: the standard library has this for strings only.
 fn contains(text: &[u8], part: &[u8]) -> bool {
     let Some((first, rest)) = part.split_first() else {
         return true;
@@ -152,7 +152,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A cluster with its key outside the data directory, and a database with one role of each kind.
+/// A cluster with its key outside the data directory, and a database with a role of each kind.
 fn prepare() -> (Cluster, Client) {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
     let mut command = cluster.as_server_user(Command::new("sh"));
@@ -186,8 +186,8 @@ fn prepare() -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// Mails for ten accounts of each kind, claimed, settled in every way, redeemed well and badly, with every secret in a
-/// parameter. The sessions stay open, so that their last statements can be seen.
+/// Mails for ten accounts of each kind are claimed, settled in every way, and redeemed with right and wrong codes, with
+/// every secret in a parameter. The sessions stay open, so that their last statements can be seen.
 fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
     let mut secrets = Secrets::default();
     let mut web = cluster.connect_as("app", "web");
@@ -229,7 +229,7 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
             (mail.get(0), mail.get(1), mail.get(2), mail.get(3));
         assert!(mail.get::<_, &str>(4).ends_with(token));
         secrets.tokens.push(token.to_owned());
-        // A sender that quotes the mail in its error is corrected.
+        // mailroom masks what a sender quotes of the mail in its error.
         let error = format!("550 <https://example.com/recover?token={token}> \"{code}\" refused");
         match index % 4 {
             0 => drop(mailer.execute("SELECT mailroom_mark_sent($1::bigint, $2::text, 'mailer')", &[&id, &"p"]).unwrap()),
@@ -245,7 +245,7 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
             ),
             _ => drop(mailer.execute("SELECT mailroom_release($1::bigint, 'mailer')", &[&id]).unwrap()),
         }
-        // Late, which is logged.
+        // A late settle, which is logged.
         mailer
             .execute(
                 "SELECT mailroom_mark_error($1::bigint, $2::text, claimant => 'stranger')",
@@ -272,7 +272,7 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
             web.query("SELECT * FROM mailroom_redeem($1, $2)", &[&token, &code])
                 .unwrap();
         }
-        // Errors on the way: a session that asks for what it may not, with the secret in its hands.
+        // Errors: a session that has the secret asks for what it may not.
         assert!(
             web.query("SELECT mailroom_redeem($1, $2), 1 / 0", &[&token, &code])
                 .is_err()
@@ -300,7 +300,7 @@ fn traffic(cluster: &Cluster, client: &mut Client) -> (Secrets, Vec<Client>) {
                 &[&action, &secret, &code],
             )
             .unwrap();
-        // The wrong shape is told without what it was.
+        // The error for a secret of the wrong length does not show it.
         assert!(
             chief
                 .query(

@@ -1,4 +1,4 @@
-//! `mailroom send`: the deliverer over a connection, against servers without a worker. Its path is in MAILROOM_SEND.
+//! `mailroom send` (in MAILROOM_SEND): the deliverer over a connection, mostly with servers that run no worker.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn mail_goes_without_a_worker() {
     scene.load(10);
     let sender = scene.sender("sender", &["--poll", "600"]);
     scene.wait_for("state = 'sent'", 10);
-    // Told by a notification, and for later by the answer to a question that came of one.
+    // A notification announces the first one, after which the program asks when the next one is due.
     scene
         .client
         .batch_execute(
@@ -71,7 +71,7 @@ fn a_collector_makes_sign_ups_arrive() {
     );
     assert!(runs >= 2, "{runs} batches");
     drop(sender);
-    // What is left to clients stays, and requests are answered.
+    // With mailroom.collect off, tokens stay pending, and requests are answered.
     scene
         .client
         .batch_execute("ALTER DATABASE app SET mailroom.collect = off")
@@ -135,7 +135,7 @@ fn killing_it_loses_nothing() {
     scene.wait_for("state = 'sent'", MAILS);
     let arrived: HashSet<String> = scene.receiver.accepted().into_iter().collect();
     assert_eq!(arrived.len() as i64, MAILS);
-    // No more than was in flight when it was killed, which is counted.
+    // No more copies than mails in flight at a kill, whose expired leases are counted.
     let lapsed = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'";
     let lapsed = number(&mut scene.client, lapsed);
     let copies = scene.copies();
@@ -174,7 +174,7 @@ fn one_that_is_frozen_beyond_its_lease_is_counted() {
     let other = scene.sender("other", &["--poll", "1"]);
     scene.wait_for("state = 'sent'", 20);
     frozen.signal("-CONT");
-    // It has answers to settle of which the claims were lost, and says so.
+    // It has responses to settle whose claims were lost, and reports that.
     eventually("the late settles", || {
         let late = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'late'";
         (number(&mut scene.client, late) == 20).then_some(())
@@ -184,7 +184,7 @@ fn one_that_is_frozen_beyond_its_lease_is_counted() {
     assert_eq!(scene.receiver.count(), 40, "each once more, and no more");
     assert_eq!(scene.count("state = 'sent'"), 20);
     drop(other);
-    // It works on.
+    // It continues to work.
     scene.receiver.react(|_| status(200));
     scene.load(5);
     scene.wait_for("state = 'sent'", 25);
@@ -224,7 +224,7 @@ fn once_sends_what_is_due_and_ends() {
         .client
         .batch_execute("SELECT mailroom_resume()")
         .unwrap();
-    // The receiver wants no more: the transport is paused.
+    // The receiver refuses all mail: the transport is paused.
     scene.receiver.react(|_| status(410));
     scene.load(1);
     assert_eq!(once(&scene, &url), Some(3));
@@ -238,7 +238,7 @@ fn a_signal_has_the_file_read_again() {
     let sender = scene.sender("sender", &["--poll", "1", "--log-format", "json"]);
     sender.wait_for("delivers through another", 1);
     scene.load(3);
-    // A file that is no good changes nothing.
+    // An invalid file changes nothing.
     let good = std::fs::read(&scene.transports).unwrap();
     std::fs::write(
         &scene.transports,
@@ -283,7 +283,7 @@ fn a_paused_transport_is_tried_when_that_is_asked_for() {
 
 const MESSAGE: &str = "SELECT mailroom_send('a@example.com', 'Urgent', 'Text', priority => -10)";
 
-/// This has a paused transport probed, which sends the mail that `which` names.
+/// Urgent mail has a paused transport probed; the probe sends the mail that meets the condition `which`.
 fn urgent_mail_is_tried(settings: &[&str], urgent: &str, which: &str) {
     let mut scene = Scene::start_with(Receiver::start(|_| status(503)), settings);
     let _sender = scene.sender("sender", &["--poll", "600"]);
@@ -296,7 +296,7 @@ fn urgent_mail_is_tried(settings: &[&str], urgent: &str, which: &str) {
     let begin = Instant::now();
     scene.client.batch_execute(urgent).unwrap();
     scene.wait_for(&format!("{which} AND state = 'sent'"), 1);
-    // Not at the next probe, which is due later.
+    // Before the next probe, which is due later.
     let took = begin.elapsed();
     assert!(took < Duration::from_secs(11), "after {took:?}");
 }
@@ -320,13 +320,13 @@ fn a_worker_tells_of_recoveries_that_it_collects() {
     urgent_mail_is_tried(&settings, request, "kind = 'password_recovery'");
 }
 
-/// A worker that has transports of its own announces what it does not claim.
+/// A worker that has transports of its own announces mail that it does not claim.
 #[test]
 fn beside_a_worker_it_hears_of_the_mail_that_is_its_own() {
     let settings = [
         "shared_preload_libraries = 'mailroom'",
         "mailroom.transports_file = 'transports.toml'",
-        // When it finds that others deliver, too.
+        // The worker learns at a poll that others deliver too.
         "mailroom.poll_interval = '1s'",
     ];
     let mut scene = Scene::start(&settings);
@@ -354,7 +354,7 @@ fn beside_a_worker_it_hears_of_the_mail_that_is_its_own() {
     for _ in 0..3 {
         send(&mut scene);
         sent += 1;
-        // Long before the program asks of itself.
+        // Long before the program polls.
         scene.wait_for("state = 'sent'", 2 * sent);
     }
     let kept = "claimed_by LIKE 'mailroom worker/%' = (transport = 'main')";

@@ -1,4 +1,4 @@
-//! `mailroom send` (in MAILROOM_SEND) and its connections: databases that go and come, poolers, TLS, encodings.
+//! `mailroom send` (in MAILROOM_SEND) and its connections: databases that stop and start, poolers, TLS, encodings.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ fn a_restart_of_the_server_is_survived() {
     for (round, how) in [(1, Stop::Fast), (2, Stop::Immediate)] {
         scene.cluster.stop_server(how);
         sender.wait_for("cannot use the database", round);
-        // Some tries fail, of which the log does not hear.
+        // Some attempts fail, which are not logged.
         std::thread::sleep(Duration::from_secs(4));
         scene.cluster.start_server();
         scene.client = scene.cluster.connect("app");
@@ -41,7 +41,7 @@ fn a_database_that_is_not_there_keeps_no_other_waiting() {
     let mut scene = Scene::start(&[]);
     let mut other = scene.cluster.create_database("other");
     let urls = ["app", "other", "absent"].map(|name| scene.url("sender", name));
-    // There is no answer there.
+    // A server that accepts connections but never responds.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!(
         "postgresql://127.0.0.1:{}/silent",
@@ -59,7 +59,7 @@ fn a_database_that_is_not_there_keeps_no_other_waiting() {
         let sent = "SELECT count(*) FROM outbox WHERE state = 'sent'";
         (number(&mut other, sent) == 50).then_some(())
     });
-    // Nor one whose tables are locked.
+    // Nor does one whose tables are locked.
     other
         .batch_execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
         .unwrap();
@@ -89,7 +89,7 @@ fn mail_that_is_no_text_keeps_no_other_back() {
         let mut client = scene.cluster.connect(&database);
         client.batch_execute("CREATE EXTENSION mailroom").unwrap();
         let before = scene.receiver.count();
-        // No claim reads a key, so that it may be of any bytes.
+        // No claim reads item_key, so it may contain any bytes.
         client
             .batch_execute(&format!(
                 "INSERT INTO outbox (kind, recipients, subject, body_text, item_key) \
@@ -130,7 +130,7 @@ fn start_pooler(cluster: &Cluster) -> Child {
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new("/usr/sbin/pgbouncer");
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        // It refuses to run as root.
+        // pgbouncer refuses to run as root.
         command.args(["--user", "postgres"]);
     }
     command.arg(&file).stderr(Stdio::null()).spawn().unwrap()
@@ -145,10 +145,10 @@ fn behind_pgbouncer_in_transaction_mode_it_polls() {
         "host={} port={POOLER_PORT} user=postgres dbname=app",
         here.display()
     );
-    // Its socket is there before it listens.
+    // The socket exists before pgbouncer listens.
     let connect = || postgres::Client::connect(&url, postgres::NoTls);
     let first = eventually("the pooler", || connect().ok());
-    // All of the pooler's sessions are there, and each transaction comes to another one.
+    // All of the pooler's sessions exist, and each transaction gets another one.
     let mut held = vec![first];
     held.extend((1..4).map(|_| connect().unwrap()));
     for statement in ["BEGIN; SELECT 1", "COMMIT"] {
@@ -165,7 +165,7 @@ fn behind_pgbouncer_in_transaction_mode_it_polls() {
         .unwrap();
     scene.wait_for("state = 'sent'", 550);
     sender.wait_for("notifications do not reach", 1);
-    // Mail that comes while it waits.
+    // Mail that is scheduled while the program waits.
     scene.load(5);
     scene.wait_for("state = 'sent'", 555);
     assert_eq!(scene.receiver.count(), 555);
@@ -212,7 +212,7 @@ fn a_check_says_what_is_wrong() {
     assert_eq!(text.lines().count(), 4, "{text}");
     assert_eq!(scene.receiver.count(), 1, "the test message");
     assert_eq!(scene.count("true"), 0);
-    // Nothing works.
+    // All checks fail.
     scene
         .client
         .batch_execute("CREATE ROLE stranger LOGIN")
@@ -237,7 +237,7 @@ fn a_check_says_what_is_wrong() {
     ] {
         assert!(text.contains(wrong), "{wrong}: {text}");
     }
-    // No server, and an address that must not be connected to.
+    // No server listens there, and an address that must not be connected to.
     let working = std::fs::read_to_string(&scene.transports).unwrap();
     let closed = format!("http://127.0.0.1:{}/", crate::process::free_port());
     for (from, to, wrong) in [

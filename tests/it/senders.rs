@@ -1,5 +1,5 @@
-//! Senders outside the server, as the guide describes them, at work against a real SMTP server; both are run by the Python
-//! that `MAILROOM_PYTHON` names.
+//! Senders outside the server, as the guide describes them, with a real SMTP server. The server and the sender in
+//! Python run in the Python that `MAILROOM_PYTHON` names.
 
 use std::process::Child;
 
@@ -18,7 +18,7 @@ impl Drop for Running {
     }
 }
 
-/// The sender of the guide, as it stands there but for the port.
+/// The sender of the guide, unchanged except for the port.
 fn start_sender(cluster: &Cluster, smtp: &Smtp) -> Running {
     let program = cluster.scratch().join("sender.py");
     let text = block("docs/guides/consumers.md", "python");
@@ -47,7 +47,7 @@ fn the_python_sender_needs_no_worker() {
         .batch_execute("CREATE DATABASE app")
         .unwrap();
     let mut client = cluster.connect("app");
-    // Due already, due soon, and in the hands of somebody who died with it: nobody will tell of any of these.
+    // Due already, due soon, and claimed by a sender that died: none of these will be announced.
     client
         .batch_execute(
             "SET client_min_messages = error; CREATE EXTENSION mailroom; \
@@ -63,7 +63,7 @@ fn the_python_sender_needs_no_worker() {
     eventually("three mails to be sent", || {
         (sent(&mut client) == 3).then_some(())
     });
-    // One that is scheduled while it waits for nothing at all.
+    // A mail that is scheduled while the sender knows of no other.
     client
         .batch_execute("SELECT mailroom_send('late@example.com', 'S', 'T')")
         .unwrap();
@@ -78,7 +78,7 @@ fn the_python_sender_delivers_by_smtp() {
     let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_limit = 1",
         "mailroom.link_base_url = 'https://example.com'",
-        // Nothing but a notification can tell the sender in time.
+        // Only a notification can reach the sender in time.
         "mailroom.poll_interval = '1h'",
     ]);
     cluster.worker("app");
@@ -119,7 +119,7 @@ fn the_python_sender_delivers_by_smtp() {
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"));
 
-    // Without an SMTP server an attempt fails, and the story is told.
+    // Without an SMTP server an attempt fails, and is recorded.
     let port = smtp.port;
     drop(smtp);
     eventually("its port to be closed", || {
@@ -153,7 +153,7 @@ fn the_rust_sender_delivers_by_smtp() {
         .port(smtp.port)
         .build();
     let mut db = cluster.connect("app");
-    // It ends with its connection, which the cluster takes along.
+    // The thread ends with its connection, when the server stops.
     std::thread::spawn(move || {
         crate::consumer::deliver(&mut db, &relay).map_err(|error| error.to_string())
     });
@@ -210,7 +210,7 @@ fn change_data_capture_sees_each_mail_once_and_no_secret() {
     client
         .batch_execute("SELECT mailroom_mark_sent(id) FROM mailroom_claim(2)")
         .unwrap();
-    // Messages that begin with I are inserts, as the protocol of logical replication has it.
+    // Messages that begin with I are inserts, in the protocol of logical replication.
     let inserts = |of: &str| {
         format!(
             "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('test', NULL, NULL, \
@@ -223,7 +223,7 @@ fn change_data_capture_sees_each_mail_once_and_no_secret() {
     assert_eq!(number(&mut client, &inserts("b@example.com")), 0);
     assert_eq!(number(&mut client, &inserts("")), 1);
 
-    // Every column that the connector is told of is published.
+    // Every column that the connector's configuration names is published.
     let published: Vec<String> = client
         .query(
             "SELECT unnest(attnames)::text FROM pg_publication_tables WHERE tablename = 'outbox'",

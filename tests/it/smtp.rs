@@ -6,10 +6,10 @@ use crate::counterparts::postfix::{self, Postfix};
 use crate::counterparts::tls::Authority;
 use crate::post::Post;
 
-/// Messages a transport gets that accepts none: enough to pause it.
+/// The number of messages that pauses a transport which accepts none.
 const ENOUGH: i64 = 20;
 
-/// A mail to each of these addresses, all of a text that is in no log.
+/// Schedules a mail to these recipients; its text must not be logged.
 fn send(post: &mut Post, transport: &str, recipients: &str) {
     post.client
         .execute(
@@ -19,7 +19,7 @@ fn send(post: &mut Post, transport: &str, recipients: &str) {
         .unwrap();
 }
 
-/// Mails to so many different addresses of a domain.
+/// Schedules `count` mails to different addresses of a domain.
 fn send_many(post: &mut Post, transport: &str, domain: &str, count: i64) {
     post.client
         .execute(
@@ -30,7 +30,7 @@ fn send_many(post: &mut Post, transport: &str, domain: &str, count: i64) {
         .unwrap();
 }
 
-/// Of the mails for this transport that meet this condition.
+/// The number of mails for this transport that meet this condition.
 fn count(post: &mut Post, transport: &str, which: &str) -> i64 {
     post.count(&format!("transport = '{transport}' AND {which}"))
 }
@@ -40,7 +40,7 @@ fn state(post: &mut Post, transport: &str) -> String {
     post.client.query_one(query, &[&transport]).unwrap().get(0)
 }
 
-/// Fails unless each mail that was sent through this transport is what arrived; returns what did.
+/// Fails unless each mail that was sent through this transport arrived as it was scheduled; returns what arrived.
 fn compare(post: &mut Post, postfix: &Postfix, transport: &str, refused: &[&str]) -> Vec<Arrived> {
     let which = format!("transport = '{transport}' AND state = 'sent'");
     let sent = scheduled(&mut post.client, &which);
@@ -117,7 +117,7 @@ fn mail_arrives_as_it_was_scheduled() {
             );
         }
     }
-    // Not every relay takes any address.
+    // A relay without SMTPUTF8 gets no mail to this address.
     let error = "transport = 'ascii' AND state = 'error' AND last_error LIKE '%no SMTPUTF8'";
     assert_eq!(post.count(error), 1);
     says_nothing_of_mail(&post);
@@ -176,11 +176,11 @@ fn a_wrong_configuration_holds_all_mail_and_sends_none() {
         assert_eq!(count(&mut post, transport, "ended_at IS NOT NULL"), 0);
         assert_eq!(count(&mut post, transport, "ambiguous_attempts > 0"), 0);
     }
-    // A relay that wants a password costs no mail an attempt.
+    // If STARTTLS or AUTH fails, no mail loses an attempt.
     for transport in ["clear", "misled", "closed"] {
         assert_eq!(count(&mut post, transport, "failed_attempts > 0"), 0);
     }
-    // It is sent as soon as there is another way.
+    // The mail is sent as soon as it has another transport.
     post.client
         .batch_execute("SELECT mailroom_reroute(transport, 'relay') FROM (SELECT DISTINCT transport FROM outbox) t")
         .unwrap();
@@ -210,7 +210,7 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
         ],
         &[],
     );
-    // One of three is unknown: the others get it, and the log has it.
+    // One of three recipients is unknown: the others get the mail, and the refusal is logged.
     send(
         &mut post,
         "refusing",
@@ -221,10 +221,10 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
     compare(&mut post, postfix, "refusing", &["eve@unknown.example"]);
     let told = post.cluster.log();
     assert!(told.contains("smtp 550 5.1.1"), "{told}");
-    // The only one is: the message ends.
+    // The only recipient is unknown: the message ends.
     send(&mut post, "refusing", "eve@unknown.example");
     post.wait_for("state = 'error' AND last_error = 'smtp 550 5.1.1'", 1);
-    // One of two is deferred: after some attempts the other one gets it.
+    // One of two is deferred: after nine failed attempts the other one gets the mail.
     send(&mut post, "refusing", "ada@example.com, eve@busy.example");
     post.hurry_until_ended(3);
     compare(
@@ -235,7 +235,7 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
     );
     let attempts = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'failed' AND error = 'smtp 450 4.2.0'";
     assert_eq!(number(&mut post.client, attempts), 9);
-    // A refusal for another reason ends what is refused again after another mail was taken.
+    // A refusal for another reason ends the mail if it is repeated after the relay has accepted another mail.
     send(&mut post, "refusing", "eve@policy.example");
     post.wait_for("failed_attempts >= 1 AND last_error = 'smtp 554 5.7.1'", 1);
     send(&mut post, "refusing", "ada@example.com");
@@ -244,7 +244,7 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
         post.count("state = 'error' AND last_error = 'smtp 554 5.7.1'"),
         1
     );
-    // Sign-ups with invented addresses stop no mail, not even where the relay closes the connection for them.
+    // Sign-ups with invented addresses stop no mail, even if the relay closes the connection because of them.
     for transport in ["refusing", "impatient"] {
         send_many(&mut post, transport, "unknown.example", 50);
         send_many(&mut post, transport, "example.com", 200);
@@ -305,7 +305,7 @@ fn mail_that_is_deferred_arrives_once_it_is_taken() {
     assert_eq!(mails.len() as i64, ENOUGH + 10);
     let attempts = "SELECT count(DISTINCT outbox_id) FROM outbox_attempts WHERE error = 'smtp 450 4.2.0' AND outcome = 'failed'";
     assert!(number(&mut post.client, attempts) > 0);
-    // No space is left: all waits.
+    // The relay has no space left: all mail waits.
     eventually("a pause", || {
         (state(&mut post, "full") == "paused").then_some(())
     });
@@ -349,7 +349,7 @@ fn a_mail_that_is_too_large_ends_and_stops_no_other() {
     }
     post.hurry_until_ended(42);
     assert_eq!(post.count("state = 'sent'"), 40);
-    // The relay announces its limit, or refuses the mail that it has read.
+    // The relay announces its limit, or refuses the mail after reading it.
     for (transport, error) in [
         ("small", "%and the server takes 4000 at most"),
         ("silent", "smtp 552 5.3.4"),

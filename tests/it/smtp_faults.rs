@@ -1,5 +1,5 @@
-//! Delivery through SMTP servers of aiosmtpd, which break off where they are told to and want each kind of AUTH, and
-//! through MailDev. The Python of aiosmtpd is in MAILROOM_PYTHON.
+//! Delivery through SMTP servers of aiosmtpd, which fail on request and require each kind of AUTH, and through MailDev.
+//! The Python of aiosmtpd is in MAILROOM_PYTHON.
 
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};
@@ -11,8 +11,8 @@ use crate::post::Post;
 const PASSWORD: &str = "wJalrXUtnFEMI";
 const WRONG: &str = "password = \"bPxRfiCYEXAMPLE\"\nusername = \"shop\"";
 
-/// Mails to so many addresses with a name for what is to happen to them. What is to be lost within the content has more
-/// than the machine keeps for a connection.
+/// Schedules `count` mails to addresses that name the fault they meet. The mail that is lost within its content is
+/// larger than the kernel's buffers for a connection.
 fn send(post: &mut Post, transport: &str, name: &str, count: i64) {
     post.client
         .execute(
@@ -31,7 +31,7 @@ fn wait_for_pause(post: &mut Post, transport: &str) {
     });
 }
 
-/// Fails unless each mail that was sent has arrived as it was scheduled, so often.
+/// Fails unless each mail that was sent has arrived as it was scheduled, `times` times.
 fn compare(post: &mut Post, server: &Aiosmtpd, which: &str, times: usize) {
     let arrived = server.mails();
     let sent = scheduled(&mut post.client, &format!("state = 'sent' AND {which}"));
@@ -52,7 +52,7 @@ fn a_relay_that_breaks_off_gets_nothing_twice_but_what_it_may_have_taken() {
         server.transport("limited", "limited", ""),
     ];
     let mut post = Post::start_with(&tables, &[]);
-    // Twelve mails that fail, as 16 failures in a row pause the transport, and cost no attempts from then on.
+    // Twelve mails fail: 16 failures in a row would pause the transport, and cost no attempts from then on.
     for fault in ["before", "within", "after", "leave", "down", "full", "none"] {
         send(&mut post, "faulty", fault, 2);
     }
@@ -60,8 +60,7 @@ fn a_relay_that_breaks_off_gets_nothing_twice_but_what_it_may_have_taken() {
     assert_eq!(post.count("state = 'sent'"), 14);
     compare(&mut post, &server, "subject NOT LIKE 'after%'", 1);
     compare(&mut post, &server, "subject LIKE 'after%'", 2);
-    // Each was a failed attempt, as the relay is at work meanwhile, and only what was lost after the content is
-    // ambiguous.
+    // Each was a failed attempt, because the relay accepts other mail. Only a loss after the content is ambiguous.
     let attempts = "SELECT split_part(o.subject, ' ', 1), a.outcome::text, split_part(a.error, ':', 1), count(*) \
          FROM outbox_attempts a JOIN outbox o ON o.id = a.outbox_id GROUP BY 1, 2, 3 ORDER BY 1";
     let attempts: Vec<(String, String, String, i64)> = post
@@ -82,7 +81,7 @@ fn a_relay_that_breaks_off_gets_nothing_twice_but_what_it_may_have_taken() {
     .map(|(fault, outcome, error)| (fault.to_owned(), outcome.to_owned(), error.to_owned(), 2));
     assert_eq!(attempts, expected);
     assert_eq!(post.count("ambiguous_attempts > 0"), 2);
-    // What must not be repeated ends. The relay has met the first two addresses before.
+    // Mail that must not be repeated ends. The first two addresses have met the fault before.
     send(&mut post, "careful", "after", 3);
     post.wait_for("transport = 'careful' AND state = 'sent'", 2);
     post.wait_for(
@@ -115,7 +114,7 @@ fn a_wrong_password_holds_the_mail_until_there_is_a_right_one() {
         server.transport("xoauth2", "xoauth2", token),
         server.transport("plain", "wrong", WRONG),
     ];
-    // The token is not there yet.
+    // The token file does not exist yet.
     let mut post = Post::start_with(&tables, &[]);
     for transport in ["plain", "login", "xoauth2", "wrong"] {
         send(&mut post, transport, "none", 20);
@@ -140,7 +139,7 @@ fn a_wrong_password_holds_the_mail_until_there_is_a_right_one() {
         post.count("failed_attempts > 0 OR ambiguous_attempts > 0"),
         0
     );
-    // Another token is read for the next connection; another password with the file.
+    // A new token is read for the next connection, a new password with the file.
     write_secret(&post.cluster, "token", PASSWORD);
     tables[3] = server.transport("plain", "wrong", &right);
     write_secret(&post.cluster, FILE, &tables.concat());

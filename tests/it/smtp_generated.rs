@@ -1,4 +1,4 @@
-//! A thousand generated messages through Debian's Postfix: what two parsers of others read is what was scheduled.
+//! A thousand generated messages through Debian's Postfix: two third-party parsers must read what was scheduled.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ fn generated_messages_are_equal_or_refused_when_they_are_scheduled() {
         .unwrap();
     let refused = number(&mut post.client, "SELECT count(*) FROM refused");
     let taken = MESSAGES - refused;
-    // A control character in a subject, a subject that is too long, an empty text: nothing else is a reason.
+    // The only reasons: a control character in the subject, a subject that is too long, an empty text.
     let others = "SELECT coalesce(string_agg(DISTINCT reason, '; '), '') FROM refused WHERE reason !~ \
          'subject contains a control character|subject has [0-9]+ octets|body_text is empty'";
     let others: String = post.client.query_one(others, &[]).unwrap().get(0);

@@ -1,4 +1,4 @@
-//! Recovery, standbys, promotion, and a schema that is not the library's.
+//! Recovery, standbys, promotion, and a schema of another version than the library.
 
 use crate::cluster::{Cluster, Stop, eventually, number};
 use postgres::Client;
@@ -36,7 +36,7 @@ fn a_standby_waits_and_delivers_what_the_old_primary_left_once_promoted() {
         "a standby runs no worker"
     );
     primary.stop_server(Stop::Immediate);
-    // The key is no part of the stream: this is the copy that the documentation asks for.
+    // The key is not in the WAL: pg_basebackup has made the copy that the documentation asks for.
     let key = std::fs::read(primary.data().join("mailroom.key")).unwrap();
     assert_eq!(
         std::fs::read(standby.data().join("mailroom.key")).unwrap(),
@@ -73,7 +73,7 @@ fn a_schema_of_another_version_makes_the_worker_idle_with_one_warning() {
     client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
         .unwrap();
-    // It tries again after 1, 2 and 4 seconds; what it does not do is say so each time.
+    // The worker tries again after 1, 2 and 4 seconds, but logs the warning once.
     client
         .batch_execute("UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'mailroom'")
         .unwrap();
@@ -88,7 +88,7 @@ fn binary_upgrade_mode_starts_nothing() {
     let (cluster, _) = Cluster::start_with_app(&[]);
     cluster.stop_server(Stop::Fast);
     let before = cluster.log().matches("mailroom launcher started").count();
-    // What pg_upgrade starts; -b lets nobody in but superusers who say so.
+    // As pg_upgrade starts it: with -b only superusers may connect.
     cluster.start_server_with("-b");
     let mut client = cluster.connect("app");
     assert_eq!(mailroom_processes(&mut client), 0);

@@ -1,23 +1,23 @@
-//! Templates that would take the server's memory or time are stopped before they have.
+//! Templates that would exhaust the server's memory or time are stopped before that.
 
 use mailroom_core::template::{Engine, Part, Serde, Value};
 
-/// Each of these would take minutes, gigabytes or the whole stack if steps and output alone were bounded.
+/// Each of these would take minutes, gigabytes or the whole stack if only steps and output were limited.
 ///
-/// There is no limit on the time, which the machine decides: what made or copied as much would be seen in the memory that
-/// it asks for in all, and one that compares for minutes would be seen by whoever waits for this test.
+/// The test does not limit the time, which depends on the machine. What creates or copies as much shows in the memory
+/// that it allocates in total, and what compares for minutes makes the test take minutes.
 #[test]
 fn nothing_takes_the_servers_memory_or_time() {
     const FUND: usize = 32 << 20;
     let again = |source: &str, times: usize| source.repeat(times);
     let bombs = [
-        // One operation that makes much, known before anything runs or not.
+        // One operation with a large result, whose size is known before the run or not.
         "{{ 'a' * 100000000 }}".to_owned(),
         "{{ (['a'] * 100000000) | length }}".to_owned(),
         again("{% set a = 'a' * 99999999 %}", 2000),
         "{{ login * 10000000000 }}".to_owned(),
         "{{ range(10000000000) | list }}".to_owned(),
-        // Doubling, of strings and of lists that only look long.
+        // Doubling of strings, and of lists that only look long.
         "{% set a = login %}".to_owned() + &again("{% set a = a ~ a %}", 60),
         "{% set a = login %}".to_owned() + &again("{% set a = a + a %}", 60),
         "{% set a = [1] %}".to_owned() + &again("{% set a = a + a %}", 60) + "{{ a | length }}",
@@ -28,7 +28,7 @@ fn nothing_takes_the_servers_memory_or_time() {
         "{% set a = 1 %}".to_owned()
             + &again("{% set a = (a, a) %}", 60)
             + "{{ a | string | length }}",
-        // What is written and caught again.
+        // Output that is captured again.
         format!(
             "{{% set a %}}{{% for i in range(60000) %}}{}{{% endfor %}}{{% endset %}}",
             again("x", 100_000)
@@ -39,7 +39,7 @@ fn nothing_takes_the_servers_memory_or_time() {
         ),
         "{% for a in [[1]] recursive %}{% set b = loop([a]) %}{{ b }}{{ b }}{% endfor %}"
             .to_owned(),
-        // Filters that make much out of little, or compare each with each.
+        // Filters that create much from little, or compare each element with each.
         "{{ long | replace('', long) }}".to_owned(),
         "{{ long | replace('a', long) }}".to_owned(),
         "{{ range(100000) | join(long) }}".to_owned(),
@@ -61,7 +61,7 @@ fn nothing_takes_the_servers_memory_or_time() {
         "{% for i in range(60000) %}{{ long | float(0) }}{% endfor %}".to_owned(),
         "{% for i in range(60000) %}{{ 'x' if long[999999] == 'b' }}{% endfor %}".to_owned(),
         "{% for i in range(60000) %}{% set a = range(100000) | list %}{% endfor %}".to_owned(),
-        // Values in values, and what is lazy in what is lazy.
+        // Nested values, and nested lazy values.
         "{% set a = 1 %}".to_owned() + &again("{% set a = [a] %}", 12_000) + "{{ a }}",
         "{% set a = range(9) %}".to_owned() + &again("{% set a = [a] %}", 500) + "{{ a }}",
     ];
@@ -80,7 +80,7 @@ fn nothing_takes_the_servers_memory_or_time() {
                 .any(|why| problem.contains(why)),
             "{quote}: {problem}"
         );
-        // The meter lets 32 MiB be made. A string that grows is there twice while it is copied, once with room to grow.
+        // The meter allows 32 MiB. A string that grows exists twice while it is copied, once with spare capacity.
         assert!(
             memory.peak <= 3 * FUND && memory.total <= 4 * FUND,
             "{quote}: {memory:?}"

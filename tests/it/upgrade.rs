@@ -1,8 +1,8 @@
-//! Upgrades: what ALTER EXTENSION mailroom UPDATE makes of an older version is what CREATE EXTENSION makes anew.
+//! Upgrades: ALTER EXTENSION mailroom UPDATE of an older version has the same result as CREATE EXTENSION.
 //!
-//! Each released version has its install script in `tests/upgrade/released/`; until there is one, and to show that the
-//! comparison sees what it has to, an older version is made up from [`CHANGES`]. Scripts that are no part of the
-//! package are put into a copy of the server's directories, of which all but the programs are links.
+//! `tests/upgrade/released/` contains the install script of each released version. Until there is one, and to show that
+//! the comparison finds every difference, an older version is made from [`CHANGES`]. Scripts that are not part of the
+//! package are put into a copy of the server's directories, which shares their files by hard links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,15 +14,15 @@ use crate::cluster::{Cluster, ask_pg_config, eventually, number};
 use postgres::Client;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The version that is made up.
+/// The version that is made from [`CHANGES`].
 const OLDER: &str = "0.0.9";
 
-/// One thing that an older version may have had otherwise.
+/// One difference of an older version.
 struct Change {
-    /// Makes the current version into the older one.
+    /// The statement that turns the current version into the older one.
     age: &'static str,
-    /// What the upgrade script has to do about it, one statement after another. `{kind name}` stands for what a new
-    /// installation says of that object.
+    /// The statements of the upgrade script that undo it, in order. `{kind name}` stands for what a new installation
+    /// says of that object.
     mend: &'static [&'static str],
 }
 
@@ -135,7 +135,7 @@ const CHANGES: &[Change] = &[
     },
 ];
 
-/// A server with scripts of its own.
+/// A copy of the server with additional scripts.
 struct Scripts {
     bin: PathBuf,
     extension: PathBuf,
@@ -147,15 +147,15 @@ impl Scripts {
         let [bin, share] =
             ["--bindir", "--sharedir"].map(|option| ask_pg_config("MAILROOM_PG_CONFIG", option));
         let stage = PathBuf::from(std::env::var_os("MAILROOM_STAGE").unwrap());
-        // Beside the staged server, in its file system; it goes when the run does, as that one.
+        // Beside the staged server, in its file system; it is removed with the run, as the staged server is.
         let root = stage.with_file_name(format!(
             "mailroom-{}-scripts{}",
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         ));
         let _ = fs::remove_dir_all(&root);
-        // The server finds its other directories, and perhaps libraries of its own, from where its program is. The two
-        // share their files; what is written here has names of its own.
+        // The server finds its other directories, and perhaps its own libraries, relative to its program. The copies
+        // share their files; files that are written here have other names.
         let copied = Command::new("cp")
             .arg("-al")
             .args([&stage, &root])
@@ -178,8 +178,8 @@ impl Scripts {
         fs::read_to_string(self.extension.join(format!("mailroom--{VERSION}.sql"))).unwrap()
     }
 
-    /// The version that is made up, and the step from there, without one of its statements, and those of that change
-    /// that come after it, if so wanted.
+    /// Writes the older version and the upgrade script from it. If `left_out` is one of the statements, the script
+    /// lacks that one and those of the same change that follow it.
     fn write_sample(&self, terms: &BTreeMap<String, String>, left_out: Option<&str>) {
         let statements = |list: Vec<String>| list.join(";\n") + ";\n";
         let age = CHANGES.iter().map(|change| change.age.to_owned()).collect();
@@ -204,7 +204,7 @@ impl Scripts {
     }
 }
 
-/// The terms in braces of all changes, with what the installed extension says of them.
+/// The terms in braces of all changes, with their values in the installed extension.
 fn terms(client: &mut Client) -> BTreeMap<String, String> {
     let mut terms = BTreeMap::new();
     for statement in CHANGES.iter().flat_map(|change| change.mend) {
@@ -244,7 +244,7 @@ fn fill_in(statement: &str, terms: &BTreeMap<String, String>) -> String {
         })
 }
 
-/// All that the installed extension is made of.
+/// A line for everything that the installed extension consists of.
 fn snapshot(client: &mut Client) -> BTreeSet<String> {
     let mut transaction = client.transaction().unwrap();
     transaction
@@ -256,14 +256,14 @@ fn snapshot(client: &mut Client) -> BTreeSet<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// What one has and the other has not, a line each.
+/// The lines that only one of the two has.
 fn differences(fresh: &BTreeSet<String>, upgraded: &BTreeSet<String>) -> Vec<String> {
     let missing = fresh.difference(upgraded).map(|line| format!("- {line}"));
     let added = upgraded.difference(fresh).map(|line| format!("+ {line}"));
     missing.chain(added).collect()
 }
 
-/// Installs a version, upgrades it, and takes it away again; returns what it was made of.
+/// Installs a version, upgrades it and drops it; returns its snapshot after the upgrade.
 fn upgrade_from(client: &mut Client, version: &str) -> BTreeSet<String> {
     client
         .batch_execute(&format!("CREATE EXTENSION mailroom VERSION '{version}'"))
@@ -276,7 +276,7 @@ fn upgrade_from(client: &mut Client, version: &str) -> BTreeSet<String> {
     upgraded
 }
 
-/// What a new installation is made of, which is taken away again, and what it says of the terms.
+/// The snapshot of a new installation, which is dropped again, and the values of the terms.
 fn fresh(client: &mut Client) -> (BTreeSet<String>, BTreeMap<String, String>) {
     client.batch_execute("CREATE EXTENSION mailroom").unwrap();
     let fresh = snapshot(client);
@@ -328,7 +328,7 @@ fn an_upgrade_keeps_the_rows_and_the_worker_goes_on() {
     client
         .batch_execute("ALTER EXTENSION mailroom UPDATE")
         .unwrap();
-    // What waited is taken without anybody's help.
+    // The worker takes what waited without help.
     eventually("the mail", || {
         (number(
             &mut client,
@@ -340,7 +340,7 @@ fn an_upgrade_keeps_the_rows_and_the_worker_goes_on() {
     assert_eq!(number(&mut client, token), 1);
 }
 
-/// The versions that the change log says were released.
+/// The released versions in the change log.
 fn released() -> BTreeSet<String> {
     include_str!("../../CHANGELOG.md")
         .lines()
@@ -350,7 +350,7 @@ fn released() -> BTreeSet<String> {
         .collect()
 }
 
-/// As soon as there is a release, each is held to this: its script is kept, and never changes.
+/// Applies to each version as soon as it is released: its script is kept, and never changes.
 #[test]
 fn each_released_version_becomes_the_current_one() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade/released");

@@ -1,4 +1,4 @@
-//! The worker, end to end: batches, wake-ups, failures and violent ends.
+//! The worker, end to end: batches, wake-ups, failures and crashes.
 
 mod apply;
 mod batches;
@@ -23,7 +23,7 @@ fn insert_accounts(client: &mut Client, prefix: &str, count: u32) {
         .unwrap();
 }
 
-/// Waits until the worker has looked and sleeps until something of this sort.
+/// Waits until the worker has examined its queues and sleeps, for a reason that `is_wanted` accepts.
 fn wait_for_wake(client: &mut Client, is_wanted: impl Fn(&str) -> bool) {
     eventually("the worker to have looked", || {
         let next: String = client
@@ -42,7 +42,7 @@ fn wait_for_outbox(client: &mut Client, count: i64) {
     assert_eq!(number(client, "SELECT count(*) FROM outbox"), count);
 }
 
-/// Queues a token without telling anybody.
+/// Queues a token without announcing it.
 fn insert_unannounced(client: &mut Client) {
     client
         .batch_execute(
@@ -54,7 +54,7 @@ fn insert_unannounced(client: &mut Client) {
         .unwrap();
 }
 
-/// The next notification on `token_insert` that a session hears.
+/// Waits for the next notification of a session, which must be on `token_insert`.
 fn hear(listener: &mut Client) {
     use postgres::fallible_iterator::FallibleIterator;
     let mut notifications = listener.notifications();
@@ -77,7 +77,7 @@ fn last_activity(client: &mut Client) -> std::time::SystemTime {
         .get(0)
 }
 
-/// The first notification on `channel`, for as long as one may wait.
+/// Waits for a notification on `channel`.
 fn hear_on(listener: &mut Client, channel: &str) {
     use postgres::fallible_iterator::FallibleIterator;
     let mut notifications = listener.notifications();
@@ -103,7 +103,7 @@ fn wait_for_lock(client: &mut Client, worker: i32) {
     });
 }
 
-/// Waits until the worker has nothing to do but to poll, and forgets what was told until then.
+/// Waits until the worker only polls, then discards the notifications so far.
 fn settle(client: &mut Client, listener: &mut Client) {
     use postgres::fallible_iterator::FallibleIterator;
     eventually("the worker to be idle for a while", || {
@@ -119,7 +119,7 @@ fn settle(client: &mut Client, listener: &mut Client) {
     while notifications.iter().next().unwrap().is_some() {}
 }
 
-/// A database with a due mail, and who listens for mail; both have come to rest.
+/// A database with a due mail, which was announced, and a session that listens for mail; the worker is idle.
 fn with_mail_that_a_sender_heard_of() -> (Cluster, Client, Client) {
     let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
     cluster.worker("app");

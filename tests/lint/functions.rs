@@ -1,8 +1,8 @@
-//! The part of `make lint` that reads the functions in PL/pgSQL: plpgsql_check, over every one of the extension, in a
-//! throw-away cluster.
+//! The part of `make lint` that runs plpgsql_check on every PL/pgSQL function of the extension, in a throw-away
+//! cluster.
 //!
-//! Errors and warnings of any kind fail. A trigger function is read once for each table that it has a trigger on; one
-//! that no trigger calls would be left out, so that fails as well.
+//! Errors and warnings of any kind fail. A trigger function is checked once for each table on which it has a trigger. A
+//! trigger function without a trigger would not be checked, so that fails as well.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,12 +19,12 @@ use std::process::ExitCode;
 
 use cluster::{Cluster, number};
 
-/// The triggers of attached tables are made when the first one is attached.
+/// Triggers on attached tables exist once a table is attached.
 const ATTACHED: &str = "CREATE TABLE people (address text, name text); \
      SELECT mailroom_attach('people', 'address', 'name')";
 
-/// The functions of the extension, each with the tables that it is called for as a trigger. A table of one trigger may
-/// have transition tables that another one's of the same function lacks: the function tells by `TG_OP`.
+/// The functions of the extension, each with the tables whose triggers call it. A trigger may lack transition tables
+/// that another trigger of the same function has; the function distinguishes them by `TG_OP`.
 const SUBJECTS: &str = "CREATE TEMP VIEW subjects AS \
      SELECT p.oid AS function, coalesce(t.tgrelid, 0) AS relation, max(t.tgoldtable) AS old, max(t.tgnewtable) AS new \
      FROM pg_proc p \
@@ -37,8 +37,8 @@ const SUBJECTS: &str = "CREATE TEMP VIEW subjects AS \
 const UNCALLED: &str = "SELECT function::regprocedure::text FROM subjects JOIN pg_proc p ON p.oid = function \
      WHERE p.prorettype = 'trigger'::regtype AND relation = 0";
 
-/// Left out are findings of the kinds `performance`, which ask for STABLE where rows are locked, and `extra`, which take
-/// a constant that is never read for a mistake: its value is computed for the locks that this takes.
+/// Excludes findings of the kind `performance`, which ask for STABLE although rows are locked, and `extra`, which
+/// object to a constant that is never read: it is computed for the locks that this acquires.
 const FINDINGS: &str = "SELECT concat_ws(' ', f.level || ':', s.function::regprocedure, \
          'on ' || nullif(s.relation, 0)::regclass, 'line ' || f.lineno, f.sqlstate, f.message, \
          f.detail, f.hint, 'in: ' || f.query) \

@@ -31,7 +31,7 @@ impl Smtp {
         Self::start_as("aiosmtpd.handlers.Mailbox")
     }
 
-    /// As above; it refuses recipients whose addresses begin with `refused`.
+    /// As [`Self::start`], but refuses recipients whose addresses begin with `refused`.
     pub fn start_refusing() -> Self {
         Self::start_as("refusing.Mailbox")
     }

@@ -1,4 +1,4 @@
-//! How much memory a thread has at a time and in all: an allocator that counts, for a test program.
+//! An allocator that measures a thread's peak and total memory, for a test program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,12 +8,12 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Octets. What another thread gives back is missing in the figures of both, which is no matter where one works alone.
+/// In bytes. Memory that one thread allocates and another frees falsifies the figures of both; tests use one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// The most that there was at a time, beyond what there was at the beginning.
+    /// The peak, above the level at the start.
     pub peak: usize,
-    /// All that was asked for.
+    /// The sum of all allocations.
     pub total: usize,
 }
 
@@ -34,12 +34,12 @@ fn give_back(octets: usize) {
     HELD.set(HELD.get() - octets.cast_signed());
 }
 
-// SAFETY: all is the system's allocator's; counting allocates nothing, as the cells need no initialisation and no
-// destructor.
+// SAFETY: each call is forwarded to the system's allocator. Counting does not allocate, because the cells need no
+// initialization and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         take(layout.size());
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the caller's obligations are those of the call.
         unsafe { System.alloc(layout) }
     }
 
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both are there while one is copied to the other.
+        // Both exist while one is copied to the other.
         take(size);
         give_back(layout.size());
         // SAFETY: as above.
@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Does something, and tells what memory this thread took for it.
+/// Runs `work`; returns its result and the memory that this thread allocated for it.
 pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Figures) {
     let (held, total) = (HELD.get(), TOTAL.get());
     PEAK.set(held);

@@ -1,4 +1,4 @@
-//! A DNS server of few words on loopback, and a server that asks it instead of the machine's own.
+//! A minimal DNS server on loopback, and a server that asks it instead of the machine's resolver.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use crate::counterparts::scene::Scene;
 
-/// What it says of a name.
+/// The answer for a name.
 #[derive(Clone)]
 pub enum Answer {
-    /// It has these addresses.
+    /// These addresses.
     Addresses(Vec<Ipv4Addr>),
-    /// Nothing at all, so that whoever asks waits.
+    /// No reply, so that the client waits.
     Silence,
-    /// It cannot say.
+    /// A server failure.
     Failure,
 }
 
-/// The server. Of a name that it does not know it says that there is none.
+/// The DNS server. It replies that unknown names do not exist.
 pub struct Names {
     zone: Arc<Mutex<HashMap<String, Answer>>>,
     stop: Arc<AtomicBool>,
@@ -31,7 +31,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Starts it, and the server of a scene again so that it asks here.
+    /// Starts it, and restarts the server of a scene so that it asks this one.
     pub fn start(scene: &Scene) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket
@@ -73,7 +73,7 @@ impl Names {
         names
     }
 
-    /// From now on a name has this answer.
+    /// Sets the answer for a name.
     pub fn say(&self, name: &str, answer: Answer) {
         self.zone.lock().unwrap().insert(name.to_owned(), answer);
     }
@@ -88,7 +88,7 @@ impl Names {
     }
 }
 
-/// The reply to a query for one name (RFC 1035, section 4), if there is to be one.
+/// The reply to a query for one name (RFC 1035, section 4); `None` if no reply is sent.
 fn reply(query: &[u8], zone: &HashMap<String, Answer>) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     let mut labels = Vec::new();
@@ -125,7 +125,7 @@ fn reply(query: &[u8], zone: &HashMap<String, Answer>) -> Option<Vec<u8>> {
     reply.extend([0; 4]);
     reply.extend(question);
     for address in addresses {
-        // The name of the question; A, IN, not to be kept, four bytes.
+        // The name of the question; A, IN, a TTL of zero, four bytes.
         reply.extend([0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
         reply.extend(address.octets());
     }

@@ -1,12 +1,13 @@
 //! A cluster whose mail is delivered to a receiver: by the worker, or, with MAILROOM_DELIVERER=send, by `mailroom send`
-//! while the worker has no transports. `tests/run` has the scenarios of policy and failure run both ways.
+//! while the worker has no transports. `tests/run` runs the scenarios of policy and failure both ways.
 //!
-//! These say something of the worker alone, and are marked by `// needs: worker`:
+//! These tests are about the worker only, and are marked by `// needs: worker`:
 //!
-//! | test | why it is the worker's |
-//! |---|---|
-//! | `delivery_pauses::a_pause_keeps_mail_in_from_its_commit_on` | holds the worker up in a batch that it collects, behind which it would deliver |
-//! | `delivery_faults::dropping_the_extension_while_mail_is_under_way_ends_the_worker` | the program tries to connect for as long as it runs |
+//! - `delivery_pauses::a_pause_keeps_mail_in_from_its_commit_on` blocks the worker in a batch that it collects, after
+//!   which it would deliver;
+//! - `delivery_faults::dropping_the_extension_while_mail_is_under_way_ends_the_worker`: the program tries to connect as
+//!   long as it runs;
+//! - `delivery_transports::those_of_the_worker_stay_however_long_nothing_changes` reads what the worker publishes.
 
 #![allow(
     dead_code,
@@ -25,12 +26,12 @@ use crate::cluster::transports::{self, Transports};
 use crate::cluster::{self, Cluster, Stop, eventually, eventually_or_tell, number, signal};
 use crate::receiver::Receiver;
 
-/// A secret as Standard Webhooks has them.
+/// A secret in the format of Standard Webhooks.
 pub const SECRET: &str = "secret = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// A database `app` with the extension, whose mail is delivered through a transport `main`.
 pub struct Post {
-    /// In the worker's place. It ends before the server does.
+    /// The program that delivers instead of the worker. It ends before the server does.
     program: Option<Program>,
     pub client: Client,
     pub cluster: Cluster,
@@ -38,12 +39,12 @@ pub struct Post {
 }
 
 impl Post {
-    /// Starts it, delivering to this receiver, with these settings besides: of the server, or `transport.KEY = VALUE`.
+    /// Starts it, delivering to this receiver, with additional settings: of the server, or `transport.KEY = VALUE`.
     pub fn start(receiver: &Receiver, settings: &[&str]) -> Self {
         Self::start_at(&receiver.endpoint(), settings)
     }
 
-    /// As above, for any endpoint.
+    /// As [`Self::start`], for any endpoint.
     pub fn start_at(endpoint: &str, settings: &[&str]) -> Self {
         let mut settings = settings.to_vec();
         let by_program = std::env::var("MAILROOM_DELIVERER").is_ok_and(|name| name == "send");
@@ -64,7 +65,7 @@ impl Post {
         }
     }
 
-    /// Starts it with these transports, each as the file has it; mail has to name its own.
+    /// Starts it with these tables of the transports file; mail must name its transport.
     pub fn start_with(tables: &[String], settings: &[&str]) -> Self {
         let (transports, mut others) = Transports::take(settings);
         others.retain(|line| line != "mailroom.transport = 'main'");
@@ -88,7 +89,7 @@ impl Post {
         }
     }
 
-    /// Schedules so many messages.
+    /// Schedules `count` messages.
     pub fn send(&mut self, count: i64) {
         self.client
             .execute(
@@ -99,7 +100,7 @@ impl Post {
             .unwrap();
     }
 
-    /// Puts so many messages into the outbox at once.
+    /// Inserts `count` due messages into the outbox by one statement.
     pub fn load(&mut self, count: i64) {
         self.client
             .execute(
@@ -113,13 +114,13 @@ impl Post {
             .unwrap();
     }
 
-    /// Rows of the outbox.
+    /// The number of rows of the outbox that meet this condition.
     pub fn count(&mut self, which: &str) -> i64 {
         let query = format!("SELECT count(*) FROM outbox WHERE {which}");
         number(&mut self.client, &query)
     }
 
-    /// Waits for so many rows of the outbox.
+    /// Waits until at least `count` rows of the outbox meet this condition.
     pub fn wait_for(&mut self, which: &str, count: i64) {
         eventually_or_tell(&format!("{count} mails with {which}"), || {
             if self.count(which) >= count {
@@ -129,7 +130,7 @@ impl Post {
         });
     }
 
-    /// How many mails are in each state, and the latest errors: for whom a test fails.
+    /// The number of mails in each state with the latest errors, for the message of a failed test.
     fn states(&mut self) -> String {
         let query = "SELECT coalesce(string_agg(format('%s %s %s', n, state, errors), ', '), 'no mail') FROM ( \
              SELECT state, count(*) AS n, left(string_agg(DISTINCT last_error, '; '), 300) AS errors \
@@ -137,12 +138,12 @@ impl Post {
         self.client.query_one(query, &[]).unwrap().get(0)
     }
 
-    /// Waits until so many mails have reached a final state.
+    /// Waits until `count` mails have reached a final state.
     pub fn wait_until_ended(&mut self, count: i64) {
         self.wait_for("ended_at IS NOT NULL", count);
     }
 
-    /// As above, without waiting for the pauses between attempts to pass.
+    /// As [`Self::wait_until_ended`], but skips the back-off between attempts.
     pub fn hurry_until_ended(&mut self, count: i64) {
         eventually_or_tell(&format!("{count} mails to end"), || {
             self.client
@@ -165,7 +166,7 @@ impl Post {
         self.client.query_one(&query, &[]).unwrap().get(0)
     }
 
-    /// Waits until a column of mailroom_status() has this in it.
+    /// Waits until a column of mailroom_status() contains this text.
     pub fn wait_for_status(&mut self, column: &str, text: &str) {
         eventually_or_tell(&format!("{column} to tell of {text}"), || {
             let told = self.status(column);
@@ -177,7 +178,7 @@ impl Post {
         });
     }
 
-    /// The process that delivers, once it is at work.
+    /// The process id of the deliverer, once it runs.
     pub fn worker(&self) -> i32 {
         match &self.program {
             None => self.cluster.worker("app"),
@@ -185,7 +186,7 @@ impl Post {
         }
     }
 
-    /// The process that delivers after `old`, once there is one.
+    /// The process id of the deliverer that follows `old`, once it runs.
     pub fn another_worker(&mut self, old: i32) -> i32 {
         match &self.program {
             None => cluster::another_worker(&mut self.client, old),
@@ -195,7 +196,7 @@ impl Post {
         }
     }
 
-    /// The server's process that runs the statements of what delivers.
+    /// The server process that executes the deliverer's statements.
     pub fn backend(&mut self) -> i32 {
         if self.program.is_none() {
             return self.worker();
@@ -207,7 +208,7 @@ impl Post {
         })
     }
 
-    /// Kills the process that delivers, and returns when it is gone. With the worker the server restarts.
+    /// Kills the deliverer, and returns when it is gone. If that is the worker, the server restarts.
     pub fn kill(&mut self) {
         if let Some(program) = &self.program {
             let pid = self.worker();
@@ -226,20 +227,20 @@ impl Post {
         self.reconnect();
     }
 
-    /// Connects as soon as the server takes a connection again.
+    /// Connects as soon as the server accepts connections again.
     fn reconnect(&mut self) {
         self.client = eventually("a connection", || {
             self.cluster.try_connect("app", "postgres").ok()
         });
     }
 
-    /// What the server has logged so far, and the program.
+    /// The logs of the server and of the program.
     pub fn log(&self) -> String {
         let log = self.program.as_ref().map(Program::log);
         self.cluster.log() + &log.unwrap_or_default()
     }
 
-    /// Has the configuration read again.
+    /// Makes the server and the program read their configuration again.
     pub fn reload(&self) {
         self.cluster.reload();
         if let Some(program) = &self.program {
@@ -247,9 +248,9 @@ impl Post {
         }
     }
 
-    /// Transactions in the database so far: the worker's, as its statistics tell, and those of this connection.
+    /// Transactions in the database so far: the worker's, by its statistics, and those of this connection.
     pub fn transactions(&mut self) -> i64 {
-        // Nothing is told of a session that has read no table.
+        // A session that has read no table reports no statistics.
         self.client
             .batch_execute("SELECT pg_stat_force_next_flush() FROM jobs")
             .unwrap();
@@ -259,8 +260,9 @@ impl Post {
         )
     }
 
-    /// Transactions that what delivers begins within this time. A session that is not the worker reports them late: of the
-    /// program's those are counted that are seen, which is most unless they follow each other at once.
+    /// Transactions that the deliverer begins within this time. The program's session reports its statistics late, so
+    /// its transactions are counted in pg_stat_activity, which shows most of them unless they follow each other at
+    /// once.
     pub fn transactions_within(&mut self, time: Duration) -> i64 {
         if self.program.is_none() {
             let before = self.transactions();
@@ -278,7 +280,7 @@ impl Post {
         seen.len().try_into().unwrap()
     }
 
-    /// A figure of the worker's process, in kB.
+    /// A value of the worker's `/proc/PID/status`, in kB.
     pub fn worker_memory(&self, figure: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.worker())).unwrap();
         let line = status
@@ -288,7 +290,7 @@ impl Post {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Changes a setting of the server or, as `transport.KEY`, of the transport, and has it read.
+    /// Changes a setting of the server or, as `transport.KEY`, of the transport, and reloads.
     pub fn set(&mut self, setting: &str, value: &str) {
         if let Some(key) = setting.strip_prefix("transport.") {
             self.transports.put(key, value);
@@ -304,7 +306,7 @@ impl Post {
         self.reload();
     }
 
-    /// Stops what delivers, and the server, which must take no longer than this.
+    /// Stops the deliverer and the server, which must take less than `limit`.
     pub fn stop_promptly(&self, limit: Duration) {
         let begin = Instant::now();
         if let Some(program) = &self.program {
@@ -315,7 +317,7 @@ impl Post {
         assert!(took < limit, "stopping took {took:?}");
     }
 
-    /// Starts again what was stopped.
+    /// Starts the server and the deliverer again.
     pub fn start_again(&mut self) {
         self.cluster.start_server();
         if let Some(program) = &self.program {
@@ -333,13 +335,13 @@ pub fn start_cluster(endpoint: &str, settings: &[&str]) -> (Cluster, Transports)
     (cluster, transports)
 }
 
-/// A transport of webhooks to this endpoint, and the server's settings.
+/// A transport to this endpoint, by default for webhooks, and the server's settings.
 fn to_endpoint(endpoint: &str, settings: &[&str]) -> (Transports, Vec<String>) {
     let endpoint = format!("transport.endpoint = {endpoint}");
     let secret = format!("transport.{SECRET}");
     let mut all = vec![
         "transport.allowed_networks = 127.0.0.1",
-        // Of a receiver that is slow because the machine is.
+        // The receiver is slow if the machine is.
         "transport.timeout = 60 s",
         "transport.connect_timeout = 30 s",
         &endpoint,

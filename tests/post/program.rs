@@ -1,4 +1,4 @@
-//! `mailroom send` (in MAILROOM_SEND) in the worker's place: kept running, as a service manager would.
+//! `mailroom send` (in MAILROOM_SEND) instead of the worker, restarted when it ends, as by a service manager.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use crate::cluster::transports::FILE;
 use crate::cluster::{Cluster, eventually};
 
-/// The program. When its process ends, the next one is started, unless it was told to stop.
+/// The program. When its process ends, another one is started, unless it was stopped.
 pub struct Program {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
@@ -25,9 +25,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     pid: Option<i32>,
-    /// No other process is started.
+    /// Whether no other process is started for now.
     is_held: bool,
-    /// The keeper is to end.
+    /// Whether the keeper must end.
     has_ended: bool,
 }
 
@@ -59,7 +59,7 @@ impl Program {
         }
     }
 
-    /// Its process, if there is one now.
+    /// The id of its process, if there is one.
     pub fn pid(&self) -> Option<i32> {
         self.shared.state.lock().unwrap().pid
     }
@@ -68,12 +68,12 @@ impl Program {
     pub fn signal(&self, name: &str) {
         if let Some(pid) = self.pid() {
             let command = format!("kill -{name} {pid}");
-            // It may have ended by itself meanwhile.
+            // The process may have ended already.
             let _ = Command::new("sh").args(["-c", &command]).status().unwrap();
         }
     }
 
-    /// Has it stop, and returns when it has.
+    /// Stops it, and returns when its process has ended.
     pub fn stop(&self) {
         self.shared.state.lock().unwrap().is_held = true;
         self.signal("TERM");
@@ -82,7 +82,7 @@ impl Program {
         });
     }
 
-    /// Starts it again after a stop.
+    /// Starts it again after [`Self::stop`].
     pub fn resume(&self) {
         self.shared.state.lock().unwrap().is_held = false;
         self.shared.changed.notify_all();
@@ -114,7 +114,7 @@ fn append(path: &PathBuf) -> File {
         .unwrap()
 }
 
-/// Starts one process after the other.
+/// Starts one process after the other, until the program is dropped.
 fn keep(mut command: Command, shared: &Shared) {
     loop {
         let mut state = shared.state.lock().unwrap();

@@ -1,6 +1,7 @@
-//! A receiver of webhooks that can misbehave in ways no real server can be made to, and remembers what it took.
+//! A receiver of webhooks that can misbehave in ways in which no real server can be made to, and records what it
+//! accepted.
 //!
-//! One thread a connection, on loopback. Whatever real servers can do is tried against real ones elsewhere.
+//! One thread per connection, on loopback. What real servers can do is tested with real ones elsewhere.
 
 #![allow(
     dead_code,
@@ -14,49 +15,49 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A request as it came in.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub path: String,
-    /// By their names in lower case.
+    /// By names in lower case.
     pub headers: HashMap<String, String>,
     pub body: String,
     pub at: Instant,
-    /// The how-manieth with this `webhook-id`, from 1.
+    /// The number of requests with this `webhook-id` so far, this one included.
     pub attempt: usize,
 }
 
 impl Request {
-    /// The message it carries.
+    /// The `webhook-id`.
     pub fn message_id(&self) -> &str {
         self.headers.get("webhook-id").map_or("", String::as_str)
     }
 
-    /// Whether the body has this in it.
+    /// Whether the body contains this text.
     pub fn says(&self, text: &str) -> bool {
         self.body.contains(text)
     }
 }
 
-/// What to do with a request. Whatever is answered with 2xx counts as accepted.
+/// The response to a request. A request that is answered with 2xx counts as accepted.
 pub enum Reaction {
     /// Status, headers (each ending in CR LF) and body.
     Answer(u16, String, String),
-    /// The same, after a while.
+    /// This status, after a delay.
     Late(Duration, u16),
-    /// These very bytes, and the end.
+    /// Exactly these bytes, then the end of the connection.
     Raw(Vec<u8>),
-    /// Nothing for as long as the client waits.
+    /// Nothing, until the client closes the connection.
     Hang,
-    /// These very bytes, and then nothing for as long as the client waits.
+    /// Exactly these bytes, then nothing until the client closes the connection.
     Stall(Vec<u8>),
-    /// A status of 200, and a body that goes on for as long as the client takes it.
+    /// Status 200, and a body that continues as long as the client reads it.
     Endless,
     /// The end of the connection.
     Close,
 }
 
-/// An answer without anything in it.
+/// A response without headers and body.
 pub fn status(status: u16) -> Reaction {
     Reaction::Answer(status, String::new(), String::new())
 }
@@ -74,17 +75,17 @@ struct Shared {
     accepted: Mutex<Vec<String>>,
     attempts: Mutex<HashMap<String, usize>>,
     requests: AtomicUsize,
-    /// Requests read and not answered yet, and the most there ever were.
+    /// Requests read and not answered yet, and their maximum.
     open: AtomicUsize,
     peak: AtomicUsize,
     connections: AtomicUsize,
-    /// Octets of endless bodies that went out.
+    /// Bytes of endless bodies that were written.
     endless: AtomicUsize,
     stopped: AtomicBool,
 }
 
 impl Receiver {
-    /// Starts one that reacts like this.
+    /// Starts one that responds as `react` says.
     pub fn start(react: impl Fn(&Request) -> Reaction + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -117,12 +118,12 @@ impl Receiver {
         Self { address, shared }
     }
 
-    /// The setting that points to it.
+    /// The URL for the key `endpoint`.
     pub fn endpoint(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    /// From now on it reacts like this.
+    /// Replaces the function that chooses the response.
     pub fn react(&self, react: impl Fn(&Request) -> Reaction + Send + Sync + 'static) {
         *self.shared.react.lock().unwrap() = Arc::new(Box::new(react));
     }
@@ -132,32 +133,32 @@ impl Receiver {
         self.shared.accepted.lock().unwrap().clone()
     }
 
-    /// How many were.
+    /// The number of accepted requests.
     pub fn count(&self) -> usize {
         self.shared.accepted.lock().unwrap().len()
     }
 
-    /// All requests, whatever came of them.
+    /// The number of all requests.
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Requests read and not answered yet.
+    /// The number of requests read and not answered yet.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// The most requests that were ever open at a time.
+    /// The highest number of requests that were open at the same time.
     pub fn peak(&self) -> usize {
         self.shared.peak.load(Ordering::Relaxed)
     }
 
-    /// How many octets of endless answers clients have taken, or their kernel for them.
+    /// Bytes of endless bodies that clients, or their kernels, have accepted.
     pub fn endless(&self) -> usize {
         self.shared.endless.load(Ordering::Relaxed)
     }
 
-    /// How many connections were made.
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -171,8 +172,8 @@ impl Drop for Receiver {
     }
 }
 
-/// The most by which the number of these moments, in seconds and in order, is beyond what a rate allows in a stretch of
-/// time, its ends included: a rate with a burst lets no stretch of time have more than the burst.
+/// The highest number by which these times, in seconds and in order, exceed what a rate allows within an interval that
+/// includes its ends. For a rate limit with a burst, no interval exceeds it by more than the burst.
 pub fn beyond(times: &[f64], rate: f64) -> f64 {
     let mut lowest = f64::INFINITY;
     let mut most = 0.0_f64;
@@ -211,7 +212,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
     }
 }
 
-/// Returns whether the connection goes on.
+/// Responds; returns whether the connection stays open.
 fn answer(
     reaction: Reaction,
     id: &str,
@@ -258,7 +259,7 @@ fn answer(
                             rest = &chunk;
                         }
                     }
-                    // The client does not read for now.
+                    // The client does not read now.
                     Err(error) if is_timeout(&error) => {}
                     Err(_) => break,
                 }
@@ -277,7 +278,7 @@ fn answer(
     writer.write_all(answer.as_bytes()).is_ok()
 }
 
-/// Says nothing until the client closes. There may be many that hang, and each look costs.
+/// Stays silent until the client closes the connection. It checks once a second only, because many may hang.
 fn outwait(writer: &TcpStream, reader: &mut BufReader<TcpStream>, shared: &Shared) {
     let _ = writer.set_read_timeout(Some(Duration::from_secs(1)));
     let mut byte = [0];
@@ -331,7 +332,7 @@ fn read(reader: &mut BufReader<TcpStream>, shared: &Shared) -> Option<Request> {
     })
 }
 
-/// A line, however long it takes to come.
+/// Reads a line, however long it takes to arrive.
 fn read_line(reader: &mut BufReader<TcpStream>, shared: &Shared) -> Option<String> {
     let mut line = Vec::new();
     loop {

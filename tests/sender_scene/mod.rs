@@ -40,12 +40,12 @@ impl Sender {
         Self::start_with(log, &scene.transports, arguments)
     }
 
-    /// With this log and this transports file.
+    /// Starts it with this log and this transports file.
     pub fn start_with(log: PathBuf, transports: &Path, arguments: &[&str]) -> Self {
         Self::start_program(program(), log, transports, arguments)
     }
 
-    /// As above, by this command, whose environment may be another one.
+    /// As [`Self::start_with`], with this command, whose environment may differ.
     pub fn start_program(
         mut program: Command,
         log: PathBuf,
@@ -71,7 +71,7 @@ impl Sender {
         assert!(kill.unwrap().success());
     }
 
-    /// Has it stop; returns how it did, and how long that took.
+    /// Stops it; returns its exit status and how long the stop took.
     pub fn stop(mut self) -> (ExitStatus, Duration) {
         let begin = Instant::now();
         self.signal("-TERM");
@@ -88,7 +88,7 @@ impl Sender {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until its log has this so often.
+    /// Waits until its log contains this text at least `times` times.
     pub fn wait_for(&self, text: &str, times: usize) {
         eventually_or_tell(&format!("the log to tell of {text}"), || {
             let log = self.log();
@@ -146,7 +146,7 @@ impl Scene {
         url(&self.cluster, user, database)
     }
 
-    /// One under mailroom_sender.
+    /// Starts a sender that connects as a member of mailroom_sender.
     pub fn sender(&self, name: &str, arguments: &[&str]) -> Sender {
         let url = self.url("sender", "app");
         let mut all = vec!["--database", &url];
@@ -154,7 +154,7 @@ impl Scene {
         Sender::start(name, self, &all)
     }
 
-    /// Puts so many messages into the outbox at once.
+    /// Inserts `count` due messages into the outbox by one statement.
     pub fn load(&mut self, count: i64) {
         load(&mut self.client, count);
     }
@@ -181,24 +181,24 @@ impl Scene {
         });
     }
 
-    /// How often each mail arrived that did more than once.
+    /// The number of arrivals of each mail that arrived more than once.
     pub fn copies(&self) -> Vec<usize> {
         let times = times(&self.receiver).into_values();
         times.filter(|&times| times > 1).collect()
     }
 }
 
-/// What a sender connects as.
+/// The roles as which senders connect.
 pub const ROLES: &str = "CREATE ROLE sender LOGIN PASSWORD 'hunter2' IN ROLE mailroom_sender; \
     CREATE ROLE collector LOGIN IN ROLE mailroom_collector";
 
-/// Where a database is, for a sender.
+/// The connection string of a database, for a sender.
 pub fn url(cluster: &Cluster, user: &str, database: &str) -> String {
     let socket = cluster.socket().display();
     format!("host={socket} user={user} password=hunter2 dbname={database}")
 }
 
-/// How often each mail arrived.
+/// The number of arrivals of each mail.
 pub fn times(receiver: &Receiver) -> HashMap<String, usize> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for id in receiver.accepted() {
@@ -217,12 +217,12 @@ pub fn load(client: &mut Client, count: i64) {
         .unwrap();
 }
 
-/// A file with a transport of this name to the receiver, in one step.
+/// Writes, atomically, a file with a transport of this name to the receiver.
 pub fn write_transports(path: &Path, receiver: &Receiver, name: &str) {
     write_webhook(path, &receiver.endpoint(), name, "");
 }
 
-/// A file with a transport of this name to this endpoint, and these keys besides, in one step.
+/// Writes, atomically, a file with a transport of this name to this endpoint, with these additional keys.
 pub fn write_webhook(path: &Path, endpoint: &str, name: &str, keys: &str) {
     let new = path.with_extension("new");
     let text = format!(

@@ -1,4 +1,4 @@
-//! A database with much in it, and each operation of the API in it: what tests and benches about size share.
+//! A large database, and each operation of the API on it, for tests and benchmarks of size.
 
 mod operations;
 
@@ -6,10 +6,11 @@ use postgres::Client;
 
 pub use operations::OPERATIONS;
 
-/// Fills a database that has the extension: so many accounts, three times as many tokens, ten times as many mails that
-/// ended over twenty days, as many as accounts that wait in groups of ten, and as many for next month, over 200 priorities.
+/// Fills a database that has the extension: `accounts` accounts, three times as many tokens, ten times as many mails
+/// that ended within twenty days, as many due mails as accounts, in groups of ten, and as many mails for next month,
+/// over 200 priorities.
 ///
-/// Without triggers: rows as they would be, none of them new to anybody.
+/// Triggers do not fire, so that no row is announced as new.
 pub fn fill(client: &mut Client, accounts: i64) {
     client
         .batch_execute(
@@ -61,7 +62,7 @@ pub fn fill(client: &mut Client, accounts: i64) {
     install(client, accounts);
 }
 
-/// Makes each operation a pair of functions: what it does costs in one function call what it costs.
+/// Creates two functions for each operation: its cost is that of one function call.
 fn install(client: &mut Client, accounts: i64) {
     client
         .batch_execute(
@@ -69,7 +70,7 @@ fn install(client: &mut Client, accounts: i64) {
              CREATE FUNCTION kept() RETURNS text LANGUAGE sql STABLE AS $$ SELECT current_setting('volume.kept') $$",
         )
         .unwrap();
-    // In the middle of what there is, and active.
+    // An active account in the middle of the table.
     let me = accounts / 2 + 5;
     for (number, operation) in OPERATIONS.iter().enumerate() {
         for (part, body) in [("before", operation.before), ("run", operation.run)] {
@@ -83,7 +84,7 @@ fn install(client: &mut Client, accounts: i64) {
     }
 }
 
-/// Has it done once and taken back: what `measure` makes of the statement that does it.
+/// Runs an operation once and rolls it back; returns what `measure` returns for the statement that runs it.
 pub fn once<T>(
     client: &mut Client,
     number: usize,
@@ -94,7 +95,8 @@ pub fn once<T>(
     result
 }
 
-/// As [`once`], but what was claimed is sent: a session looks for what it claimed and gave up later than for other mail.
+/// As [`once`], but settles claimed mail as sent: after a rollback, a session would find this mail later than other
+/// mail.
 #[allow(dead_code, reason = "only where somebody else is at work, too")]
 pub fn once_for_good<T>(
     client: &mut Client,
@@ -129,7 +131,7 @@ fn begin<T>(
         .unwrap_or_else(|error| panic!("{}: {error:?}", OPERATIONS[number].name))
 }
 
-/// Pages that a statement looks at.
+/// The number of pages that a statement accesses.
 ///
 /// # Errors
 ///
@@ -140,7 +142,7 @@ pub fn pages(client: &mut Client, statement: &str) -> Result<u64, postgres::Erro
         .iter()
         .map(|row| row.get::<_, String>(0) + "\n")
         .collect();
-    // The first line of its kind is that of the whole plan.
+    // The first such line is about the whole plan.
     let line = plan
         .lines()
         .find(|line| line.trim_start().starts_with("Buffers: shared"))

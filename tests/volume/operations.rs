@@ -1,9 +1,9 @@
-//! Each operation of the API that deals with what a database holds.
+//! Each operation of the API whose cost could depend on what a database contains.
 
-/// One operation: what is done before it, which does not count, and what is measured.
+/// One operation: its preparation, which does not count, and what is measured.
 pub struct Operation {
     pub name: &'static str,
-    /// Statements of PL/pgSQL, in the same transaction; `me` is an account, and what is `kept` the operation has as `kept()`.
+    /// Statements of PL/pgSQL, in the same transaction. `me` is an account; `kept()` returns what `keep` got.
     pub(super) before: &'static str,
     /// Statements of PL/pgSQL.
     pub(super) run: &'static str,
@@ -13,7 +13,7 @@ const fn one(name: &'static str, before: &'static str, run: &'static str) -> Ope
     Operation { name, before, run }
 }
 
-// Beside others, what is left for this session may be found by its next look at everything only.
+// While other sessions claim too, mail that is left for this session may be found only by its next sweep.
 const CLAIMED: &str = "FOR i IN 1..100 LOOP \
         PERFORM keep(coalesce(array_agg(c.id), '{}')::text) FROM mailroom_claim(100, '1 h', 'me', ARRAY[_default_transport()]) c; \
         EXIT WHEN kept() <> '{}'; \
@@ -32,7 +32,7 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
     INSERT INTO people (mail, name) SELECT 'p' || i || '@example.com', 'p' || i FROM generate_series(1, 100) i; \
     PERFORM mailroom_attach('people', 'mail', 'name');";
 
-/// Each operation that deals with what the database holds.
+/// Each operation whose cost could depend on what the database contains.
 pub const OPERATIONS: [Operation; 59] = [
     one(
         "sign-up",

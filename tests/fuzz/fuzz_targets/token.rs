@@ -1,7 +1,8 @@
-//! Arbitrary links and codes against the decoder and the keys: no crash, and nothing accepted that was not signed.
+//! Fuzzes the decoder and the keys with arbitrary links and codes: nothing may crash, and nothing may be accepted that
+//! was not signed.
 //!
-//! The input is a code of up to five bytes, a zero byte, and a link. Besides as it stands, it is taken for the change to
-//! be made to a genuine link, byte by byte, so that the fuzzer does not have to find 86 characters before it gets deeper.
+//! The input is a code of up to five bytes, a zero byte, and a link. The link is tested as it is, and also applied to
+//! genuine links as a change of each byte: otherwise the fuzzer would first have to find 86 valid characters.
 
 #![no_main]
 
@@ -29,7 +30,7 @@ static GENUINE: LazyLock<Genuine> = LazyLock::new(|| {
     }
 });
 
-/// What the server says of a link and a code.
+/// Fails if the server would accept a link and a code that were not signed.
 fn judge(link: &str, code: &str) {
     let genuine = &*GENUINE;
     let Some(parsed) = token::parse(link) else {

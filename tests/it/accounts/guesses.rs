@@ -7,7 +7,7 @@ use super::Random;
 use crate::cluster::{Cluster, Stop, StopAtEnd, eventually, number};
 use postgres::Client;
 
-/// A recovery link as it was mailed, and its code.
+/// A recovery link as it was mailed, with its code.
 struct Link {
     id: i64,
     token: String,
@@ -15,7 +15,7 @@ struct Link {
 }
 
 impl Link {
-    /// A new one, of a new account.
+    /// Creates an account and a link for it.
     fn recovery(client: &mut Client, login: &str) -> Self {
         let row = client
             .query_one(
@@ -36,7 +36,7 @@ impl Link {
         }
     }
 
-    /// A code that is not this one's.
+    /// Returns a wrong code.
     fn wrong(&self) -> String {
         format!("{:05}", (self.code.parse::<u32>().unwrap() + 1) % 100_000)
     }
@@ -62,7 +62,7 @@ fn redeem(
         .get(0))
 }
 
-/// Guesses are counted by the transaction that makes them: what is committed stays, whatever the server's end.
+/// The transaction that makes a guess counts it, so a committed guess is still counted after a crash.
 #[test]
 fn a_crash_takes_back_no_committed_guess() {
     for library in ["mailroom", ""] {
@@ -106,8 +106,8 @@ fn a_standby_knows_the_guesses() {
     primary.verify();
 }
 
-/// Guesses of many sessions at once, all with the same wrong code: of those that commit five are judged, whatever their
-/// order, and whatever other sessions roll back in between.
+/// Many sessions guess at the same time, all with the same wrong code. Five of the committed guesses are counted, in
+/// any order, and other sessions roll back in between.
 #[test]
 fn guesses_at_the_same_time_are_all_counted() {
     const SESSIONS: usize = 16;
@@ -138,13 +138,13 @@ fn guesses_at_the_same_time_are_all_counted() {
                 });
             }
         });
-        // The fifth is told that it was the last.
+        // The fifth guess gets `locked`, as do all later ones.
         assert_eq!(judged.into_inner(), 4);
         assert_eq!(link.count(&mut client), 5);
     }
 }
 
-/// The server reads the description of a table anew after each of these, and the one of before is gone.
+/// Each GRANT, REVOKE and REINDEX makes the server rebuild the relation's cache entry and free the old one.
 #[test]
 fn a_link_is_judged_while_keys_are_rebuilt_and_rights_change() {
     let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
@@ -223,7 +223,8 @@ fn of_32_sessions_that_redeem_one_link_one_wins() {
     cluster.verify();
 }
 
-/// I7: a session may have its own plans printed, constants and all: there are none in them that it did not bring.
+/// I7: a session can have the plans of its statements printed, constants included. They contain only constants that the
+/// session itself passed.
 #[test]
 fn what_a_session_makes_the_server_print_holds_no_code() {
     let (cluster, mut client) = Cluster::start_with_app(&[]);
@@ -259,14 +260,14 @@ fn what_a_session_makes_the_server_print_holds_no_code() {
     web.execute("SELECT mailroom_request_recovery('a@example.com')", &[])
         .unwrap();
     drop(web);
-    // Long lines are broken.
+    // The server breaks long lines.
     let printed: Vec<String> = printed.iter().collect();
     let printed = printed
         .iter()
         .flat_map(|text| text.split_whitespace())
         .collect::<Vec<_>>()
         .join(" ");
-    // A constant is printed as its bytes, signed.
+    // The server prints a constant as its bytes, as signed numbers.
     let bytes = |value: &[u8]| {
         value
             .iter()
@@ -324,7 +325,7 @@ fn ten_thousand_forged_links_and_codes_open_nothing() {
         let outcomes: (&str, &str) = (row.get(0), row.get(1));
         assert_eq!(outcomes, ("invalid", "invalid"), "{forged} {code}");
     }
-    // Nor did they do anything to the one they were made from.
+    // The forged links did not change the genuine one.
     assert_eq!(link.count(&mut client), 0);
     assert_eq!(
         redeem(&mut client, &link.token, Some(&link.code)).unwrap(),

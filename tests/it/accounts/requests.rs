@@ -39,7 +39,7 @@ fn the_worker_answers_requests() {
         .unwrap()
         .get(0);
     assert_eq!(outcome, "ok");
-    // The mail was not sent, and need not be any more.
+    // The mail had not been sent yet, so redeeming the link cancelled it.
     assert_eq!(
         number(
             &mut client,
@@ -49,7 +49,8 @@ fn the_worker_answers_requests() {
     );
 }
 
-/// Most of what is announced comes to nothing, and the rest is not left to the poll floor.
+/// Most requests are for unknown addresses and produce no mail. The worker answers the requests after them at once, not
+/// at the next poll.
 #[test]
 fn strangers_do_not_hold_up_those_behind_them() {
     let (cluster, mut client) =
@@ -93,7 +94,7 @@ fn a_request_for_an_account_in_use_is_answered_later() {
             .execute("SELECT mailroom_request_recovery($1)", &[&address])
             .unwrap();
     }
-    // The other one's mail goes all the same.
+    // The mail of the other account does not wait for the lock.
     let mails = "SELECT count(*) FROM outbox WHERE state = 'scheduled'";
     eventually("the other mail", || {
         (number(&mut client, mails) == 1).then_some(())
@@ -112,7 +113,8 @@ fn a_request_for_an_account_in_use_is_answered_later() {
     );
 }
 
-/// Requests, redemptions, suspensions and new addresses at once: no deadlock, no two open links.
+/// Requests, redemptions and changes of status at the same time cause no deadlock, and an account never has two open
+/// links of one action.
 #[test]
 fn everything_at_once_ends_in_no_deadlock() {
     let (cluster, mut client) = Cluster::start_with_app(&[

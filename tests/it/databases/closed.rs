@@ -1,4 +1,4 @@
-//! Databases that let nobody in, and some that have no extension.
+//! Databases that accept no connections, and a database without the extension.
 
 use std::time::{Duration, Instant};
 
@@ -33,10 +33,10 @@ fn a_database_that_lets_nobody_in_is_tried_ever_more_slowly() {
             .count()
     };
     eventually("four starts that fail", || (refusals() == 4).then_some(()));
-    // After one, two, four and eight seconds.
+    // The delays are 1, 2, 4 and 8 s.
     let last = Instant::now();
     assert!(last - ended > Duration::from_secs(14));
-    // The next one is sixteen seconds away, unless somebody says that the database is well.
+    // The next start would follow after 16 s, but ALTER DATABASE asks for one at once.
     std::fs::rename(&away, &version).unwrap();
     other
         .batch_execute("ALTER DATABASE app ALLOW_CONNECTIONS true")
@@ -75,7 +75,7 @@ fn a_worker_that_cannot_get_into_its_database_does_not_hold_up_the_others() {
     let stuck = waiting();
     terminate(workers[1]);
     another_worker(&mut cluster.connect("other"), workers[1]);
-    // It goes when it is told to, and another comes.
+    // The waiting worker ends when it is told to, and the launcher starts another.
     terminate(stuck);
     eventually("the next one", || (waiting() != stuck).then_some(()));
     holder.batch_execute("ROLLBACK").unwrap();
@@ -116,7 +116,8 @@ fn a_database_that_was_closed_for_a_while_gets_its_worker_back() {
         )
         .unwrap();
     wait_for_workers(&mut client, &[]);
-    // The launcher looks at it a second later, and again when it is open: after a restart, too.
+    // The launcher checks the closed database a second later. It starts a worker when the database is opened, in the
+    // second round after a restart.
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1500));
         assert!(!served(&mut client).contains("app"));
@@ -154,7 +155,7 @@ fn a_database_is_dropped_while_a_provider_does_not_answer() {
         .unwrap();
     eventually("a request", || (receiver.open() == 1).then_some(()));
     drop(client);
-    // The worker waits for the answer as long as mailroom.stop_grace says, and the server for five seconds.
+    // The worker waits for the response for mailroom.stop_grace at most, and the server waits 5 s for other sessions.
     let mut other = cluster.connect("postgres");
     other.batch_execute("DROP DATABASE app").unwrap();
     wait_for_workers(&mut other, &[]);

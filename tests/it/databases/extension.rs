@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, Stop, eventually, find_worker};
 
 #[test]
 fn drop_extension_sends_the_worker_away_at_once() {
-    // Nothing but the drop itself can tell the worker: the poll is an hour away.
+    // Only the drop itself can notify the worker: the next poll is an hour away.
     let cluster = Cluster::start(&["mailroom.poll_interval = '1h'"]);
     let mut client = cluster.create_database("app");
     wait_for_workers(&mut client, &["app"]);
@@ -35,7 +35,7 @@ fn drop_extension_and_a_busy_worker_never_wait_for_each_other_in_a_circle() {
     let mut client = cluster.create_database("app");
     for _ in 0..20 {
         wait_for_workers(&mut client, &["app"]);
-        // Something for it to do, just now.
+        // Gives the worker something to do at this moment.
         client
             .batch_execute(
                 "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); \
@@ -74,7 +74,7 @@ fn an_extension_made_or_dropped_by_a_prepared_transaction_is_noticed() {
     client
         .batch_execute("BEGIN; CREATE EXTENSION mailroom; PREPARE TRANSACTION 'p'")
         .unwrap();
-    // The launcher may be looking into it just now.
+    // The launcher may be starting a worker here to see whether the database has the extension.
     wait_for_workers(&mut other, &[]);
     client.batch_execute("COMMIT PREPARED 'p'").unwrap();
     wait_for_workers(&mut other, &["app"]);

@@ -1,4 +1,4 @@
-//! More databases than there are workers for.
+//! More databases than the launcher can start workers for.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn beyond_max_databases_there_is_one_warning_and_the_rest_works() {
             .then_some(())
     });
     assert_eq!(cluster.log().matches("some have no worker").count(), 1);
-    // Room for the third one, as soon as another is gone.
+    // The third database gets a worker as soon as another one is dropped.
     let mut all = BTreeSet::from(["one", "two", "three"].map(str::to_owned));
     let first = served(&mut client).into_iter().next().unwrap();
     client
@@ -65,7 +65,7 @@ fn who_creates_the_extension_beyond_max_databases_is_told() {
 
 #[test]
 fn without_a_free_worker_process_there_is_one_warning() {
-    // The launcher and the server's own logical replication launcher take both.
+    // The launcher and the server's logical replication launcher use both.
     let cluster = Cluster::start(&["max_worker_processes = 2"]);
     let mut client = cluster.create_database("app");
     eventually("the warning", || {

@@ -6,7 +6,7 @@ use super::{AT_ONCE, expect_mail, served, wait_for_workers};
 use crate::cluster::{Cluster, eventually, find_worker, number};
 use postgres::Client;
 
-/// Ends the pause that the worker begins in a copy in which mail waits.
+/// Ends the pause that the worker begins in a copy with waiting mail.
 fn resume_copy(client: &mut Client) {
     eventually("the worker to pause", || {
         (number(client, "SELECT count(*) FROM pauses") == 1).then_some(())
@@ -25,7 +25,7 @@ fn drop_database_succeeds_at_the_first_try() {
         other.batch_execute("DROP DATABASE app").unwrap();
         wait_for_workers(&mut other, &[]);
     }
-    // Not even a moment after the extension was made, when the worker is only just starting.
+    // Also right after CREATE EXTENSION, while the worker is starting.
     for _ in 0..20 {
         drop(cluster.create_database("app"));
         other.batch_execute("DROP DATABASE app").unwrap();
@@ -42,7 +42,7 @@ fn a_drop_database_that_fails_leaves_the_worker_at_work() {
     let cluster = Cluster::start(AT_ONCE);
     let mut client = cluster.create_database("app");
     expect_mail(&mut client, "a");
-    // Another client is connected, so this fails after the server's five seconds.
+    // Another client is connected, so DROP DATABASE fails after the server has waited for 5 s.
     assert!(
         cluster
             .connect("postgres")
@@ -143,7 +143,7 @@ fn a_template_is_copied_by_whoever_may_copy_it() {
 #[test]
 fn a_copy_that_fails_leaves_the_worker_away_from_another_one() {
     let cluster = Cluster::start(AT_ONCE);
-    // As long as this client is connected, a copy waits for five seconds.
+    // While this client is connected, CREATE DATABASE waits for 5 s and then fails.
     let mut client = cluster.create_database("pattern");
     wait_for_workers(&mut client, &["pattern"]);
     let mut first = cluster.connect("postgres");
@@ -195,7 +195,7 @@ fn a_database_whose_drop_broke_off_is_left_alone() {
     drop(cluster.create_database("gone"));
     let mut client = cluster.connect("postgres");
     wait_for_workers(&mut client, &["gone"]);
-    // What DROP DATABASE writes before it deletes files.
+    // DROP DATABASE writes this before it deletes files.
     for statement in [
         "UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'gone'",
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'gone'",

@@ -1,4 +1,4 @@
-//! What may have arrived together stays together.
+//! A batch that may have been accepted is repeated with exactly the same mails.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::cluster::eventually;
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, Request, status};
 
-/// Accepts what Resend would, as Resend does.
+/// Accepts a request with the response that Resend would send.
 fn accept_as_resend(request: &Request) -> Reaction {
     let body = if request.path.ends_with("/batch") {
         let mails = request.body.matches("\"subject\"").count();
@@ -29,8 +29,7 @@ fn send_many(post: &mut Post, subject: &str, count: i64, size: i32, priority: i3
         .unwrap();
 }
 
-/// Fifty mails in one request, the second that the receiver gets: as long as none has gone through, one is sent at a
-/// time.
+/// Sends one mail, and when it was accepted, fifty mails in one request, the second that the receiver gets.
 fn send_together(post: &mut Post, receiver: &Receiver) {
     send_many(post, "hello ", 1, 1, 0);
     eventually("the transport to be open", || {
@@ -42,12 +41,12 @@ fn send_together(post: &mut Post, receiver: &Receiver) {
     });
 }
 
-/// The keys of requests with the first of the fifty mails, and how many of these there were.
+/// The idempotency keys of the requests that contain the first of the fifty mails.
 #[derive(Clone, Default)]
 struct Keys(Arc<Mutex<Vec<String>>>);
 
 impl Keys {
-    /// Takes note of a request; the how-manieth of these it is, if it is one.
+    /// Records a request with that mail and returns its number, from 1; `None` for any other request.
     fn note(&self, request: &Request) -> Option<usize> {
         let mut keys = self.0.lock().unwrap();
         if !request.says("\"first 1\"") {
@@ -84,7 +83,7 @@ fn mails_that_may_have_arrived_together_stay_together_whatever_the_answers_are()
     let mut post = by("resend", &receiver, &[]);
     send_together(&mut post, &receiver);
     post.wait_until_ended(51);
-    // No connection after the request and 503 are attempts; 429 and 401 are none.
+    // A connection that closes after the request, and 503, count as attempts; 429 and 401 do not.
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 2"), 50);
     assert_eq!(post.count("state = 'sent' AND failed_attempts = 0"), 1);
     assert_eq!((keys.count(), keys.are_one()), (5, true));
@@ -101,7 +100,7 @@ fn mails_that_may_have_arrived_together_are_what_a_paused_transport_is_tried_wit
     });
     let mut post = by("resend", &receiver, &[]);
     send_together(&mut post, &receiver);
-    // Its network is not allowed any more: nothing is sent.
+    // The endpoint's network is no longer allowed, so nothing is sent.
     post.set("transport.allowed_networks", "10.0.0.0/8");
     post.wait_for_status("transport_state", "paused");
     let seen = keys.clone();
@@ -135,7 +134,7 @@ fn a_mail_that_may_have_arrived_alone_goes_alone_again() {
         )
         .unwrap();
     post.wait_for("subject = 'first 1' AND failed_attempts >= 2", 1);
-    // Claimed together with others.
+    // The mail is claimed together with others.
     post.client
         .batch_execute(
             "BEGIN; UPDATE outbox SET send_at = now() WHERE subject = 'first 1' AND ended_at IS NULL; \
@@ -169,13 +168,13 @@ fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
     });
     send_many(&mut post, "other ", 1, 1, 0);
     post.wait_until_ended(52);
-    // How often they were tried at the first provider, at least twice, depends on how soon the second is there.
+    // The number of attempts at the first provider, at least two, depends on when the worker takes up the second.
     let parked = "subject LIKE 'first %' AND state = 'error' AND ambiguous_attempts >= 2 AND NOT ambiguous_alone";
     assert_eq!(post.count(parked), 50);
     assert_eq!(post.count("state = 'sent'"), 2);
 }
 
-/// Resend knows a request with several mails again if it has the very same mails in it.
+/// Resend recognizes a repeated batch only if it contains exactly the same mails.
 #[test]
 fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_pause() {
     let keys = Keys::default();
@@ -188,8 +187,8 @@ fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_
     let mut post = by("resend", &receiver, &[]);
     send_together(&mut post, &receiver);
     post.wait_for_status("transport_state", "throttled");
-    // What is due and may not be sent does not keep the worker busy. There is no condition to wait for: the claim is
-    // that it does little.
+    // Due mail that may not be sent does not keep the worker busy. There is no condition to wait for: the test asserts
+    // that the worker does little.
     let spent = post.transactions_within(Duration::from_secs(3));
     assert!(spent <= 15, "{spent} transactions in 3 s of waiting");
     post.wait_until_ended(51);

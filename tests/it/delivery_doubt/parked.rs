@@ -1,4 +1,4 @@
-//! What may have been sent is parked, or is tried again.
+//! Mail that may have been sent is parked, that is, it ends as `error`, or is retried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::cluster::{eventually, number};
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, status};
 
-/// From then on all is well.
+/// From now on the receiver accepts all requests.
 fn appease(receiver: &Receiver, arrivals: &Arrivals) {
     let seen = Arc::clone(arrivals);
     receiver.react(move |request| {
@@ -17,7 +17,7 @@ fn appease(receiver: &Receiver, arrivals: &Arrivals) {
     });
 }
 
-/// A worker that delivers by SendGrid, which does not know a request again, to this receiver.
+/// Starts a worker that delivers to this receiver by SendGrid's API, which does not recognize a repeated request.
 fn by_sendgrid(receiver: &Receiver, settings: &[&str]) -> Post {
     by("sendgrid", receiver, settings)
 }
@@ -45,7 +45,7 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
     }
     assert!(told(&mut post, "silent").2.contains("timeout"));
     post.wait_for_status("ambiguous", "2");
-    // One row tells of each, and it is the last.
+    // The history has one row for each.
     let history: Vec<(String, String)> = post
         .client
         .query(
@@ -62,7 +62,7 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
         assert_eq!(outcome, "ambiguous");
         assert!(error.starts_with("may have been sent: "), "{error}");
     }
-    // Nothing brings it back by itself: what is parked is in no index of what is due.
+    // Parked mail is not retried by itself: no index of due mail contains it.
     post.client
         .batch_execute("SELECT mailroom_wake_worker()")
         .unwrap();
@@ -73,7 +73,7 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
         (1, 1)
     );
 
-    // Token mail is parked as well, without its link, which is signed anew when somebody who may sign has it tried again.
+    // Token mail is parked too, without its link. The link is signed again when a role that may sign retries the mail.
     receiver.react(|_| Reaction::Close);
     post.client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('ann@example.com', 'ann')")
@@ -88,7 +88,7 @@ fn what_may_have_been_sent_is_parked_until_somebody_frees_it() {
         .unwrap();
     post.wait_for("state = 'sent' AND token_id IS NOT NULL", 1);
 
-    // One is freed by its id, the rest by what is told of it, and each goes under its old message_id.
+    // One mail is retried by its id, the other by its outcome. Each keeps its message_id.
     let ids = "SELECT string_agg(message_id::text, ',' ORDER BY id) FROM outbox";
     let before: String = post.client.query_one(ids, &[]).unwrap().get(0);
     let freed: bool = post

@@ -1,4 +1,4 @@
-//! What cannot be settled.
+//! Mail that was sent but cannot be settled.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::cluster::{eventually, number};
 use crate::post::Post;
 use crate::receiver::{Receiver, status};
 
-/// Refuses that a mail with this subject becomes `sent`.
+/// Adds a trigger that raises check_violation when a mail with this subject becomes `sent`.
 fn refuse(post: &mut Post, subject: &str) {
     refuse_as(post, subject, "check_violation");
 }
 
-/// The same, with an error of this name.
+/// As [`refuse`], with an error of this name.
 fn refuse_as(post: &mut Post, subject: &str, error: &str) {
     post.client
         .batch_execute(&format!(
@@ -25,7 +25,7 @@ fn refuse_as(post: &mut Post, subject: &str, error: &str) {
         .unwrap();
 }
 
-/// A receiver that answers no one while the gate is locked.
+/// Returns a gate, and a receiver that answers no request while the gate is locked.
 fn gated() -> (Arc<Mutex<()>>, Receiver) {
     let gate = Arc::new(Mutex::new(()));
     let theirs = Arc::clone(&gate);
@@ -55,7 +55,8 @@ fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
     assert_eq!(number(&mut post.client, lapsed), 3);
     post.wait_for("state = 'sent' AND subject = 'another'", 1);
     assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
-    // The worker remembers: once the trigger is gone, it is put on record without being sent again.
+    // The worker remembers that the mail was sent: after the trigger is gone, it settles the mail without sending it
+    // again.
     post.client
         .batch_execute("DROP TRIGGER refuse ON outbox; SELECT mailroom_retry(id) FROM outbox WHERE subject = 'fine'")
         .unwrap();
@@ -63,7 +64,8 @@ fn a_mail_that_cannot_be_settled_is_sent_once_and_ends_one_day() {
     assert_eq!(arrived(&arrivals, "fine"), 1, "it went out again");
 }
 
-/// The errors of a trigger that reads a table that was dropped, or asks another server.
+/// Triggers that read a dropped table or connect to another server raise these errors, which say nothing about the
+/// database.
 #[test]
 fn what_a_trigger_raises_is_no_trouble_of_the_database() {
     for error in [
@@ -83,7 +85,7 @@ fn what_a_trigger_raises_is_no_trouble_of_the_database() {
     }
 }
 
-/// Of a row that cannot be changed at all, nothing shows that it is not the database's fault until others are settled.
+/// If a row cannot be changed at all, only settling others shows that the database is not at fault.
 #[test]
 fn a_row_that_cannot_be_changed_is_given_up_once_others_are_settled() {
     let (receiver, arrivals) = ambiguous();
@@ -114,7 +116,8 @@ fn a_row_that_cannot_be_changed_is_given_up_once_others_are_settled() {
     assert!(again <= 1, "{again} series of failures have ended");
 }
 
-/// Of a row that another session locks, the worker asks again until it is free, and does not wait for it.
+/// The worker retries a row that another session has locked until it is free, and waits for the lock only briefly each
+/// time.
 #[test]
 fn a_row_that_is_locked_holds_up_no_other_and_is_settled_once_it_is_free() {
     let (gate, receiver) = gated();
@@ -137,7 +140,7 @@ fn a_row_that_is_locked_holds_up_no_other_and_is_settled_once_it_is_free() {
         "SELECT count(*) FROM pg_locks WHERE pid = {} AND NOT granted",
         post.backend()
     );
-    // More often than a mail that is refused for another reason is tried.
+    // More often than the five tries of a mail that is refused for another reason.
     let (mut tries, mut is_waiting) = (0, false);
     eventually("it to be tried ten times more", || {
         let waits = number(&mut post.client, &waited) > 0;
@@ -176,7 +179,7 @@ fn at_the_end_of_the_worker_it_spoils_no_other() {
     eventually("all to be under way", || {
         (receiver.open() == 10).then_some(())
     });
-    // The worker is told to stop while it has the answers and cannot settle a thing.
+    // The worker is told to stop when it has the responses and cannot settle any mail.
     let worker = post.worker();
     let mut other = post.cluster.connect("app");
     other
@@ -191,7 +194,7 @@ fn at_the_end_of_the_worker_it_spoils_no_other() {
     crate::cluster::signal("TERM", worker);
     other.batch_execute("COMMIT").unwrap();
     post.another_worker(worker);
-    // What was settled by then does not lapse. An answer that was heard too late is a failure that was settled.
+    // The claims of settled mails do not expire. A response that came too late is settled as a failed attempt.
     post.wait_for("state = 'sent'", 9);
     let lapsed = "SELECT count(*) FROM outbox_attempts WHERE outcome = 'lease_expired'";
     let lapsed = number(&mut post.client, lapsed);

@@ -23,14 +23,14 @@ fn what_is_beyond_a_budget_waits_with_the_reason_and_survives_a_crash() {
         (number(&mut post.client, waits) == 7).then_some(())
     });
     assert_eq!(spent(&mut post.client), 3);
-    // What the worker claimed and gave back is nobody's failure.
+    // Waiting for the budget counts no attempt.
     assert_eq!(post.count("failed_attempts > 0"), 0);
     post.cluster.stop_server(Stop::Immediate);
     post.cluster.start_server();
     post.client = post.cluster.connect("app");
     post.cluster.worker("app");
     assert_eq!(spent(&mut post.client), 3, "the crash gave some back");
-    // The new worker looks as well; that it takes nothing is seen when it was asked to look and has.
+    // The changed budget makes the new worker claim. That it sent no more than this budget allows is checked below.
     post.client
         .batch_execute("UPDATE budgets SET amount = 5")
         .unwrap();
@@ -46,7 +46,8 @@ fn what_is_beyond_a_budget_waits_with_the_reason_and_survives_a_crash() {
 fn what_does_not_fit_goes_in_the_next_period_and_nothing_overtakes_it() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);
-    // So that the first mails go in one minute, and what comes back does not count as of the minute before.
+    // Begins in the seconds 2 to 45 of a minute, so that the first mails go in one minute, and a refund counts for that
+    // minute.
     let early = "SELECT (extract(second FROM clock_timestamp()) BETWEEN 2 AND 45)::integer::bigint";
     while number(&mut post.client, early) == 0 {
         std::thread::sleep(Duration::from_millis(100));
@@ -69,7 +70,7 @@ fn what_does_not_fit_goes_in_the_next_period_and_nothing_overtakes_it() {
         let send = format!("SELECT mailroom_send('{name}@example.com', 'Hello', 'Text')");
         post.client.batch_execute(&send).unwrap();
     }
-    // The worker wakes for the next minute by itself.
+    // The worker wakes up for the next minute by itself.
     post.wait_for("state = 'sent'", 2);
     let of_large = "state = 'sent' AND recipients = '{large@example.com}'";
     assert_eq!(post.count(of_large), 1, "a small one overtook it");
@@ -103,7 +104,7 @@ fn urgent_mail_has_its_reserve() {
         .unwrap();
     post.wait_for("state = 'sent' AND kind = 'password_recovery'", 1);
     assert_eq!(post.count("state = 'sent'"), 3);
-    // In the end as much was taken out of the budget as was sent.
+    // In the end the budget counts as much as was sent.
     eventually("the shares to be right", || {
         (spent(&mut post.client) == 3).then_some(())
     });
@@ -177,7 +178,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
         .unwrap();
     let mut counting = cluster.connect("app");
     let pid = number(&mut counting, "SELECT pg_backend_pid()::bigint");
-    // It has the lock on the budgets, and waits for the counter.
+    // The statement holds the lock on the budgets, and waits for the sequence that counts.
     let mut other = cluster.connect("app");
     other
         .batch_execute("BEGIN; ALTER SEQUENCE _spent_month CACHE 1")
@@ -200,7 +201,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
             .unwrap();
         counting.join().unwrap()
     });
-    // The session goes on, as a pool's would.
+    // The session continues, as one of a pool would.
     let (mut counting, outcome) = cancelled;
     let error = outcome.unwrap_err();
     assert_eq!(error.code().unwrap().code(), "57014", "{error}");
@@ -208,7 +209,7 @@ fn a_statement_that_is_cancelled_while_it_counts_keeps_nobody_from_counting() {
     let take = "SELECT _consume_budget(array_fill(1, ARRAY[7]), false)::bigint";
     assert_eq!(number(&mut client, take), 7, "the lock was left behind");
     assert_eq!(number(&mut counting, take), 7);
-    // Nor does a transaction that stays open, and what it took is taken.
+    // An open transaction does not hold the lock either, and ROLLBACK does not undo what it took.
     counting.batch_execute("BEGIN").unwrap();
     assert_eq!(number(&mut counting, take), 7);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The rate.
+//! Rates.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::receiver::{Receiver, beyond, status};
 #[test]
 fn a_rate_is_kept_over_any_stretch_of_time() {
     const RATE: f64 = 100.0;
-    // A second's worth.
+    // What the rate allows in a second.
     const BURST: f64 = 100.0;
     const EACH: i64 = 240;
     let arrivals = Arc::new(Mutex::new(Vec::new()));
@@ -23,7 +23,7 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
     let halts = Halts::watch();
     let start = Instant::now();
     let mut sent = 0;
-    // The second load comes after a while without mail, in which nothing may be saved up beyond the burst.
+    // The second load follows a time without mail, in which no more than the burst may accumulate.
     for _ in 0..2 {
         post.send(EACH);
         sent += EACH;
@@ -38,7 +38,7 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
         .collect();
     arrivals.sort_by(f64::total_cmp);
     assert_eq!(arrivals.len() as i64, sent);
-    // A request that the machine did not bring here at once arrives together with those after it.
+    // A request that the machine delayed arrives together with those after it.
     let late = halts.longest().as_secs_f64() + 0.1;
     let most = beyond(&arrivals, RATE);
     assert!(
@@ -50,7 +50,7 @@ fn a_rate_is_kept_over_any_stretch_of_time() {
 #[test]
 fn a_new_rate_is_in_force_without_a_restart() {
     let receiver = Receiver::start(|_| status(200));
-    // So slow that nothing would ever go.
+    // At this rate 200 messages take longer than the test waits.
     let mut post = Post::start(&receiver, &["transport.rate = 1 messages/s"]);
     post.send(200);
     post.wait_for("state = 'sent'", 1);

@@ -1,4 +1,4 @@
-//! Rates and budgets over a failover, and synchronous standbys.
+//! Budgets and claims over a failover, and synchronous standbys.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, status};
 use postgres::Client;
 
-/// Waits until the standby has all that the primary has by now.
+/// Waits until the standby has replayed everything that the primary has inserted into the WAL so far.
 fn catch_up(primary: &mut Client, standby: &mut Client) {
     let lsn: String = primary
         .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
         .unwrap()
         .get(0);
-    // The last bit of it may wait for company.
+    // The end of the WAL may not have been flushed; this commit flushes it.
     primary
         .batch_execute(
             "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'mailroom', 'x')",
@@ -27,7 +27,7 @@ fn catch_up(primary: &mut Client, standby: &mut Client) {
     });
 }
 
-/// I1, I2: across a failover.
+/// I1, I2 hold across a failover.
 #[test]
 fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     let receiver = Receiver::start(|request| {
@@ -52,7 +52,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     post.client
         .batch_execute("INSERT INTO budgets (period, amount) VALUES ('month', 5)")
         .unwrap();
-    // Three are sent, two are under way, the rest waits for the next month.
+    // Three mails are sent, two are in flight, the others wait for the next month.
     post.send(12);
     post.wait_for("state = 'sent'", 3);
     eventually("mail under way", || (receiver.open() == 2).then_some(()));
@@ -69,7 +69,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
             &format!("SELECT count(*) FROM outbox WHERE {which}"),
         )
     };
-    // The old primary may still be sending: its leases are waited for.
+    // The old primary may still be sending, so the new worker waits until its leases expire.
     eventually("the new worker to deliver", || {
         let delivers = "SELECT count(*) FROM mailroom_status() WHERE transport_state = 'healthy'";
         (number(&mut replica, delivers) == 1).then_some(())
@@ -80,7 +80,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     });
     assert_eq!(spent(&mut replica), 5, "the failover gave some back");
     assert_eq!(receiver.requests(), 5);
-    // Four more: whether those that were under way are among them or not, each attempt counts.
+    // The budget allows four more attempts, whether or not they are of the two mails that were in flight.
     receiver.react(|_| status(200));
     replica
         .batch_execute("UPDATE budgets SET amount = 9")
@@ -96,13 +96,13 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
     eventually("all of it", || {
         (count(&mut replica, "state = 'sent'") == 12).then_some(())
     });
-    // Twice only what had no answer when the old primary died.
+    // Only the mails that had no response when the old primary died were sent twice.
     assert_eq!(receiver.requests(), 14);
     assert_eq!(receiver.count(), 12);
     standby.verify();
 }
 
-/// Waits until one of these waits for a standby.
+/// Waits until one process that meets the condition waits for a standby.
 fn wait_for_sync(client: &mut Client, which: &str) {
     let waits =
         format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND {which}");
@@ -111,7 +111,7 @@ fn wait_for_sync(client: &mut Client, which: &str) {
     });
 }
 
-/// Waits until commits wait for a standby: they do as soon as the checkpointer knows of the setting.
+/// Waits until commits wait for a standby, which they do when the checkpointer knows of the setting.
 fn wait_until_commits_wait(post: &mut Post) {
     let mut other = post.cluster.connect("app");
     let is_over = AtomicBool::new(false);
@@ -163,7 +163,7 @@ fn nothing_goes_out_that_a_synchronous_standby_does_not_know_of() {
     assert_eq!(receiver.requests(), 0);
     crate::cluster::signal("CONT", wal_receiver as i32);
     post.wait_for("state = 'sent'", 1);
-    // It went out by a claim, and is settled, as the standby knows.
+    // The standby knows that the mail was sent and settled.
     eventually("the standby to know", || {
         let sent = "SELECT count(*) FROM outbox WHERE state = 'sent' AND failed_attempts = 0";
         (number(&mut replica, sent) == 1).then_some(())

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What is called, with which parameters, and the text of the first column that comes of it.
+/// A statement, its parameters, and the text of the first column of the result, or the SQLSTATE of the error.
 pub type Call = (&'static str, Value, &'static str);
 
 const ID: &str = "0197c5d0-0000-7000-8000-000000000001";
@@ -223,7 +223,7 @@ pub fn calls() -> Vec<Call> {
             json!(["A".repeat(86), "password_recovery", "04711"]),
             "false",
         ),
-        // The rest.
+        // Other functions.
         (
             "SELECT subject FROM mailroom_preview($1, $2)",
             json!(["password_changed", {"json": {"login": "ada"}}]),
@@ -257,7 +257,7 @@ pub fn calls() -> Vec<Call> {
             json!([]),
             "true",
         ),
-        // What is refused is told apart by its SQLSTATE.
+        // Errors are distinguished by their SQLSTATE.
         (
             "SELECT mailroom_send($1, $2, $3)",
             json!(["nobody", "S", "T"]),

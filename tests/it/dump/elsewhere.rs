@@ -1,4 +1,4 @@
-//! A dump or a data directory in another cluster, with the key and without it.
+//! A dump or a data directory in another cluster, with and without the key file.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use super::{BUSY, contents, copy_key, dump, restore, run};
 use crate::cluster::{Cluster, Stop, bin_directory, eventually, number};
 use postgres::Client;
 
-/// A database with mail in it whose tokens are known, as (id, signed token).
+/// Creates a database with mail, and returns its tokens as (id, signed token).
 ///
-/// Of ten token mails two are sent, and three are being sent; then there is one without a token.
+/// Of ten token mails two are sent and three are claimed; one more mail has no token.
 fn with_links(cluster: &Cluster) -> Vec<(i64, String)> {
     let mut client = cluster.create_database("app");
     client
@@ -66,7 +66,7 @@ fn delivery_goes_on_in_another_cluster() {
         .map(|row| row.get(0))
         .collect();
     assert_eq!(sent.len(), 2);
-    // As docs/operations/backup.md has it.
+    // As in docs/operations/backup.md.
     let file = old.scratch().join("app.dump");
     let file = file.to_str().unwrap();
     run(&old, "pg_dump", &["--format=custom", "--file", file, "app"]);
@@ -78,7 +78,7 @@ fn delivery_goes_on_in_another_cluster() {
     let restored = run(&new, "pg_restore", &[&options[..], &[file]].concat());
     assert_eq!(String::from_utf8_lossy(&restored.stderr), "");
     let mut client = new.connect("app");
-    // Each mail that was not sent, once, by the worker, which nobody else wakes.
+    // Each mail that was not sent is in the outbox once. The worker has collected the tokens without being woken.
     eventually("the rest of the mail", || {
         (number(
             &mut client,
@@ -95,12 +95,12 @@ fn delivery_goes_on_in_another_cluster() {
     assert_eq!(claimed.len(), 9);
     for mail in &claimed {
         match mail.get::<_, Option<i64>>(0) {
-            // The very link of before.
+            // The link is the same as before.
             Some(token) => assert!(links.contains(&(token, mail.get(1))) && !sent.contains(&token)),
             None => assert_eq!(mail.get::<_, String>(2), "own@example.com"),
         }
     }
-    // Those that went out from the old cluster are as good as the new.
+    // Links that the old cluster sent are as good as new ones.
     for (_, link) in &links {
         assert_eq!(redeem(&mut client, link), "ok");
         assert_eq!(redeem(&mut client, link), "invalid");
@@ -128,7 +128,7 @@ fn a_copy_may_be_paused_in_the_session_that_restores_it() {
         &format!("{script}SELECT public.mailroom_pause();\n"),
     );
     let mut copy = cluster.connect("copy");
-    // It has looked, since the restore ended, and leaves all of it alone.
+    // The worker has read the queue since the restore ended, and leaves all mail alone.
     copy.batch_execute("SELECT mailroom_wake_worker()").unwrap();
     eventually("the worker to wait for mailroom_resume()", || {
         let waits = "SELECT coalesce(next_wake_for LIKE 'paused%', false) FROM mailroom_status()";
@@ -141,7 +141,7 @@ fn a_copy_may_be_paused_in_the_session_that_restores_it() {
     eventually("the mail", || {
         (number(&mut copy, "SELECT count(*) FROM outbox") == 11).then_some(())
     });
-    // Both databases have the same key, and each its own tokens.
+    // Both databases have the same key, but each has its own tokens.
     for database in ["app", "copy"] {
         let mut client = cluster.connect(database);
         assert_eq!(redeem(&mut client, &links[0].1), "ok", "{database}");
@@ -155,7 +155,7 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
     let script = dump(&old, "app", &[]);
     let new = Cluster::start(BUSY);
     let told = restore(&new, "app", &script);
-    // Once, from the first statement on, and in the words of whoever would sign.
+    // There is one warning, from CREATE EXTENSION on, with the text of the error that signing raises.
     assert_eq!(told.matches("WARNING").count(), 1, "{told}");
     assert!(
         told.contains("mailroom.key\" does not exist") && told.contains("Put the file back"),
@@ -163,13 +163,13 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
     );
     let mut client = new.connect("app");
     assert_eq!(number(&mut client, "SELECT count(*) FROM accounts"), 10);
-    // What needs no key goes on.
+    // Mail without a token needs no key, and can be claimed.
     let claimed = client
         .query("SELECT recipients[1] FROM mailroom_claim(100)", &[])
         .unwrap();
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].get::<_, String>(0), "own@example.com");
-    // What needs one says so, to its caller and in the log, and loses nothing.
+    // A function that needs the key fails, the worker logs the error, and nothing is lost.
     let error = client.query("SELECT mailroom_dequeue()", &[]).unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "58P01");
@@ -194,7 +194,8 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
     drop(client);
     assert_eq!(redeem(&mut new.connect("app"), &links[0].1), "ok");
 
-    // A cluster that has a key of its own: what was sent before is void, and what is sent from now on is good.
+    // In a cluster with a key of its own, links that were sent before are void, and links that are sent from now on are
+    // good.
     let other = Cluster::start(BUSY);
     drop(other.create_database("first"));
     assert_eq!(restore(&other, "app", &script), "");
@@ -218,7 +219,7 @@ fn without_the_key_the_rows_come_back_and_say_what_is_missing() {
 fn pg_upgrade_takes_everything_but_the_key() {
     let old = Cluster::start(BUSY);
     let links = with_links(&old);
-    // One more token, which no worker sees before the upgrade.
+    // One more token, which no worker collects before the upgrade.
     old.stop_server(Stop::Fast);
     old.start_server_with("-c shared_preload_libraries=");
     old.connect("app")
@@ -226,7 +227,7 @@ fn pg_upgrade_takes_everything_but_the_key() {
         .unwrap();
     let everything = |client: &mut Client| {
         let mut all = contents(client);
-        // Nothing is left out here, secrets included: it is the same database.
+        // Nothing is left out here, secrets included, because pg_upgrade keeps the database.
         let rows = client
             .query("SELECT t::text FROM outbox t ORDER BY id", &[])
             .unwrap();

@@ -6,11 +6,11 @@ use super::{BUSY, QUIET, copy_key, dump, psql};
 use crate::cluster::{Cluster, eventually, number};
 use postgres::Client;
 
-/// What every script of pg_dump begins with, as far as it matters here.
+/// The settings at the beginning of every script of pg_dump by which a restore is recognized.
 const AS_A_DUMP: &str =
     "SET check_function_bodies = false; SET client_min_messages = warning; SET row_security = off";
 
-/// What a consumer is told while a dump is being restored.
+/// Checks the error of a call while a dump is being restored.
 fn refused(client: &mut Client, call: &str) {
     let error = client
         .query(&format!("SELECT {call}"), &[])
@@ -33,7 +33,7 @@ fn stands_by(client: &mut Client) -> bool {
 
 #[test]
 fn nothing_is_handed_out_before_all_of_it_is_there() {
-    // However long it takes, the request below comes too soon after the token before it.
+    // However long the test takes, the request below comes too soon after the account's token.
     let settings = [BUSY, &["mailroom.request_interval = '1h'"]].concat();
     let cluster = Cluster::start(&settings);
     let source = Cluster::start(QUIET);
@@ -49,7 +49,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
         )
         .unwrap();
     let script = dump(&source, "app", &[]);
-    // The queues come before the tokens and the templates.
+    // In the dump, the queues come before the tokens and the templates.
     let cut = script.find("COPY public.templates").unwrap();
     assert!(script.find("COPY public.tokens").unwrap() > cut);
     assert!(script.find("COPY public.pending").unwrap() < cut);
@@ -62,7 +62,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
     let mut psql = psql(&cluster, "copy", "ON_ERROR_STOP=0");
     let mut input = psql.stdin.take().unwrap();
     input.write_all(first.as_bytes()).unwrap();
-    // An error in another part of the dump does not let consumers in.
+    // An error in another part of the dump does not end the restore.
     input.write_all(b"SELECT 1 / 0;\n").unwrap();
     input.flush().unwrap();
     let mut copy = cluster.connect("copy");
@@ -73,7 +73,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
             .get::<_, bool>(0);
         (there && number(&mut copy, "SELECT count(*) FROM link_requests") == 1).then_some(())
     });
-    // It may have looked before the first row, and waits to be woken since.
+    // The worker may have read the queue before the first row was there, and then waits until it is woken.
     eventually("the worker to stand by", || {
         copy.batch_execute("SELECT mailroom_wake_worker()").unwrap();
         stands_by(&mut copy).then_some(())
@@ -89,7 +89,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
     ] {
         refused(&mut copy, call);
     }
-    // Woken, it looks, and stands by still.
+    // When it is woken, the worker still stands by.
     copy.batch_execute("SELECT mailroom_wake_worker()").unwrap();
     assert_eq!(number(&mut copy, "SELECT count(*) FROM pending"), 20);
     assert_eq!(number(&mut copy, "SELECT count(*) FROM outbox"), 1);
@@ -102,7 +102,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("division by zero"), "{told}");
     assert_eq!(told.matches("ERROR").count(), 1, "{told}");
-    // The request is one within the interval, and comes to nothing.
+    // The request comes within the interval, and produces no mail.
     eventually("all of it in the outbox, though nobody polls", || {
         (number(
             &mut copy,
@@ -143,19 +143,19 @@ fn only_a_restore_is_taken_for_one() {
         );
         number(&mut client, &queued) == 1
     };
-    // Those who could not disable the triggers, whatever they set.
+    // A role that cannot disable the triggers does not restore, whatever it sets.
     for role in ["app", "admin"] {
         let mut session = cluster.connect_as("app", role);
         session.batch_execute(AS_A_DUMP).unwrap();
         assert!(registers(&mut session), "{role}");
     }
-    // Nor does anybody who has become one of them.
+    // Nor does a superuser who has become such a role.
     let mut session = cluster.connect("app");
     session
         .batch_execute(&format!("{AS_A_DUMP}; SET SESSION AUTHORIZATION app"))
         .unwrap();
     assert!(registers(&mut session));
-    // A superuser with some of the settings.
+    // Nor does a superuser with only two of the three settings.
     let settings: Vec<&str> = AS_A_DUMP.split("; ").collect();
     assert_eq!(settings.len(), 3);
     for left_out in 0..settings.len() {
@@ -167,22 +167,22 @@ fn only_a_restore_is_taken_for_one() {
         }
         assert!(registers(&mut session), "without {}", settings[left_out]);
     }
-    // Nobody is kept from anything by all these.
+    // None of these sessions keeps others from dequeuing.
     let mut other = cluster.connect("app");
     other.batch_execute("SELECT mailroom_dequeue(1)").unwrap();
-    // All of them are a restore, for as long as they are set.
+    // A superuser with all three settings restores, for as long as they are set.
     let mut session = cluster.connect("app");
     session.batch_execute(AS_A_DUMP).unwrap();
     assert!(!registers(&mut session));
     session.batch_execute("RESET row_security").unwrap();
     assert!(registers(&mut session));
-    // It ends with its session; until then others wait.
+    // The restore ends with its session; until then others are refused.
     refused(&mut other, "mailroom_dequeue(1)");
     drop(session);
     eventually("the end of the restore", || {
         other.batch_execute("SELECT mailroom_dequeue(1)").ok()
     });
-    // Who has become somebody that may, as with pg_restore --role, restores as well.
+    // A role that has become a superuser, as with pg_restore --role, restores as well.
     other
         .batch_execute("CREATE ROLE climber LOGIN NOINHERIT; GRANT postgres TO climber")
         .unwrap();
@@ -217,9 +217,9 @@ fn a_restore_waits_for_those_who_are_handing_out() {
     eventually("the restore to wait", || {
         (number(&mut other, waits) == 1).then_some(())
     });
-    // Nobody comes in before it, and nobody waits.
+    // Other consumers do not overtake the restore, and are refused without waiting.
     refused(&mut other, "mailroom_dequeue(1)");
-    // Whoever is at it goes on.
+    // The consumer that had begun before the restore continues.
     let rows = consumer.query("SELECT mailroom_dequeue(1)", &[]).unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(number(&mut other, waits), 1);

@@ -1,10 +1,10 @@
-//! Rights and policies come back, and links are not in a dump.
+//! Privileges and policies are restored, and a dump contains no links.
 
 use super::{LIVE_TOKEN_MAIL, QUIET, contents, dump, populate, read_in, relations, restore};
 use crate::cluster::{Cluster, number};
 use postgres::Client;
 
-/// Who may do what with the extension's objects, all in all.
+/// Returns all privileges on all objects of the extension.
 fn grants(client: &mut Client) -> Vec<String> {
     client
         .query(
@@ -43,7 +43,7 @@ fn default_privileges_give_nothing_of_ours_away() {
         let create = format!("CREATE DATABASE {database}");
         postgres.batch_execute(&create).unwrap();
     }
-    // As a role that reads everything is usually given what is still to come.
+    // Default privileges, as they are usual for a role that is to read everything that is created later.
     let generous = |client: &mut Client| {
         for where_to in ["", "IN SCHEMA public"] {
             client
@@ -63,7 +63,7 @@ fn default_privileges_give_nothing_of_ours_away() {
         .batch_execute("CREATE TABLE theirs (x integer); CREATE EXTENSION mailroom")
         .unwrap();
     assert_eq!(grants(&mut client), ours);
-    // What is given on purpose stays, and comes back.
+    // A privilege that is granted explicitly stays, and is restored.
     client
         .batch_execute("GRANT SELECT ON outbox_history TO reporting")
         .unwrap();
@@ -141,14 +141,15 @@ fn no_link_is_in_a_dump() {
         assert!(!script.contains("https://example.com/account"));
         assert!(!script.contains(key.trim()));
         for (token, link) in &secrets {
-            // The second half is the signature; a base64 digit more, for it shares the 43rd with the first.
+            // The signature is the second half. It begins within the 43rd base64 digit, so the first part has one digit
+            // of it.
             let (secret, signature) = token.split_at(44);
             for part in [token, link, secret, signature] {
                 assert!(!script.contains(part), "a link is in the dump");
             }
         }
     }
-    // And yet none of those still to be sent is lost.
+    // No mail that is still to be sent is lost.
     restore(&cluster, "copy", &dump(&cluster, "app", &[]));
     let waiting = format!(
         "SELECT count(*) FROM (SELECT token_id FROM pending UNION SELECT token_id FROM outbox WHERE {LIVE_TOKEN_MAIL}) w"

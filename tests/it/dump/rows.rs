@@ -1,4 +1,4 @@
-//! Rows come back as they were.
+//! Rows are restored as they were.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn every_table_is_dumped_or_has_a_reason() {
         .iter()
         .map(|row| row.get(0))
         .collect();
-    // A table that is not to be dumped is added to `reasons` with the reason.
+    // A table that is not to be dumped is added to `reasons`, with the reason.
     let reasons = [
         ("_database_identity", "it says which database this is"),
         ("_purged_tokens", "a purge begins anew"),
@@ -38,7 +38,7 @@ fn every_table_is_dumped_or_has_a_reason() {
 fn every_row_comes_back_as_it_was() {
     let (cluster, mut client) = Cluster::start_with_app(QUIET);
     populate(&mut client);
-    // The tests below are worth something only if every table has a row, and each state a mail.
+    // The checks below are meaningful only if every table has a row, and every state a mail.
     for table in relations(&mut client, "r,p") {
         let rows = number(&mut client, &format!("SELECT count(*) FROM {table}"));
         assert!(rows > 0, "{table} is empty");
@@ -55,7 +55,7 @@ fn every_row_comes_back_as_it_was() {
                     FROM pg_proc WHERE pronamespace = 'public'::regnamespace";
         let acl = |client: &mut Client| -> String { client.query_one(acls, &[]).unwrap().get(0) };
         assert_eq!(acl(&mut restored), acl(&mut cluster.connect("app")));
-        // It goes on from there.
+        // New rows continue from the restored ones.
         restored
             .batch_execute("INSERT INTO accounts (email, login) VALUES ('new@example.com', 'new')")
             .unwrap();
@@ -75,12 +75,12 @@ fn every_row_comes_back_as_it_was() {
     restore(&cluster, "columns", &dump(&cluster, "app", &columns));
     check("columns");
 
-    // Over a database that is there already, all that was in it being dropped first.
+    // Into an existing database, whose objects the script drops first.
     let clean = dump(&cluster, "app", &["--clean", "--if-exists"]);
     read_in(&cluster, "plain", &clean);
     check("plain");
 
-    // Rows into an extension that is there already.
+    // Rows only, into an existing extension.
     let rows = dump(&cluster, "app", &["--data-only"]);
     let people = "CREATE TABLE people (mail text, name text); SELECT mailroom_attach('people', 'mail', 'name')";
     let mut ready = cluster.create_database("rows");
@@ -113,7 +113,7 @@ fn every_row_comes_back_as_it_was() {
     archive("directory", &["--jobs=4"]);
 }
 
-/// What pg_restore may do in several sessions, done in one.
+/// pg_restore may load tokens first when it works in several sessions; here it does so in one.
 #[test]
 fn tokens_may_come_before_their_accounts() {
     let (cluster, mut client) = Cluster::start_with_app(QUIET);
@@ -137,7 +137,7 @@ fn tokens_may_come_before_their_accounts() {
     );
     let mut copy = cluster.connect("copy");
     assert_eq!(contents(&mut copy), contents(&mut client));
-    // The foreign key is in force for everybody else.
+    // The foreign key is in force for other sessions.
     let error = copy
         .batch_execute("INSERT INTO tokens (account, action) VALUES (99, 'activation')")
         .unwrap_err();

@@ -1,9 +1,9 @@
-//! Functions and operators that would be called instead of ours.
+//! Functions and operators that would be called instead of those of the extension.
 
 use super::{TRAFFIC, assert_everything_was_called, planted, traffic};
 use crate::cluster::{Cluster, eventually, number};
 
-/// Functions that are not counted can only be looked for in the traffic: those that roles call are all there.
+/// Calls that are not counted can only be found in the text of the traffic, which calls every function for roles.
 #[test]
 fn the_traffic_calls_every_public_function() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
@@ -31,7 +31,7 @@ fn the_traffic_calls_every_public_function() {
 fn no_planted_overload_is_called() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''", "track_functions = all"]);
     let mut client = planted(&cluster);
-    // They are in the way of whoever calls with other types or fewer arguments, which shows that they work.
+    // A call with other types or fewer arguments gets an overload, which shows that they work.
     let error = client
         .batch_execute("SELECT public._announce(1)")
         .unwrap_err();
@@ -48,7 +48,7 @@ fn no_planted_overload_is_called() {
 fn the_worker_calls_no_planted_overload() {
     let cluster = Cluster::start(&["mailroom.batch_timeout = 0"]);
     let mut client = planted(&cluster);
-    // A new worker, which has planned nothing before.
+    // A new worker has no plans yet.
     let worker = cluster.worker("app");
     crate::cluster::signal("TERM", worker);
     crate::cluster::another_worker(&mut client, worker);
@@ -68,7 +68,7 @@ fn the_worker_calls_no_planted_overload() {
         ) == 2)
             .then_some(())
     });
-    // A batch that fails is recorded by a statement of the worker's own.
+    // The worker records a failed batch by a separate statement.
     client
         .batch_execute(
             "ALTER TABLE outbox ADD CONSTRAINT never CHECK (false) NOT VALID; \

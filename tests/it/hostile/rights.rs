@@ -1,10 +1,10 @@
-//! What roles without rights can do to mailroom, and mailroom for them.
+//! What roles without privileges can do to mailroom, and what they can make mailroom do for them.
 
 use super::code;
 use crate::cluster::{Cluster, eventually, number};
 use postgres::error::SqlState;
 
-/// What the worker and applications write.
+/// The tables that the worker and applications write.
 const WRITTEN: [&str; 7] = [
     "accounts",
     "tokens",
@@ -25,7 +25,7 @@ fn a_lock_that_any_role_can_take_stops_nobody() {
         )
         .unwrap();
     let mut passer_by = cluster.connect_as("app", "passer_by");
-    // All that one could think of: tables by their numbers, groups by any hash.
+    // All plausible keys of locks: tables by their OIDs, groups by any hash.
     let locks: i64 = passer_by
         .query_one(
             "SELECT count(pg_advisory_lock(c.oid::integer, k.hash)) FROM pg_class c \
@@ -50,7 +50,7 @@ fn a_lock_that_any_role_can_take_stops_nobody() {
 
 #[test]
 fn a_placeholder_of_a_plain_role_is_no_setting() {
-    // Without preloading the library comes with the first call, and finds what the session wrote before.
+    // Without preloading, the first call loads the library, which finds the settings that the session wrote before.
     let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute(
@@ -89,7 +89,7 @@ fn a_placeholder_of_a_plain_role_is_no_setting() {
         ),
         86_400
     );
-    // Not by the connection's options, either.
+    // Nor after the library was loaded.
     let error = web
         .batch_execute("SET mailroom.recovery_ttl = '1d'")
         .unwrap_err();
@@ -124,8 +124,8 @@ fn a_row_of_somebody_elses_is_not_taken_for_an_account() {
             .expect_err(trigger);
         assert_eq!(code(&error), &SqlState::INSUFFICIENT_PRIVILEGE, "{error:?}");
     }
-    // Those of mailroom_attach can be put anywhere by its members, and do nothing on a table that is not attached, or
-    // whose columns are not text.
+    // Members of mailroom_admin may create triggers with the functions of mailroom_attach on any table. Writes then
+    // fail if the table is not attached, or if its columns are not text.
     chief
         .batch_execute(
             "CREATE TYPE chief.evil AS (x integer); \
@@ -173,7 +173,7 @@ fn rights_on_a_table_are_no_way_to_more() {
              CREATE SCHEMA mallory AUTHORIZATION mallory; GRANT USAGE ON SCHEMA mallory TO PUBLIC",
         )
         .unwrap();
-    // A member of mailroom_admin has no right to the machine.
+    // A member of mailroom_admin may neither change the extension nor become another role.
     let mut mallory = cluster.connect_as("app", "mallory");
     mallory
         .batch_execute(
@@ -210,7 +210,8 @@ fn rights_on_a_table_are_no_way_to_more() {
             "{attempt}: {error:?}"
         );
     }
-    // Nobody's rights are more than those of mailroom_admin, so lending them to its members gives them nothing.
+    // mailroom_definer has no privilege on a table that mailroom_admin lacks, so functions with its rights give the
+    // members of mailroom_admin nothing.
     let excess = number(
         &mut client,
         "SELECT count(*) FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) x \
@@ -220,8 +221,8 @@ fn rights_on_a_table_are_no_way_to_more() {
     );
     assert_eq!(excess, 0);
 
-    // Even with TRIGGER, which only a superuser can have given: what the application and the worker do lends nobody
-    // a superuser's rights.
+    // Even with TRIGGER, which only a superuser can grant, a role gets no superuser's rights from what the application
+    // and the worker do.
     client
         .batch_execute(&format!(
             "GRANT TRIGGER ON {} TO mallory",
@@ -249,7 +250,7 @@ fn rights_on_a_table_are_no_way_to_more() {
              END $$",
         )
         .unwrap();
-    // Each in a transaction of its own: with locks on several tables it could deadlock with the worker.
+    // A transaction for each: with locks on several tables it could deadlock with the worker.
     for table in WRITTEN {
         mallory
             .batch_execute(&format!(
@@ -290,7 +291,7 @@ fn rights_on_a_table_are_no_way_to_more() {
             ["mailroom_definer", "mailroom_collector", "web"].contains(&who.as_str()),
             "{which} was written as {who}"
         );
-        // The collector signs, that is what it is for; nothing the application reaches does.
+        // mailroom_collector may sign; nothing that the application reaches does.
         assert!(
             which != "signed" || who == "mailroom_collector",
             "{who} signs"

@@ -1,4 +1,4 @@
-//! Roles that are not what they seem, and event triggers of superusers.
+//! Roles with unexpected attributes, and event triggers of superusers.
 
 use std::sync::Barrier;
 
@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, eventually, number};
 use postgres::Client;
 use postgres::error::SqlState;
 
-/// How many objects the extension has.
+/// The number of objects of the extension.
 fn members(client: &mut Client) -> i64 {
     number(
         client,
@@ -60,7 +60,7 @@ fn a_superusers_event_triggers_are_obeyed_or_fail_it_cleanly() {
             );
         }
     }
-    // The launcher may be looking for it just now.
+    // A worker may still be examining whether the database has the extension.
     eventually("no worker", || {
         crate::cluster::find_worker(&mut client)
             .is_none()
@@ -105,7 +105,7 @@ fn databases_share_the_roles_even_when_installed_at_once() {
                 scope.spawn(move || {
                     let mut client = cluster.connect(name);
                     barrier.wait();
-                    // Whatever isolation it is installed in: the roles are looked up as they are.
+                    // At any isolation level, the installation must see the roles that others have committed.
                     let isolation = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"][round];
                     client
                         .batch_execute(&format!(
@@ -122,7 +122,7 @@ fn databases_share_the_roles_even_when_installed_at_once() {
             ),
             7
         );
-        // Each database has its own grants: the roles can go when the last one has gone.
+        // Each database has its own grants, so the roles can be dropped only after the last database.
         for (index, name) in databases.iter().enumerate() {
             if index + 1 == databases.len() {
                 let error = client.batch_execute("DROP ROLE mailroom_app").unwrap_err();
@@ -183,7 +183,7 @@ fn a_definer_that_somebody_can_be_is_refused() {
         assert_eq!(members(&mut client), 0);
         client.batch_execute("DROP ROLE mailroom_definer").unwrap();
     }
-    // One that is as it should be is taken, whoever made it.
+    // A role without these faults is accepted, no matter who created it.
     client
         .batch_execute("CREATE ROLE mailroom_definer; CREATE EXTENSION mailroom")
         .unwrap();
@@ -216,7 +216,7 @@ fn a_superuser_of_our_name_is_not_taken_for_ours() {
         assert_eq!(told.detail(), Some("It is a superuser."));
         client.batch_execute(&format!("DROP ROLE {role}")).unwrap();
     }
-    // Roles that people had before and that may log in are taken.
+    // Existing roles that may log in are accepted.
     client
         .batch_execute("CREATE ROLE mailroom_app LOGIN; CREATE EXTENSION mailroom")
         .unwrap();
@@ -255,7 +255,7 @@ fn a_worker_goes_on_while_its_roles_are_altered() {
         must_collect(&mut client);
         assert_eq!(cluster.worker("app"), worker, "{alteration}");
     }
-    // A new worker looks for the role, says that it is not there, and waits for it.
+    // A new worker looks up the role, logs that it does not exist, and waits for it.
     client
         .execute("SELECT pg_terminate_backend($1)", &[&worker])
         .unwrap();

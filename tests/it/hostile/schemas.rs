@@ -1,4 +1,4 @@
-//! Objects of our names, and schemas with unusual names.
+//! Objects with names of the extension, and schemas with unusual names.
 
 use super::{code, traffic};
 use crate::cluster::{Cluster, eventually, number};
@@ -51,7 +51,7 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
         assert!(
             [
                 &SqlState::DUPLICATE_TABLE,
-                // The column took another name for its sequence, and then the sequence is not ours to dump.
+                // The column's sequence gets another name, and the one of this name is not the extension's to dump.
                 &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
                 &SqlState::DUPLICATE_OBJECT,
                 &SqlState::DUPLICATE_FUNCTION
@@ -62,7 +62,7 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
         assert_eq!(number(&mut client, everything), before, "{name}");
         other.batch_execute(&format!("DROP {name}")).unwrap();
     }
-    // Functions that might be called while it is installed.
+    // Functions that could be called during the installation.
     client
         .batch_execute("CREATE EXTENSION mailroom; DROP EXTENSION mailroom")
         .unwrap();
@@ -77,7 +77,7 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
         .unwrap();
     client.batch_execute("CREATE EXTENSION mailroom").unwrap();
     traffic(&mut client, "public");
-    // With a default for what ours does not have, PostgreSQL cannot tell which is meant, and calls neither.
+    // With a default for an additional argument, a call is ambiguous, and PostgreSQL calls neither function.
     other
         .batch_execute(
             "CREATE FUNCTION _random_secret(integer DEFAULT 1) RETURNS bytea LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$",
@@ -121,7 +121,7 @@ fn any_schema_that_postgresql_takes_will_do() {
             .unwrap();
         let mut client = cluster.connect(&database);
         let schema = format!("\"{name}\"");
-        // The server has no such characters in a schema that a script puts into its statements.
+        // PostgreSQL refuses this character in the name of a schema that it inserts into a script.
         if name.contains('$') {
             let error = client
                 .batch_execute(&format!(
@@ -180,7 +180,7 @@ fn rename_and_back(new_worker: bool) {
              ALTER SCHEMA mail RENAME TO post",
         )
         .unwrap();
-    // One worker that came under the old name, or one under the new: both get over it.
+    // A worker that started under the old name recovers, and so does one that started under the new name.
     if new_worker {
         let worker = eventually("a worker", || crate::cluster::find_worker(&mut client));
         crate::cluster::signal("TERM", worker);
@@ -192,7 +192,7 @@ fn rename_and_back(new_worker: bool) {
                 .then_some(())
         });
     }
-    // What is written in SQL goes by the old name.
+    // The statements in functions have the old name.
     let consume = "UPDATE post.tokens SET consumed_at = 1";
     let insert = "INSERT INTO post.accounts (email, login) VALUES ('b@example.com', 'b')";
     for statement in [consume, insert] {
@@ -203,7 +203,7 @@ fn rename_and_back(new_worker: bool) {
         );
         assert!(format!("{error:?}").contains("mail"), "{error:?}");
     }
-    // Another schema in the old one's place does not become ours.
+    // Another schema with the old name is not taken for the extension's.
     client
         .batch_execute("CREATE SCHEMA mail; CREATE TABLE mail.accounts (id bigint, status text)")
         .unwrap();

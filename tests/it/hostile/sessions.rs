@@ -9,7 +9,7 @@ use postgres::error::SqlState;
 fn a_hostile_search_path_changes_nothing() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''", "track_functions = all"]);
     let mut client = cluster.connect("postgres");
-    // Tables, types, functions and operators of PostgreSQL's and of our names, in front of all others.
+    // Tables, types, functions and operators with names of PostgreSQL and of the extension, before all others.
     let evil = |client: &mut Client| {
         client
             .batch_execute(
@@ -40,7 +40,7 @@ fn a_hostile_search_path_changes_nothing() {
             "char_length(pg_catalog.text)",
             "octet_length(pg_catalog.bytea)",
         ] {
-            // PL/pgSQL takes no "any"; what it cannot have is left out of the trap.
+            // PL/pgSQL does not support "any"; functions that cannot be created are left out.
             let _ = client.batch_execute(&format!(
                 "CREATE FUNCTION evil.{signature} RETURNS pg_catalog.int4 LANGUAGE plpgsql AS \
                  $$ BEGIN RAISE EXCEPTION 'evil was called'; END $$"
@@ -82,7 +82,7 @@ fn a_hostile_search_path_changes_nothing() {
         .unwrap();
     let error = client.batch_execute("SELECT now()").unwrap_err();
     assert!(format!("{error:?}").contains("evil was called"));
-    // Installed under it, used under it, and dropped under it.
+    // Installed, used and dropped with this search_path.
     client
         .batch_execute("CREATE EXTENSION mailroom SCHEMA public")
         .unwrap();
@@ -112,7 +112,7 @@ fn a_hostile_search_path_changes_nothing() {
             .get(0);
         assert_eq!(rows, 0, "{table}");
     }
-    // The session tells what it has called.
+    // Makes the session report the functions that it has called.
     client
         .batch_execute("SELECT pg_catalog.pg_stat_force_next_flush() FROM public.jobs")
         .unwrap();
@@ -120,7 +120,7 @@ fn a_hostile_search_path_changes_nothing() {
     client.batch_execute("DROP EXTENSION mailroom").unwrap();
 }
 
-/// What any role may set for itself decides how PostgreSQL reads a function's body: backslashes, nulls, formats.
+/// Settings that any role may change decide how PostgreSQL reads a function's body: backslashes, nulls, formats.
 #[test]
 fn no_setting_of_a_session_changes_what_a_body_means() {
     let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
@@ -150,7 +150,7 @@ fn no_setting_of_a_session_changes_what_a_body_means() {
         .batch_execute("SELECT mailroom_send('a@example.com', E'S\\nS', 'T')")
         .unwrap_err();
     assert_eq!(code(&error), &SqlState::INVALID_PARAMETER_VALUE);
-    // A sender that says too late what went wrong, and quotes the code.
+    // A sender that settles too late, and quotes the code in its error.
     client
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('late@example.com', 'late'); SELECT mailroom_collect(); \
@@ -190,8 +190,8 @@ fn links_and_codes_in_any_encoding_are_judged() {
                  SELECT mailroom_collect()",
             )
             .unwrap_or_else(|error| panic!("{encoding}: {error:?}"));
-        // Bytes from outside ASCII, in every length around that of a link and of a code; where the encoding has no
-        // such character, the highest of ASCII.
+        // A character outside ASCII (in SQL_ASCII the byte 255), repeated up to more than the length of a link, at each
+        // place of a link, and in codes.
         let odd = match encoding {
             "UTF8" => "convert_from('\\xc3a9', 'UTF8')",
             "EUC_JP" => "convert_from('\\xa4a2', 'EUC_JP')",
@@ -224,7 +224,7 @@ fn links_and_codes_in_any_encoding_are_judged() {
             .unwrap_or_else(|error| panic!("{encoding}: {error:?}"))
             .get(0);
         assert_eq!(outcomes, "wrong_code wrong_code ok", "{encoding}");
-        // Nor does an address that is none stop a request.
+        // A request for an invalid address does not fail either.
         client
             .batch_execute(&format!(
                 "SELECT mailroom_request_recovery(repeat({odd}, n)) FROM generate_series(0, 300, 50) n; \

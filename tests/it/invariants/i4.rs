@@ -1,4 +1,4 @@
-//! I4: what a statement costs does not depend on how much there is besides.
+//! I4: the cost of a statement does not depend on how much else there is.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::{STEPS, pages, rounds, untidied};
 use crate::cluster::{Cluster, eventually_or_tell, number};
 use postgres::Client;
 
-/// Which batches of the last rounds cost more pages than those of the first ones, and how many more.
+/// The steps that accessed more pages in the last rounds than in the first ones, and how many.
 ///
-/// Now and then a session looks through the whole queue, as often as the time it takes for that allows, which this is
-/// not about: hence the medians.
+/// A session sweeps the queue as often as the duration of sweeps allows. Sweeps are not what this compares, so it takes
+/// medians.
 fn costlier(rounds: &[BTreeMap<&'static str, u64>]) -> Vec<String> {
     let median = |rounds: &[BTreeMap<&'static str, u64>], step: &str| {
         let mut costs: Vec<u64> = rounds.iter().map(|round| round[step]).collect();
@@ -19,11 +19,11 @@ fn costlier(rounds: &[BTreeMap<&'static str, u64>]) -> Vec<String> {
     STEPS
         .iter()
         .filter_map(|(step, _)| {
-            // The very first ones fill the session's caches.
+            // The first rounds fill the session's caches.
             let early = median(&rounds[5..16], step);
             let late = median(&rounds[rounds.len() - 51..], step);
-            // A fifth more is what an index costs that has grown. One look at each row that was processed by then would
-            // be a third more in the largest of these, and as much again in the smallest.
+            // A grown index costs a fifth more. One access to each row that was processed by then would add a third to
+            // the most expensive step, and double the cheapest one.
             (late * 5 > early * 6).then(|| format!("{step}: {early} pages, later {late}"))
         })
         .collect()
@@ -47,7 +47,7 @@ fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
         .unwrap();
     let costs = rounds(&mut client, "a", 300);
     assert_eq!(costlier(&costs), Vec::<String>::new());
-    // None of it could have been tidied up.
+    // Vacuum could remove none of it.
     client.batch_execute("VACUUM pending").unwrap();
     let seen = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'pending'";
     eventually_or_tell("the rows that were taken to be there still", || {
@@ -57,7 +57,7 @@ fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// Whether a group is free is looked up for that group, and not among all claims that there were.
+/// Whether a group is free is looked up for that group, not among all former claims.
 #[test]
 fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_held() {
     const ROUNDS: usize = 30;
@@ -74,7 +74,7 @@ fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_
             ))
             .unwrap();
         if round == 1 {
-            // Statistics know of no claim.
+            // The statistics contain no claim.
             client.batch_execute("ANALYZE outbox").unwrap();
             holder
                 .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
@@ -90,7 +90,7 @@ fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// Mail that waits for one transport costs nothing to those who claim others.
+/// Mail that waits for one transport costs claims for other transports nothing.
 #[test]
 fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_another() {
     const CALLS: [&str; 6] = [
@@ -107,7 +107,7 @@ fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_
         client
             .batch_execute("SET client_min_messages = error; SET jit = off")
             .unwrap();
-        // In front of, among and behind the others, and a group of which more waits for another transport.
+        // Before, among and after the other mail, and a group of which more mail waits for another transport.
         for (rows, columns) in [
             (others / 2, "'slow', i % 10 - 5, NULL, now() - interval '1 h'"),
             (others / 4, "'slow', -100, 'g', now() - interval '1 h'"),
@@ -124,7 +124,7 @@ fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_
         }
         client.batch_execute("VACUUM (ANALYZE)").unwrap();
         CALLS.map(|call| {
-            // Taken back, so that each finds the same; the first ones fill the session's caches.
+            // Each call is rolled back, so that all find the same. The first ones fill the session's caches.
             let mut calls = [(); 5].map(|()| {
                 client.batch_execute("BEGIN").unwrap();
                 let looked = pages(&mut client, call);
@@ -136,7 +136,7 @@ fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_
         })
     });
     for (call, (without, with)) in CALLS.iter().zip(costs[0].into_iter().zip(costs[1])) {
-        // An index of a hundred times as many rows may have a level more, which is a page for each look.
+        // An index of a hundred times as many rows may have one level more, which costs a page per search.
         assert!(
             with <= without + without / 2 + 30,
             "{call}: {without} pages, {with} beside much other mail"
@@ -144,7 +144,7 @@ fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_
     }
 }
 
-/// The pages that it takes to answer requests for addresses of accounts, and for others.
+/// The pages that it takes to answer 100 requests for addresses of accounts, and 100 for others.
 fn answers(client: &mut Client, round: usize) -> [u64; 2] {
     ["holder", "stranger"].map(|of| {
         client
@@ -178,9 +178,9 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
                 calls[2..].sort_unstable();
                 calls[4]
             });
-            // An index of twenty times as many rows may have two levels for one, which is a page for each look; a purge looks
-            // for what belongs to each row by indexes of three levels for one. Looking at all there is of anything would be
-            // twenty times as much. Status counts to 10,000.
+            // An index of twenty times as many rows may have two levels instead of one, which costs a page per search.
+            // A purge searches for what belongs to each row in indexes of three levels instead of one. A scan of all
+            // rows would cost twenty times as much. Status counts up to 10,000.
             let factor = if operation.name.starts_with("purge") {
                 5
             } else {
@@ -211,12 +211,12 @@ fn i4_requests_are_answered_by_as_many_pages_among_many_accounts() {
                  DELETE FROM pending; UPDATE tokens SET created_at = 0, revoked_at = 0; ANALYZE"
             ))
             .unwrap();
-        // Those that were answered are another matter.
+        // Answered requests are not what this is about.
         client.batch_execute("VACUUM link_requests").unwrap();
         costs.push(answers(&mut client, round));
     }
-    // The first filled the session's caches. With a hundred times as many accounts an index has a level more, which is a
-    // page for each look: eight of them to answer a holder of an account, one to find that there is none. One more finds
+    // The first round filled the session's caches. With a hundred times as many accounts an index has a level more,
+    // which costs a page per search: a holder of an account takes eight searches, another address one. One more finds
     // the request that is deleted, whose index grows as well.
     for (looks, (few, many)) in [8, 2].into_iter().zip(costs[1].into_iter().zip(costs[2])) {
         assert!(many <= few + looks * 100, "{costs:?}");

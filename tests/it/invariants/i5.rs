@@ -5,7 +5,7 @@ use crate::post::Post;
 use crate::receiver::{Reaction, Receiver};
 use postgres::Client;
 
-/// What mailroom's processes have open, as the server tells.
+/// The open transactions of mailroom's processes, as the server reports them.
 fn open_transactions(client: &mut Client) -> Vec<String> {
     client
         .query(
@@ -20,8 +20,8 @@ fn open_transactions(client: &mut Client) -> Vec<String> {
         .collect()
 }
 
-/// Waits until mailroom has no transaction open. One that lasted as long as the requests that are under way would be
-/// there for longer than this waits.
+/// Waits until mailroom has no open transaction. A transaction that lasted as long as the requests in flight would last
+/// longer than this waits.
 fn wait_for_no_transaction(client: &mut Client) {
     eventually_or_tell("a moment without a transaction", || {
         let open = open_transactions(client);
@@ -40,7 +40,7 @@ fn i5_no_transaction_is_open_during_network_io() {
     let mut post = Post::start(&receiver, &settings);
     let mut client = post.cluster.connect("app");
 
-    // A transaction of the worker's is seen where it has one: while it waits for a lock.
+    // A transaction of the worker is visible while it waits for a lock.
     let mut holder = post.cluster.connect("app");
     holder.batch_execute("BEGIN; LOCK TABLE outbox").unwrap();
     client
@@ -52,7 +52,7 @@ fn i5_no_transaction_is_open_during_network_io() {
     holder.batch_execute("ROLLBACK").unwrap();
     wait_for_no_transaction(&mut client);
 
-    // The first requests have no answer, which the later ones join.
+    // The first requests get no response, and later ones join them.
     for requests in 1..=10 {
         post.send(1);
         eventually("the request to be under way", || {
@@ -61,7 +61,7 @@ fn i5_no_transaction_is_open_during_network_io() {
         wait_for_no_transaction(&mut client);
     }
     assert_eq!(post.count("state = 'claimed'"), 10);
-    // These have the beginning of one.
+    // These get the beginning of a response.
     receiver
         .react(|_| Reaction::Stall(b"HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc".to_vec()));
     for requests in 11..=15 {

@@ -3,12 +3,12 @@
 use super::{NOTIFY_LOCK, Outcome, outcome};
 use crate::cluster::{Cluster, eventually, number};
 
-/// What waits for a standby, which a NOTIFY that writes nothing besides does not.
+/// A NOTIFY that also writes WAL: without that, its commit would not wait for a standby.
 const NOTIFY: &str =
     "SELECT pg_notify('elsewhere', ''), pg_logical_emit_message(true, 'mailroom', 'x')";
 
-/// With a worker, a commit needs no lock of the whole cluster. A session that waits for a standby that never comes
-/// while it holds the one of NOTIFY stops whoever NOTIFYs, and nobody else.
+/// With a worker, a commit takes no lock of the whole cluster. A session that holds the lock of NOTIFY, while it waits
+/// for a standby that never connects, blocks the sessions that NOTIFY, and no others.
 #[test]
 fn i6_a_commit_takes_no_lock_of_the_cluster() {
     let (cluster, mut client) = Cluster::start_with_app(&[
@@ -31,7 +31,7 @@ fn i6_a_commit_takes_no_lock_of_the_cluster() {
         "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
          WHERE a.wait_event = 'SyncRep' AND l.granted AND {NOTIFY_LOCK}"
     );
-    // Commits do not wait until each process has read the new setting.
+    // A commit does not wait before the processes have read the new setting, so this is repeated.
     let mut waiting = eventually("a session that waits while it holds the lock", || {
         let mut session = cluster.connect("app");
         let thread = std::thread::spawn(move || session.batch_execute(NOTIFY).unwrap());
@@ -62,7 +62,7 @@ fn i6_a_commit_takes_no_lock_of_the_cluster() {
         assert_eq!(outcome, Outcome::Returned, "{statement}");
         thread.join().unwrap();
     }
-    // What the others would do without a worker: so the lock is held, and this test can fail.
+    // What the other statements would do without a worker. It shows that the lock is held, so that this test can fail.
     let (outcome, thread) = outcome(
         &cluster,
         &mut client,
@@ -80,7 +80,7 @@ fn i6_a_commit_takes_no_lock_of_the_cluster() {
     for thread in waiting {
         thread.join().unwrap();
     }
-    // And the worker does what it was woken for.
+    // The worker does what it was woken for.
     eventually("the queue to empty", || {
         (number(&mut client, "SELECT count(*) FROM pending") == 0).then_some(())
     });

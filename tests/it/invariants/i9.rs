@@ -7,7 +7,7 @@ use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, status};
 use postgres::Client;
 
-/// How often statements of this database were run since they were last forgotten: those that were sent, or all.
+/// The calls of each statement in database `app` since the last reset, for statements that meet this condition.
 fn statements(observer: &mut Client, which: &str) -> BTreeMap<String, i64> {
     observer
         .query(
@@ -23,7 +23,7 @@ fn statements(observer: &mut Client, which: &str) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// How often the threads of a process have gone to sleep.
+/// The number of times that the threads of a process have gone to sleep.
 fn sleeps(pid: i32) -> u64 {
     std::fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()
@@ -42,8 +42,8 @@ fn sleeps(pid: i32) -> u64 {
         .sum()
 }
 
-/// Whether it delivers or not, an idle worker does nothing but to look whether there is something, once in each
-/// `mailroom.poll_interval`. The looks themselves are the clock of this test.
+/// An idle worker only polls, once in each `mailroom.poll_interval`, even if it delivers. The polls are the clock of
+/// this test.
 // alone: under load its threads go to sleep for other reasons, too
 #[test]
 fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
@@ -71,7 +71,7 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
     observer
         .batch_execute("CREATE EXTENSION pg_stat_statements")
         .unwrap();
-    // It has delivered all sorts of mail, and there is mail for other days.
+    // It has delivered all sorts of mail, and more mail is scheduled for other days.
     post.client
         .batch_execute(
             "INSERT INTO budgets (period, amount) VALUES ('month', 1000000); \
@@ -108,17 +108,17 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
             }
         })
     };
-    // What it had to do after the last mail is over by then.
+    // What the worker had to do after the last mail is done by then.
     looks(&mut observer, LOOKS);
-    // Neither does the thread that sends wake up in between. A page that must be read puts a thread to sleep, too: what
-    // wakes it up by itself does so in each of three rounds.
+    // The thread that sends must not wake up in between either. A page that must be read puts a thread to sleep as
+    // well, so only three rounds in a row with too many sleeps fail.
     let mut rounds = Vec::new();
     let looked = loop {
         let before = sleeps(worker);
         let looked = looks(&mut observer, LOOKS);
         rounds.push((sleeps(worker) - before, looked));
         let (slept, looked) = rounds[rounds.len() - 1];
-        // One look may lie between the two clocks on either side.
+        // One poll may be between the two clocks at either end.
         if slept <= 4 * (looked.unsigned_abs() + 1) {
             break looked;
         }
@@ -127,7 +127,7 @@ fn i9_an_idle_worker_that_delivers_runs_nothing_but_the_poll() {
             "its threads went to sleep this often in so many looks: {rounds:?}"
         );
     };
-    // A look asks what there is and what may go, and, as it delivers, for mail and for what the budgets leave of it.
+    // A poll asks for what waits, for rows to purge and, because it delivers, for mail and for the rest of the budgets.
     let sent = statements(&mut observer, "toplevel");
     assert!(sent.len() <= 4, "{sent:#?}");
     for (query, calls) in sent {

@@ -1,5 +1,6 @@
-//! None of our statements is compiled by JIT: that takes longer than the statement, and again for each call. A plan that a
-//! function forces by `enable_…` has a cost far above `jit_above_cost`, and so has that of what it calls.
+//! No statement of the extension is compiled by JIT: that takes longer than the statement, and again for each call. A
+//! plan that a function forces by `enable_…` has a cost far above `jit_above_cost`, and so have plans in functions that
+//! it calls.
 
 use crate::cluster::{Cluster, skip};
 use crate::volume::{OPERATIONS, fill, once};
@@ -36,7 +37,7 @@ fn no_statement_is_compiled_where_there_is_much() {
     let compiled = "SELECT coalesce(string_agg(query, '; '), '') FROM pg_stat_statements WHERE jit_functions > 0";
     let compiled: String = client.query_one(compiled, &[]).unwrap().get(0);
     assert_eq!(compiled, "");
-    // It would be told.
+    // A compilation would be reported.
     client
         .batch_execute("SET jit_above_cost = 0; SELECT count(*) FROM outbox WHERE send_at < now()")
         .unwrap();

@@ -1,10 +1,10 @@
-//! I4, for sessions that live long: a plan that was made while the tables were all but empty serves when there is much.
+//! I4, for long sessions: a plan that was made while the tables were almost empty must serve when they are large.
 
 use super::pages;
 use crate::cluster::Cluster;
 use postgres::Client;
 
-/// What is done, what makes it possible, and the statement whose pages count. `$` is a number that no other call has.
+/// Name, preparation, and the statement whose pages count. `$` is a number that no other call has.
 const DEEDS: [[&str; 3]; 38] = [
     [
         "sign-up",
@@ -235,14 +235,14 @@ const LINK: &str = "INSERT INTO accounts (email, login) VALUES ('l$@example.com'
      SELECT set_config('plans.link', mailroom_sign(t.action, t.secret), false), set_config('plans.account', a.id::text, false) \
      FROM accounts a JOIN tokens t ON t.account = a.id WHERE a.email = 'l$@example.com'";
 
-/// Little of everything, and statistics of that.
+/// A few rows of everything, for statistics.
 const LITTLE: &str = "INSERT INTO accounts (email, login, status) VALUES ('first@example.com', 'first', 'active'); \
      INSERT INTO routes VALUES (1, 'falling', 'slow', 'relay', '0 s'); \
      INSERT INTO outbox (kind, recipients, subject, body_text, state, ended_at) \
      SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'sent', now() FROM generate_series(1, 2) i; \
      INSERT INTO outbox_attempts (outbox_id, outcome, ended_at) SELECT min(id), 'failed', now() FROM outbox";
 
-/// Much of everything, in each state.
+/// Many rows of everything, in each state.
 const MUCH: &str = "SET session_replication_role = replica; \
      INSERT INTO accounts (email, login) SELECT 'm' || i || '@example.com', 'm' || i FROM generate_series(1, 3000) i; \
      INSERT INTO tokens (account, action) SELECT id, 'activation' FROM accounts WHERE login LIKE 'm%'; \
@@ -256,7 +256,7 @@ const MUCH: &str = "SET session_replication_role = replica; \
      SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'held' || i, 'claimed', 'another', now(), now() + interval '1 year' FROM generate_series(1, 3000) i; \
      INSERT INTO outbox_attempts (outbox_id, outcome, ended_at) SELECT id, 'failed', now() FROM outbox";
 
-/// Does a deed so many times; returns the median of the pages that the last three took.
+/// Runs the statements `times` times; returns the median of the pages that the last three accessed.
 fn cost(
     client: &mut Client,
     [_, before, statement]: [&str; 3],
@@ -285,7 +285,7 @@ fn i4_a_plan_made_while_tables_were_small_serves_when_they_are_large() {
     drop(little);
     let mut calls = 0;
     let mut costlier = Vec::new();
-    // A database for each, since a session plans again once a table was vacuumed or analysed.
+    // A database for each, because a session plans again after a VACUUM or an ANALYZE of a table.
     for (number, deed) in DEEDS.into_iter().enumerate() {
         let name = format!("app{number}");
         let copy = format!("CREATE DATABASE {name} TEMPLATE little");

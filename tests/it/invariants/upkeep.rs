@@ -1,9 +1,9 @@
-//! I4, of upkeep and of the purge.
+//! I4, for the upkeep of the outbox and for purges.
 
 use super::{pages, untidied};
 use crate::cluster::{eventually_or_tell, number};
 
-/// What the worker does besides, and a purge, with a hundred mails more in each round that were claimed and settled.
+/// The worker's upkeep and a purge, with 250 more mails in each round that were claimed and settled.
 #[test]
 fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     const ROUNDS: usize = 80;
@@ -26,10 +26,10 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
                      SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM mailroom_claim(250, '1 ms', 'me')), claimant => 'me')",
                 )
                 .unwrap();
-            // Positions stay a tenth of a second behind the present, and one round of all is within it.
+            // Cursors stay 100 ms behind the present; after this pause, only rows of one round are later than that.
             std::thread::sleep(std::time::Duration::from_millis(120));
-            // The first call has something to do; and as often as that may take a twentieth of the time one starts at the
-            // beginning, not twice in a row.
+            // The first call has work to do. A call starts at the beginning as often as a twentieth of the time allows,
+            // but not twice in a row.
             steps.map(|statement| {
                 let calls = [0; 3].map(|_| pages(&mut client, statement));
                 calls.into_iter().min().unwrap()
@@ -56,8 +56,8 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// While nothing can be tidied up, what came in behind all positions is found in looks of which none is a look at all: mail
-/// of a known and of a new priority, and a claim that lapsed long ago.
+/// While nothing can be vacuumed, rows that arrive before all cursors are found piece by piece, without a call that
+/// scans everything: mail of a known and of a new priority, and a claim that expired long ago.
 #[test]
 fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
     const ROUNDS: i64 = 60;
@@ -67,7 +67,7 @@ fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
         .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
         .unwrap();
     let claim = "SELECT id FROM mailroom_claim(1000, '1 ms', 'me')";
-    // In another order than that in which they lie.
+    // The order of send_at is not that of the rows in the table.
     client
         .batch_execute(&format!(
             "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
@@ -81,13 +81,13 @@ fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
                 "SELECT mailroom_mark_sent_many(ARRAY({claim}), claimant => 'me')"
             ))
             .unwrap();
-        // A session takes looks at all for dear after two of them that were. They may take a twentieth of the time, so
-        // that a fast machine would come to one alone while there is enough to look at.
+        // Sweeps count as expensive after two expensive ones. They may take a twentieth of the time, so without this
+        // pause a fast machine would come to one only while there is enough to scan.
         if round >= ROUNDS / 2 {
             std::thread::sleep(std::time::Duration::from_millis(60));
         }
     }
-    // A look at all is a look at each of them.
+    // A scan of everything accesses a page for each row.
     let all = 1_000 * ROUNDS.unsigned_abs();
     let mut other = cluster.connect("app");
     other
@@ -124,8 +124,8 @@ fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// What may not be deleted hides nothing from a purge, in a session that never purged before either; and where there is
-/// nothing to delete it says so at once.
+/// Rows that may not be deleted hide no others from a purge, even in a session that never purged before. A purge
+/// reports at once that nothing is left to delete.
 #[test]
 fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
     let (cluster, mut client) = untidied();
@@ -152,7 +152,7 @@ fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
             (row.get(0), row.get(1))
         })
         .collect();
-    // The mail at once; the token behind 2500 that last for longer with the third; then it has come to the end.
+    // The first call deletes the mail, the third one the token after 2500 that expire later, and reaches the end.
     assert_eq!(
         purged[..3],
         [(1, true), (0, true), (1, false)],
@@ -168,7 +168,7 @@ fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
     }
 }
 
-/// Mail that a foreign key keeps hides nothing from a session that goes on purging.
+/// Mail that a foreign key keeps hides no other mail from a session that continues to purge.
 #[test]
 fn i4_a_purge_gets_past_what_a_foreign_key_keeps() {
     let (_cluster, mut client) = untidied();

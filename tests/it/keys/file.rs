@@ -1,4 +1,4 @@
-//! The file of the key: who may read it, and what a broken one is told as.
+//! The key file: who may read it, and the errors for a broken one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +30,7 @@ fn the_key_is_private_and_seen_nowhere_but_in_its_file() {
         .collect();
     assert_eq!(names, ["mailroom.key"]);
 
-    // Everything that uses the key, by a client and by the worker.
+    // Clients and the worker use the key in all ways.
     let token = sign(&mut client);
     assert!(verifies(&mut client, &token));
     register(&mut client, "worker");
@@ -59,11 +59,11 @@ fn the_key_is_private_and_seen_nowhere_but_in_its_file() {
         log.contains("generated a signing key"),
         "an operator is told"
     );
-    // The worker's token was never sent to anybody, so nobody can have put it into a statement.
+    // The worker's token was not sent to any client, so no statement can contain it.
     let encoded = base64(&bytes(digits));
     assert_tells_nothing(&log, &[digits, &encoded, &worker_token]);
 
-    // Nor do settings, statistics or dumps show the key.
+    // Settings and dumps do not show the key either.
     let settings: String = client
         .query_one("SELECT string_agg(s::text, ' ') FROM pg_settings s", &[])
         .unwrap()
@@ -92,7 +92,7 @@ fn base64(bytes: &[u8]) -> String {
             .fold(0_usize, |word, byte| word << 8 | usize::from(*byte));
         char::from(ALPHABET[word >> (18 - 6 * place) & 63])
     };
-    // The last two of the 32 bytes are left out: what is missing is padding and four letters.
+    // The last two of the 32 bytes are left out: they would add three letters and the padding.
     bytes
         .chunks_exact(3)
         .flat_map(|chunk| (0..4).map(move |place| sextet(chunk, place)))
@@ -102,11 +102,11 @@ fn base64(bytes: &[u8]) -> String {
 #[test]
 fn a_broken_file_is_told_without_its_content() {
     let cluster = Cluster::start(TALKATIVE);
-    // Nobody registers, so the worker has no use for the file: what it says is another test's.
+    // No account registers, so the worker does not read the file: another test is about its messages.
     let mut client = cluster.create_database("app");
     let first = key_file(&cluster);
 
-    // What makes the file bad, the SQLSTATE, and what the message must say.
+    // The fault, the script that causes it, the SQLSTATE, and what the message must contain.
     let long = KEY_A.repeat(2_000);
     let cases: Vec<(&str, String, &str, &str)> = vec![
         (
@@ -195,7 +195,7 @@ fn a_broken_file_is_told_without_its_content() {
             assert_tells_nothing(&text, &[KEY_A, KEY_B, &base64(&bytes(KEY_A))]);
         }
     }
-    // A file of another kind, which the server may read and a key file is not.
+    // Another file, which the server may read and which contains no key.
     let mut other = cluster.connect("app");
     other
         .batch_execute("SET mailroom.key_file = 'postgresql.auto.conf'")
@@ -207,7 +207,7 @@ fn a_broken_file_is_told_without_its_content() {
     assert!(text.contains("malformed in line"), "{text}");
     assert!(!text.contains("unix_socket_directories"), "{text}");
 
-    // Whoever installs is told, too, where there is a name already that leads to no file.
+    // CREATE EXTENSION fails as well if the name exists but leads to no file.
     shell(
         &cluster,
         "rm -rf mailroom.key; ln -s not-mounted/mailroom.key mailroom.key",
@@ -222,7 +222,7 @@ fn a_broken_file_is_told_without_its_content() {
     shell(&cluster, "rm mailroom.key");
     other.batch_execute("CREATE EXTENSION mailroom").unwrap();
 
-    // Put right, it works in the very session that complained.
+    // After a repair, the session that got the errors can use the file.
     shell(&cluster, "rm -rf mailroom.key");
     write_key_file(&cluster, KEY_A);
     let token = sign(&mut client);
@@ -248,7 +248,7 @@ fn a_key_outlives_restarts_and_is_one_for_all_databases() {
         assert_eq!(key_file(&cluster), key, "after {how:?}");
         assert!(verifies(&mut cluster.connect("first"), &token));
     }
-    // Installed anew, it still knows the links it sent before.
+    // After a reinstallation, links that were sent before are still valid.
     let mut first = cluster.connect("first");
     first
         .batch_execute("DROP EXTENSION mailroom; CREATE EXTENSION mailroom")

@@ -1,4 +1,4 @@
-//! Files that go bad while the server runs.
+//! Files that become invalid while the server runs.
 
 use super::{
     KEY_A, KEY_B, TALKATIVE, assert_tells_nothing, broken, key_file, mailed, register, shell, sign,
@@ -33,16 +33,16 @@ fn a_bad_file_does_not_replace_good_keys_in_memory() {
             assert_eq!(sign(&mut client), token);
             assert!(verifies(&mut client, &token));
         }
-        // Said once, to the log only.
+        // Logged once, and not sent to the client.
         assert_eq!(kept(&cluster), round + 1);
-        // Whoever has none in memory has none.
+        // A session without keys in memory gets the error.
         let error = cluster
             .connect("app")
             .simple_query("SELECT mailroom_verify('', 'activation')")
             .unwrap_err();
         assert_tells_nothing(&told(&error), &[KEY_A, key.trim_end()]);
     }
-    // Put right, it is noticed.
+    // A session notices a repair.
     write_key_file(&cluster, KEY_A);
     assert_ne!(sign(&mut client), token);
     assert!(!verifies(&mut client, &token));
@@ -73,7 +73,7 @@ fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
     for (round, script) in breakages.iter().enumerate() {
         shell(&cluster, "cp -p mailroom.key safe.key");
         shell(&cluster, script);
-        // One that has no keys in memory: what has goes on with them.
+        // A new worker has no keys in memory; the old one would continue with its keys.
         let worker = cluster.worker("app");
         crate::cluster::signal("TERM", worker);
         another_worker(&mut client, worker);
@@ -83,7 +83,7 @@ fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
         for login in ["a", "b", "c"] {
             register(&mut client, &format!("{login}{round}"));
         }
-        // More tries than warnings.
+        // More attempts than warnings.
         eventually("three failed batches", || {
             (number(&mut client, failures) >= before + 3).then_some(())
         });
@@ -110,7 +110,7 @@ fn a_worker_without_its_keys_says_so_once_and_loses_nothing() {
             assert!(verifies(&mut client, &token));
         }
         assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
-        // By then it has said so, too; the next round counts from here.
+        // Then the worker has logged this as well; the next round counts from here.
         eventually("the all-clear", || {
             (cluster.log().matches("works again").count() == round + 1).then_some(())
         });

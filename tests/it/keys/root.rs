@@ -13,7 +13,7 @@ fn give(path: &Path, (uid, gid): (u32, u32), mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Only root can make files that belong to root; without it the rule has its unit test alone.
+/// Whether this process can create files that belong to root. Otherwise only a unit test checks the rule.
 fn is_root(scratch: &Path) -> bool {
     let root = chown(scratch.join("."), Some(0), None).is_ok();
     if !root {
@@ -22,7 +22,8 @@ fn is_root(scratch: &Path) -> bool {
     root
 }
 
-/// A directory of root's as a secret is mounted: the name of the file leads to `..data`, which leads to the version.
+/// A directory of root's in the layout of a mounted secret: the name of the file leads to `..data`, which leads to the
+/// version.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -38,7 +39,7 @@ impl Mounted {
         self.0.join("signing.key")
     }
 
-    /// Puts another version in the place of the one that is there, in one step; returns its file.
+    /// Replaces the version atomically; returns its file.
     fn publish(&self, version: &str, content: &str, owner: (u32, u32), mode: u32) -> PathBuf {
         let directory = self.0.join(version);
         fs::create_dir(&directory).unwrap();
@@ -72,14 +73,14 @@ fn a_file_of_roots_is_taken_as_postgresql_takes_a_private_key_and_is_not_rotated
     let mut client = cluster.create_database("app");
     let by_a = sign(&mut client);
 
-    // The next version is in force as soon as it is mounted.
+    // The next version is in effect as soon as it is mounted.
     let both = format!("{KEY_B}\n{KEY_A}\n");
     let file = mounted.publish("..2", &both, (0, group), 0o640);
     let by_b = sign(&mut client);
     assert_ne!(by_a, by_b);
     assert!(verifies(&mut client, &by_a) && verifies(&mut client, &by_b));
 
-    // Root's is replaced by root alone, also where the server could.
+    // Only root replaces root's file, even where the server could.
     for mode in [0o755, 0o777] {
         fs::set_permissions(file.parent().unwrap(), fs::Permissions::from_mode(mode)).unwrap();
         let error = client
@@ -94,7 +95,7 @@ fn a_file_of_roots_is_taken_as_postgresql_takes_a_private_key_and_is_not_rotated
         assert_eq!(sign(&mut client), by_b);
     }
 
-    // Whose it is, its mode, and what is said of it by a session that has no keys in memory.
+    // Owner and mode, and the error of a session that has no keys in memory.
     let other = user + 1;
     let cases = [
         ((0, group), 0o400, Some("cannot be opened")),
@@ -128,7 +129,7 @@ fn a_file_of_roots_is_taken_as_postgresql_takes_a_private_key_and_is_not_rotated
     }
 }
 
-/// A mounted transports file is judged as a key file is.
+/// A mounted transports file is checked as a key file is.
 #[test]
 fn credentials_of_roots_are_taken_as_postgresql_takes_a_private_key() {
     let cluster = Cluster::start(&[
@@ -149,7 +150,7 @@ fn credentials_of_roots_are_taken_as_postgresql_takes_a_private_key() {
         .unwrap();
     for (mode, column, reason) in [
         (0o644, "transports_error", "mode 0644"),
-        // What a sender is stopped by that has its credentials.
+        // The deliverer has its credentials, and stops for this reason.
         (0o440, "transport_reason", "is not public"),
     ] {
         give(&file, (0, group), mode);

@@ -18,7 +18,7 @@ fn a_rotation_keeps_old_links_until_the_old_line_goes() {
     let old_mail = mailed(&mut client, "before");
     let old_token = sign(&mut client);
 
-    // The new key first, the old one below it: for sessions and the worker alike, without a reload.
+    // The new key first, the old one below it: sessions and the worker use both without a reload.
     write_key_file(&cluster, &format!("{KEY_A}\n{old_key}"));
     let new_token = sign(&mut client);
     assert_ne!(new_token, old_token);
@@ -28,8 +28,7 @@ fn a_rotation_keeps_old_links_until_the_old_line_goes() {
         assert!(verifies(&mut client, token));
     }
 
-    // The old key goes, and what it signed is void. What the new one signed, the worker's mail among it,
-    // is not.
+    // Without the old key, what it signed is void. What the new one signed, including the worker's mail, is not.
     write_key_file(&cluster, KEY_A);
     for (token, expected) in [
         (&old_mail, false),
@@ -58,7 +57,7 @@ fn a_rotation_from_sql_needs_no_reload_and_voids_no_link() {
         .unwrap()
         .get(0);
     assert_eq!(keys, 2);
-    // At once, in the same transaction, and whatever becomes of it.
+    // The new key is in effect at once, in the same transaction, and stays after a rollback.
     let new: String = transaction
         .query_one(
             "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))",
@@ -79,13 +78,13 @@ fn a_rotation_from_sql_needs_no_reload_and_voids_no_link() {
     for token in [&old, &new, &old_mail, &new_mail] {
         assert!(verifies(&mut client, token));
     }
-    // The worker signs with the new one: without the old one its mail is good.
+    // The worker signs with the new key: its mail is valid without the old one.
     let first = file.lines().next().unwrap().to_owned();
     write_key_file(&cluster, &first);
     assert!(verifies(&mut client, &new_mail));
     assert!(!verifies(&mut client, &old_mail));
 
-    // For superusers only, whoever was granted the call.
+    // Only superusers may rotate the key.
     client.batch_execute("SET ROLE mailroom_admin").unwrap();
     let error = client
         .simple_query("SELECT mailroom_rotate_key()")
@@ -147,7 +146,7 @@ fn a_file_that_cannot_be_replaced_stays_and_the_error_says_what_to_do() {
     let locked = cluster.data().join("locked");
     assert_eq!(fs::read_dir(&locked).unwrap().count(), 1);
 
-    // Once it can be, it is, and the link stays.
+    // Once the file can be replaced, it is, and the symbolic link stays.
     shell(&cluster, "chmod 0700 locked");
     client.execute("SELECT mailroom_rotate_key()", &[]).unwrap();
     assert!(cluster.data().join("mailroom.key").is_symlink());
@@ -156,7 +155,7 @@ fn a_file_that_cannot_be_replaced_stays_and_the_error_says_what_to_do() {
     assert!(verifies(&mut client, &token));
 }
 
-/// Sessions sign and verify while others rotate, at the same time: no link is ever void, no key is lost.
+/// Sessions sign and verify while others rotate the key: no link becomes void, and no key is lost.
 #[test]
 fn rotations_under_load_void_no_link() {
     const ROTATIONS: usize = 20;

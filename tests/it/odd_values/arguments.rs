@@ -1,15 +1,15 @@
 //! Odd values of each type.
 
 pub struct Argument {
-    /// As a cast names it.
+    /// The type, as a cast names it.
     pub r#type: String,
-    /// The type's own name, or that of what a domain is over; `_` before it makes it an array.
+    /// The name of the type, or of the base type of a domain; a leading `_` marks an array.
     pub base: String,
     /// The labels of an enum, as SQL literals.
     pub labels: Vec<String>,
 }
 
-/// Octets that are not UTF-8, for databases where any are text: cut off, too long, a surrogate, never valid.
+/// Bytes that are not UTF-8, for databases in which any are text: truncated, overlong, a surrogate, never valid.
 const NO_TEXT: [&str; 4] = [
     r"E'a\xc3'",
     r"E'\xc0\x80b'",
@@ -17,7 +17,7 @@ const NO_TEXT: [&str; 4] = [
     r"E'\xff\xfe@\xff.example'",
 ];
 
-/// What a database's encoding lets a text be.
+/// The bytes that a text may contain in a database's encoding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Octets {
     Utf8,
@@ -26,7 +26,7 @@ pub enum Octets {
 }
 
 impl Argument {
-    /// A value that there is nothing to say against, for the places that are not being tried.
+    /// A value that a function accepts, for the arguments that are not being tested.
     pub fn plain(&self) -> String {
         let value = match self.base.as_str() {
             _ if !self.labels.is_empty() => &self.labels[0],
@@ -50,7 +50,7 @@ impl Argument {
         format!("({value})::{}", self.r#type)
     }
 
-    /// The odd ones.
+    /// The odd values.
     pub fn odd(&self, octets: Octets) -> Vec<String> {
         let mut values: Vec<&str> = vec!["NULL"];
         match self.base.as_str() {
@@ -167,7 +167,7 @@ impl Argument {
         all
     }
 
-    /// 20 MB of it, where that can be.
+    /// A value of 20 MB, if the type has one.
     pub fn enormous(&self) -> Option<String> {
         const MANY: &str = "repeat(repeat('x', 1024), 20480)";
         let value = match self.base.as_str() {

@@ -1,4 +1,4 @@
-//! What can be attached, by whom, and what the table may become afterwards.
+//! Which tables can be attached, by whom, and how they may change afterwards.
 
 use super::{accounts, attach, prepare, told};
 use crate::cluster::{Cluster, number};
@@ -35,7 +35,7 @@ fn it_follows_renames_and_survives_a_drop() {
         [row.get::<_, &str>(0), row.get(1), row.get(2)],
         ["\"The Shop\".\"The Users\"", "E-Mail %1$I", "Nick \"N\""]
     );
-    // A column that is in use does not go by mistake, and the extension neither.
+    // A column that is in use cannot be dropped by mistake, nor can the extension.
     for attempt in [
         "ALTER TABLE \"The Shop\".\"The Users\" DROP COLUMN \"E-Mail %1$I\"",
         "DROP EXTENSION mailroom",
@@ -47,7 +47,7 @@ fn it_follows_renames_and_survives_a_drop() {
             "{error:?}"
         );
     }
-    // Detached, table and accounts go their own ways; attached again, they find each other.
+    // After a detach, table and accounts change independently; attached again, rows find their accounts.
     let mut owner = cluster.connect_as("app", "owner");
     let detach = "SELECT mailroom_detach('\"The Shop\".\"The Users\"')";
     assert_eq!(number(&mut owner, &detach.replace("SELECT ", "")), 1);
@@ -71,7 +71,7 @@ fn it_follows_renames_and_survives_a_drop() {
             "d@example.com d@example.com provisioned"
         ]
     );
-    // A dropped table leaves its accounts, which another may then have.
+    // A dropped table leaves its accounts, which another table may take over.
     client
         .batch_execute(
             "DROP TABLE \"The Shop\".\"The Users\"; CREATE TABLE people (email text); \
@@ -180,7 +180,7 @@ fn what_cannot_be_attached_is_refused_with_the_reason() {
         told(&error),
         ("42710".to_owned(), "It is attached already.".to_owned())
     );
-    // Addresses that are the same in lower case are one account's.
+    // Addresses that are the same in lower case belong to one account.
     client
         .batch_execute("CREATE TABLE twice (email text); INSERT INTO twice VALUES ('t@example.com'), ('T@example.com')")
         .unwrap();
@@ -223,7 +223,7 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
         .batch_execute("SELECT mailroom_detach('shop.users')")
         .unwrap_err();
     assert_eq!(error.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
-    // Its writers get no right to the accounts by it, and see none of them in an error.
+    // Roles that write the table get no privileges on the tables of mailroom.
     web.batch_execute("INSERT INTO shop.users (mail) VALUES ('a@example.com')")
         .unwrap();
     for attempt in [
@@ -234,7 +234,7 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
         let error = web.batch_execute(attempt).unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE));
     }
-    // Rows that a policy hides from the owner: an error rather than half of the accounts.
+    // A policy hides rows from the owner: an error is better than accounts for half of the rows.
     let mut owner = cluster.connect_as("app", "owner");
     owner
         .batch_execute(
@@ -252,7 +252,7 @@ fn only_the_owner_attaches_and_only_as_an_administrator() {
     );
 }
 
-/// Rows that somebody commits between the snapshot and the lock would be forgotten.
+/// Rows that are committed between the snapshot and the lock would be missed.
 #[test]
 fn a_table_is_attached_in_read_committed_only() {
     let (cluster, mut client) = Cluster::start_with_app(&[]);
@@ -283,7 +283,7 @@ fn a_table_is_attached_in_read_committed_only() {
     );
 }
 
-/// Rows that come through the other table would fire none of its triggers.
+/// Rows that are written through the other table would not fire the triggers of this one.
 #[test]
 fn a_table_that_joins_a_hierarchy_is_not_written_to() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
@@ -311,7 +311,7 @@ fn a_table_that_joins_a_hierarchy_is_not_written_to() {
     ] {
         match client.batch_execute(join) {
             Ok(()) => {}
-            // The first minor releases take the triggers for those that no partition may have.
+            // The first minor releases mistake the triggers for some that a partition may not have.
             Err(error) if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
                 println!("skipped: {join}: refused by this release of PostgreSQL");
                 continue;
@@ -344,7 +344,7 @@ fn a_table_that_joins_a_hierarchy_is_not_written_to() {
     );
 }
 
-/// PostgreSQL 18 has columns that no trigger sees.
+/// Triggers do not see virtual columns, which PostgreSQL 18 introduced.
 #[test]
 fn a_column_that_is_not_stored_is_refused() {
     let (_cluster, mut client) = Cluster::start_with_app(&[]);

@@ -1,4 +1,4 @@
-//! What happens to the accounts when rows change.
+//! How accounts change when rows change.
 
 use std::io::Write;
 
@@ -36,7 +36,7 @@ fn accounts_follow_rows() {
     );
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 2);
 
-    // A change of the address ends the links that went to the former one.
+    // A change of the address revokes the links that were sent to the former one.
     web.batch_execute(
         "UPDATE shop.users SET mail = 'newer@example.com', nick = 'Newer' WHERE nick = 'New'",
     )
@@ -61,12 +61,12 @@ fn accounts_follow_rows() {
         "old@example.com oldest active",
     ];
     assert_eq!(accounts(&mut client), expected);
-    // A column that is none of ours costs nothing and changes nothing.
+    // A change of another column costs nothing and changes nothing.
     web.batch_execute("UPDATE shop.users SET seen = 3").unwrap();
-    // What is rolled back never was.
+    // A rolled-back change has no effect.
     web.batch_execute("BEGIN; INSERT INTO shop.users (mail) VALUES ('gone@example.com'); DELETE FROM shop.users WHERE nick = 'nobody'; ROLLBACK")
         .unwrap();
-    // Rows that ON CONFLICT turns away are none; those that it updates are followed.
+    // Rows that ON CONFLICT skips have no effect; accounts follow the rows that it updates.
     web.batch_execute(
         "INSERT INTO shop.users (mail) VALUES ('nobody@example.com') ON CONFLICT DO NOTHING; \
          INSERT INTO shop.users (mail, nick) VALUES ('nobody@example.com', 'Some'), ('one@example.com', 'one') \
@@ -92,7 +92,7 @@ fn accounts_follow_rows() {
         ]
     );
     assert_eq!(number(&mut client, "SELECT count(*) FROM attached"), 2);
-    // An account that was deleted by hand leaves its row alone.
+    // A row whose account was deleted by hand gets no new one when it changes.
     client
         .batch_execute("DELETE FROM accounts WHERE login = 'newer'; UPDATE shop.users SET mail = 'no.account@example.com' WHERE nick = 'Newer'")
         .unwrap();
@@ -122,7 +122,7 @@ fn bulk_rows_get_accounts_and_mail() {
         ) == 20_000)
             .then_some(())
     });
-    // And a person of them redeems.
+    // One of the links is redeemed.
     let row = client
         .query_one(
             "SELECT r.outcome, u.mail::text FROM outbox o, mailroom_redeem(o.secrets ->> 'token') r \
@@ -154,7 +154,7 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
         )
         .unwrap();
     attach(&cluster, "shop.users", "'mail', 'nick'").unwrap();
-    // Addresses and logins that somebody has are refused, in any spelling.
+    // Addresses and logins of other accounts are refused, in upper and lower case.
     for (mail, nick) in [
         ("Boss@example.com", "x"),
         ("CLERK@example.com", "y"),
@@ -168,7 +168,7 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
             .unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::UNIQUE_VIOLATION), "{error:?}");
     }
-    // A row that has such an address all the same, by a way around the triggers, moves nothing.
+    // A row that has such an address nevertheless, because no trigger fired, changes no account.
     client
         .batch_execute(
             "SET session_replication_role = replica; \
@@ -189,7 +189,7 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
             "clerk@example.com clerk active"
         ]
     );
-    // Nor does another table's get them when it is attached.
+    // Nor does another table get an account of this one when it is attached.
     web.batch_execute("INSERT INTO shop.users (mail) VALUES ('a@example.com')")
         .unwrap();
     client
@@ -264,7 +264,7 @@ fn rows_swap_what_a_deferrable_key_lets_them_swap() {
             .unwrap_or_else(|error| panic!("{statement}: {error:?}"));
         client.query_one(ids, &[]).unwrap().get(0)
     };
-    // Two addresses, all of three, in the opposite order, and logins.
+    // Two addresses, then three, then three in the opposite order together with the logins.
     assert_eq!(
         story(
             "UPDATE shop.people SET mail = CASE nick WHEN 'a' THEN 'b@example.com' ELSE 'a@example.com' END WHERE nick IN ('a', 'b')"
@@ -284,7 +284,7 @@ fn rows_swap_what_a_deferrable_key_lets_them_swap() {
         ),
         "1 b@example.com c, 2 a@example.com a, 3 c@example.com b"
     );
-    // In two statements; and with a row that had none.
+    // Logins in two statements, then an address with a row that had none.
     assert_eq!(
         story(
             "BEGIN; UPDATE shop.people SET nick = 'a' WHERE id = 1; UPDATE shop.people SET nick = 'c' WHERE id = 2; COMMIT"
@@ -304,7 +304,7 @@ fn rows_swap_what_a_deferrable_key_lets_them_swap() {
         ),
         0
     );
-    // What the table allows and accounts do not: addresses that differ in their case.
+    // Addresses that differ only in case are allowed in the table, but not in accounts.
     let error = owner
         .batch_execute("UPDATE shop.people SET mail = 'A@example.com' WHERE id = 1")
         .unwrap_err();
@@ -322,7 +322,7 @@ fn rows_swap_what_a_deferrable_key_lets_them_swap() {
     cluster.verify();
 }
 
-/// A dropped table has left its number, and in another cluster that may be another table's.
+/// A dropped table has left its OID, which may be that of another table in another cluster.
 #[test]
 fn a_dump_names_tables_that_are_there_only() {
     let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);

@@ -1,4 +1,4 @@
-//! Rows that a constraint or a trigger of the application refuses to change.
+//! Rows whose change a constraint or a trigger of the application refuses.
 
 use crate::cluster::{Cluster, number};
 use crate::post::Post;
@@ -18,12 +18,12 @@ fn a_client_claims_the_others_once_it_has_failed() {
     let claim = "SELECT count(*) FROM mailroom_claim(10, '1 h', 'me')";
     let error = client.query(claim, &[]).unwrap_err();
     assert_eq!(error.code().unwrap().code(), "23514");
-    // The bad one of the group is a bad one more.
+    // The bad mails, one of them in a group, are left out.
     assert_eq!(number(&mut client, claim), 4);
     assert_eq!(number(&mut client, claim), 0);
     let group = "SELECT count(*) FROM mailroom_claim_group(10, '1 h', 'me', 'g')";
     assert_eq!(number(&mut client, group), 0);
-    // A claim that has expired and cannot be taken back.
+    // A claim that has expired, of a row that cannot be changed.
     client
         .batch_execute(
             "ALTER TABLE outbox DROP CONSTRAINT short; \
@@ -50,7 +50,7 @@ fn a_client_claims_the_others_once_it_has_failed() {
     assert_eq!(number(&mut other, claim), 2);
 }
 
-/// One mail at a time, with bad ones in front.
+/// Claims of one mail at a time, with bad rows in front.
 #[test]
 fn bad_rows_in_front_hide_nothing() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);

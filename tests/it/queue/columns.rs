@@ -12,14 +12,14 @@ fn sender(cluster: &Cluster) -> Client {
     client
 }
 
-/// Claims all that is due and returns the ids with their subjects, which also come from a template.
+/// Claims all due mail; returns the ids and the subjects, which may come from a template.
 fn claim(client: &mut Client, call: &str) -> Vec<(i64, String)> {
     client
         .query(call, &[])
         .unwrap_or_else(|error| panic!("{call}: {error}"))
         .iter()
         .map(|row| {
-            // Columns are found by their place, too.
+            // Clients may find columns by their position.
             assert_eq!(row.columns().len(), 35);
             assert_eq!(row.columns()[34].name(), "batch");
             assert_eq!(row.get::<_, String>("claimed_by"), "me");
@@ -28,7 +28,7 @@ fn claim(client: &mut Client, call: &str) -> Vec<(i64, String)> {
         .collect()
 }
 
-/// What a sender does with a mail: it is claimed, released, fails, is retried, fails for good, is retried by hand and sent.
+/// The life of mail: it is claimed, released, fails, is retried, fails permanently, is retried by hand and is sent.
 fn live_a_life(owner: &mut Client, sender: &mut Client) {
     owner
         .batch_execute(
@@ -49,7 +49,7 @@ fn live_a_life(owner: &mut Client, sender: &mut Client) {
             .get(0);
         assert_eq!(settled, ids, "{settle}");
     };
-    // The group by itself, which takes the longer way, and the rest.
+    // The group alone, which takes the longer path, then the rest.
     let grouped = claim(
         sender,
         "SELECT * FROM mailroom_claim_group(10, '1 h', 'me')",
@@ -72,7 +72,7 @@ fn live_a_life(owner: &mut Client, sender: &mut Client) {
     owner
         .batch_execute("UPDATE outbox SET send_at = now()")
         .unwrap();
-    // Complete mail alone takes the shortest way.
+    // Complete mail alone takes the shortest path.
     assert_eq!(
         subjects(&claim(
             sender,
@@ -120,7 +120,7 @@ fn columns_of_the_application_come_and_go_while_mail_is_claimed() {
         "ALTER TABLE outbox DROP COLUMN region",
     ] {
         owner.batch_execute(change).unwrap();
-        // A session that has its plans already, and one that has none.
+        // A session that has plans already, and one that has none.
         live_a_life(&mut owner, &mut session);
         live_a_life(&mut owner, &mut sender(&cluster));
     }

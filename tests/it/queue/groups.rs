@@ -1,4 +1,4 @@
-//! Groups that are held, and claims that lapse.
+//! Groups that are held, and claims that expire.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::cluster::{eventually, number};
 use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
 
-/// Claims as one session does and returns what it got, with how many pages it looked at.
+/// Claims in one session; returns the ids and the number of pages that were accessed.
 fn claim_counting(client: &mut Client, limit: i32) -> (Vec<i64>, i64) {
     let looked = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit \
                   FROM pg_statio_user_tables WHERE relname = 'outbox'";
@@ -46,13 +46,13 @@ fn what_lies_behind_a_large_held_group_is_reached() {
         .unwrap();
     let behind = [HELD + 1, HELD + 2, HELD + 3];
 
-    // What is less urgent gets its turn in the first call of a session; the rest takes as many as there are
-    // bounds full of rows to step over.
+    // Less urgent mail gets its turn in the first call of a session. For the rest, each call
+    // skips a limited number of held rows.
     let mut found = Vec::new();
     let mut calls = 0;
     let mut most = 0;
     while found.len() < behind.len() {
-        // Each call comes 5,000 rows further, or is a sweep that follows one that did.
+        // Each call advances by 5,000 rows, or is a sweep after such a call.
         assert!(calls < 14, "only {found:?} were found");
         let (ids, pages) = claim_counting(&mut client, 10);
         if calls == 0 {
@@ -64,10 +64,10 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     }
     found.sort_unstable();
     assert_eq!(found, behind);
-    // A look at a row is a look at its page, and there are 10,000 looks at most, twice if it starts over.
+    // A call accesses a page for each row, for 10,000 rows at most, or twice that if it starts over.
     assert!(most < 30_000, "a call looked at {most} pages");
 
-    // Claims of whole groups step over it as well.
+    // Claims of whole groups skip the held group as well.
     client
         .batch_execute("SELECT mailroom_release(id, 'me') FROM outbox WHERE claimed_by = 'me'")
         .unwrap();
@@ -79,7 +79,7 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     });
     assert_eq!(group, Some(HELD + 2));
 
-    // Nothing that was stepped over is lost: once the holder is done it is handed out.
+    // No skipped row is lost: once the holder has released the group, it is handed out.
     client
         .batch_execute(
             "SELECT mailroom_release(id, 'holder') FROM outbox WHERE claimed_by = 'holder'",
@@ -97,7 +97,7 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     assert_eq!(sent.len(), usize::try_from(HELD).unwrap() + 2);
 }
 
-/// I4: what was claimed and given up costs no later claim anything.
+/// I4: mail that was claimed and settled makes no later claim more expensive.
 #[test]
 fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
     const ROUNDS: i64 = 60;
@@ -115,7 +115,7 @@ fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
         .batch_execute("SELECT mailroom_mark_sent_many(array_agg(id), claimant => 'me') FROM outbox WHERE claimed_by = 'me'")
         .unwrap();
 
-    // Nothing that dies from now on can be removed.
+    // Nothing that dies from now on can be vacuumed.
     let mut holder = cluster.connect("app");
     let mut snapshot = holder.transaction().unwrap();
     snapshot
@@ -132,14 +132,14 @@ fn the_dead_claims_of_a_group_cost_nothing_once_their_lease_is_over() {
             ))
             .unwrap();
     }
-    // Each row died twice by now, and the session's positions are behind the last 100 ms of them.
+    // Each row has two dead versions by now, and the session's cursors are before those of the last 100 ms.
     eventually("a claim to cost what it did", || {
         client.batch_execute(&put).unwrap();
         let (ids, pages) = claim_counting(&mut client, limit);
         let settle = "SELECT mailroom_mark_sent_many($1::bigint[], claimant => 'me')";
         client.query(settle, &[&ids]).unwrap();
         assert_eq!(i64::try_from(ids.len()).unwrap(), BATCH);
-        // Asking once a row, past all that is dead, took BATCH * ROUNDS * BATCH / 5 looks.
+        // One search per row, past all dead entries, would access BATCH * ROUNDS * BATCH / 5 of them.
         (pages < 3 * fresh.max(1_000)).then_some(())
     });
     snapshot.commit().unwrap();

@@ -1,10 +1,10 @@
-//! Who holds what, as the senders know it.
+//! Which sender holds what, as far as the senders know.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Who holds what, as far as the senders know: until they settle it or, counted from before the claim, its
-/// lease ends.
+/// Which sender holds which mail and group, as far as the senders know: until it settles it, or until the lease ends,
+/// counted from before the claim.
 #[derive(Default)]
 pub struct Hands {
     pub mails: HashMap<i64, (u64, Instant)>,
@@ -15,7 +15,7 @@ impl Hands {
     pub fn take(&mut self, who: u64, until: Instant, mail: &Held) {
         let now = Instant::now();
         if until <= now {
-            // It heard of its claim too late; somebody else may have it by now.
+            // The sender learned of its claim too late; another one may hold the mail by now.
             return;
         }
         if let Some((other, end)) = self.mails.insert(mail.id, (who, until)) {
@@ -36,7 +36,7 @@ impl Hands {
         }
     }
 
-    /// Changes until when these are held.
+    /// Changes the time until which these are held.
     pub fn keep(&mut self, mails: &[Held], change: impl Fn(Instant) -> Instant) {
         for mail in mails {
             if let Some((_, end)) = self.mails.get_mut(&mail.id) {
@@ -52,7 +52,7 @@ impl Hands {
         }
     }
 
-    /// Drops those that were lost; somebody else may have them by now.
+    /// Drops those whose claims were lost; another sender may hold them by now.
     pub fn forget(&mut self, who: u64, mails: &[Held]) {
         for mail in mails {
             self.mails

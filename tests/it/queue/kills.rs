@@ -9,7 +9,7 @@ const MAILS: i64 = 20_000;
 
 const KILLS: usize = 12;
 
-/// A sender in a process of its own: claims, has each batch accepted, settles, again and again.
+/// A sender in a process of its own: it claims, records the batch as accepted, settles, and repeats that.
 fn start_sender(cluster: &Cluster, number: usize) -> Child {
     let round = format!(
         "SELECT coalesce(array_agg(id), '{{}}') AS ids FROM mailroom_claim({BATCH}, '5 s', 'process {number}') \\gset\n\
@@ -28,7 +28,7 @@ fn start_sender(cluster: &Cluster, number: usize) -> Child {
         .unwrap()
 }
 
-/// I1, I2: what goes out again is what somebody held who was killed.
+/// I1, I2: only mail that a killed sender held is sent again.
 #[test]
 fn senders_are_killed_at_random() {
     let (cluster, mut client) = prepare();

@@ -1,12 +1,12 @@
-//! Claims that expire: each counts, and five in a row end the mail. And mail that a claim ends.
+//! Claims that expire: each counts as an attempt, and five in a row end the mail. Also mail that a claim ends.
 
 use crate::cluster::{Cluster, number};
 use crate::post::Post;
 use crate::receiver::{Receiver, status};
 use postgres::Client;
 
-/// Claims the mail for no time at all and has the claim taken back; returns the attempts of the mail, its state, and
-/// whether it has to wait.
+/// Claims the mail with a lease that expires at once, and has the claim taken back; returns the failed attempts of the
+/// mail, its state, and whether it has to wait.
 fn lapse(client: &mut Client) -> (i32, String, bool) {
     client
         .batch_execute("UPDATE outbox SET send_at = created_at WHERE state = 'scheduled'")
@@ -51,7 +51,7 @@ fn five_lapses_in_a_row_end_a_mail_and_a_retry_gives_it_five_more() {
         .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
         .unwrap();
     for round in [0, 5] {
-        // The first time it is due again at once.
+        // After the first expired lease it is due again at once.
         for lapsed in 1..=4 {
             assert_eq!(
                 lapse(&mut client),
@@ -65,11 +65,11 @@ fn five_lapses_in_a_row_end_a_mail_and_a_retry_gives_it_five_more() {
         let retry = "SELECT mailroom_retry_failed(outcome => 'lease_expired')::bigint";
         assert_eq!(number(&mut client, retry), 1);
     }
-    // Twice in a minute, so it is said once.
+    // Twice within a minute is logged once.
     let log = cluster.log();
     let warning = "mail ended as error: 1\n";
     assert_eq!(log.matches(warning).count(), 1, "{log}");
-    // An attempt that was settled begins another count.
+    // An attempt that was settled starts the count again.
     lapse(&mut client);
     lapse(&mut client);
     client

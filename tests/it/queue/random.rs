@@ -1,4 +1,4 @@
-//! Random operations of many sessions, some of which are cut off.
+//! Random operations of many sessions, some of which are terminated.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -16,25 +16,25 @@ const OPERATIONS: u32 = 1_500;
 
 const LEASE: Duration = Duration::from_millis(300);
 
-/// What all sessions share.
+/// The state that all sessions share.
 #[derive(Default)]
 struct World {
     hands: Mutex<Hands>,
-    /// How often the provider accepted each mail.
+    /// The number of times that the provider accepted each mail.
     accepted: Mutex<HashMap<i64, u32>>,
     scheduled: Mutex<Vec<i64>>,
-    /// Those that somebody may have cancelled.
+    /// Mails that a session may have cancelled.
     cancelled: Mutex<HashSet<i64>>,
     done: AtomicBool,
 }
 
-/// One sender: does random things until its operations are used up, whatever happens to its connections.
+/// One sender: performs random operations until it has done all, no matter what happens to its connections.
 struct Sender<'a> {
     number: u64,
     cluster: &'a Cluster,
     world: &'a World,
     dice: Dice,
-    /// Changes with each connection, as the default claimant does.
+    /// Changes with each connection, as does the default claimant.
     claimant: String,
     held: Vec<Held>,
 }
@@ -119,7 +119,7 @@ impl Sender<'_> {
                     "SELECT mailroom_retry_failed(since => '-infinity', batch_limit => 3)",
                     &[],
                 )?;
-                // Time passes quickly here.
+                // Mail that failed is due again at once.
                 client.execute(
                     "UPDATE outbox SET send_at = clock_timestamp() \
                      WHERE state = 'scheduled' AND failed_attempts > 0 AND id % 4 = $1",
@@ -130,7 +130,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Any mail that was ever scheduled, if there is one.
+    /// A random mail of all that were scheduled, if there are any.
     fn any_mail(&mut self) -> Option<i64> {
         let scheduled = self.world.scheduled.lock().unwrap();
         let count = u64::try_from(scheduled.len()).unwrap();
@@ -142,7 +142,7 @@ impl Sender<'_> {
         let Some(id) = self.any_mail() else {
             return Ok(());
         };
-        // Before, for it may have happened though we never hear of it; not undone, for it may have happened before.
+        // Before the call, which may succeed without our learning it. Not undone: an earlier call may have succeeded.
         self.world.cancelled.lock().unwrap().insert(id);
         client.query_one("SELECT mailroom_cancel($1::bigint)", &[&id])?;
         Ok(())
@@ -160,12 +160,12 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// A longer lease for all that is held, or a shorter one.
+    /// Extends or shortens the lease of all held mail.
     fn extend(&mut self, client: &mut Client) -> Result<(), Error> {
         let lease = LEASE / 2 * u32::try_from(1 + self.dice.below(4)).unwrap();
         let until = Instant::now() + lease;
         let ids: Vec<i64> = self.held.iter().map(|mail| mail.id).collect();
-        // Whatever becomes of the call, they are held until then at least, if not less long already.
+        // No matter how the call ends, they are held until then, unless their lease ends before.
         self.world
             .hands
             .lock()
@@ -221,7 +221,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Everything that is held, about to be settled, with an error for each.
+    /// All held mail, which is about to be settled: the ids, with an error for each.
     fn put_down(&mut self) -> (Vec<i64>, Vec<String>) {
         self.world.hands.lock().unwrap().give(&self.held);
         let ids: Vec<i64> = self.held.drain(..).map(|mail| mail.id).collect();
@@ -230,7 +230,7 @@ impl Sender<'_> {
     }
 }
 
-/// I1, I2: no mail is lost, and no two hold one.
+/// I1, I2: no mail is lost, and no two senders hold the same mail.
 #[test]
 fn random_operations_and_cut_connections() {
     let (cluster, mut client) = prepare();
@@ -265,7 +265,7 @@ fn random_operations_and_cut_connections() {
             }
             cuts
         });
-        // A sender that fails must not keep the cutter going.
+        // If a sender fails, the cutter must stop nevertheless.
         let results: Vec<_> = senders.into_iter().map(|sender| sender.join()).collect();
         world.done.store(true, Ordering::Relaxed);
         for result in results {
@@ -279,7 +279,7 @@ fn random_operations_and_cut_connections() {
     cluster.verify();
 }
 
-/// Sends what is left, once the last leases have ended.
+/// Sends the remaining mail, once the last leases have expired.
 fn drain(client: &mut Client, world: &World) {
     eventually("every mail to end", || {
         client
@@ -342,7 +342,7 @@ fn audit(client: &mut Client, world: &World) {
             ),
             other => panic!("mail {id} is {other}"),
         }
-        // More than once only if a sender was not heard of in time.
+        // More than once only if a sender settled too late, or not at all.
         assert!(
             times <= lapsed + 1,
             "mail {id} went out {times} times, {lapsed} claims lapsed"

@@ -1,11 +1,11 @@
-//! Token mail that is retried while its token is handed out again.
+//! Token mail that is retried while its token is pending again.
 
 use crate::cluster::{Cluster, number};
 use postgres::Client;
 
 const LIVE: &str = "SELECT count(*) FROM outbox WHERE state IN ('scheduled', 'claimed')";
 
-/// The mail of a recovery that ended as error; its token is open.
+/// The mail of a recovery, which ended as error; its token is still valid.
 fn with_failed_mail() -> (Cluster, Client) {
     let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
@@ -25,7 +25,7 @@ fn fail(client: &mut Client) {
     assert_eq!(number(client, LIVE), 0);
 }
 
-/// As a request for the link does when the interval has passed.
+/// What a request for the link does once the interval has passed.
 fn make_pending(client: &mut Client) {
     client
         .batch_execute("INSERT INTO pending (lane, token_id) SELECT 0, id FROM tokens WHERE action = 'password_recovery'")
@@ -44,7 +44,7 @@ fn the_mail_of_a_pending_token_is_not_retried() {
     assert_eq!(number(&mut client, retry), 0);
     assert_eq!(number(&mut client, "SELECT mailroom_collect()::bigint"), 1);
     assert_eq!(number(&mut client, LIVE), 1);
-    // Nor while the new mail is to be sent; after it failed, it is the one that is retried.
+    // Nor while the new mail is to be sent. After that one fails, it is the one that is retried.
     assert_eq!(number(&mut client, retry), 0);
     fail(&mut client);
     assert_eq!(number(&mut client, retry), 1);

@@ -1,4 +1,4 @@
-//! Functions, roles and SQLSTATEs as the catalog has them.
+//! Functions, roles and SQLSTATEs from the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use postgres::{Client, Row};
 use super::notes::{head, notes, rows};
 use crate::book::files;
 
-/// The roles to be granted, in the order of the columns of tables.
+/// The roles that can be granted, in the order of the columns of tables.
 pub(super) const ROLES: [&str; 6] = [
     "mailroom_app",
     "mailroom_sender",
@@ -30,12 +30,12 @@ pub(super) fn query(client: &mut Client, query: &str) -> Vec<Row> {
         .unwrap_or_else(|error| panic!("{query}\n{error}"))
 }
 
-/// A column of a row, which may be NULL.
+/// A column of a row; empty if it is NULL.
 pub(super) fn text(row: &Row, column: &str) -> String {
     row.get::<_, Option<String>>(column).unwrap_or_default()
 }
 
-/// Arguments or a type, with the name of a type that people write, and without that of a default that is none.
+/// Arguments or a type, with the short names of types, and without the cast of a default that is NULL.
 pub(super) fn shorter(types: &str) -> String {
     let mut shorter = types.replace("timestamp with time zone", "timestamptz");
     while let Some((before, after)) = shorter.split_once("NULL::") {
@@ -211,13 +211,13 @@ pub(super) fn sqlstates(client: &mut Client) -> String {
     page
 }
 
-/// The SQLSTATE of a condition of PL/pgSQL's.
+/// The SQLSTATE of a condition of PL/pgSQL.
 fn sqlstate(client: &mut Client, condition: &str) -> String {
     let error = client
         .batch_execute(&format!("DO $$ BEGIN RAISE {condition}; END $$"))
         .unwrap_err();
     let code = error.as_db_error().unwrap().code().code().to_owned();
-    // What PL/pgSQL says of a name that is no condition.
+    // PL/pgSQL raises this for an unknown condition.
     assert!(
         code != "42704" || condition == "undefined_object",
         "there is no condition {condition}"
@@ -239,7 +239,7 @@ fn raised(client: &mut Client) -> BTreeSet<String> {
             let end = part.find(|c: char| !c.is_ascii_lowercase() && c != '_');
             conditions.insert(part[..end.unwrap()].to_owned());
         }
-        // An argument of a function that raises it.
+        // A SQLSTATE that is passed to a function, which raises it.
         for part in body
             .split("'::text")
             .filter_map(|part| part.rsplit('\'').next())
@@ -259,7 +259,7 @@ fn raised(client: &mut Client) -> BTreeSet<String> {
             conditions.insert(part[..end.unwrap()].to_lowercase());
         }
     }
-    // RAISE EXCEPTION, and what is no error or a bug.
+    // RAISE EXCEPTION, and conditions that are no errors, or bugs.
     for none in ["", "successful_completion", "warning", "internal_error"] {
         conditions.remove(none);
     }

@@ -5,12 +5,12 @@ use std::fmt::Write;
 
 use crate::book::read;
 
-/// A text as it stands in a cell of a table.
+/// A text for a cell of a table.
 pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// A name or an expression as code in a cell; nothing for nothing.
+/// A name or an expression as code in a cell; an empty text stays empty.
 pub(super) fn code(text: &str) -> String {
     if text.is_empty() {
         String::new()
@@ -51,7 +51,7 @@ pub(super) fn notes(page: &str) -> Notes {
 }
 
 impl Notes {
-    /// The names that are explained, which are headings of the third level.
+    /// The names with notes, which are headings of the third level.
     fn names(&self) -> BTreeSet<&str> {
         self.sections
             .iter()
@@ -60,7 +60,7 @@ impl Notes {
             .collect()
     }
 
-    /// The page: with each name what the catalog says of it, before its note.
+    /// The page: under each name, what the catalog says of it, then its note.
     pub(super) fn page(&self, title: &str, said: &BTreeMap<String, String>) -> String {
         let missing: Vec<_> = said
             .keys()
@@ -87,13 +87,13 @@ impl Notes {
     }
 }
 
-/// The beginning of a page that is generated.
+/// The beginning of a generated page.
 pub(super) fn head(title: &str, introduction: &str) -> String {
     format!(
         "<!-- Generated from the catalog and docs/reference/notes/ by `make accept T=reference`. -->\n\n# {title}\n\n{introduction}\n"
     )
 }
-/// The rows of the tables in a text, by their cells.
+/// The rows of the tables in a text, as cells.
 pub(super) fn rows(text: &str) -> Vec<Vec<String>> {
     text.lines()
         .filter(|line| line.starts_with('|') && !line.starts_with("|--"))

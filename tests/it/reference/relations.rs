@@ -1,4 +1,4 @@
-//! Tables, views and settings as the catalog has them.
+//! Tables, views and settings from the catalog.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use postgres::Client;
 use super::catalog::{ROLES, query, shorter, text};
 use super::notes::{cell, code, notes};
 
-/// Tables or views, by the kind of relation: columns, constraints and grants.
+/// Tables or views, selected by the kind of relation: columns, constraints and grants.
 pub(super) fn relations(client: &mut Client, page: &str, title: &str, kind: &str) -> String {
     let rows = query(
         client,
@@ -50,7 +50,7 @@ pub(super) fn relations(client: &mut Client, page: &str, title: &str, kind: &str
             }
             let _ = writeln!(part, " {} |", cell(&text(column, "comment")));
         }
-        // NOT NULL is a constraint of its own since PostgreSQL 18, and a column of the table above.
+        // NOT NULL is a separate constraint since PostgreSQL 18; it is a column of the table above.
         let constraints = query(
             client,
             &format!(
@@ -88,7 +88,7 @@ pub(super) fn relations(client: &mut Client, page: &str, title: &str, kind: &str
     page
 }
 
-/// Who may do what with a relation, as it was granted.
+/// The privileges on a relation that were granted.
 fn grants(client: &mut Client, relation: u32) -> String {
     let rows = query(
         client,
@@ -201,7 +201,7 @@ pub(super) fn settings(client: &mut Client) -> String {
     notes("settings").page("Settings", &said)
 }
 
-/// A number of units as people write it.
+/// A number in the largest unit of which it is a multiple.
 fn in_units(number: &str, unit: &str) -> String {
     let steps: &[(&str, u64)] = match unit {
         "ms" => &[

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, number};
 
-/// Without its token a mail would be taken for one without secrets: it would be dumped, and no revocation would find it.
+/// Without its token a mail would count as one without secrets: it would be dumped, and no revocation would find it.
 #[test]
 fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
     let (cluster, mut client) = Cluster::start_with_app(&[
@@ -32,7 +32,7 @@ fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
         );
         assert!(error.detail().unwrap().starts_with("It is mail "));
     }
-    // A constraint of the table would quote the row to those who may read it.
+    // The error of a CHECK constraint would quote the row to roles that may read it.
     for attempt in [
         "UPDATE outbox SET failed_attempts = -1",
         "UPDATE outbox SET max_attempts = 0",
@@ -47,13 +47,13 @@ fn what_is_written_by_hand_does_not_part_secrets_from_their_token() {
         assert_eq!(error.code().code(), "23514", "{attempt}: {error:?}");
         assert!(!format!("{error:?}").contains("link"), "{error:?}");
     }
-    // Nor does it pass where triggers do not fire, as in an apply worker.
+    // The check fires even where other triggers do not, as in an apply worker.
     let error = client
         .batch_execute("BEGIN; SET LOCAL session_replication_role = replica; UPDATE outbox SET state = 'claimed'")
         .unwrap_err();
     assert_eq!(error.code().unwrap().code(), "23514");
     client.batch_execute("ROLLBACK").unwrap();
-    // What ends has no secrets, no matter what ends it.
+    // Mail that has ended has no secrets, no matter what ended it.
     client
         .batch_execute(
             "CREATE FUNCTION ending() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.state := 'cancelled'; RETURN NEW; END $$; \

@@ -12,14 +12,14 @@ fn a_dump_holds_neither_keys_nor_links() {
     let (cluster, mut client) = prepare();
     let (mut secrets, sessions) = traffic(&cluster, &mut client);
     drop(sessions);
-    // Some of them are still to be sent, and in the outbox with all they need.
+    // Some of the mails are still to be sent, and have their secrets in the outbox.
     assert!(
         number(
             &mut client,
             "SELECT count(*) FROM outbox WHERE secrets IS NOT NULL"
         ) > 0
     );
-    // Codes are in tokens, where an administrator reads them: of no use without the link.
+    // Codes are in tokens, which administrators may read: they are of no use without the link.
     secrets.codes.clear();
     for arguments in [
         vec!["app"],
@@ -70,8 +70,8 @@ fn the_documented_publication_carries_no_secret_and_one_of_all_tables_does() {
     );
     assert!(contains(&published, b"The subject"));
     secrets.assert_not_in("the publication", &published);
-    // Whoever may decode all of the WAL, as a subscriber to all tables may, reads the mails that were to be sent. The
-    // key is in no table.
+    // A role that may decode all of the WAL, or that subscribes to all tables, reads the mails that were to be sent. No
+    // table contains the key.
     for query in [
         "SELECT convert_to(data, 'UTF8') FROM pg_logical_slot_peek_changes('all_of_it', NULL, NULL)",
         "SELECT data FROM pg_logical_slot_peek_binary_changes('cdc', NULL, NULL, \
@@ -95,7 +95,7 @@ fn a_base_backup_holds_links_in_the_outbox_and_the_wal_only() {
     let (mut secrets, sessions) = traffic(&cluster, &mut client);
     drop(sessions);
     secrets.codes.clear();
-    // Mails that have ended lose their links at once; what the row was before goes with a vacuum, and with the WAL.
+    // Mails that have ended lose their links at once; old versions of the rows go with a vacuum, and with the WAL.
     let ended: Vec<i64> = client
         .query(
             "SELECT id FROM outbox WHERE state NOT IN ('scheduled', 'claimed')",
@@ -146,7 +146,7 @@ fn a_base_backup_holds_links_in_the_outbox_and_the_wal_only() {
             .to_str()
             .unwrap()
             .to_owned();
-        // The key lies outside the data directory, where mailroom.key_file says.
+        // The key is outside the data directory, where mailroom.key_file says.
         assert!(
             !secrets.keys.iter().any(|key| shown.contains(key.as_str())),
             "{name} holds a key"

@@ -37,7 +37,7 @@ fn logs_statistics_and_activity_show_no_secret() {
         .get(0);
     assert!(settings.contains("mailroom.key_file"));
     secrets.assert_not_in("pg_settings", settings.as_bytes());
-    // What the monitor sees of the mails, and the public record of the failures.
+    // What the monitor may read of the mails and of failures.
     for (query, told) in [
         (
             "SELECT string_agg(h::text, chr(10)) FROM outbox_history h",
@@ -70,8 +70,7 @@ fn logs_statistics_and_activity_show_no_secret() {
     }
     secrets.assert_not_in("the log", log.as_bytes());
 
-    // What a caller writes into the text of a statement is the caller's: it is logged. This shows, too, that the search
-    // finds what is there.
+    // A secret that a caller writes into the text of a statement is logged. This also shows that the search works.
     let mut web = cluster.connect_as("app", "web");
     let (token, code) = (&secrets.tokens[0], &secrets.codes[0]);
     web.batch_execute(&format!("SELECT mailroom_redeem('{token}', '{code}')"))

@@ -4,8 +4,8 @@ use super::{hear_on, insert_accounts, settle, wait_for_outbox, wait_for_wake};
 use crate::cluster::{Cluster, eventually, number};
 use postgres::Client;
 
-/// Publishes `inbox` of a database of that name and has `app` apply what is inserted there to a table of its own, whose
-/// trigger runs `body` in the apply worker: a background worker that is not ours.
+/// Publishes table `inbox` of database `publisher`, and has `app` apply the inserts to its own table, whose trigger
+/// runs `body` in the apply worker: a background worker that is not ours.
 fn apply_in(cluster: &Cluster, app: &mut Client, body: &str) -> Client {
     cluster
         .connect("postgres")
@@ -17,7 +17,7 @@ fn apply_in(cluster: &Cluster, app: &mut Client, body: &str) -> Client {
             "CREATE TABLE inbox (id integer PRIMARY KEY); CREATE PUBLICATION all_of_it FOR TABLE inbox",
         )
         .unwrap();
-    // Made first, since the slot of a server's own cannot be made while CREATE SUBSCRIPTION is open.
+    // Created first: CREATE SUBSCRIPTION cannot create a slot of its own server while it is open.
     publisher
         .batch_execute("SELECT pg_create_logical_replication_slot('applied', 'pgoutput')")
         .unwrap();

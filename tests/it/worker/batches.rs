@@ -1,4 +1,4 @@
-//! When a batch goes, what is in it, and what a batch that fails costs.
+//! When a batch is collected, what it contains, and what a failed batch costs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{hear, insert_accounts, insert_unannounced, last_activity, wait_for_o
 use crate::cluster::{Cluster, Stop, another_worker, eventually, find_worker, number};
 use postgres::Client;
 
-/// How many tokens each batch collected, and why it went.
+/// The number of tokens that each batch collected, and its trigger.
 fn runs(client: &mut Client) -> Vec<(i32, String)> {
     let rows = client
         .query(
@@ -77,7 +77,7 @@ fn commits_that_join_a_lingering_batch_cost_the_worker_no_transaction() {
     cluster.worker("app");
     insert_accounts(&mut client, "first", 1);
     hear(&mut listener);
-    // The worker looks once more a second after it notified; then it is quiet.
+    // The worker examines the queue once more a second after it notified; then it is idle.
     let mut quiet = last_activity(&mut client);
     eventually("the worker to be quiet", || {
         let before = std::mem::replace(&mut quiet, last_activity(&mut client));
@@ -106,7 +106,7 @@ fn only_what_commits_wakes_the_worker() {
              ROLLBACK TO s; SAVEPOINT t; INSERT INTO accounts (email, login) VALUES ('1@d.example', 'd1'); RELEASE t; COMMIT",
         )
         .unwrap();
-    // Two wait; whatever the rolled-back ones had announced would have made it a batch.
+    // Two tokens wait. If the rolled-back ones had been announced, the batch would have been taken already.
     insert_accounts(&mut client, "e", 1);
     wait_for_outbox(&mut client, 3);
     assert_eq!(runs(&mut client), [run(3, "limit")]);
@@ -144,7 +144,7 @@ fn a_row_that_cannot_be_signed_ends_as_error_and_the_rest_goes_on() {
     assert_eq!(number(&mut client, "SELECT sum(skipped) FROM job_runs"), 1);
 }
 
-/// A trigger of the application that quotes the row of a mail with a link.
+/// A trigger of the application quotes the row of a mail with a link.
 #[test]
 fn what_a_trigger_quotes_of_a_mail_is_masked() {
     let (cluster, mut client) = Cluster::start_with_app(&[]);
@@ -158,7 +158,7 @@ fn what_a_trigger_quotes_of_a_mail_is_masked() {
         .unwrap();
     insert_accounts(&mut client, "bad", 2);
     client.batch_execute("SELECT mailroom_resume()").unwrap();
-    // None of them can be written, then one that can shows that it is the rows.
+    // None of them can be written. Another row that can be written shows that the rows are at fault.
     eventually("a failure in job_runs", || {
         let failed = "SELECT count(*) FROM job_runs WHERE error LIKE 'refused: %[token]%'";
         (number(&mut client, failed) > 0).then_some(())
@@ -233,7 +233,7 @@ fn a_failing_batch_is_logged_once_backed_off_and_retried() {
     });
 }
 
-/// How every signed token of this secret begins: the first 30 bytes in base64url.
+/// The beginning of every signed token of this secret: the first 30 bytes in base64url.
 fn mailroom_prefix(secret: Vec<u8>) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     secret[..30]
@@ -311,7 +311,7 @@ fn the_defaults_of_a_database_do_not_reach_it() {
     );
 }
 
-/// What a purge or an answer meets costs them their transaction and nobody else's.
+/// An error of a purge or of the answers to requests ends only their own transaction.
 #[test]
 fn a_purge_and_answers_that_fail_hold_up_no_token() {
     let (cluster, mut client) = Cluster::start_with_app(&[

@@ -1,4 +1,4 @@
-//! Ends of the worker and of the server, and what the worker may and tells.
+//! Ends of the worker and of the server, and what the worker may do and logs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{insert_accounts, wait_for_lock, wait_for_outbox};
 use crate::cluster::{Cluster, Stop, eventually, find_worker, number, signal};
 use postgres::Client;
 
-/// A worker other than `old`, and a connection to talk about it with.
+/// Waits for a worker other than `old`; returns a connection to its database, and its process id.
 fn next_worker(cluster: &Cluster, database: &str, old: i32) -> (Client, i32) {
     eventually("the next worker", || {
         let mut client = cluster.try_connect(database, "postgres").ok()?;
@@ -86,7 +86,7 @@ fn terminated_it_comes_back() {
 fn a_worker_without_transports_forgets_those_of_earlier_ones() {
     let (cluster, mut client) = Cluster::start_with_app(&[]);
     let first = cluster.worker("app");
-    // As one leaves it that is killed, after which the file with its transports was taken away.
+    // What a worker leaves that is killed, if the file with its transports is removed afterwards.
     client
         .batch_execute("SELECT _publish_transports('mailroom worker/1/1.1', '[{\"name\": \"main\", \"provider\": \"log\"}]')")
         .unwrap();
@@ -164,7 +164,7 @@ fn a_stop_does_not_wait_for_a_lock_that_the_worker_waits_for() {
             .is_none_or(|pid| pid != worker)
             .then_some(())
     });
-    // After five seconds it would have given up waiting for the lock by itself.
+    // After five seconds the worker would stop waiting for the lock.
     assert!(
         told.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -182,7 +182,7 @@ fn a_fast_shutdown_under_load_is_prompt() {
     eventually("the worker to be at it", || {
         (number(&mut client, "SELECT count(*) FROM outbox") > 0).then_some(())
     });
-    // pg_ctl would wait for a minute; a worker that ignored the stop would make it fail.
+    // pg_ctl would wait for a minute, and fail if the worker ignored the stop.
     let took = cluster.stop_server(Stop::Fast);
     assert!(took < Duration::from_secs(30), "{took:?}");
     assert!(cluster.log().contains("mailroom worker stopped"));
@@ -233,7 +233,7 @@ fn the_worker_has_no_rights_that_a_hostile_trigger_could_use() {
     }
 }
 
-/// What somebody tries with links is told once, however often and with however many, and without address or code.
+/// Abuse of links is logged once, no matter how often and with how many links, and without address or code.
 #[test]
 fn abuse_is_logged_once_a_minute() {
     let (cluster, mut client) = Cluster::start_with_app(&[
@@ -253,7 +253,7 @@ fn abuse_is_logged_once_a_minute() {
     let guess = "SELECT (mailroom_redeem(mailroom_sign(t.action, t.secret, t.code), '99999')).outcome \
                  FROM tokens t WHERE t.id = $1";
     for token in 1..=2_i64 {
-        // From a session of its own, as those of a pool are.
+        // In a session of its own, like those of a pool.
         let mut guesser = cluster.connect("app");
         let outcomes: Vec<String> = (0..6)
             .map(|_| guesser.query_one(guess, &[&token]).unwrap().get(0))

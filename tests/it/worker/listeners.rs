@@ -1,4 +1,4 @@
-//! What clients that listen hear of tokens, and tokens that are left to them.
+//! The notifications of tokens that clients get, and tokens that are left to clients.
 
 use super::{hear, hear_on, insert_accounts, settle, wait_for_outbox, wait_for_wake};
 use crate::cluster::{Cluster, eventually, find_worker, number};
@@ -18,7 +18,7 @@ fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
         wait_for_outbox(&mut client, 1);
         if heard {
             hear(&mut listener);
-            // A token that waits for company is no secret either.
+            // A token that waits for others is announced as well.
             cluster.append(
                 "postgresql.auto.conf",
                 "mailroom.batch_limit = 9\nmailroom.batch_timeout = '1h'\n",
@@ -27,7 +27,7 @@ fn outside_listeners_hear_of_tokens_that_a_worker_takes() {
             insert_accounts(&mut client, "b", 1);
             hear(&mut listener);
         } else {
-            // What this sends is heard first if nothing else was sent.
+            // This notification arrives first if no other one was sent.
             client
                 .batch_execute("NOTIFY token_insert, 'only this'")
                 .unwrap();
@@ -77,7 +77,7 @@ fn without_preload_inserts_notify_and_a_client_collects() {
     assert_eq!(number(&mut client, "SELECT mailroom_collect(3)"), 0);
 }
 
-/// Takes what waits as the original collector does: lines, until there is none.
+/// Takes the waiting tokens as the original collector does: in lines, until there is none.
 fn drain(collector: &mut Client) -> Vec<String> {
     std::iter::from_fn(|| {
         collector
@@ -88,13 +88,13 @@ fn drain(collector: &mut Client) -> Vec<String> {
     .collect()
 }
 
-/// Changes a setting and, once that is committed, has the server reload.
+/// Changes a setting and, once that is committed, reloads the server.
 fn reload_after(client: &mut Client, change: &str) {
     client.batch_execute(change).unwrap();
     client.batch_execute("SELECT pg_reload_conf()").unwrap();
 }
 
-/// How the worker of a database is, while a collector listens beside it.
+/// The state of the worker of a database while a collector listens beside it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Running,
@@ -132,9 +132,9 @@ fn it_hears_of_each_commit(mode: Mode) {
     assert_eq!(drain(&mut collector), [""; 0]);
     let mut taken = Vec::new();
     for round in 1..=4 {
-        // Nothing is left to be heard of earlier commits, and I9: the worker has come to rest.
+        // No notification of earlier commits is left, and I9: the worker is idle.
         settle(&mut client, &mut collector);
-        // No session hears of what is rolled back.
+        // No session is notified of a rollback.
         client.batch_execute("BEGIN").unwrap();
         insert_accounts(&mut client, &format!("rolled-back-{round}-"), 1);
         client.batch_execute("ROLLBACK").unwrap();
@@ -187,7 +187,7 @@ fn commits_side_by_side_are_all_heard_of_while_tokens_are_left_to_clients() {
                 }
             });
         }
-        // A commit that came after the last look has to be heard of, or this waits in vain.
+        // A commit after the last drain must be announced, or this waits in vain.
         while taken < 1000 {
             hear(&mut collector);
             for line in drain(&mut collector) {
@@ -215,7 +215,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
         .unwrap();
     settle(&mut client, &mut listener);
 
-    // A request becomes a token, which is left to clients and which they hear of.
+    // A request becomes a token, which is left to clients and announced to them.
     client
         .batch_execute("SELECT mailroom_request_recovery('a@example.com')")
         .unwrap();
@@ -224,7 +224,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
     assert_eq!(number(&mut client, "SELECT count(*) FROM link_requests"), 0);
     assert_eq!(drain(&mut listener).len(), 1);
 
-    // Mail that becomes due, and claims that lapse, are told to senders.
+    // Mail that becomes due, and claims that expire, are announced to senders.
     settle(&mut client, &mut listener);
     client
         .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T', send_at => clock_timestamp() + interval '300 ms')")
@@ -243,14 +243,14 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
         ("scheduled".to_owned(), 1)
     );
 
-    // It purges.
+    // The worker purges.
     client
         .batch_execute(
             "SELECT mailroom_cancel(id) FROM outbox; \
              UPDATE outbox SET created_at = now() - interval '1 year', ended_at = now() - interval '1 year'",
         )
         .unwrap();
-    // A statement of its own: it wakes at once, and what is not committed yet is not seen.
+    // A separate statement, because the worker wakes at once and does not see what is not committed yet.
     client
         .batch_execute("SELECT mailroom_wake_worker()")
         .unwrap();
@@ -258,7 +258,7 @@ fn a_worker_that_leaves_tokens_to_clients_goes_on_with_the_rest() {
         (number(&mut client, "SELECT count(*) FROM outbox") == 0).then_some(())
     });
 
-    // And it collects when it is told to, without a restart.
+    // The worker collects as soon as mailroom.collect is on, without a restart.
     insert_accounts(&mut client, "b", 2);
     cluster.append("postgresql.auto.conf", "mailroom.collect = on\n");
     cluster.reload();
@@ -277,7 +277,7 @@ fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
     says(&mut client, "mailroom.collect");
     insert_accounts(&mut client, "a", 3);
 
-    // What the database says goes before what the server says, also when the server says so later.
+    // A setting of the database takes precedence over one of the server, even over a later one.
     reload_after(&mut client, "ALTER SYSTEM SET mailroom.collect = on");
     reload_after(
         &mut client,
@@ -292,7 +292,7 @@ fn settings_of_a_database_are_taken_up_on_reload_and_given_up_too() {
     hear_on(&mut listener, "mine");
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 4);
 
-    // What it does not say any more is the server's again.
+    // After a reset for the database, the setting of the server applies again.
     reload_after(&mut client, "ALTER DATABASE app RESET mailroom.collect");
     wait_for_outbox(&mut client, 4);
     reload_after(&mut client, "ALTER SYSTEM SET mailroom.collect = off");

@@ -1,4 +1,4 @@
-//! What comes while the worker is at something else: it is taken up right after that, and not with the next poll.
+//! Events while the worker is busy: it handles them right after that, and not with the next poll.
 
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,9 @@ fn what_is_committed_during_a_purge_is_collected_right_after_it() {
     let worker = cluster.worker("app");
     let mut holder = cluster.connect("app");
     let mut took = Vec::new();
-    // A machine may be slow once. The timer that ends a purge wakes the worker by chance, after two seconds.
+    // A machine may be slow once. The timer that ends a purge happens to wake the worker, after two seconds.
     for round in 1..=5 {
-        // A purge deletes from it, and nothing else that the worker does now uses it.
+        // A purge deletes from job_runs, and nothing else that the worker does now uses it.
         holder
             .batch_execute("BEGIN; LOCK TABLE job_runs IN SHARE MODE")
             .unwrap();
@@ -53,7 +53,7 @@ fn what_is_committed_during_a_purge_is_collected_right_after_it() {
     panic!("it took {took:?}");
 }
 
-/// Requests for many addresses keep no other one waiting for the poll.
+/// Requests for many addresses make no other request wait for the poll.
 #[test]
 fn more_requests_than_one_round_takes_are_answered_at_once() {
     let (cluster, mut client) = Cluster::start_with_app(&[
@@ -98,7 +98,7 @@ fn a_worker_that_leaves_tokens_to_clients_answers_every_kind_of_request_at_once(
     }
 }
 
-/// What a foreign key of the application keeps is no reason to keep the rest.
+/// Rows that a foreign key of the application keeps do not keep the other rows.
 #[test]
 fn the_worker_purges_what_no_foreign_key_keeps() {
     let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '200ms'"]);

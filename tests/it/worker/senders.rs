@@ -1,4 +1,4 @@
-//! What senders that listen hear of mail.
+//! The notifications of mail that senders get.
 
 use super::{hear_on, insert_accounts, settle, with_mail_that_a_sender_heard_of};
 use crate::cluster::{Cluster, eventually, number};
@@ -22,7 +22,7 @@ fn senders_hear_of_mail_when_it_becomes_due() {
     hear_on(&mut listener, "outbox_due");
     assert_eq!(number(&mut client, due), 2);
 
-    // What a rolled-back transaction scheduled is announced to nobody; this is what is heard instead.
+    // Mail of a rolled-back transaction is not announced; the next notification is for the mail that is rescheduled.
     settle(&mut client, &mut listener);
     client.batch_execute("BEGIN").unwrap();
     client.query_one(send, &[&"0"]).unwrap();
@@ -34,7 +34,7 @@ fn senders_hear_of_mail_when_it_becomes_due() {
     assert_eq!(number(&mut client, due), 3);
 }
 
-/// Mail that somebody puts into the outbox by hand is announced as that of mailroom_send.
+/// Mail that a role inserts into the outbox is announced like that of mailroom_send.
 #[test]
 fn senders_hear_of_mail_that_somebody_inserts() {
     let (cluster, mut client) = Cluster::start_with_app(&["mailroom.poll_interval = '1h'"]);
@@ -137,7 +137,7 @@ fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
         let mut notifications = listener.notifications();
         while notifications.iter().next().unwrap().is_some() {}
     }
-    // With the queue taken away, it is the outbox alone that there is something to tell of.
+    // Without the queue, only the outbox has something to announce.
     client
         .batch_execute("DELETE FROM pending; GRANT SELECT ON pending TO mailroom_collector")
         .unwrap();

@@ -1,4 +1,4 @@
-//! Urgent messages of applications and a transport that is paused.
+//! Urgent messages of applications while a transport is paused.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn an_urgent_message_has_a_paused_transport_tried_at_once() {
     let mut post = Post::start(&receiver, &[]);
     post.load(20);
     post.wait_for_status("transport_state", "paused");
-    // Until nothing is tried for a while.
+    // Waits for a pause that is long enough for the messages below.
     let wait = "SELECT extract(epoch FROM next_probe_at - clock_timestamp())::float8 FROM mailroom_status()";
     eventually("a long pause", || {
         let wait: Option<f64> = post.client.query_one(wait, &[]).unwrap().get(0);
@@ -29,7 +29,7 @@ fn an_urgent_message_has_a_paused_transport_tried_at_once() {
         .batch_execute("SELECT mailroom_send('a@example.com', 'Urgent', 'Text', priority => -10)")
         .unwrap();
     post.wait_for("subject = 'Urgent' AND state = 'sent'", 1);
-    // Not at the next probe, which is due later.
+    // Before the next probe, which is due later.
     let took = began.elapsed();
     assert!(took < Duration::from_secs(11), "after {took:?}");
 }

@@ -1,4 +1,4 @@
-//! What makes the worker look, and what does not.
+//! What wakes the worker, and what does not.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn a_prepared_transaction_wakes_the_worker_when_it_is_finished() {
     client.batch_execute("COMMIT PREPARED 'p'").unwrap();
     wait_for_outbox(&mut client, 1);
 
-    // One that took tokens gives them back when it is rolled back.
+    // A prepared transaction that took tokens returns them when it is rolled back.
     client.batch_execute("SELECT mailroom_pause()").unwrap();
     insert_accounts(&mut client, "b", 1);
     client
@@ -69,7 +69,7 @@ fn a_reload_changes_the_channel_and_the_rule() {
             .get(0);
         (channel == "other").then_some(())
     });
-    // Only the new channel can tell it of this one.
+    // Only a notification on the new channel can announce this token.
     insert_unannounced(&mut client);
     client.batch_execute("NOTIFY other").unwrap();
     wait_for_outbox(&mut client, 2);
@@ -97,7 +97,7 @@ fn a_consumer_that_rolls_back_wakes_the_worker_for_what_it_gives_back() {
     wait_for_outbox(&mut client, 2);
 }
 
-/// Transactions of the worker so far, as its statistics tell once it is idle.
+/// Transactions in the database so far; the worker reports its own when it is idle.
 fn transactions(cluster: &Cluster, database: &str) -> i64 {
     number(
         &mut cluster.connect("postgres"),
@@ -107,7 +107,7 @@ fn transactions(cluster: &Cluster, database: &str) -> i64 {
     )
 }
 
-/// Scans of the queue so far, by anybody.
+/// Scans of the queue so far, by all sessions.
 fn looks(cluster: &Cluster) -> i64 {
     number(
         &mut cluster.connect("app"),
@@ -115,7 +115,7 @@ fn looks(cluster: &Cluster) -> i64 {
     )
 }
 
-/// I9: neither other channels nor what never was make the worker look.
+/// I9: neither notifications on other channels nor rolled-back transactions make the worker scan the queue.
 #[test]
 fn what_others_notify_and_roll_back_does_not_drive_it() {
     const TIMES: i64 = 300;
@@ -138,8 +138,8 @@ fn what_others_notify_and_roll_back_does_not_drive_it() {
         (transactions(&cluster, "app") >= before.1 + 2 * TIMES).then_some(())
     });
     settle(&mut client, &mut listener);
-    // It cannot tell on which channel one is, so it looks at the first, and a second after those that follow: once a
-    // second, and a look is a scan or two.
+    // The worker cannot see the channel of a notification. It scans at the first one, and a second after those that
+    // follow: once a second, with one scan or two.
     let looked = looks(&cluster) - before.0;
     let seconds = i64::try_from(begin.elapsed().as_secs()).unwrap();
     let allowed = 2 * (seconds + 3);
@@ -148,7 +148,7 @@ fn what_others_notify_and_roll_back_does_not_drive_it() {
         "{looked} scans of the queue in {seconds} s"
     );
 
-    // And this one it must hear: so a look is seen here.
+    // A notification on its own channel must wake it, which shows that its scans are counted.
     for _ in 0..3 {
         let before = looks(&cluster);
         listener.batch_execute("NOTIFY token_insert").unwrap();
@@ -174,7 +174,7 @@ fn a_consumer_that_keeps_failing_does_not_hurry_it() {
     eventually("a failure", || {
         (number(&mut client, "SELECT count(*) FROM job_runs") > 0).then_some(())
     });
-    // A call that meets the worker at the token skips it, finds nothing and returns 0.
+    // A call skips the token while the worker holds it, finds nothing and returns 0.
     let failed = (0..300)
         .filter(|_| client.batch_execute("SELECT mailroom_collect()").is_err())
         .count();
@@ -215,7 +215,7 @@ fn tokens_given_back_are_seen_at_once_each_time() {
         client.batch_execute("BEGIN").unwrap();
         insert_accounts(&mut client, &format!("a{round}-"), 1);
         client.batch_execute("COMMIT").unwrap();
-        // Whoever is first has it; where it was the consumer, the worker must see it again.
+        // The consumer or the worker takes the token first; if it was the consumer, the worker must see it again.
         client
             .batch_execute("BEGIN; SELECT FROM mailroom_dequeue(1); ROLLBACK")
             .unwrap();
@@ -225,13 +225,13 @@ fn tokens_given_back_are_seen_at_once_each_time() {
 
 #[test]
 fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
-    // One token a batch, so that there is always a next one.
+    // One token per batch, so that there is always a next batch.
     let (cluster, mut client) = Cluster::start_with_app(&["mailroom.batch_limit = 1"]);
     let worker = cluster.worker("app");
     client
         .batch_execute("INSERT INTO accounts (id, email, login, status) VALUES (1000, 'z@example.com', 'z', 'active')")
         .unwrap();
-    // The worker is in the middle of the first of fifty batches when it is told to pause.
+    // The worker is in the middle of the first of fifty batches when the pause is committed.
     let mut other = cluster.connect("app");
     other
         .batch_execute("BEGIN; LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE")
@@ -246,7 +246,7 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
         .query_one("SELECT clock_timestamp()", &[])
         .unwrap()
         .get(0);
-    // However urgent it is.
+    // Not even an urgent token is collected.
     client
         .batch_execute("INSERT INTO tokens (account, action) VALUES (1000, 'password_recovery')")
         .unwrap();
@@ -272,7 +272,7 @@ fn a_pause_is_in_force_from_its_commit_on_whatever_waits() {
 fn only_what_was_claimed_within_a_savepoint_comes_back_with_it() {
     let (cluster, mut client, mut listener) = with_mail_that_a_sender_heard_of();
 
-    // The claim goes with its savepoint, and who waits for mail hears of it before the transaction ends.
+    // The claim ends with its savepoint, and listeners are notified before the transaction ends.
     let mut other = cluster.connect("app");
     other
         .batch_execute(
@@ -283,7 +283,7 @@ fn only_what_was_claimed_within_a_savepoint_comes_back_with_it() {
     other.batch_execute("COMMIT").unwrap();
     settle(&mut client, &mut listener);
 
-    // A claim that was made before the savepoint stays, and the worker is left alone.
+    // A claim that was made before the savepoint stays, and the worker is not woken.
     let before = last_activity(&mut client);
     other
         .batch_execute("BEGIN; SELECT FROM mailroom_claim(1, '1 h', 'one'); SAVEPOINT s; SELECT 1; ROLLBACK TO s")
