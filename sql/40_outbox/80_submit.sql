@@ -196,19 +196,24 @@ BEGIN
                 WHERE o.id = ANY (replaced || lapsed)
                 ORDER BY o.id
                 FOR UPDATE;
-                -- As a claim ends them.
-                moment := clock_timestamp();
-                UPDATE @extschema@._own_mail o
-                SET state = 'expired',
-                    last_error = 'expired before it was sent'
-                WHERE o.id = ANY (lapsed)
-                  AND o.state = 'scheduled'
-                  AND o.expires_at <= moment;
-                UPDATE @extschema@._own_mail o
-                SET state = 'cancelled',
-                    last_error = 'replaced by ' || current_user
-                WHERE o.id = ANY (replaced)
-                  AND o.state = 'scheduled';
+                -- For an empty array, the planner accepts any partial index, and scans all of it.
+                IF lapsed <> '{}' THEN
+                    -- As a claim ends them.
+                    moment := clock_timestamp();
+                    UPDATE @extschema@._own_mail o
+                    SET state = 'expired',
+                        last_error = 'expired before it was sent'
+                    WHERE o.id = ANY (lapsed)
+                      AND o.state = 'scheduled'
+                      AND o.expires_at <= moment;
+                END IF;
+                IF replaced <> '{}' THEN
+                    UPDATE @extschema@._own_mail o
+                    SET state = 'cancelled',
+                        last_error = 'replaced by ' || current_user
+                    WHERE o.id = ANY (replaced)
+                      AND o.state = 'scheduled';
+                END IF;
             END IF;
         END IF;
 

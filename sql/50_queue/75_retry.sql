@@ -11,6 +11,10 @@ AS $$
 DECLARE
     retried integer;
 BEGIN
+    -- For an empty array, the planner accepts any partial index, and scans all of it.
+    IF ids = '{}' THEN
+        RETURN 0;
+    END IF;
     -- failed_attempts never decreases, because it tells one claim from another; max_attempts is raised instead.
     UPDATE @extschema@.outbox o
     SET state = 'scheduled',
@@ -221,6 +225,9 @@ BEGIN
         ORDER BY o.ended_at
         LIMIT batch_limit
     );
+    IF ids = '{}' THEN
+        RETURN 0;
+    END IF;
     retried := @extschema@._retry(ids);
     -- A statement of its own, since those who cannot sign may not call it.
     IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL) THEN
