@@ -129,10 +129,18 @@ BEGIN
             RETURN NEXT;
         END IF;
         IF unknown THEN
-            -- Dead entries that were skipped there are skipped once only.
-            RETURN QUERY
-            SELECT n::smallint, clock_timestamp(), 9223372036854775807
-            FROM generate_series(greatest(after, -101) + 1, least(seen, 101) - 1) n;
+            -- Recorded at once, even if this scan ends before it comes to them: the dead entries that were skipped here
+            -- are skipped once only.
+            IF seen < before THEN
+                PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
+            END IF;
+            FOR unused IN greatest(after, -101) + 1 .. least(seen, 101) - 1 LOOP
+                priority := unused;
+                send_at := clock_timestamp();
+                id := 9223372036854775807;
+                RETURN NEXT;
+                PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
+            END LOOP;
         END IF;
         EXIT WHEN seen = 32768;
         after := seen;

@@ -297,7 +297,7 @@ BEGIN
     IF over AND ctids <> '{}' THEN
         PERFORM @extschema@._announce_due(moment);
     ELSIF cardinality(ctids) < wanted AND NOT sweep THEN
-        PERFORM @extschema@._announce_due(moment + interval '250 ms');
+        PERFORM @extschema@._announce_due(moment + interval '50 ms');
     ELSIF over OR broken_off AND cardinality(ctids) < wanted THEN
         PERFORM @extschema@._announce_due(moment + interval '1 s');
     END IF;

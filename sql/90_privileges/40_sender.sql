@@ -30,6 +30,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._announce_due(timestamptz),
     @extschema@._next_wake(),
     @extschema@._next_lapse(timestamptz),
+    @extschema@._walk_begin(text),
+    @extschema@._walk_end(text, bigint),
     @extschema@._transports(text[]),
     @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz),
     @extschema@.mailroom_next_due(text[]),

@@ -13,7 +13,7 @@ pub const SLACK: i64 = 100_000;
 /// Sweeps are cheap while one of the last two read fewer pages than this, which takes some milliseconds. A page counts
 /// each time it is read, so each dead row counts as one. A session's first call reads some thousand pages for its
 /// plans.
-pub const CHEAP: i64 = 10_000;
+pub const CHEAP: i64 = 3_000;
 /// Maximum time that is counted for a sweep or a scan of pieces: a cheap one takes longer only if it has to wait.
 const LONGEST: Duration = Duration::from_millis(25);
 /// Minimum pages that are counted for the scan of a piece of one priority.
