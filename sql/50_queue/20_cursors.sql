@@ -85,65 +85,61 @@ RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
 AS $$
 #variable_conflict use_column
 DECLARE
-    after integer := -32769;
-    -- The next priority with a known position.
-    before integer := 32768;
-    known smallint[];
-    seen integer;
+    known smallint[] := '{}';
+    -- The priorities between these two are searched.
+    after integer := -101;
+    before integer;
+    first integer;
 BEGIN
     IF unknown THEN
-        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_transport, of_groups) p ORDER BY 1);
+        -- In order.
+        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_transport, of_groups) p);
     END IF;
-    LOOP
-        IF unknown THEN
-            before := coalesce((SELECT min(k) FROM unnest(known) k WHERE k > after), 32768);
-            IF before = after + 1 THEN
-                after := before;
-                CONTINUE;
+    FOREACH before IN ARRAY known || 101::smallint LOOP
+        WHILE after + 1 < before LOOP
+            IF of_groups THEN
+                SELECT o.priority, o.send_at, o.id - 1
+                INTO priority, send_at, id
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.transport = of_transport COLLATE "C"
+                  AND o.group_key IS NOT NULL
+                  AND o.priority > after
+                  AND o.priority < before
+                ORDER BY o.priority, o.send_at, o.id
+                LIMIT 1;
+            ELSE
+                SELECT o.priority, o.send_at, o.id - 1
+                INTO priority, send_at, id
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.transport = of_transport COLLATE "C"
+                  AND o.priority > after
+                  AND o.priority < before
+                ORDER BY o.priority, o.send_at, o.id
+                LIMIT 1;
             END IF;
-        END IF;
-        IF of_groups THEN
-            SELECT o.priority, o.send_at, o.id - 1
-            INTO priority, send_at, id
-            FROM @extschema@.outbox o
-            WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.group_key IS NOT NULL
-              AND o.priority > after
-              AND o.priority < before
-            ORDER BY o.priority, o.send_at, o.id
-            LIMIT 1;
-        ELSE
-            SELECT o.priority, o.send_at, o.id - 1
-            INTO priority, send_at, id
-            FROM @extschema@.outbox o
-            WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.priority > after
-              AND o.priority < before
-            ORDER BY o.priority, o.send_at, o.id
-            LIMIT 1;
-        END IF;
-        seen := CASE WHEN FOUND THEN priority ELSE before END;
-        IF FOUND THEN
-            RETURN NEXT;
-        END IF;
-        IF unknown THEN
-            -- Recorded at once, even if this scan ends before it comes to them: the dead entries that were skipped here
-            -- are skipped once only.
-            IF seen < before THEN
-                PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
-            END IF;
-            FOR unused IN greatest(after, -101) + 1 .. least(seen, 101) - 1 LOOP
-                priority := unused;
-                send_at := clock_timestamp();
-                id := 9223372036854775807;
+            first := CASE WHEN FOUND THEN priority ELSE before END;
+            IF first < before THEN
                 RETURN NEXT;
-                PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
-            END LOOP;
-        END IF;
-        EXIT WHEN seen = 32768;
-        after := seen;
+            END IF;
+            IF unknown THEN
+                -- Recorded at once, even if this scan ends before it comes to them: the dead entries that were skipped
+                -- here are skipped once only.
+                IF first < before THEN
+                    PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
+                END IF;
+                FOR unused IN after + 1 .. first - 1 LOOP
+                    priority := unused;
+                    send_at := clock_timestamp();
+                    id := 9223372036854775807;
+                    RETURN NEXT;
+                    PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
+                END LOOP;
+            END IF;
+            after := first;
+        END LOOP;
+        after := before;
     END LOOP;
 END;
 $$;
