@@ -109,7 +109,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._next_wake() IS
-    'Internal. When, from now on, the next message of any transport becomes due or the next claim expires; NULL for never.';
+    'Internal. When, from now on, the next message of any transport becomes due or the next claim expires, or when to ask again; NULL for never.';
 
 CREATE FUNCTION @extschema@._first_due(
     of_transport text,
@@ -255,7 +255,7 @@ BEGIN
         END LOOP;
         IF NOT sweep THEN
             -- Claims find what is before the positions, piece by piece.
-            wake := least(wake, moment + interval '1 s');
+            wake := least(wake, moment + interval '200 ms');
         END IF;
     END LOOP;
     RETURN nullif(least(wake, @extschema@._next_lapse(moment)), 'infinity');

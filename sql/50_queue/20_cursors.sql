@@ -1,8 +1,8 @@
 -- Cursors: where a session's next scan for due mail starts.
 --
 -- The library keeps them for each session, transport and priority (src/outbox/due.rs); _select_due (40_select_due.sql) reads and
--- writes them. Invariant: a cursor is a hint. What lies behind it is looked at in pieces, or by a sweep, within bounds
--- that keep the cost of a call flat (I4).
+-- writes them, and so does _due_priorities for priorities without one. Invariant: a cursor is a hint. What lies behind it
+-- is looked at in pieces, or by a sweep, within bounds that keep the cost of a call flat (I4).
 
 CREATE FUNCTION @extschema@._due_begin(transport text, groups boolean) RETURNS text
     LANGUAGE c VOLATILE STRICT
@@ -34,6 +34,7 @@ COMMENT ON FUNCTION @extschema@._due_positions(text, boolean) IS
 CREATE FUNCTION @extschema@._due_pieces(
     transport text,
     groups boolean,
+    last_priority integer,
     OUT priority smallint,
     OUT send_at timestamptz,
     OUT id bigint,
@@ -43,8 +44,8 @@ CREATE FUNCTION @extschema@._due_pieces(
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
-COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean) IS
-    'Internal. The next piece of each priority that this scan should look at before its positions, from where the last one ended; only a hint.';
+COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean, integer) IS
+    'Internal. The next piece of each priority up to this one (32767: all) that this scan should look at before its positions, from where the last one ended; only a hint.';
 
 CREATE FUNCTION @extschema@._due_note_piece(
     transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
@@ -69,11 +70,12 @@ CREATE FUNCTION @extschema@._due_put_back(transport text, groups boolean, priori
 COMMENT ON FUNCTION @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint) IS
     'Internal. Makes this session''s next scan of a priority start after this row at the latest, because rows after it were found but not claimed.';
 
-CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer) RETURNS void
+CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer)
+    RETURNS double precision
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_end_wrapper';
 COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
-    'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions.';
+    'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions. Returns the seconds until a scan may look before its positions again.';
 
 CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, unknown boolean)
 RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
@@ -131,7 +133,8 @@ BEGIN
                 END IF;
                 FOR unused IN after + 1 .. first - 1 LOOP
                     priority := unused;
-                    send_at := clock_timestamp();
+                    -- As for a priority whose rows were all scanned: a transaction may take 10 s to commit.
+                    send_at := now() - interval '10 s';
                     id := 9223372036854775807;
                     RETURN NEXT;
                     PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
@@ -144,4 +147,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._due_priorities(text, boolean, boolean) IS
-    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows, with the current time as position.';
+    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows; their positions are recorded.';

@@ -154,6 +154,8 @@ DECLARE
     broken_off boolean := false;
     over boolean := false;
     next_piece boolean := true;
+    -- Seconds until a scan may look before its positions again.
+    rest double precision;
 BEGIN
     ctids := '{}';
     in_order := true;
@@ -166,9 +168,8 @@ BEGIN
         FOR span IN
             -- A piece of what is before this session's positions,
             SELECT true AS is_piece, p.priority, p.send_at, p.id, p.until_send_at, p.until_id
-            FROM @extschema@._due_pieces(of_transport, of_groups) p
+            FROM @extschema@._due_pieces(of_transport, of_groups, last_priority) p
             WHERE start = 'piece'
-              AND p.priority <= last_priority
             UNION ALL
             -- what follows them,
             SELECT false, p.priority, p.send_at, p.id, moment, 9223372036854775807
@@ -291,13 +292,13 @@ BEGIN
         again := true;
     END LOOP;
     -- Whether it was a sweep of all priorities.
-    PERFORM @extschema@._due_end(of_transport, of_groups, sweep AND last_priority >= 32767, cardinality(ctids), group_limit - groups);
+    rest := @extschema@._due_end(of_transport, of_groups, sweep AND last_priority >= 32767, cardinality(ctids), group_limit - groups);
     -- Tell senders to look again: there may be rows before this session's position that are too expensive to look for
     -- now, or more than one call looks at.
     IF over AND ctids <> '{}' THEN
         PERFORM @extschema@._announce_due(moment);
     ELSIF cardinality(ctids) < wanted AND NOT sweep THEN
-        PERFORM @extschema@._announce_due(moment + interval '50 ms');
+        PERFORM @extschema@._announce_due(clock_timestamp() + greatest(interval '100 ms', make_interval(secs => rest)));
     ELSIF over OR broken_off AND cardinality(ctids) < wanted THEN
         PERFORM @extschema@._announce_due(moment + interval '1 s');
     END IF;

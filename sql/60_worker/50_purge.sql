@@ -15,7 +15,7 @@ CREATE FUNCTION @extschema@._walk_begin(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_walk_begin_wrapper';
 COMMENT ON FUNCTION @extschema@._walk_begin(text) IS
-    'Internal. Begins a walk with this name over rows that it deletes: the key after which this session has to look; NULL for all.';
+    'Internal. Begins a walk with this name over rows that are deleted or settled meanwhile: the key after which this session has to look; NULL for all.';
 
 CREATE FUNCTION @extschema@._walk_from(name text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT

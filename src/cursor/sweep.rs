@@ -30,8 +30,14 @@ impl Sweeps {
 
     /// Whether the budget allows a sweep.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.last.is_none_or(|sweep| {
-            now.saturating_duration_since(sweep.ended) >= sweep.cost.saturating_mul(SPACING)
+        self.wait(now).is_zero()
+    }
+
+    /// The time until the budget allows a sweep.
+    pub fn wait(&self, now: Instant) -> Duration {
+        self.last.map_or(Duration::ZERO, |sweep| {
+            let since = now.saturating_duration_since(sweep.ended);
+            sweep.cost.saturating_mul(SPACING).saturating_sub(since)
         })
     }
 

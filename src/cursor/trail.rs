@@ -2,22 +2,46 @@
 //!
 //! A dead row stays in an index until vacuum may remove it, which an old snapshot can delay for hours. A statement
 //! cannot stop after a number of dead rows, but it can stop at a key. A session has claimed or skipped every row
-//! before its position; so it counts the pages of its scans and sets a mark every [`PIECE`] pages. A piece that costs
-//! less later, because of vacuum, is merged with the next.
+//! before its position; so it counts the pages of its scans and sets a mark after about [`PIECE`] pages. Pieces that
+//! turn out to be cheap are merged, and an expensive one is halved by time.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// Pages between two marks; reading them takes about a millisecond, or ten from disk.
+/// Pages between two marks; reading them takes about a millisecond if they are cached.
 pub const PIECE: i64 = 1_000;
+/// A piece of more pages than this is halved.
+pub const LARGE_PIECE: i64 = 4 * PIECE;
 /// Maximum number of marks. Beyond it every second one is removed, so that pieces become twice as long.
 const MARKS: usize = 4_096;
+/// About a month, in microseconds: nothing is older than that, so far as marks are concerned.
+const MONTH: i64 = 30 * 86_400_000_000;
+
+/// A key that begins with a time.
+pub trait Key: Copy + Ord {
+    /// Its time in microseconds.
+    fn time(self) -> i64;
+    /// The first key of this time.
+    fn at(time: i64) -> Self;
+}
+
+impl Key for i64 {
+    fn time(self) -> i64 {
+        self
+    }
+
+    fn at(time: i64) -> Self {
+        time
+    }
+}
 
 /// The marks of one scan, by key.
 pub struct Trail<K> {
     marks: BTreeSet<K>,
     /// Pages read since the latest mark.
     pages: i64,
+    /// Pages of the latest piece, with those that were merged with it.
+    merged: i64,
 }
 
 impl<K> Default for Trail<K> {
@@ -25,18 +49,22 @@ impl<K> Default for Trail<K> {
         Self {
             marks: BTreeSet::new(),
             pages: 0,
+            merged: 0,
         }
     }
 }
 
-impl<K: Copy + Ord> Trail<K> {
+impl<K: Key> Trail<K> {
     /// Records that a scan reached this key and read this many pages.
     pub fn add(&mut self, at: K, pages: i64) {
         self.pages += pages;
-        if self.pages < PIECE {
-            return;
+        if self.pages >= PIECE {
+            self.pages = 0;
+            self.mark(at);
         }
-        self.pages = 0;
+    }
+
+    fn mark(&mut self, at: K) {
         self.marks.insert(at);
         if self.marks.len() > MARKS {
             let mut number = 0;
@@ -55,10 +83,23 @@ impl<K: Copy + Ord> Trail<K> {
         next.map_or(end, |mark| end.min(*mark))
     }
 
-    /// Records that the piece up to this key was scanned in this many pages; merges a cheap piece with the next.
-    pub fn looked(&mut self, end: K, pages: i64) {
-        if pages < PIECE / 4 {
-            self.marks.remove(&end);
+    /// Records that the piece between these keys was scanned in this many pages. Merges it with the one before if they
+    /// are cheap together; halves it if it is large.
+    pub fn looked(&mut self, after: Option<K>, end: K, pages: i64) {
+        match after {
+            Some(after) if self.merged + pages < PIECE / 2 => {
+                self.marks.remove(&after);
+                self.merged += pages;
+            }
+            _ => self.merged = pages,
+        }
+        if pages > LARGE_PIECE {
+            let oldest = end.time().saturating_sub(MONTH);
+            let from = after.map_or(oldest, |after| after.time().max(oldest));
+            let middle = K::at(from + (end.time() - from) / 2);
+            if after.is_none_or(|after| after < middle) && middle < end {
+                self.mark(middle);
+            }
         }
     }
 
@@ -112,21 +153,64 @@ mod tests {
         for at in 1..4 {
             trail.add(at, PIECE);
         }
-        trail.looked(1, PIECE);
-        trail.looked(2, 10);
+        trail.looked(None, 1, PIECE);
+        trail.looked(Some(1), 2, 10);
+        trail.looked(Some(2), 3, 10);
         assert_eq!(trail.piece(None, 9), 1);
         assert_eq!(trail.piece(Some(1), 9), 3);
     }
 
     #[test]
+    fn pieces_that_are_each_cheap_do_not_become_one_that_is_not() {
+        // Dead rows on one page count as one page, so that each piece reads a fifth of what the scan before it read.
+        let mut trail = Trail::default();
+        for at in 1..=100 {
+            trail.add(at, PIECE);
+        }
+        for _ in 0..10 {
+            let mut after = None;
+            let mut most = 0;
+            while after != Some(100) {
+                let end = trail.piece(after, 100);
+                let pages = (end - after.unwrap_or(0)) * PIECE / 5;
+                trail.looked(after, end, pages);
+                most = most.max(pages);
+                after = Some(end);
+            }
+            assert!(most <= PIECE, "{most} pages");
+        }
+    }
+
+    #[test]
+    fn what_was_dead_before_the_session_began_is_halved_until_pieces_are_small() {
+        // A million pages in the last hour before `end`, and no mark.
+        let (end, hour) = (100 * MONTH, 3_600_000_000);
+        let mut trail = Trail::default();
+        let mut most = i64::MAX;
+        for _ in 0..40 {
+            let mut after = None;
+            most = 0;
+            while after != Some(end) {
+                let until = trail.piece(after, end);
+                let from = after.unwrap_or(0).max(end - hour);
+                let pages = (until - from).max(0) / (hour / 1_000_000);
+                trail.looked(after, until, pages);
+                most = most.max(pages);
+                after = Some(until);
+            }
+        }
+        assert!(most <= LARGE_PIECE, "{most} pages");
+    }
+
+    #[test]
     fn marks_are_bounded() {
         let mut trail = Trail::default();
-        for at in 0..10 * MARKS {
+        for at in 0..10 * MARKS as i64 {
             trail.add(at, PIECE);
         }
         assert!(trail.marks.len() <= MARKS);
         assert!(
-            trail.marks.contains(&(10 * MARKS - 1)),
+            trail.marks.contains(&(10 * MARKS as i64 - 1)),
             "the latest is kept"
         );
     }

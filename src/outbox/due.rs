@@ -169,6 +169,7 @@ fn _due_positions(
 fn _due_pieces(
     transport: &[u8],
     groups: bool,
+    last_priority: i32,
 ) -> TableIterator<
     'static,
     (
@@ -179,9 +180,11 @@ fn _due_pieces(
         name!(until_id, i64),
     ),
 > {
+    let last = i16::try_from(last_priority).ok();
+    let last = last.filter(|last| *last < i16::MAX);
     let pieces: Vec<_> = with_due(transport, groups, |due| {
         due.noted = pages();
-        due.pieces()
+        due.pieces(last)
             .map(|(priority, from, until)| {
                 (priority, from.send_at, from.id, until.send_at, until.id)
             })
@@ -233,14 +236,16 @@ fn _due_put_back(transport: &[u8], groups: bool, priority: i16, send_at: i64, id
     with_due(transport, groups, |due| due.put_back(priority, at));
 }
 
-/// Ends a scan that found this many mails of this many groups: its notes become the positions of the next one.
+/// Ends a scan that found this many mails of this many groups: its notes become the positions of the next one. Returns
+/// the seconds until a scan may read what is before the positions again.
 #[pg_extern(sql = false)]
-fn _due_end(transport: &[u8], groups: bool, swept: bool, mails: i32, mail_groups: i32) {
+fn _due_end(transport: &[u8], groups: bool, swept: bool, mails: i32, mail_groups: i32) -> f64 {
     let found = PAGES_A_MAIL * i64::from(mails) + PAGES_A_GROUP * i64::from(mail_groups);
     let clock = process::now();
-    with_due(transport, groups, |due| {
+    let wait = with_due(transport, groups, |due| {
         due.end(Instant::now(), pages(), swept, found, clock)
     });
+    wait.as_secs_f64()
 }
 
 /// A name for this session that no other session has or had.

@@ -20,7 +20,8 @@ use crate::pg::process::pages_read as pages;
 
 use super::due::SLACK;
 
-/// A scan over rows that it answers or deletes on the way: requests, or rows of one table to purge.
+/// A scan over rows that are answered, deleted or settled over time: requests, rows of one table to purge, leases in
+/// force.
 #[derive(Default)]
 struct Walk {
     /// The key that the last scan reached.
@@ -127,7 +128,7 @@ impl Leases {
             }
             Part::Piece { until } => {
                 if at >= until {
-                    self.trail.looked(until, cost);
+                    self.trail.looked(self.paused, until, cost);
                 }
                 self.round += cost;
                 self.paused = (at < self.position).then_some(at);

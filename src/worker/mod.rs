@@ -1,7 +1,7 @@
 //! The launcher, and the worker of a database: it waits, checks, and takes a batch when the batch rule says so.
 //!
-//! Every step is a SQL function that any member of mailroom_collector may call. The worker calls it in a separate
-//! transaction with the privileges of mailroom_collector. A failure rolls that transaction back, is logged (repetitions
+//! Every step is a SQL function that any member of mailroom_collector may call, except the check at the start whether
+//! the database is a copy. The worker calls it in a separate transaction with the privileges of mailroom_collector. A failure rolls that transaction back, is logged (repetitions
 //! at most once a minute), and delays the next attempt. A failed statement never ends the worker, and never loses what
 //! the transaction had taken.
 //!

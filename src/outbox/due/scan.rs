@@ -6,15 +6,17 @@ use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use crate::cursor::sweep::Sweeps;
-use crate::cursor::trail::{PIECE, Trail};
+use crate::cursor::trail::{Key, LARGE_PIECE, PIECE, Trail};
 
 /// Microseconds that a position stays behind the present.
 pub const SLACK: i64 = 100_000;
 /// Sweeps are cheap while one of the last two read fewer pages than this, which takes some milliseconds. A page counts
-/// each time it is read, so each dead row counts as one. A session's first call reads some thousand pages for its
-/// plans.
-pub const CHEAP: i64 = 3_000;
-/// Maximum time that is counted for a sweep or a scan of pieces: a cheap one takes longer only if it has to wait.
+/// each time that it is read, so each dead row counts as one unless it is on the same page as the row before. A claim
+/// reads up to 10,000 rows of held groups, which may be 5,000 pages. A session's first call reads some thousand pages
+/// for its plans.
+pub const CHEAP: i64 = 6_000;
+/// Maximum time that is counted for a sweep or a scan of pieces that reads few pages: it takes longer only if it has to
+/// wait.
 const LONGEST: Duration = Duration::from_millis(25);
 /// Minimum pages that are counted for the scan of a piece of one priority.
 const PAGES_A_LOOK: i64 = 25;
@@ -34,6 +36,19 @@ impl Position {
         send_at: i64::MIN,
         id: i64::MIN,
     };
+}
+
+impl Key for Position {
+    fn time(self) -> i64 {
+        self.send_at
+    }
+
+    fn at(time: i64) -> Self {
+        Self {
+            send_at: time,
+            id: i64::MIN,
+        }
+    }
 }
 
 /// What a session remembers of one priority.
@@ -67,6 +82,9 @@ pub struct Due {
     pub piece: Option<i64>,
     /// The priority that the round of pieces has reached, and the pages that the round has read.
     pub round: (i16, i64),
+    /// The last priority of this scan, and the priority that scans up to it have reached, if it is not the last of all.
+    pub last: Option<i16>,
+    pub limited: i16,
     /// The notes of the running scan; [`Due::begin`] discards those that a failed call left.
     pub notes: Vec<Note>,
 }
@@ -129,9 +147,23 @@ impl Due {
         self.pages.1 < CHEAP
     }
 
-    /// Returns the priorities that still have a piece to scan in this round, each with its next piece.
-    pub fn pieces(&self) -> impl Iterator<Item = (i16, Position, Position)> {
-        let priorities = self.piece.map(|_| self.priorities.range(self.round.0..));
+    /// Returns the priorities up to `last` (`None`: all) that still have a piece to scan in this round, each with its
+    /// next piece. Scans with a last priority have rounds of their own.
+    pub fn pieces(&mut self, last: Option<i16>) -> impl Iterator<Item = (i16, Position, Position)> {
+        self.last = last;
+        let first = match last {
+            None => self.round.0,
+            Some(last) => {
+                if self.limited > last
+                    || self.priorities.range(self.limited..=last).next().is_none()
+                {
+                    self.limited = i16::MIN;
+                }
+                self.limited
+            }
+        };
+        let last = last.unwrap_or(i16::MAX);
+        let priorities = self.piece.map(|_| self.priorities.range(first..=last));
         priorities.into_iter().flatten().map(|(priority, entry)| {
             let (from, until) = entry.piece();
             (*priority, from, until)
@@ -160,15 +192,23 @@ impl Due {
         left > 0 && !unfinished && is_last
     }
 
-    /// Ends the scan. `found` is the pages allowed for the rows found, `clock` the server's time in microseconds.
-    pub fn end(&mut self, now: Instant, pages: i64, swept: bool, found: i64, clock: i64) {
+    /// Ends the scan. `found` is the pages allowed for the rows found, `clock` the server's time in microseconds. Returns
+    /// how long it takes until a scan may sweep, or scan a piece, again.
+    pub fn end(
+        &mut self,
+        now: Instant,
+        pages: i64,
+        swept: bool,
+        found: i64,
+        clock: i64,
+    ) -> Duration {
         for note in std::mem::take(&mut self.notes) {
             self.apply(note, clock);
         }
         if swept {
             let all = pages.saturating_sub(self.began);
             for entry in self.priorities.values_mut() {
-                // Dead rows were claimed recently, so they are within this many of the latest marks.
+                // Dead rows were claimed recently, so most are within this many of the latest marks.
                 entry
                     .trail
                     .keep(if all < PIECE { 0 } else { all / PIECE + 2 });
@@ -177,8 +217,11 @@ impl Due {
         } else if self.piece.is_some() && self.priorities.range(self.round.0..).next().is_none() {
             self.swept(self.round.1);
         }
+        let is_small = pages.saturating_sub(self.began) < CHEAP.max(2 * LARGE_PIECE);
+        let most = if is_small { LONGEST } else { Duration::MAX };
         self.sweeps
-            .end_bounded(now, swept || self.piece.is_some(), LONGEST);
+            .end_bounded(now, swept || self.piece.is_some(), most);
+        self.sweeps.wait(now)
     }
 
     /// Records that everything before the positions was scanned in this many pages.
@@ -222,12 +265,16 @@ impl Due {
             }
             Kind::Piece { unfinished } => {
                 if !unfinished {
-                    entry.trail.looked(note.at, note.pages);
+                    entry.trail.looked(entry.paused, note.at, note.pages);
                 }
                 let is_last = !unfinished && note.at >= entry.position;
                 entry.paused = (!is_last).then_some(note.at);
                 let next = note.priority.saturating_add(i16::from(is_last));
-                self.round = (next, self.round.1 + note.pages);
+                if self.last.is_none() {
+                    self.round = (next, self.round.1 + note.pages);
+                } else {
+                    self.limited = next;
+                }
             }
         }
     }

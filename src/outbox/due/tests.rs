@@ -191,7 +191,7 @@ fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
     due.swept(CHEAP);
     let mut scan = |notes: &[(i16, Position, Kind, i64)]| {
         assert_eq!(due.begin(now, 0), Start::Piece);
-        let next: Vec<_> = due.pieces().collect();
+        let next: Vec<_> = due.pieces(None).collect();
         let mut pages = 0;
         for (priority, at, kind, cost) in notes {
             pages += cost;
@@ -227,6 +227,35 @@ fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
         [(5, Position::START, at(7, 7))]
     );
     assert_eq!(due.begin(now, 0), Start::Sweep, "the round took few pages");
+}
+
+#[test]
+fn scans_of_urgent_mail_have_rounds_of_their_own() {
+    let now = Instant::now();
+    let mut due = Due::default();
+    for priority in [-20, -10, 0, 5] {
+        scan(&mut due, &[came_to(priority, at(9, 1))]);
+    }
+    due.swept(CHEAP);
+    due.swept(CHEAP);
+    // Scans the first of these pieces, which reads so much that no other is scanned.
+    let mut scan = |last: Option<i16>| {
+        assert_eq!(due.begin(now, 0), Start::Piece);
+        let first = due.pieces(last).next();
+        let (priority, _, until) = first.unwrap();
+        due.note(
+            2 * PIECE,
+            priority,
+            until,
+            Kind::Piece { unfinished: false },
+        );
+        due.end(now, PIECE, false, 0, NOW);
+        priority
+    };
+    assert_eq!([(); 3].map(|()| scan(None)), [-20, -10, 0]);
+    assert_eq!([(); 3].map(|()| scan(Some(-10))), [-20, -10, -20]);
+    assert_eq!(scan(None), 5, "it continues");
+    assert_eq!(scan(Some(-10)), -10);
 }
 
 proptest! {

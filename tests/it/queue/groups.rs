@@ -64,7 +64,7 @@ fn what_lies_behind_a_large_held_group_is_reached() {
     }
     found.sort_unstable();
     assert_eq!(found, behind);
-    // A call accesses a page for each row, for 10,000 rows at most, or twice that if it starts over.
+    // A call accesses at most a page for each row, for 10,000 rows at most, or twice that if it starts over.
     assert!(most < 30_000, "a call looked at {most} pages");
 
     // Claims of whole groups skip the held group as well.
