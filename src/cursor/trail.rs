@@ -10,28 +10,30 @@ use std::ops::Bound;
 
 /// Pages between two marks; reading them takes about a millisecond if they are cached.
 pub const PIECE: i64 = 1_000;
-/// A piece of more pages than this is halved.
+/// A piece of more pages than this is divided.
 pub const LARGE_PIECE: i64 = 4 * PIECE;
 /// Maximum number of marks. Beyond it every second one is removed, so that pieces become twice as long.
 const MARKS: usize = 4_096;
-/// About a month, in microseconds: nothing is older than that, so far as marks are concerned.
-const MONTH: i64 = 30 * 86_400_000_000;
 
-/// A key that begins with a time.
+/// A key of an index whose first column is a time.
 pub trait Key: Copy + Ord {
-    /// Its time in microseconds.
-    fn time(self) -> i64;
-    /// The first key of this time.
-    fn at(time: i64) -> Self;
+    /// Keys that divide the range between these two, of which `None` is the beginning. They need not be in the range.
+    fn divide(after: Option<Self>, end: Self) -> Vec<Self>;
+}
+
+/// Times in microseconds that divide a range: the middle, or, if it has no beginning, 2ⁿ seconds before its end.
+pub fn divide_time(after: Option<i64>, end: i64) -> Vec<i64> {
+    match after {
+        Some(after) => vec![i64::midpoint(after, end)],
+        None => (0..=30)
+            .map(|n| end.saturating_sub(1_000_000 << n))
+            .collect(),
+    }
 }
 
 impl Key for i64 {
-    fn time(self) -> i64 {
-        self
-    }
-
-    fn at(time: i64) -> Self {
-        time
+    fn divide(after: Option<Self>, end: Self) -> Vec<Self> {
+        divide_time(after, end)
     }
 }
 
@@ -84,7 +86,7 @@ impl<K: Key> Trail<K> {
     }
 
     /// Records that the piece between these keys was scanned in this many pages. Merges it with the one before if they
-    /// are cheap together; halves it if it is large.
+    /// are cheap together; divides it if it is large.
     pub fn looked(&mut self, after: Option<K>, end: K, pages: i64) {
         match after {
             Some(after) if self.merged + pages < PIECE / 2 => {
@@ -93,12 +95,25 @@ impl<K: Key> Trail<K> {
             }
             _ => self.merged = pages,
         }
+        self.divide(after, end, pages);
+    }
+
+    /// Records that the scan of a piece stopped at `end`, before the end of the piece, after this many pages.
+    pub fn stopped(&mut self, after: Option<K>, end: K, pages: i64) {
+        self.merged = pages;
         if pages > LARGE_PIECE {
-            let oldest = end.time().saturating_sub(MONTH);
-            let from = after.map_or(oldest, |after| after.time().max(oldest));
-            let middle = K::at(from + (end.time() - from) / 2);
-            if after.is_none_or(|after| after < middle) && middle < end {
-                self.mark(middle);
+            self.mark(end);
+        }
+        self.divide(after, end, pages);
+    }
+
+    fn divide(&mut self, after: Option<K>, end: K, pages: i64) {
+        if pages <= LARGE_PIECE {
+            return;
+        }
+        for key in K::divide(after, end) {
+            if after.is_none_or(|after| after < key) && key < end {
+                self.mark(key);
             }
         }
     }
@@ -181,25 +196,36 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_was_dead_before_the_session_began_is_halved_until_pieces_are_small() {
-        // A million pages in the last hour before `end`, and no mark.
-        let (end, hour) = (100 * MONTH, 3_600_000_000);
+    /// Scans rounds of pieces until they are small; returns how many rounds that took, and the pages that a key has.
+    fn rounds_until_small<K: Key>(end: K, pages: impl Fn(Option<K>, K) -> i64) -> usize {
         let mut trail = Trail::default();
-        let mut most = i64::MAX;
-        for _ in 0..40 {
-            let mut after = None;
-            most = 0;
-            while after != Some(end) {
+        for round in 0..50 {
+            let (mut after, mut most) = (None, 0);
+            while after.is_none_or(|after| after < end) {
                 let until = trail.piece(after, end);
-                let from = after.unwrap_or(0).max(end - hour);
-                let pages = (until - from).max(0) / (hour / 1_000_000);
-                trail.looked(after, until, pages);
-                most = most.max(pages);
+                let cost = pages(after, until);
+                trail.looked(after, until, cost);
+                most = most.max(cost);
                 after = Some(until);
             }
+            if most <= LARGE_PIECE {
+                return round;
+            }
         }
-        assert!(most <= LARGE_PIECE, "{most} pages");
+        panic!("pieces remain large");
+    }
+
+    #[test]
+    fn what_was_dead_before_the_session_began_is_divided_until_pieces_are_small() {
+        // A million pages, evenly in this time before `end`, and no mark.
+        for seconds in [1, 600, 3_600, 86_400 * 400] {
+            let (end, length) = (1_000_000_i64 << 31, 1_000_000 * seconds);
+            let cost = |after: Option<i64>, until: i64| {
+                let from = after.unwrap_or(0).max(end - length);
+                ((until - from).max(0) as f64 / length as f64 * 1e6) as i64
+            };
+            assert!(rounds_until_small(end, cost) < 14, "{seconds} s");
+        }
     }
 
     #[test]

@@ -169,7 +169,6 @@ fn _due_positions(
 fn _due_pieces(
     transport: &[u8],
     groups: bool,
-    last_priority: i32,
 ) -> TableIterator<
     'static,
     (
@@ -180,11 +179,9 @@ fn _due_pieces(
         name!(until_id, i64),
     ),
 > {
-    let last = i16::try_from(last_priority).ok();
-    let last = last.filter(|last| *last < i16::MAX);
     let pieces: Vec<_> = with_due(transport, groups, |due| {
         due.noted = pages();
-        due.pieces(last)
+        due.pieces()
             .map(|(priority, from, until)| {
                 (priority, from.send_at, from.id, until.send_at, until.id)
             })

@@ -129,6 +129,8 @@ impl Leases {
             Part::Piece { until } => {
                 if at >= until {
                     self.trail.looked(self.paused, until, cost);
+                } else {
+                    self.trail.stopped(self.paused, at, cost);
                 }
                 self.round += cost;
                 self.paused = (at < self.position).then_some(at);

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use crate::cursor::sweep::Sweeps;
-use crate::cursor::trail::{Key, LARGE_PIECE, PIECE, Trail};
+use crate::cursor::trail::{Key, LARGE_PIECE, PIECE, Trail, divide_time};
 
 /// Microseconds that a position stays behind the present.
 pub const SLACK: i64 = 100_000;
@@ -18,6 +18,9 @@ pub const CHEAP: i64 = 6_000;
 /// Maximum time that is counted for a sweep or a scan of pieces that reads few pages: it takes longer only if it has to
 /// wait.
 const LONGEST: Duration = Duration::from_millis(25);
+/// The same for one that reads many pages, such as the first of a session: so mail that was committed late waits for
+/// five seconds at most until the next piece is scanned.
+const LONGEST_LARGE: Duration = Duration::from_millis(250);
 /// Minimum pages that are counted for the scan of a piece of one priority.
 const PAGES_A_LOOK: i64 = 25;
 /// Maximum number of priorities with a position: all priorities, from -100 to 100.
@@ -39,15 +42,26 @@ impl Position {
 }
 
 impl Key for Position {
-    fn time(self) -> i64 {
-        self.send_at
-    }
-
-    fn at(time: i64) -> Self {
-        Self {
-            send_at: time,
+    fn divide(after: Option<Self>, end: Self) -> Vec<Self> {
+        let at = |send_at| Self {
+            send_at,
             id: i64::MIN,
-        }
+        };
+        let Some(after) = after.filter(|after| end.send_at.saturating_sub(after.send_at) <= 1)
+        else {
+            let times = divide_time(after.map(|after| after.send_at), end.send_at);
+            return times.into_iter().map(at).collect();
+        };
+        // All mail of one transaction is due at the same time.
+        let ids = if after.id < 0 {
+            (0..63).map(|n| 1 << n).collect()
+        } else if end.send_at == after.send_at {
+            vec![i64::midpoint(after.id, end.id)]
+        } else {
+            vec![after.id.saturating_mul(2)]
+        };
+        let of_first = ids.into_iter().map(|id| Self { id, ..after });
+        of_first.chain([at(end.send_at)]).collect()
     }
 }
 
@@ -82,9 +96,6 @@ pub struct Due {
     pub piece: Option<i64>,
     /// The priority that the round of pieces has reached, and the pages that the round has read.
     pub round: (i16, i64),
-    /// The last priority of this scan, and the priority that scans up to it have reached, if it is not the last of all.
-    pub last: Option<i16>,
-    pub limited: i16,
     /// The notes of the running scan; [`Due::begin`] discards those that a failed call left.
     pub notes: Vec<Note>,
 }
@@ -147,23 +158,9 @@ impl Due {
         self.pages.1 < CHEAP
     }
 
-    /// Returns the priorities up to `last` (`None`: all) that still have a piece to scan in this round, each with its
-    /// next piece. Scans with a last priority have rounds of their own.
-    pub fn pieces(&mut self, last: Option<i16>) -> impl Iterator<Item = (i16, Position, Position)> {
-        self.last = last;
-        let first = match last {
-            None => self.round.0,
-            Some(last) => {
-                if self.limited > last
-                    || self.priorities.range(self.limited..=last).next().is_none()
-                {
-                    self.limited = i16::MIN;
-                }
-                self.limited
-            }
-        };
-        let last = last.unwrap_or(i16::MAX);
-        let priorities = self.piece.map(|_| self.priorities.range(first..=last));
+    /// Returns the priorities that still have a piece to scan in this round, each with its next piece.
+    pub fn pieces(&self) -> impl Iterator<Item = (i16, Position, Position)> {
+        let priorities = self.piece.map(|_| self.priorities.range(self.round.0..));
         priorities.into_iter().flatten().map(|(priority, entry)| {
             let (from, until) = entry.piece();
             (*priority, from, until)
@@ -218,7 +215,7 @@ impl Due {
             self.swept(self.round.1);
         }
         let is_small = pages.saturating_sub(self.began) < CHEAP.max(2 * LARGE_PIECE);
-        let most = if is_small { LONGEST } else { Duration::MAX };
+        let most = if is_small { LONGEST } else { LONGEST_LARGE };
         self.sweeps
             .end_bounded(now, swept || self.piece.is_some(), most);
         self.sweeps.wait(now)
@@ -264,17 +261,16 @@ impl Due {
                 entry.trail.add(at, note.pages);
             }
             Kind::Piece { unfinished } => {
-                if !unfinished {
-                    entry.trail.looked(entry.paused, note.at, note.pages);
+                let after = entry.paused.filter(|at| *at < entry.position);
+                if unfinished {
+                    entry.trail.stopped(after, note.at, note.pages);
+                } else {
+                    entry.trail.looked(after, note.at, note.pages);
                 }
                 let is_last = !unfinished && note.at >= entry.position;
                 entry.paused = (!is_last).then_some(note.at);
                 let next = note.priority.saturating_add(i16::from(is_last));
-                if self.last.is_none() {
-                    self.round = (next, self.round.1 + note.pages);
-                } else {
-                    self.limited = next;
-                }
+                self.round = (next, self.round.1 + note.pages);
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Positions, sweeps and pieces of scans for due mail.
 
+use std::cmp::Ordering;
 use std::time::Instant;
 
 use super::scan::*;
 use super::{Memory, TRANSPORTS};
-use crate::cursor::trail::PIECE;
+use crate::cursor::trail::{LARGE_PIECE, PIECE, Trail};
 use proptest::prelude::*;
 
 const NOW: i64 = 1_000_000_000;
@@ -191,7 +192,7 @@ fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
     due.swept(CHEAP);
     let mut scan = |notes: &[(i16, Position, Kind, i64)]| {
         assert_eq!(due.begin(now, 0), Start::Piece);
-        let next: Vec<_> = due.pieces(None).collect();
+        let next: Vec<_> = due.pieces().collect();
         let mut pages = 0;
         for (priority, at, kind, cost) in notes {
             pages += cost;
@@ -230,32 +231,29 @@ fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
 }
 
 #[test]
-fn scans_of_urgent_mail_have_rounds_of_their_own() {
-    let now = Instant::now();
-    let mut due = Due::default();
-    for priority in [-20, -10, 0, 5] {
-        scan(&mut due, &[came_to(priority, at(9, 1))]);
+fn dead_rows_that_were_due_at_the_same_time_are_divided_by_id() {
+    for end in [at(9_000, i64::MIN), at(8_000, 1_000_001), at(8_001, 5)] {
+        // A million pages, a row on each.
+        let place = |position: Position| match position.send_at.cmp(&8_000) {
+            Ordering::Less => 0,
+            Ordering::Equal => position.id.clamp(0, 1_000_000),
+            Ordering::Greater => 1_000_000,
+        };
+        let mut trail = Trail::default();
+        let mut most = 0;
+        for _ in 0..50 {
+            let mut after = None;
+            most = 0;
+            while after != Some(end) {
+                let until = trail.piece(after, end);
+                let pages = place(until) - after.map_or(0, place);
+                trail.looked(after, until, pages);
+                most = most.max(pages);
+                after = Some(until);
+            }
+        }
+        assert!(most <= LARGE_PIECE, "{end:?}: {most} pages");
     }
-    due.swept(CHEAP);
-    due.swept(CHEAP);
-    // Scans the first of these pieces, which reads so much that no other is scanned.
-    let mut scan = |last: Option<i16>| {
-        assert_eq!(due.begin(now, 0), Start::Piece);
-        let first = due.pieces(last).next();
-        let (priority, _, until) = first.unwrap();
-        due.note(
-            2 * PIECE,
-            priority,
-            until,
-            Kind::Piece { unfinished: false },
-        );
-        due.end(now, PIECE, false, 0, NOW);
-        priority
-    };
-    assert_eq!([(); 3].map(|()| scan(None)), [-20, -10, 0]);
-    assert_eq!([(); 3].map(|()| scan(Some(-10))), [-20, -10, -20]);
-    assert_eq!(scan(None), 5, "it continues");
-    assert_eq!(scan(Some(-10)), -10);
 }
 
 proptest! {
