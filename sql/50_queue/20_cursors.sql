@@ -86,7 +86,7 @@ RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
 AS $$
 #variable_conflict use_column
 DECLARE
-    known smallint[] := '{}';
+    known smallint[] := '{}'::smallint[];
     -- The priorities between these two are searched.
     after integer := -101;
     before integer;
