@@ -3,7 +3,7 @@
 //! A dead row stays in an index until vacuum may remove it, which an old snapshot can delay for hours. A statement
 //! cannot stop after a number of dead rows, but it can stop at a key. A session has claimed or skipped every row
 //! before its position; so it counts the pages of its scans and sets a mark after about [`PIECE`] pages. Pieces that
-//! turn out to be cheap are merged, and an expensive one is halved by time.
+//! turn out to be cheap together are merged, and one that turns out to be large is divided.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Scans rounds of pieces until they are small; returns how many rounds that took, and the pages that a key has.
+    /// Scans rounds of pieces, each of which reads `pages`, until all are small. Returns the number of rounds before that.
     fn rounds_until_small<K: Key>(end: K, pages: impl Fn(Option<K>, K) -> i64) -> usize {
         let mut trail = Trail::default();
         for round in 0..50 {
