@@ -301,7 +301,7 @@ BEGIN
     ELSIF cardinality(ctids) < wanted AND NOT sweep THEN
         -- A scan for urgent mail only may have no piece to look at before other scans have looked at theirs.
         PERFORM @extschema@._announce_due(
-            clock_timestamp() + greatest(make_interval(secs => CASE WHEN last_priority < 32767 THEN 1 ELSE 0.1 END), make_interval(secs => rest))
+            clock_timestamp() + make_interval(secs => greatest(CASE WHEN last_priority < 32767 THEN 1 ELSE 0.1 END, rest))
         );
     ELSIF over OR broken_off AND cardinality(ctids) < wanted THEN
         PERFORM @extschema@._announce_due(moment + interval '1 s');

@@ -11,10 +11,6 @@ AS $$
 DECLARE
     retried integer;
 BEGIN
-    -- For an empty array, the planner accepts any partial index, and scans all of it.
-    IF ids = '{}' THEN
-        RETURN 0;
-    END IF;
     -- failed_attempts never decreases, because it tells one claim from another; max_attempts is raised instead.
     UPDATE @extschema@.outbox o
     SET state = 'scheduled',
@@ -225,6 +221,7 @@ BEGIN
         ORDER BY o.ended_at
         LIMIT batch_limit
     );
+    -- For an empty array, the planner accepts any partial index, and scans all of it.
     IF ids = '{}' THEN
         RETURN 0;
     END IF;

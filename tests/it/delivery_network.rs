@@ -88,7 +88,7 @@ fn names_are_looked_up_and_every_address_is_judged() {
     until_delivered(&mut app);
     assert_eq!(count(&mut app, "sent"), 1);
 
-    // Only the permitted one of several addresses is connected to, whatever its position.
+    // Only the permitted one of several addresses is connected to, at any position.
     dns.say(
         "mixed.test",
         Answer::Addresses(vec![PRIVATE, Ipv4Addr::LOCALHOST, METADATA]),

@@ -214,7 +214,7 @@ impl Due {
         } else if self.piece.is_some() && self.priorities.range(self.round.0..).next().is_none() {
             self.swept(self.round.1);
         }
-        let is_small = pages.saturating_sub(self.began) < CHEAP.max(2 * LARGE_PIECE);
+        let is_small = pages.saturating_sub(self.began) < 2 * LARGE_PIECE;
         let most = if is_small { LONGEST } else { LONGEST_LARGE };
         self.sweeps
             .end_bounded(now, swept || self.piece.is_some(), most);

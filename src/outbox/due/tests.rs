@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use super::scan::*;
 use super::{Memory, TRANSPORTS};
-use crate::cursor::trail::{LARGE_PIECE, PIECE, Trail};
+use crate::cursor::trail::PIECE;
+use crate::cursor::trail::tests::rounds_until_small;
 use proptest::prelude::*;
 
 const NOW: i64 = 1_000_000_000;
@@ -239,20 +240,9 @@ fn dead_rows_that_were_due_at_the_same_time_are_divided_by_id() {
             Ordering::Equal => position.id.clamp(0, 1_000_000),
             Ordering::Greater => 1_000_000,
         };
-        let mut trail = Trail::default();
-        let mut most = 0;
-        for _ in 0..50 {
-            let mut after = None;
-            most = 0;
-            while after != Some(end) {
-                let until = trail.piece(after, end);
-                let pages = place(until) - after.map_or(0, place);
-                trail.looked(after, until, pages);
-                most = most.max(pages);
-                after = Some(until);
-            }
-        }
-        assert!(most <= LARGE_PIECE, "{end:?}: {most} pages");
+        let pages = |after: Option<_>, until| place(until) - after.map_or(0, place);
+        let rounds = rounds_until_small(end, pages);
+        assert!(rounds < 50, "{end:?}");
     }
 }
 

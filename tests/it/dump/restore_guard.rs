@@ -143,7 +143,7 @@ fn only_a_restore_is_taken_for_one() {
         );
         number(&mut client, &queued) == 1
     };
-    // A role that cannot disable the triggers does not restore, whatever it sets.
+    // A role that cannot disable the triggers does not restore, with any settings.
     for role in ["app", "admin"] {
         let mut session = cluster.connect_as("app", role);
         session.batch_execute(AS_A_DUMP).unwrap();
