@@ -25,7 +25,7 @@ mod record;
 mod signals;
 mod suspects;
 
-pub use signals::{Disposition, SendPermit, Signal};
+pub use signals::{Disposition, Origin, SendPermit};
 
 /// Refused requests in a row, with different messages, that pause the transport.
 const MAX_REFUSED: usize = 5;

@@ -13,18 +13,14 @@ use crate::transport::delivered::Refused;
 use crate::transport::providers::MessageOutcome;
 
 /// The result of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestOutcome {
-    /// One outcome for each mail of the request, in order.
-    Completed(Vec<MessageOutcome>),
-    /// There was no connection, for this reason.
-    NoConnection(String),
-    /// Nothing of the request was written, or not its end, for this reason.
-    NotSent(String),
-    /// The network policy denies the endpoint, for this reason.
-    EndpointDenied(String),
-    /// The deliverer no longer waits for the response.
-    Abandoned,
+#[derive(Clone, Debug, Default)]
+pub struct RequestResult {
+    /// One outcome for each mail of the request, in order. A mail without one is [`MessageOutcome::Abandoned`].
+    pub outcomes: Vec<MessageOutcome>,
+    /// Status code of the response, if there was one.
+    pub status: Option<u16>,
+    /// Refused recipients of the only mail, if it was sent: it went to the others.
+    pub refused: Vec<Refused>,
 }
 
 /// Input of the state machine.
@@ -70,21 +66,12 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// The provider refused these recipients of a request with one mail. The mail goes to the other recipients.
-    RecipientsRefused {
-        /// Number of the request.
-        request: u64,
-        /// At least one.
-        refused: Vec<Refused>,
-    },
     /// A request has ended.
     RequestDone {
         /// Number of the request.
         request: u64,
-        /// For the mails that were in the request, in order.
-        outcome: RequestOutcome,
-        /// Status code of the response, if there was one.
-        status: Option<u16>,
+        /// For the mails that were in it.
+        result: RequestResult,
     },
     /// The delivery thread failed for this reason and was started again. No response will arrive for earlier requests.
     ThreadRestarted(String),

@@ -20,7 +20,7 @@ use self::next_request::NextRequest;
 use self::state::InFlightRequest;
 use super::Time;
 use super::breaker::SendPermit;
-use super::events::{Action, Event, LogEvent, RequestOutcome};
+use super::events::{Action, Event, LogEvent, RequestResult};
 use crate::transport::capabilities::DeliveryConfig;
 
 mod claims;
@@ -72,22 +72,13 @@ impl Deliverer {
                 id,
                 reason,
             } => self.end_unsendable(request, id, reason),
-            Event::RecipientsRefused { request, refused } => {
-                if let Some(request) = self.requests.get_mut(&request) {
-                    request.refused = refused;
-                }
-            }
-            Event::RequestDone {
-                request,
-                outcome,
-                status,
-            } => self.note_request_done(now, request, outcome, status),
+            Event::RequestDone { request, result } => self.note_request_done(now, request, result),
             Event::ThreadRestarted(reason) => {
                 // Pauses first: the abandoned requests then show nothing about the provider.
                 self.breaker.pause(now, &reason);
                 let requests: Vec<u64> = self.requests.keys().copied().collect();
                 for request in requests {
-                    self.note_request_done(now, request, RequestOutcome::Abandoned, None);
+                    self.note_request_done(now, request, RequestResult::default());
                 }
             }
             Event::Tick => {}
@@ -210,7 +201,6 @@ impl Deliverer {
         let in_flight = InFlightRequest {
             mails: Arc::clone(&mails),
             is_retry,
-            refused: Vec::new(),
         };
         self.requests.insert(request, in_flight);
         actions.push(Action::Send { request, mails });

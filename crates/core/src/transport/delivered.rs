@@ -9,25 +9,12 @@ use super::providers::MessageOutcome;
 pub struct Delivered {
     /// The outcome for the message. Only with [`MessageOutcome::Ambiguous`] may the message have been accepted without
     /// a reply that says so.
-    pub result: Result<MessageOutcome, DeliveryError>,
+    pub outcome: MessageOutcome,
     /// The code of the reply that decided the outcome, if a reply did.
     pub status: Option<u16>,
     /// The recipients that the server refused, in the order of the message. If the message was sent, all its other
     /// recipients were accepted, and those that the server deferred (4yz) count as refused.
     pub refused: Vec<Refused>,
-}
-
-/// Why no server decided an outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeliveryError {
-    /// This transport can never carry the message: the message ends, and the transport is healthy.
-    Unsendable(String),
-    /// The server was not reached.
-    NoConnection(String),
-    /// The connection was lost before the end of the message: it was not sent.
-    NotSent(String),
-    /// The network policy denies the server's address: nothing was sent.
-    Denied(String),
 }
 
 /// A recipient that the server refused; serialized as an element of `outbox_attempts.refused_recipients`.
@@ -44,40 +31,24 @@ pub struct Refused {
 }
 
 impl Delivered {
-    /// The reason, for people; empty if the message was accepted.
-    pub fn reason(&self) -> &str {
-        match &self.result {
-            Ok(outcome) => outcome.reason(),
-            Err(
-                DeliveryError::Unsendable(reason)
-                | DeliveryError::NoConnection(reason)
-                | DeliveryError::NotSent(reason)
-                | DeliveryError::Denied(reason),
-            ) => reason,
-        }
-    }
-
-    /// An outcome, decided by the reply with this code.
+    /// An outcome, decided by the reply with this code if there is one.
     pub(super) fn decided(outcome: MessageOutcome, status: Option<u16>) -> Self {
         Self {
-            result: Ok(outcome),
+            outcome,
             status,
             refused: Vec::new(),
         }
     }
 
-    /// No server decided an outcome.
-    pub(super) fn failed(failure: DeliveryError) -> Self {
-        Self {
-            result: Err(failure),
-            status: None,
-            refused: Vec::new(),
-        }
+    /// See [`MessageOutcome::NotSent`].
+    pub(super) fn not_sent(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::decided(MessageOutcome::NotSent { reason }, None)
     }
 
-    /// See [`DeliveryError::NotSent`].
-    pub(super) fn not_sent(reason: impl Into<String>) -> Self {
-        Self::failed(DeliveryError::NotSent(reason.into()))
+    /// See [`MessageOutcome::Unsendable`].
+    pub(super) fn unsendable(reason: String) -> Self {
+        Self::decided(MessageOutcome::Unsendable { reason }, None)
     }
 
     /// The configuration cannot work.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::dates;
-use super::delivered::{Delivered, DeliveryError};
+use super::delivered::Delivered;
 use super::invalid::Invalid;
 use super::mime;
 use super::providers::MessageOutcome;
@@ -51,7 +51,7 @@ impl Directory {
     pub fn deliver(&self, message: &Message, now: SystemTime) -> Delivered {
         let content = match self.content(message, now) {
             Ok(content) => content,
-            Err(reason) => return Delivered::failed(DeliveryError::Unsendable(reason)),
+            Err(reason) => return Delivered::unsendable(reason),
         };
         let time = dates::basic(dates::unix(now));
         let name = format!("{time}-{}.eml", message.message_id);
@@ -170,7 +170,7 @@ mod tests {
         for _ in 0..2 {
             let delivered = directory.deliver(&message, now());
             let provider_id = Some(name.to_owned());
-            assert_eq!(delivered.result, Ok(MessageOutcome::Sent { provider_id }));
+            assert_eq!(delivered.outcome, MessageOutcome::Sent { provider_id });
             assert_eq!(scratch.names(), [name]);
         }
         let path = scratch.0.join(name);
@@ -187,14 +187,14 @@ mod tests {
         let missing = directory(&scratch.0.join("missing"));
         let delivered = missing.deliver(&fixture::message(), now());
         assert!(matches!(
-            delivered.result,
-            Ok(MessageOutcome::AccountRefused { .. })
+            delivered.outcome,
+            MessageOutcome::AccountRefused { .. }
         ));
         let mut message = fixture::message();
         message.message_id = "../../etc/passwd".to_owned();
         let delivered = directory(&scratch.0).deliver(&message, now());
         let reason = "the message_id is no UUID".to_owned();
-        assert_eq!(delivered.result, Err(DeliveryError::Unsendable(reason)));
+        assert_eq!(delivered.outcome, MessageOutcome::Unsendable { reason });
         assert!(scratch.names().is_empty());
         assert!(Directory::new("mail".into(), "a@example.com").is_err());
         let full = outcome(&io::Error::from(ErrorKind::StorageFull));

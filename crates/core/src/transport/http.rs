@@ -27,7 +27,7 @@ use tower_service::Service;
 
 use super::connect::connect;
 use super::network_policy::{AllowedNetworks, Denial};
-use super::providers::Request;
+use super::providers::{MessageOutcome, Request};
 use super::resolver::Resolver;
 
 mod outgoing;
@@ -86,19 +86,6 @@ pub struct HttpResponse {
     pub body: Vec<u8>,
 }
 
-/// Why there is no response. Reasons are short and contain nothing of the request.
-#[derive(Debug, PartialEq, Eq)]
-pub enum HttpError {
-    /// There was no connection.
-    NoConnection(String),
-    /// The request was not written.
-    NotSent(String),
-    /// The request was not written, because the network policy denies the endpoint.
-    Denied(String),
-    /// The request may have been written.
-    Ambiguous(String),
-}
-
 /// Keeps connections to an endpoint and sends requests over them.
 pub struct Client {
     inner: legacy::Client<Timed, Outgoing>,
@@ -144,12 +131,12 @@ impl Client {
     /// over another connection.
     ///
     /// # Errors
-    /// There is no status code; the error tells whether the request was written.
+    /// There is no status code; the outcome of all messages of the request tells whether it was written.
     pub async fn post(
         &self,
         request: Request,
         body_limit: usize,
-    ) -> Result<HttpResponse, HttpError> {
+    ) -> Result<HttpResponse, MessageOutcome> {
         let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
@@ -171,9 +158,10 @@ impl Client {
                     delay = delay.saturating_mul(2);
                     continue;
                 }
-                Ok(Err(error)) if is_returned(&error) => Err(HttpError::NotSent(
-                    "the server closes its connections without looking at requests".to_owned(),
-                )),
+                Ok(Err(error)) if is_returned(&error) => Err(MessageOutcome::NotSent {
+                    reason: "the server closes its connections without looking at requests"
+                        .to_owned(),
+                }),
                 Ok(Err(error)) => Err(trouble(&error, is_unwritten())),
                 Ok(Ok(response)) => {
                     let (head, body) = response.into_parts();
@@ -183,15 +171,17 @@ impl Client {
                         body: read(body, body_limit, deadline).await,
                     })
                 }
-                Err(_) if connection.connection_metadata().is_none() => Err(
-                    HttpError::NoConnection("timeout before a connection was there".to_owned()),
-                ),
-                Err(_) if is_unwritten() => Err(HttpError::NotSent(
-                    "timeout before the request was written".to_owned(),
-                )),
-                Err(_) => Err(HttpError::Ambiguous(
-                    "timeout after the request was written".to_owned(),
-                )),
+                Err(_) if connection.connection_metadata().is_none() => {
+                    Err(MessageOutcome::NoConnection {
+                        reason: "timeout before a connection was there".to_owned(),
+                    })
+                }
+                Err(_) if is_unwritten() => Err(MessageOutcome::NotSent {
+                    reason: "timeout before the request was written".to_owned(),
+                }),
+                Err(_) => Err(MessageOutcome::Ambiguous {
+                    reason: "timeout after the request was written".to_owned(),
+                }),
             };
         }
     }
@@ -228,8 +218,8 @@ fn is_returned(error: &legacy::Error) -> bool {
     false
 }
 
-/// The error for the caller.
-fn trouble(error: &legacy::Error, is_unwritten: bool) -> HttpError {
+/// The outcome of a request without a response.
+fn trouble(error: &legacy::Error, is_unwritten: bool) -> MessageOutcome {
     let mut cause: &(dyn Error + 'static) = error;
     let mut denied = None;
     while let Some(next) = cause.source() {
@@ -244,17 +234,20 @@ fn trouble(error: &legacy::Error, is_unwritten: bool) -> HttpError {
         }
     }
     if let Some(denied) = denied.or_else(|| cause.downcast_ref::<Denied>()) {
-        return HttpError::Denied(denied.to_string());
+        return MessageOutcome::EndpointDenied {
+            reason: denied.to_string(),
+        };
     }
-    let reason = presentable(&cause.to_string());
+    let cause = presentable(&cause.to_string());
     if error.is_connect() {
-        HttpError::NoConnection(format!("no connection: {reason}"))
+        let reason = format!("no connection: {cause}");
+        MessageOutcome::NoConnection { reason }
     } else if is_unwritten {
-        HttpError::NotSent(format!(
-            "the connection ended before the request was written: {reason}"
-        ))
+        let reason = format!("the connection ended before the request was written: {cause}");
+        MessageOutcome::NotSent { reason }
     } else {
-        HttpError::Ambiguous(format!("no response: {reason}"))
+        let reason = format!("no response: {cause}");
+        MessageOutcome::Ambiguous { reason }
     }
 }
 

@@ -66,8 +66,8 @@ mod tests {
         ));
         let (delivered, line) = deliver(&message);
         assert_eq!(
-            delivered.result,
-            Ok(MessageOutcome::Sent { provider_id: None })
+            delivered.outcome,
+            MessageOutcome::Sent { provider_id: None }
         );
         let expected = "mail 0f8fad5b-d9cb-469f-a165-70867728950e (reminder) to ada@example.com, grace@example.com, \
             alan@example.com: \"Your code is [code]\": Hello Ada, open <[link]> or(see [link]): [token] [code], a[code]b, 2026. x x";

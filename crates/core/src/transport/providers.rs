@@ -137,7 +137,7 @@ pub struct Response<'a> {
     pub now: SystemTime,
 }
 
-/// The result for one message of a request. Reasons are short, without control characters, and never quote a body,
+/// The result for one message of a request. The last five are decided without a response. Reasons are short, without control characters, and never quote a body,
 /// which may repeat the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageOutcome {
@@ -193,6 +193,29 @@ pub enum MessageOutcome {
         /// For example `timeout after the request was written`.
         reason: String,
     },
+    /// The deliverer no longer waited for the response: the message may have been accepted. This shows nothing about the
+    /// transport.
+    Abandoned,
+    /// There was no connection.
+    NoConnection {
+        /// For example `no connection: connection refused`.
+        reason: String,
+    },
+    /// Nothing of the request was written, or not its end: the message was not sent.
+    NotSent {
+        /// For example `timeout before the request was written`.
+        reason: String,
+    },
+    /// The network policy denies the endpoint: nothing was sent.
+    EndpointDenied {
+        /// For example `address 10.0.0.1 is not public; see allowed_networks`.
+        reason: String,
+    },
+    /// This transport can never carry the message: the message ends, and this shows nothing about the transport.
+    Unsendable {
+        /// For example `there is no body`.
+        reason: String,
+    },
 }
 
 impl MessageOutcome {
@@ -200,6 +223,7 @@ impl MessageOutcome {
     pub fn reason(&self) -> &str {
         match self {
             Self::Sent { .. } => "",
+            Self::Abandoned => "given up before there was a response",
             Self::Retry { reason, .. }
             | Self::Throttled { reason, .. }
             | Self::Refused { reason }
@@ -207,7 +231,11 @@ impl MessageOutcome {
             | Self::RecipientDeferred { reason }
             | Self::AccountRefused { reason }
             | Self::SendAlone { reason }
-            | Self::Ambiguous { reason } => reason,
+            | Self::Ambiguous { reason }
+            | Self::NoConnection { reason }
+            | Self::NotSent { reason }
+            | Self::EndpointDenied { reason }
+            | Self::Unsendable { reason } => reason,
         }
     }
 }

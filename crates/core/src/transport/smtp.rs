@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::delivered::{Delivered, DeliveryError};
+use super::delivered::Delivered;
 use super::invalid::Invalid;
 use super::mime;
 use super::network_policy::AllowedNetworks;
@@ -208,14 +208,13 @@ impl Relay {
         now: SystemTime,
         begin: impl FnOnce() + Send,
     ) -> Delivered {
-        let unsendable = |reason| Delivered::failed(DeliveryError::Unsendable(reason));
         let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
             Ok(ready) => ready,
-            Err(reason) => return unsendable(reason),
+            Err(reason) => return Delivered::unsendable(reason),
         };
         let content = match mime::build(&self.from, &ready, now) {
             Ok(content) => content,
-            Err(reason) => return unsendable(reason),
+            Err(reason) => return Delivered::unsendable(reason),
         };
         let envelope = Envelope::new(&self.from, &ready, &content);
         let _permit = self.pool.permit().await;
@@ -251,7 +250,7 @@ impl Relay {
                 self.pool.give_back(session);
                 Ok(())
             }
-            Err(delivered) => Err(delivered.reason().to_owned()),
+            Err(delivered) => Err(delivered.outcome.reason().to_owned()),
         }
     }
 
@@ -275,7 +274,7 @@ impl Relay {
     ) -> Result<Delivered, transaction::Stale> {
         if let Err(reason) = envelope.fits(session.extensions()) {
             self.pool.give_back(session);
-            return Ok(Delivered::failed(DeliveryError::Unsendable(reason)));
+            return Ok(Delivered::unsendable(reason));
         }
         let delivered = session.send(envelope).await?;
         self.pool.give_back(session);

@@ -5,77 +5,77 @@ use std::time::Duration;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_REFUSAL_PAUSE,
     LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED, MAX_UNREACHABLE,
-    MIN_REJECTED, Signal, State, doubled,
+    MIN_REJECTED, Origin, State, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
+use crate::transport::providers::MessageOutcome;
 
 impl CircuitBreaker {
-    /// Records the result of a message.
-    ///
-    /// `id` is its `outbox.id`, `leader` that of the first message of its request, `request` the number of the request. The
-    /// messages of a request count once, under the leader, because they had one response.
-    pub fn record(
-        &mut self,
-        now: Time,
-        id: i64,
-        leader: i64,
-        request: u64,
-        signal: Signal,
-    ) -> Disposition {
-        if request < self.evidence_from && !self.is_paused() {
+    /// Records the outcome of a message.
+    pub fn record(&mut self, now: Time, of: Origin, outcome: &MessageOutcome) -> Disposition {
+        if of.request < self.evidence_from && !self.is_paused() {
             // The request was sent before a pause or a change of the configuration.
-            match signal {
-                Signal::Failed(_) | Signal::Ambiguous(_) | Signal::Unreachable(_) => {
-                    return Disposition::Settle;
-                }
-                Signal::Throttled(..) | Signal::AccountRefused(_) | Signal::MessageRefused(_) => {
-                    return Disposition::Release;
-                }
-                Signal::Accepted | Signal::Denied(_) => {}
+            match outcome {
+                MessageOutcome::Throttled { .. }
+                | MessageOutcome::AccountRefused { .. }
+                | MessageOutcome::Refused { .. }
+                | MessageOutcome::SendAlone { .. } => return Disposition::Release,
+                MessageOutcome::Retry { .. }
+                | MessageOutcome::NotSent { .. }
+                | MessageOutcome::NoConnection { .. }
+                | MessageOutcome::Ambiguous { .. } => return Disposition::Settle,
+                _ => {}
             }
         }
-        match signal {
-            Signal::Accepted => self.note_accepted(now, id, leader, request),
-            Signal::Failed(reason) => self.note_failed(now, id, leader, request, &reason),
-            Signal::Ambiguous(reason) => {
+        match outcome {
+            MessageOutcome::Sent { .. } => self.note_accepted(now, of),
+            MessageOutcome::Retry { reason, .. } | MessageOutcome::NotSent { reason } => {
+                self.note_failed(now, of, reason)
+            }
+            MessageOutcome::Ambiguous { reason } => {
                 // It may have been sent: that counts in each state.
-                self.note_failed(now, id, leader, request, &reason);
+                self.note_failed(now, of, reason);
                 Disposition::Settle
             }
-            Signal::Unreachable(reason) => {
-                if id == leader {
-                    self.unreachable += 1;
-                }
-                self.note_failed(now, id, leader, request, &reason)
+            MessageOutcome::NoConnection { reason } => {
+                self.unreachable += usize::from(of.id == of.leader);
+                self.note_failed(now, of, reason)
             }
-            Signal::Throttled(reason, after) => {
-                self.note_throttled(now, id, request, reason, after)
+            MessageOutcome::Throttled { reason, after } => {
+                self.note_throttled(now, of, reason, *after)
             }
-            Signal::AccountRefused(reason) => {
-                self.note_account_refused(now, id, leader, request, reason)
+            MessageOutcome::AccountRefused { reason } => self.note_account_refused(now, of, reason),
+            MessageOutcome::Refused { reason } | MessageOutcome::SendAlone { reason } => {
+                self.note_message_refused(now, of, reason)
             }
-            Signal::MessageRefused(reason) => self.note_message_refused(now, id, request, &reason),
-            Signal::Denied(reason) => {
-                if request >= self.evidence_from {
-                    self.pause_for(now, &reason, LONGEST_REFUSAL_PAUSE);
+            MessageOutcome::EndpointDenied { reason } => {
+                if of.request >= self.evidence_from {
+                    self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
                 }
                 Disposition::Release
+            }
+            // These show nothing about the transport.
+            MessageOutcome::RecipientRefused { .. } | MessageOutcome::Unsendable { .. } => {
+                Disposition::End
+            }
+            MessageOutcome::RecipientDeferred { .. } | MessageOutcome::Abandoned => {
+                Disposition::Settle
             }
         }
     }
 
-    fn note_accepted(&mut self, now: Time, id: i64, leader: i64, request: u64) -> Disposition {
-        self.suspects.remove(id);
+    fn note_accepted(&mut self, now: Time, of: Origin) -> Disposition {
+        self.suspects.remove(of.id);
         self.forget_failures();
         self.throttled_for_long.clear();
-        if request >= self.clears_refusals_from {
+        if of.request >= self.clears_refusals_from {
             self.suspects.next_epoch();
             self.refused.clear();
         }
         if let State::Paused { since, .. } = self.state {
             // A request from before the pause shows nothing about the transport as it is now.
-            if request < self.evidence_from {
+            if of.request < self.evidence_from {
                 return Disposition::Settle;
             }
             self.state = State::Sending;
@@ -87,7 +87,7 @@ impl CircuitBreaker {
         self.pauses = 0;
         self.throttles = 0;
         // Counts requests, so only the leader.
-        if self.concurrency < self.max_concurrency && id == leader {
+        if self.concurrency < self.max_concurrency && of.id == of.leader {
             self.accepted += 1;
             if self.accepted >= self.concurrency {
                 self.accepted = 0;
@@ -99,24 +99,17 @@ impl CircuitBreaker {
     }
 
     /// A message got no further. The attempt counts unless the transport is paused.
-    fn note_failed(
-        &mut self,
-        now: Time,
-        id: i64,
-        leader: i64,
-        request: u64,
-        reason: &str,
-    ) -> Disposition {
+    fn note_failed(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
         if self.is_paused() {
-            self.suspects.add_probed(id);
-            if request >= self.evidence_from {
+            self.suspects.add_probed(of.id);
+            if of.request >= self.evidence_from {
                 self.pause(now, reason);
             }
             return Disposition::Release;
         }
-        if id == leader {
+        if of.id == of.leader {
             self.failures += 1;
-            self.failed.insert(leader);
+            self.failed.insert(of.leader);
         }
         let is_transport = self.failures >= MAX_FAILED && self.failed.len() > 1;
         if is_transport || self.unreachable >= MAX_UNREACHABLE {
@@ -129,28 +122,27 @@ impl CircuitBreaker {
     fn note_throttled(
         &mut self,
         now: Time,
-        id: i64,
-        request: u64,
-        reason: String,
+        of: Origin,
+        reason: &str,
         after: Option<Duration>,
     ) -> Disposition {
-        let is_at_fault = self.suspects.add(id, MAX_THROTTLED);
+        let is_at_fault = self.suspects.add(of.id, MAX_THROTTLED);
         let is_long = after.is_some_and(|after| after > LONGEST_THROTTLE);
         if is_long {
-            self.throttled_for_long.insert(id);
+            self.throttled_for_long.insert(of.id);
         }
         let is_believed = is_long && self.throttled_for_long.len() > 1;
         if self.is_paused() {
-            if request >= self.evidence_from {
-                self.pause_for_throttle(now, &reason, is_believed);
+            if of.request >= self.evidence_from {
+                self.pause_for_throttle(now, reason, is_believed);
             }
             return Disposition::Release;
         }
         if is_at_fault {
-            return Disposition::CountAttempt;
+            return Disposition::Settle;
         }
         if is_believed {
-            self.pause_for_throttle(now, &reason, true);
+            self.pause_for_throttle(now, reason, true);
             return Disposition::Release;
         }
         if matches!(self.state, State::Sending) {
@@ -166,12 +158,15 @@ impl CircuitBreaker {
             .max(own.min(FIRST_THROTTLE));
         let until = now.saturating_add(wait);
         if !std::mem::replace(&mut self.is_throttle_reported, true) {
-            let change = LogEvent::Throttled(reason.clone(), wait);
+            let change = LogEvent::Throttled(reason.to_owned(), wait);
             self.changes.push(change);
         }
         match &mut self.state {
             State::Throttled { until: known, .. } => *known = (*known).max(until),
-            state => *state = State::Throttled { until, reason },
+            state => {
+                let reason = reason.to_owned();
+                *state = State::Throttled { until, reason };
+            }
         }
         Disposition::Release
     }
@@ -184,47 +179,34 @@ impl CircuitBreaker {
         self.pause_for(now, why, LONGEST_REFUSAL_PAUSE);
     }
 
-    fn note_account_refused(
-        &mut self,
-        now: Time,
-        id: i64,
-        leader: i64,
-        request: u64,
-        reason: String,
-    ) -> Disposition {
-        let is_at_fault = self.suspects.add(id, 1);
+    fn note_account_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
+        let is_at_fault = self.suspects.add(of.id, 1);
         if self.is_paused() {
-            if request >= self.evidence_from {
-                self.refused.insert(leader);
-                self.pause_for(now, &reason, self.longest_refusal_pause());
+            if of.request >= self.evidence_from {
+                self.refused.insert(of.leader);
+                self.pause_for(now, reason, self.longest_refusal_pause());
             }
             return Disposition::Release;
         }
         if is_at_fault {
-            return Disposition::CountAttempt;
+            return Disposition::Settle;
         }
         if self.refused.is_empty() {
             // Requests that are in flight now may have been processed before the refusal.
             self.clears_refusals_from = self.latest.saturating_add(1);
         }
-        self.refused.insert(leader);
-        self.refusal = reason;
+        self.refused.insert(of.leader);
+        reason.clone_into(&mut self.refusal);
         if self.refused.len() >= MAX_REFUSED {
             self.attribute_refusals(now);
         }
         Disposition::Release
     }
 
-    fn note_message_refused(
-        &mut self,
-        now: Time,
-        id: i64,
-        request: u64,
-        reason: &str,
-    ) -> Disposition {
-        let was_refused = self.suspects.add_rejected(id);
+    fn note_message_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
+        let was_refused = self.suspects.add_rejected(of.id);
         if self.is_paused() {
-            if request >= self.evidence_from {
+            if of.request >= self.evidence_from {
                 self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
             }
             return Disposition::Release;
@@ -232,12 +214,12 @@ impl CircuitBreaker {
         if was_refused {
             return Disposition::End;
         }
-        self.rejected.insert(id);
+        self.rejected.insert(of.id);
         self.rejections += 1;
         if self.rejections >= MAX_REJECTED && self.rejected.len() >= MIN_REJECTED {
             self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
             return Disposition::Release;
         }
-        Disposition::CountAttempt
+        Disposition::Settle
     }
 }

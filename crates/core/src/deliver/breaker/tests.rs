@@ -1,14 +1,40 @@
 //! Tests of the circuit breaker, with a clock of their own.
 
 use super::*;
+use crate::transport::providers::MessageOutcome;
 
 mod few;
 mod throttling;
 
+const SENT: MessageOutcome = MessageOutcome::Sent { provider_id: None };
+
 impl CircuitBreaker {
+    /// Records the result of a message of a batch.
+    fn record_in_batch(
+        &mut self,
+        now: Time,
+        id: i64,
+        leader: i64,
+        request: u64,
+        outcome: MessageOutcome,
+    ) -> Disposition {
+        let origin = Origin {
+            id,
+            leader,
+            request,
+        };
+        self.record(now, origin, &outcome)
+    }
+
     /// Records the result of a request with this message only.
-    fn record_single(&mut self, now: Time, id: i64, request: u64, signal: Signal) -> Disposition {
-        self.record(now, id, id, request, signal)
+    fn record_single(
+        &mut self,
+        now: Time,
+        id: i64,
+        request: u64,
+        outcome: MessageOutcome,
+    ) -> Disposition {
+        self.record_in_batch(now, id, id, request, outcome)
     }
 }
 
@@ -16,8 +42,10 @@ const fn seconds(seconds: u64) -> Time {
     Duration::from_secs(seconds)
 }
 
-fn refuses() -> Signal {
-    Signal::AccountRefused("http 401".to_owned())
+fn refuses() -> MessageOutcome {
+    MessageOutcome::AccountRefused {
+        reason: "http 401".to_owned(),
+    }
 }
 
 fn paused(breaker: &CircuitBreaker) -> bool {
@@ -56,15 +84,15 @@ fn one_message_does_not_when_others_go_through() {
     );
     assert!(breaker.has_open_refusals());
     // In flight since before: tells nothing.
-    breaker.record_single(seconds(0), 8, 1, Signal::Accepted);
+    breaker.record_single(seconds(0), 8, 1, SENT);
     assert!(breaker.has_open_refusals());
     breaker.note_request(2);
-    breaker.record_single(seconds(0), 9, 2, Signal::Accepted);
+    breaker.record_single(seconds(0), 9, 2, SENT);
     assert!(!breaker.has_open_refusals());
     // And from now on it is known.
     assert_eq!(
         breaker.record_single(seconds(1), 7, 2, refuses()),
-        Disposition::CountAttempt
+        Disposition::Settle
     );
     assert!(!paused(&breaker));
     assert_eq!(breaker.take_changes(), []);
@@ -82,7 +110,7 @@ fn alone_it_does_until_another_one_goes_through() {
     breaker.note_probe(2);
     assert_eq!(breaker.permit(seconds(1)), SendPermit::ProbeInFlight);
     assert_eq!(
-        breaker.record_single(seconds(2), 8, 2, Signal::Accepted),
+        breaker.record_single(seconds(2), 8, 2, SENT),
         Disposition::Settle
     );
     assert!(!paused(&breaker));
@@ -92,7 +120,7 @@ fn alone_it_does_until_another_one_goes_through() {
     );
     assert_eq!(
         breaker.record_single(seconds(2), 7, 3, refuses()),
-        Disposition::CountAttempt
+        Disposition::Settle
     );
 }
 
@@ -165,7 +193,7 @@ fn what_was_under_way_before_the_pause_does_not_end_it() {
     breaker.note_request(3);
     breaker.pause(seconds(0), "http 401");
     assert_eq!(
-        breaker.record_single(seconds(0), 1, 3, Signal::Accepted),
+        breaker.record_single(seconds(0), 1, 3, SENT),
         Disposition::Settle
     );
     assert!(paused(&breaker));
@@ -183,14 +211,14 @@ fn a_late_refusal_of_what_was_sent_before_the_pause_costs_no_attempt() {
     assert!(paused(&breaker));
     breaker.retry_now(seconds(0));
     breaker.note_probe(7);
-    breaker.record_single(seconds(0), 7, 7, Signal::Accepted);
+    breaker.record_single(seconds(0), 7, 7, SENT);
     assert!(!paused(&breaker));
     assert_eq!(
         breaker.record_single(seconds(1), 6, 6, refuses()),
         Disposition::Release
     );
     breaker.note_request(8);
-    breaker.record_single(seconds(1), 8, 8, Signal::Accepted);
+    breaker.record_single(seconds(1), 8, 8, SENT);
     // With the credentials of now it is a matter of its own.
     assert_eq!(
         breaker.record_single(seconds(1), 6, 8, refuses()),
@@ -223,7 +251,9 @@ fn what_was_refused_with_the_settings_of_before_costs_no_attempt() {
 #[test]
 fn an_endpoint_that_is_away_costs_few_attempts() {
     let mut breaker = CircuitBreaker::new(64);
-    let unreached = || Signal::Unreachable("no connection".to_owned());
+    let unreached = || MessageOutcome::NoConnection {
+        reason: "no connection".to_owned(),
+    };
     // One message is enough: whether the endpoint can be reached does not depend on it.
     for _ in 0..2 {
         assert_eq!(
@@ -245,7 +275,10 @@ fn what_had_no_answer_before_a_reload_does_not_pause_the_breaker_after_it() {
     let mut breaker = CircuitBreaker::new(64);
     breaker.note_request(1);
     breaker.note_request(2);
-    let fails = || Signal::Failed("timeout".to_owned());
+    let fails = || MessageOutcome::Retry {
+        reason: "timeout".to_owned(),
+        after: None,
+    };
     for id in 0..10 {
         breaker.record_single(seconds(0), id, 1, fails());
     }
@@ -269,7 +302,10 @@ fn what_had_no_answer_before_a_reload_does_not_pause_the_breaker_after_it() {
 fn one_that_always_fails_never_holds_the_breaker() {
     let mut breaker = CircuitBreaker::new(64);
     for _ in 0..1000 {
-        let sign = Signal::Failed("http 500".to_owned());
+        let sign = MessageOutcome::Retry {
+            reason: "http 500".to_owned(),
+            after: None,
+        };
         assert_eq!(
             breaker.record_single(seconds(0), 1, 1, sign),
             Disposition::Settle
@@ -281,13 +317,16 @@ fn one_that_always_fails_never_holds_the_breaker() {
 #[test]
 fn one_answer_to_many_is_one_piece_of_evidence() {
     let mut breaker = CircuitBreaker::new(64);
-    let fails = || Signal::Failed("http 503".to_owned());
+    let fails = || MessageOutcome::Retry {
+        reason: "http 503".to_owned(),
+        after: None,
+    };
     for id in 0..500 {
-        let disposal = breaker.record(seconds(0), id, 0, 1, fails());
+        let disposal = breaker.record_in_batch(seconds(0), id, 0, 1, fails());
         assert_eq!(disposal, Disposition::Settle);
     }
     for id in 0..500 {
-        let disposal = breaker.record(seconds(0), id, 0, 1, refuses());
+        let disposal = breaker.record_in_batch(seconds(0), id, 0, 1, refuses());
         assert_eq!(disposal, Disposition::Release);
     }
     assert!(!paused(&breaker));
@@ -295,7 +334,7 @@ fn one_answer_to_many_is_one_piece_of_evidence() {
     for batch in 1..=15 {
         assert!(!paused(&breaker));
         for id in 0..500 {
-            breaker.record(seconds(0), batch * 1000 + id, batch * 1000, 1, fails());
+            breaker.record_in_batch(seconds(0), batch * 1000 + id, batch * 1000, 1, fails());
         }
     }
     assert!(paused(&breaker));
@@ -308,7 +347,10 @@ fn one_batch_that_goes_through_widens_the_window_by_one_request() {
         seconds(0),
         1,
         1,
-        Signal::Throttled("http 429".to_owned(), None),
+        MessageOutcome::Throttled {
+            reason: "http 429".to_owned(),
+            after: None,
+        },
     );
     let SendPermit::WaitUntil(until) = breaker.permit(seconds(0)) else {
         panic!("a pause");
@@ -317,14 +359,16 @@ fn one_batch_that_goes_through_widens_the_window_by_one_request() {
     for batch in 0..32 {
         assert_eq!(breaker.permit(until), SendPermit::Requests(32));
         for id in 0..500 {
-            breaker.record(until, batch * 1000 + id, batch * 1000, 2, Signal::Accepted);
+            breaker.record_in_batch(until, batch * 1000 + id, batch * 1000, 2, SENT);
         }
     }
     assert_eq!(breaker.permit(until), SendPermit::Requests(33));
 }
 
-fn rejects() -> Signal {
-    Signal::MessageRefused("http 400".to_owned())
+fn rejects() -> MessageOutcome {
+    MessageOutcome::Refused {
+        reason: "http 400".to_owned(),
+    }
 }
 
 #[test]
@@ -332,7 +376,7 @@ fn ten_different_messages_refused_in_a_row_pause_the_breaker_and_none_ends() {
     let mut breaker = CircuitBreaker::new(64);
     for id in 1..10 {
         let disposal = breaker.record_single(seconds(0), id, 1, rejects());
-        assert_eq!(disposal, Disposition::CountAttempt);
+        assert_eq!(disposal, Disposition::Settle);
     }
     assert_eq!(
         breaker.record_single(seconds(0), 10, 1, rejects()),
@@ -361,9 +405,9 @@ fn a_message_that_is_refused_again_after_another_was_taken_ends() {
     let mut breaker = CircuitBreaker::new(64);
     assert_eq!(
         breaker.record_single(seconds(0), 7, 1, rejects()),
-        Disposition::CountAttempt
+        Disposition::Settle
     );
-    breaker.record_single(seconds(0), 8, 1, Signal::Accepted);
+    breaker.record_single(seconds(0), 8, 1, SENT);
     assert_eq!(
         breaker.record_single(seconds(1), 7, 2, rejects()),
         Disposition::End

@@ -47,7 +47,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::deliver::events::{Action, Event, RequestOutcome};
+    use crate::deliver::events::{Action, Event, RequestResult};
     use crate::deliver::exchange::{Claimed, ExchangeResult};
     use crate::deliver::fixture::mail;
     use crate::deliver::retry_batches::batch_key;
@@ -119,8 +119,10 @@ mod tests {
                         let outcomes = vec![MessageOutcome::Ambiguous { reason }; mails.len()];
                         events.push_back(Event::RequestDone {
                             request,
-                            outcome: RequestOutcome::Completed(outcomes),
-                            status: None,
+                            result: RequestResult {
+                                outcomes,
+                                ..RequestResult::default()
+                            },
                         });
                     }
                     Action::Exchange { settlements, claim } => {

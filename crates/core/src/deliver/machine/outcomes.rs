@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::state::{Deliverer, InFlightRequest};
 use crate::deliver::Time;
-use crate::deliver::breaker::{Disposition, Signal};
-use crate::deliver::events::RequestOutcome;
+use crate::deliver::breaker::{Disposition, Origin};
+use crate::deliver::events::RequestResult;
 use crate::deliver::mail::Mail;
 use crate::deliver::retry_batches::batch_key;
 use crate::deliver::settlements::{Ambiguity, FailedAttempt};
@@ -25,58 +25,45 @@ struct EndedRequest {
     batch: Option<String>,
     /// Status code of the response.
     status: Option<u16>,
-    /// Refused recipients of the only mail; it goes to the others.
+    /// Refused recipients of the only mail; it went to the others.
     refused: Vec<Refused>,
 }
 
 impl Deliverer {
     /// Applies the result of a request.
-    pub(super) fn note_request_done(
-        &mut self,
-        now: Time,
-        number: u64,
-        outcome: RequestOutcome,
-        status: Option<u16>,
-    ) {
-        let Some(in_flight) = self.requests.remove(&number) else {
+    pub(super) fn note_request_done(&mut self, now: Time, number: u64, result: RequestResult) {
+        let Some(InFlightRequest { mails, is_retry }) = self.requests.remove(&number) else {
             return;
         };
-        let InFlightRequest {
-            mails,
-            is_retry,
-            refused,
-        } = in_flight;
-        let mails = Arc::unwrap_or_clone(mails);
         let count = mails.len();
         self.throughput.add(now, count);
-        let (mails, outcome) = self.without_dropped(mails, outcome);
-        let is_whole = mails.len() == count;
-        let Some(first) = mails.first() else {
-            // Its mails were unsendable, so a probe has shown nothing: another one follows.
-            return self.breaker.note_unsent(now, number);
-        };
-        let mut request = EndedRequest {
-            number,
-            leader: first.message.id,
-            is_single: count == 1,
-            is_retry: is_retry && is_whole,
-            batch: None,
-            status,
-            refused,
-        };
-        let is_repeatable =
-            |mail: &Mail| self.held.is_in_force(mail) && !self.may_be_forgotten(mail, now);
-        if !request.is_single
-            && is_whole
-            && self.is_recognized(number)
-            && is_batch_undecided(&outcome, is_retry)
-            && mails.iter().all(is_repeatable)
-        {
-            let key = |account: &str| batch_key(account, mails.iter());
-            request.batch = self.account().map(key);
+        let outcomes = result.outcomes.into_iter();
+        let outcomes = outcomes.chain(std::iter::repeat(MessageOutcome::Abandoned));
+        let mut results: Vec<_> = Arc::unwrap_or_clone(mails)
+            .into_iter()
+            .zip(outcomes)
+            .collect();
+        for (dropped, _) in results.extract_if(.., |(mail, _)| !self.held.contains(mail)) {
+            self.queue.finish(&dropped);
         }
-        self.adapt_batch_limit(count, &outcome);
-        self.settle_request(now, &request, mails, outcome);
+        let is_whole = results.len() == count;
+        if let Some((first, _)) = results.first() {
+            let mut request = EndedRequest {
+                number,
+                leader: first.message.id,
+                is_single: count == 1,
+                is_retry: is_retry && is_whole,
+                batch: None,
+                status: result.status,
+                refused: result.refused,
+            };
+            if is_whole && self.is_to_be_repeated(now, &request, &results) {
+                let mails = results.iter().map(|(mail, _)| mail);
+                request.batch = self.account().map(|account| batch_key(account, mails));
+            }
+            self.adapt_batch_limit(count, &results);
+            self.settle_request(now, &request, results);
+        }
         // Has an effect only if it was a probe that has shown nothing: another one follows.
         self.breaker.note_unsent(now, number);
         if !self.settlements.is_empty() {
@@ -84,21 +71,53 @@ impl Deliverer {
         }
     }
 
+    /// Whether a batch is to be repeated with exactly these mails: the provider may have accepted it, has said nothing
+    /// definite about any of them, and recognizes it then.
+    fn is_to_be_repeated(
+        &self,
+        now: Time,
+        request: &EndedRequest,
+        results: &[(Mail, MessageOutcome)],
+    ) -> bool {
+        let is_repeatable = |(mail, outcome): &(Mail, MessageOutcome)| {
+            let is_undecided = match outcome {
+                MessageOutcome::Ambiguous { .. }
+                | MessageOutcome::Abandoned
+                | MessageOutcome::Retry { .. } => true,
+                MessageOutcome::Throttled { .. }
+                | MessageOutcome::AccountRefused { .. }
+                | MessageOutcome::NoConnection { .. }
+                | MessageOutcome::NotSent { .. }
+                | MessageOutcome::EndpointDenied { .. } => request.is_retry,
+                MessageOutcome::Sent { .. }
+                | MessageOutcome::Refused { .. }
+                | MessageOutcome::RecipientRefused { .. }
+                | MessageOutcome::RecipientDeferred { .. }
+                | MessageOutcome::SendAlone { .. }
+                | MessageOutcome::Unsendable { .. } => false,
+            };
+            is_undecided && self.held.is_in_force(mail) && !self.may_be_forgotten(mail, now)
+        };
+        !request.is_single
+            && self.is_recognized(request.number)
+            && results.iter().all(is_repeatable)
+    }
+
     /// A batch that may have been sent was perhaps too large: the next ones have half as many mails. With each one that is
     /// accepted they grow again.
-    fn adapt_batch_limit(&mut self, count: usize, outcome: &RequestOutcome) {
-        let all = |is: fn(&MessageOutcome) -> bool| match outcome {
-            RequestOutcome::Completed(outcomes) => outcomes.iter().all(is),
-            _ => false,
+    fn adapt_batch_limit(&mut self, count: usize, results: &[(Mail, MessageOutcome)]) {
+        let all = |is: fn(&MessageOutcome) -> bool| results.iter().all(|(_, outcome)| is(outcome));
+        let is_ambiguous = |one: &_| {
+            matches!(
+                one,
+                MessageOutcome::Ambiguous { .. } | MessageOutcome::Abandoned
+            )
         };
-        let is_ambiguous = matches!(outcome, RequestOutcome::Abandoned)
-            || all(|one| matches!(one, MessageOutcome::Ambiguous { .. }));
-        let is_accepted = all(|one| matches!(one, MessageOutcome::Sent { .. }));
-        if is_ambiguous && count > 1 {
+        if count > 1 && all(is_ambiguous) {
             self.max_batch = Some(count / 2);
-        } else if let Some(limit) = self
-            .max_batch
-            .filter(|limit| is_accepted && count >= *limit)
+        } else if let Some(limit) = self.max_batch
+            && count >= limit
+            && all(|one| matches!(one, MessageOutcome::Sent { .. }))
         {
             self.max_batch = Some(2 * limit);
         }
@@ -109,67 +128,32 @@ impl Deliverer {
         &mut self,
         now: Time,
         request: &EndedRequest,
-        mails: Vec<Mail>,
-        outcome: RequestOutcome,
+        results: Vec<(Mail, MessageOutcome)>,
     ) {
-        match outcome {
-            RequestOutcome::Abandoned => {
-                for mail in mails {
-                    let reason = "given up before there was a response";
-                    self.note_ambiguous(now, &mail, request, reason);
-                }
+        let is_refused_as_a_whole = !request.is_single
+            && !request.is_retry
+            && !self.breaker.is_paused()
+            && request
+                .status
+                .is_some_and(|status| !(200..300).contains(&status))
+            && results
+                .iter()
+                .all(|(_, outcome)| matches!(outcome, MessageOutcome::AccountRefused { .. }));
+        if is_refused_as_a_whole {
+            // Requests with one mail each show whether the account, one mail or the batch call is refused.
+            for (mail, _) in results {
+                self.send_alone(mail);
             }
-            RequestOutcome::EndpointDenied(reason) => {
-                self.note_unsent(now, request, mails, &reason, Signal::Denied);
-            }
-            RequestOutcome::NoConnection(reason) => {
-                self.note_unsent(now, request, mails, &reason, Signal::Unreachable);
-            }
-            RequestOutcome::NotSent(reason) => {
-                self.note_unsent(now, request, mails, &reason, Signal::Failed);
-            }
-            RequestOutcome::Completed(outcomes) => {
-                self.note_outcomes(now, request, mails, outcomes);
-            }
+            return;
         }
-    }
-
-    /// Removes the mails that were dropped while the request was in flight, and their outcomes.
-    fn without_dropped(
-        &mut self,
-        mails: Vec<Mail>,
-        outcome: RequestOutcome,
-    ) -> (Vec<Mail>, RequestOutcome) {
-        if mails.iter().all(|mail| self.held.contains(mail)) {
-            return (mails, outcome);
-        }
-        let is_kept: Vec<bool> = mails.iter().map(|mail| self.held.contains(mail)).collect();
-        for (mail, _) in mails.iter().zip(&is_kept).filter(|(_, kept)| !**kept) {
-            self.queue.finish(mail);
-        }
-        let outcome = match outcome {
-            RequestOutcome::Completed(outcomes) => {
-                RequestOutcome::Completed(only(outcomes, &is_kept))
-            }
-            other => other,
-        };
-        (only(mails, &is_kept), outcome)
-    }
-
-    /// No mail of the request was sent.
-    fn note_unsent(
-        &mut self,
-        now: Time,
-        request: &EndedRequest,
-        mails: Vec<Mail>,
-        reason: &str,
-        signal: fn(String) -> Signal,
-    ) {
         let mut uncounted = Vec::new();
-        for mail in mails {
-            match self.signal(now, &mail, request, signal(reason.to_owned())) {
-                Disposition::Release => uncounted.push(mail),
-                _ => self.fail(&mail, request, FailedAttempt::new(reason.to_owned())),
+        for (mail, outcome) in results {
+            match outcome {
+                MessageOutcome::SendAlone { .. } if !request.is_single => {
+                    self.send_alone(mail);
+                    self.breaker.note_split(now, request.number);
+                }
+                outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
             }
         }
         self.put_back(uncounted, request.is_retry);
@@ -198,42 +182,6 @@ impl Deliverer {
         }
     }
 
-    fn note_outcomes(
-        &mut self,
-        now: Time,
-        request: &EndedRequest,
-        mails: Vec<Mail>,
-        outcomes: Vec<MessageOutcome>,
-    ) {
-        let is_refused_as_a_whole = !request.is_single
-            && !request.is_retry
-            && !self.breaker.is_paused()
-            && request
-                .status
-                .is_some_and(|status| !(200..300).contains(&status))
-            && outcomes
-                .iter()
-                .all(|outcome| matches!(outcome, MessageOutcome::AccountRefused { .. }));
-        if is_refused_as_a_whole {
-            // Requests with one mail each show whether the account, one mail or the batch call is refused.
-            for mail in mails {
-                self.send_alone(mail);
-            }
-            return;
-        }
-        let mut uncounted = Vec::new();
-        for (mail, outcome) in mails.into_iter().zip(outcomes) {
-            match outcome {
-                MessageOutcome::SendAlone { .. } if !request.is_single => {
-                    self.send_alone(mail);
-                    self.breaker.note_split(now, request.number);
-                }
-                outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
-            }
-        }
-        self.put_back(uncounted, request.is_retry);
-    }
-
     /// Puts a mail back that was refused in a batch, perhaps because of another mail: its next request has no other mail.
     fn send_alone(&mut self, mut mail: Mail) {
         mail.alone = true;
@@ -248,63 +196,39 @@ impl Deliverer {
         request: &EndedRequest,
         outcome: MessageOutcome,
     ) -> Option<Mail> {
-        let Some(signal) = signal_of(&outcome) else {
-            let reason = outcome.reason().to_owned();
-            match outcome {
-                MessageOutcome::RecipientDeferred { .. } => {
-                    self.fail(&mail, request, FailedAttempt::new(reason));
-                }
-                _ => self.end(mail, reason, request.status),
-            }
-            return None;
+        let origin = Origin {
+            id: mail.message.id,
+            leader: request.leader,
+            request: request.number,
         };
-        let mut disposition = self.signal(now, &mail, request, signal);
+        let mut disposition = self.breaker.record(now, origin, &outcome);
         if request.batch.is_some() && matches!(outcome, MessageOutcome::Retry { .. }) {
             // The provider recognizes the batch only if it is repeated as a whole, which the row has to say.
             disposition = Disposition::Settle;
         }
-        match disposition {
-            Disposition::Release => return Some(mail),
-            Disposition::End => self.end(mail, outcome.reason().to_owned(), request.status),
-            Disposition::Settle | Disposition::CountAttempt => match outcome {
-                MessageOutcome::Sent { provider_id } => {
-                    self.settlements
-                        .sent(mail.claim(), provider_id, &request.refused);
-                    self.queue.finish(&mail);
+        let reason = outcome.reason().to_owned();
+        match (disposition, outcome) {
+            (Disposition::Release, _) => return Some(mail),
+            (Disposition::End, _) => self.end(mail, reason, request.status),
+            (Disposition::Settle, MessageOutcome::Sent { provider_id }) => {
+                self.settlements
+                    .sent(mail.claim(), provider_id, &request.refused);
+                self.queue.finish(&mail);
+            }
+            (Disposition::Settle, MessageOutcome::Ambiguous { .. } | MessageOutcome::Abandoned) => {
+                self.note_ambiguous(now, &mail, request, &reason);
+            }
+            (Disposition::Settle, outcome) => {
+                let mut attempt = FailedAttempt::new(reason);
+                if let MessageOutcome::Retry { after, .. }
+                | MessageOutcome::Throttled { after, .. } = outcome
+                {
+                    attempt.retry_after = after;
                 }
-                MessageOutcome::Ambiguous { reason } => {
-                    self.note_ambiguous(now, &mail, request, &reason);
-                }
-                MessageOutcome::Retry { reason, after }
-                | MessageOutcome::Throttled { reason, after } => {
-                    let attempt = FailedAttempt {
-                        retry_after: after,
-                        ..FailedAttempt::new(reason)
-                    };
-                    self.fail(&mail, request, attempt);
-                }
-                MessageOutcome::Refused { reason }
-                | MessageOutcome::RecipientRefused { reason }
-                | MessageOutcome::RecipientDeferred { reason }
-                | MessageOutcome::SendAlone { reason }
-                | MessageOutcome::AccountRefused { reason } => {
-                    self.fail(&mail, request, FailedAttempt::new(reason));
-                }
-            },
+                self.fail(&mail, request, attempt);
+            }
         }
         None
-    }
-
-    fn signal(
-        &mut self,
-        now: Time,
-        mail: &Mail,
-        request: &EndedRequest,
-        signal: Signal,
-    ) -> Disposition {
-        let id = mail.message.id;
-        self.breaker
-            .record(now, id, request.leader, request.number, signal)
     }
 
     /// Whether the provider recognizes a repetition of this request.
@@ -347,47 +271,4 @@ impl Deliverer {
         self.settlements.failed(mail.claim(), attempt);
         self.queue.finish(mail);
     }
-}
-
-/// The items that are kept.
-fn only<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
-    let kept = all.into_iter().zip(is_kept).filter(|(_, kept)| **kept);
-    kept.map(|(item, _)| item).collect()
-}
-
-/// Whether a batch is to be repeated with exactly these mails: the provider may have accepted it, and has said nothing
-/// definite about any of them.
-fn is_batch_undecided(outcome: &RequestOutcome, is_retry: bool) -> bool {
-    match outcome {
-        RequestOutcome::Abandoned => true,
-        RequestOutcome::NoConnection(_)
-        | RequestOutcome::NotSent(_)
-        | RequestOutcome::EndpointDenied(_) => is_retry,
-        RequestOutcome::Completed(outcomes) => outcomes.iter().all(|outcome| match outcome {
-            MessageOutcome::Ambiguous { .. } | MessageOutcome::Retry { .. } => true,
-            MessageOutcome::Throttled { .. } | MessageOutcome::AccountRefused { .. } => is_retry,
-            MessageOutcome::Sent { .. }
-            | MessageOutcome::Refused { .. }
-            | MessageOutcome::RecipientRefused { .. }
-            | MessageOutcome::RecipientDeferred { .. }
-            | MessageOutcome::SendAlone { .. } => false,
-        }),
-    }
-}
-
-/// What the outcome of one mail means for the transport; `None` if nothing.
-fn signal_of(outcome: &MessageOutcome) -> Option<Signal> {
-    Some(match outcome {
-        MessageOutcome::Sent { .. } => Signal::Accepted,
-        MessageOutcome::RecipientRefused { .. } | MessageOutcome::RecipientDeferred { .. } => {
-            return None;
-        }
-        MessageOutcome::Refused { reason } | MessageOutcome::SendAlone { reason } => {
-            Signal::MessageRefused(reason.clone())
-        }
-        MessageOutcome::Retry { reason, .. } => Signal::Failed(reason.clone()),
-        MessageOutcome::Ambiguous { reason } => Signal::Ambiguous(reason.clone()),
-        MessageOutcome::Throttled { reason, after } => Signal::Throttled(reason.clone(), *after),
-        MessageOutcome::AccountRefused { reason } => Signal::AccountRefused(reason.clone()),
-    })
 }

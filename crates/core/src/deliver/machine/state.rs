@@ -15,7 +15,6 @@ use crate::deliver::retry_batches::RetryBatches;
 use crate::deliver::settlements::Settlements;
 use crate::deliver::throughput::{ExchangeTime, Throughput};
 use crate::transport::capabilities::DeliveryConfig;
-use crate::transport::delivered::Refused;
 use crate::transport::rate::Rate;
 
 /// A request whose response has not arrived.
@@ -23,8 +22,6 @@ pub(super) struct InFlightRequest {
     pub(super) mails: Arc<Vec<Mail>>,
     /// Whether exactly these mails were in one request before.
     pub(super) is_retry: bool,
-    /// Refused recipients of the only mail; it goes to the others.
-    pub(super) refused: Vec<Refused>,
 }
 
 /// The deliverer of one transport. It begins without a configuration, and does nothing until it has one.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::http::ProviderClient;
 use super::request::{RequestFuture, RequestHandle};
 use super::single;
-use crate::deliver::events::Event;
 use crate::deliver::mail::Mail;
 use crate::transport::config::Method;
 use crate::transport::single::Single;
@@ -28,13 +27,13 @@ impl TransportClient {
         }
     }
 
-    /// Builds one request with as many of these mails as possible. Returns the request, if any mail can be sent, and the
-    /// events that are known already.
+    /// Builds one request with as many of these mails as possible. Returns `None` if none can be sent: its result is sent
+    /// already.
     pub(super) fn prepare(
         self,
         handle: RequestHandle,
         mails: &Arc<Vec<Mail>>,
-    ) -> (Option<RequestFuture>, Vec<Event>) {
+    ) -> Option<RequestFuture> {
         match self {
             Self::Http(http) => http.prepare(handle, mails),
             Self::Single(single) => single::prepare(single, handle, mails),

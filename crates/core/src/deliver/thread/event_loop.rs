@@ -2,7 +2,6 @@
 //!
 //! There is one deliverer for each transport. They share nothing but the thread, so a slow transport does not delay another.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -339,23 +338,20 @@ impl EventLoop {
 
     /// Hands an event to a deliverer and executes its actions.
     fn handle(&mut self, index: usize, event: Event) {
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            let now = self.origin.elapsed();
-            self.is_handling = true;
-            let actions = self.transports[index].deliverer.handle(now, event);
-            self.is_handling = false;
-            let mut requests = Vec::new();
-            for action in actions {
-                match action {
-                    Action::Send { request, mails } => requests.push((request, mails)),
-                    other => self.pass_on(index, other),
-                }
+        let now = self.origin.elapsed();
+        self.is_handling = true;
+        let actions = self.transports[index].deliverer.handle(now, event);
+        self.is_handling = false;
+        let mut requests = Vec::new();
+        for action in actions {
+            match action {
+                Action::Send { request, mails } => requests.push((request, mails)),
+                other => self.pass_on(index, other),
             }
-            // Last, so that no other action is lost if building a request panics.
-            for (request, mails) in requests {
-                events.extend(self.send(index, request, &mails));
-            }
+        }
+        // Last, so that no other action is lost if building a request panics.
+        for (request, mails) in requests {
+            self.send(index, request, &mails);
         }
     }
 
@@ -379,8 +375,8 @@ impl EventLoop {
         }
     }
 
-    /// Starts a request and returns the events that are known already.
-    fn send(&mut self, index: usize, request: u64, mails: &Arc<Vec<Mail>>) -> Vec<Event> {
+    /// Starts a request.
+    fn send(&mut self, index: usize, request: u64, mails: &Arc<Vec<Mail>>) {
         let transport = &self.transports[index];
         let handle = RequestHandle {
             transport: transport.number,
@@ -389,11 +385,9 @@ impl EventLoop {
             shared: Arc::clone(&self.shared),
             commands: self.commands.clone(),
         };
-        let (future, events) = transport.client.clone().prepare(handle, mails);
-        if let Some(future) = future {
+        if let Some(future) = transport.client.clone().prepare(handle, mails) {
             self.requests.spawn(future);
         }
-        events
     }
 }
 

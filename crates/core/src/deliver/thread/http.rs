@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::request::{Completion, RequestFuture, RequestHandle};
-use crate::deliver::events::{Event, RequestOutcome};
+use crate::deliver::events::{Event, RequestResult};
 use crate::deliver::mail::Mail;
 use crate::message::Message;
-use crate::transport::http::{Client, ClientOptions, HttpError, HttpResponse};
+use crate::transport::http::{Client, ClientOptions, HttpResponse};
 use crate::transport::providers::{MessageOutcome, Provider, Request, Response};
 
 /// A provider and the connections to it.
@@ -27,17 +27,15 @@ impl ProviderClient {
         }
     }
 
-    pub(super) fn prepare(
-        self,
-        handle: RequestHandle,
-        mails: &[Mail],
-    ) -> (Option<RequestFuture>, Vec<Event>) {
-        let mut events = Vec::new();
-        let number = handle.request;
-        let unsendable = |mail: &Mail, reason| Event::Unsendable {
-            request: number,
-            id: mail.message.id,
-            reason,
+    /// Builds a request with those of the mails that can be put into one. If there are none, the request has ended.
+    pub(super) fn prepare(self, handle: RequestHandle, mails: &[Mail]) -> Option<RequestFuture> {
+        let completion = Completion::new(handle);
+        let end = |mail: &Mail, reason| {
+            completion.handle.send(Event::Unsendable {
+                request: completion.handle.request,
+                id: mail.message.id,
+                reason,
+            });
         };
         let now = SystemTime::now();
         let mut sendable: Vec<&Mail> = mails.iter().collect();
@@ -47,7 +45,7 @@ impl ProviderClient {
             sendable.retain(|mail| match build(&*self.provider, &[mail], now) {
                 Ok(_) => true,
                 Err(reason) => {
-                    events.push(unsendable(mail, reason));
+                    end(mail, reason);
                     false
                 }
             });
@@ -55,28 +53,19 @@ impl ProviderClient {
         }
         match built {
             Ok(request) if !sendable.is_empty() => {
-                let completion = Completion::new(handle);
                 let future = send(self, request, sendable.len(), completion);
-                return (Some(Box::pin(future)), events);
+                return Some(Box::pin(future));
             }
             Ok(_) => {}
-            Err(reason) => {
-                events.extend(sendable.iter().map(|mail| unsendable(mail, reason.clone())));
-            }
+            Err(reason) => sendable.iter().for_each(|mail| end(mail, reason.clone())),
         }
-        events.push(Event::RequestDone {
-            request: number,
-            outcome: RequestOutcome::Abandoned,
-            status: None,
-        });
-        (None, events)
+        None
     }
 }
 
 async fn send(client: ProviderClient, request: Request, count: usize, completion: Completion) {
-    let result = client.client.post(request, body_limit(count)).await;
-    let (outcome, status) = classify(&*client.provider, count, result);
-    completion.complete(outcome, status);
+    let response = client.client.post(request, body_limit(count)).await;
+    completion.complete(classify(&*client.provider, count, response));
 }
 
 /// The request with these mails, or why there is none.
@@ -92,13 +81,13 @@ fn body_limit(count: usize) -> usize {
     (64 << 10).max(count * (4 << 10))
 }
 
-/// The outcome of a request with this number of mails, and the status code of the response.
+/// The result of a request with this number of mails.
 fn classify(
     provider: &dyn Provider,
     count: usize,
-    result: Result<HttpResponse, HttpError>,
-) -> (RequestOutcome, Option<u16>) {
-    match result {
+    response: Result<HttpResponse, MessageOutcome>,
+) -> RequestResult {
+    let (mut outcomes, status) = match response {
         Ok(response) => {
             let status = response.status;
             let response = Response {
@@ -107,19 +96,17 @@ fn classify(
                 body: &response.body,
                 now: SystemTime::now(),
             };
-            let mut outcomes = provider.outcomes(count, &response);
-            if outcomes.len() != count {
-                let reason = format!("the response has results for {} messages", outcomes.len());
-                outcomes = vec![MessageOutcome::Ambiguous { reason }; count];
-            }
-            (RequestOutcome::Completed(outcomes), Some(status))
+            (provider.outcomes(count, &response), Some(status))
         }
-        Err(HttpError::NoConnection(reason)) => (RequestOutcome::NoConnection(reason), None),
-        Err(HttpError::NotSent(reason)) => (RequestOutcome::NotSent(reason), None),
-        Err(HttpError::Denied(reason)) => (RequestOutcome::EndpointDenied(reason), None),
-        Err(HttpError::Ambiguous(reason)) => {
-            let outcome = MessageOutcome::Ambiguous { reason };
-            (RequestOutcome::Completed(vec![outcome; count]), None)
-        }
+        Err(outcome) => (vec![outcome; count], None),
+    };
+    if outcomes.len() != count {
+        let reason = format!("the response has results for {} messages", outcomes.len());
+        outcomes = vec![MessageOutcome::Ambiguous { reason }; count];
+    }
+    RequestResult {
+        outcomes,
+        status,
+        refused: Vec::new(),
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::protocol::{Command, Job, Shared};
-use crate::deliver::events::{Event, LogEvent, RequestOutcome};
+use crate::deliver::events::{Event, LogEvent, RequestResult};
+use crate::transport::providers::MessageOutcome;
 
 /// A request that is awaited on the event loop.
 pub(super) type RequestFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -34,53 +35,45 @@ impl RequestHandle {
     }
 }
 
-/// Reports the outcome of a request when it is dropped, so that a panic or an abort loses nothing.
+/// Reports the result of a request when it is dropped, so that a panic or an abort loses nothing.
 pub(super) struct Completion {
     pub(super) handle: RequestHandle,
-    /// The outcome if the request does not complete; `None` after it has.
-    on_drop: Option<RequestOutcome>,
+    /// Until the request completes, the result if it does not.
+    result: RequestResult,
 }
 
 impl Completion {
     /// For a request that may have been written from the start.
     pub(super) fn new(handle: RequestHandle) -> Self {
-        Self {
-            handle,
-            on_drop: Some(RequestOutcome::Abandoned),
-        }
+        let result = RequestResult::default();
+        Self { handle, result }
     }
 
-    /// For a request of which nothing is written before [`Self::begin`].
+    /// For a request with one mail of which nothing is written before [`Self::begin`].
     pub(super) fn unwritten(handle: RequestHandle, reason: &str) -> Self {
-        Self {
-            handle,
-            on_drop: Some(RequestOutcome::NotSent(reason.to_owned())),
-        }
+        let reason = reason.to_owned();
+        let result = RequestResult {
+            outcomes: vec![MessageOutcome::NotSent { reason }],
+            ..RequestResult::default()
+        };
+        Self { handle, result }
     }
 
     /// From now on, the request may have been written.
     pub(super) fn begin(&mut self) {
-        self.on_drop = Some(RequestOutcome::Abandoned);
+        self.result = RequestResult::default();
     }
 
-    pub(super) fn complete(mut self, outcome: RequestOutcome, status: Option<u16>) {
-        self.on_drop = None;
-        self.report(outcome, status);
-    }
-
-    fn report(&self, outcome: RequestOutcome, status: Option<u16>) {
-        self.handle.send(Event::RequestDone {
-            request: self.handle.request,
-            outcome,
-            status,
-        });
+    pub(super) fn complete(mut self, result: RequestResult) {
+        self.result = result;
     }
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if let Some(outcome) = self.on_drop.take() {
-            self.report(outcome, None);
-        }
+        self.handle.send(Event::RequestDone {
+            request: self.handle.request,
+            result: std::mem::take(&mut self.result),
+        });
     }
 }

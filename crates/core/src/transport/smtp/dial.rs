@@ -10,15 +10,18 @@ use tokio_rustls::TlsConnector;
 use super::wire::Stream;
 use super::{Peer, Tls};
 use crate::transport::connect::connect;
-use crate::transport::delivered::DeliveryError;
 use crate::transport::http::presentable;
 use crate::transport::network_policy::Denial;
+use crate::transport::providers::MessageOutcome;
 
 /// Connects to the server; with implicit TLS the handshake is included.
 ///
 /// # Errors
 /// Why there is no connection.
-pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Stream>, DeliveryError> {
+pub(super) async fn dial(
+    peer: &Peer,
+    deadline: Instant,
+) -> Result<Box<dyn Stream>, MessageOutcome> {
     let limit = deadline.min(Instant::now() + peer.connect_timeout);
     let dialling = async {
         let stream = open(peer, limit).await?;
@@ -32,21 +35,23 @@ pub(super) async fn dial(peer: &Peer, deadline: Instant) -> Result<Box<dyn Strea
         .unwrap_or_else(|_| Err(unreached("timeout while connecting")))
 }
 
-fn unreached(reason: &str) -> DeliveryError {
-    DeliveryError::NoConnection(format!("no connection: {}", presentable(reason)))
+fn unreached(reason: &str) -> MessageOutcome {
+    let reason = format!("no connection: {}", presentable(reason));
+    MessageOutcome::NoConnection { reason }
 }
 
-async fn open(peer: &Peer, limit: Instant) -> Result<TcpStream, DeliveryError> {
+async fn open(peer: &Peer, limit: Instant) -> Result<TcpStream, MessageOutcome> {
     let addresses = peer.names.look_up(&peer.host).await;
     let addresses = addresses.map_err(|error| unreached(&error.to_string()))?;
     let permitted = peer.networks.select(addresses, peer.tls == Tls::None);
     let permitted = permitted.map_err(|denial| {
-        DeliveryError::Denied(match denial {
+        let reason = match denial {
             Denial::NotPublic(address) => {
                 format!("address {address} of the relay is not public; see allowed_networks")
             }
             Denial::InClear => "smtp without TLS is for loopback addresses only".to_owned(),
-        })
+        };
+        MessageOutcome::EndpointDenied { reason }
     })?;
     connect(&permitted, peer.port, limit)
         .await
@@ -66,7 +71,7 @@ pub(super) fn server_name(host: &str) -> Option<ServerName<'static>> {
 pub(super) async fn encrypt(
     peer: &Peer,
     stream: Box<dyn Stream>,
-) -> Result<Box<dyn Stream>, DeliveryError> {
+) -> Result<Box<dyn Stream>, MessageOutcome> {
     let name = server_name(&peer.host)
         .ok_or_else(|| unreached("the host is not a name that a certificate can have"))?;
     let connector = TlsConnector::from(Arc::clone(&peer.config));

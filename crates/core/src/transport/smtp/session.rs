@@ -11,7 +11,8 @@ use super::login::log_in;
 use super::outcome::Stage;
 use super::wire::{Broke, Wire};
 use super::{Peer, Tls};
-use crate::transport::delivered::{Delivered, DeliveryError};
+use crate::transport::delivered::Delivered;
+use crate::transport::providers::MessageOutcome;
 
 /// Maximum messages over one connection; servers have similar limits.
 const MESSAGES_MAX: u32 = 100;
@@ -92,8 +93,8 @@ impl Session {
     }
 }
 
-fn stopped(error: DeliveryError) -> Stopped {
-    Box::new(Delivered::failed(error))
+fn stopped(outcome: MessageOutcome) -> Stopped {
+    Box::new(Delivered::decided(outcome, None))
 }
 
 async fn ehlo(peer: &Peer, wire: &mut Wire) -> Result<Extensions, Stopped> {

@@ -77,15 +77,15 @@ fn deliver_to(says: Says) -> (Delivered, Arc<Seen>) {
     deliver(script, &fixture::plain(1))
 }
 
-fn sent(id: Option<&str>) -> Result<MessageOutcome, DeliveryError> {
-    Ok(MessageOutcome::Sent {
+fn sent(id: Option<&str>) -> MessageOutcome {
+    MessageOutcome::Sent {
         provider_id: id.map(str::to_owned),
-    })
+    }
 }
 
 fn unreached(delivered: &Delivered) -> &str {
-    match &delivered.result {
-        Err(DeliveryError::NoConnection(reason) | DeliveryError::NotSent(reason)) => reason,
+    match &delivered.outcome {
+        MessageOutcome::NoConnection { reason } | MessageOutcome::NotSent { reason } => reason,
         other => panic!("{other:?}"),
     }
 }

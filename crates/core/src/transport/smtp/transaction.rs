@@ -287,7 +287,7 @@ fn unknown(reason: String) -> Delivered {
 /// Adds the recipients that were refused. If the message was not sent, the next attempt asks the deferred ones again, so
 /// they are left out.
 fn with_refused(mut delivered: Box<Delivered>, mut refused: Vec<Refused>) -> Box<Delivered> {
-    if !matches!(delivered.result, Ok(MessageOutcome::Sent { .. })) {
+    if !matches!(delivered.outcome, MessageOutcome::Sent { .. }) {
         refused.retain(|refused| refused.code / 100 == 5);
     }
     delivered.refused = refused;
@@ -296,9 +296,9 @@ fn with_refused(mut delivered: Box<Delivered>, mut refused: Vec<Refused>) -> Box
 
 /// If all recipients were refused: the refusal that is most likely to concern other messages, too.
 fn gravest(refusals: Vec<Delivered>) -> Option<Delivered> {
-    let gravity = |delivered: &Delivered| match delivered.result {
-        Ok(MessageOutcome::AccountRefused { .. }) => 0,
-        Ok(MessageOutcome::Refused { .. }) => 1,
+    let gravity = |delivered: &Delivered| match delivered.outcome {
+        MessageOutcome::AccountRefused { .. } => 0,
+        MessageOutcome::Refused { .. } => 1,
         _ => 2,
     };
     refusals.into_iter().min_by_key(gravity)

@@ -5,7 +5,10 @@ use super::*;
 #[test]
 fn a_few_messages_that_fail_again_and_again_pause_the_breaker() {
     let mut breaker = CircuitBreaker::new(64);
-    let fails = || Signal::Failed("http 503".to_owned());
+    let fails = || MessageOutcome::Retry {
+        reason: "http 503".to_owned(),
+        after: None,
+    };
     for round in 0..5 {
         for id in 1..=3 {
             assert_eq!(
@@ -28,7 +31,10 @@ fn a_probe_that_fails_costs_no_attempt_and_another_message_is_the_next() {
     for id in 1..=3 {
         assert!(!breaker.is_suspect(id));
         breaker.note_probe(id as u64);
-        let fails = Signal::Failed("http 503".to_owned());
+        let fails = MessageOutcome::Retry {
+            reason: "http 503".to_owned(),
+            after: None,
+        };
         assert_eq!(
             breaker.record_single(seconds(0), id, id as u64, fails),
             Disposition::Release
@@ -37,13 +43,15 @@ fn a_probe_that_fails_costs_no_attempt_and_another_message_is_the_next() {
     }
     // What may have been sent counts.
     breaker.note_probe(4);
-    let silent = Signal::Ambiguous("timeout".to_owned());
+    let silent = MessageOutcome::Ambiguous {
+        reason: "timeout".to_owned(),
+    };
     assert_eq!(
         breaker.record_single(seconds(0), 4, 4, silent),
         Disposition::Settle
     );
     breaker.note_probe(5);
-    breaker.record_single(seconds(0), 5, 5, Signal::Accepted);
+    breaker.record_single(seconds(0), 5, 5, SENT);
     assert!((1..=5).all(|id| !breaker.is_suspect(id)));
 }
 
@@ -52,7 +60,7 @@ fn three_messages_refused_ten_times_pause_the_breaker_and_two_do_not() {
     let mut breaker = CircuitBreaker::new(64);
     for turn in 0..100 {
         let disposal = breaker.record_single(seconds(0), turn % 2, 1, rejects());
-        assert_eq!(disposal, Disposition::CountAttempt);
+        assert_eq!(disposal, Disposition::Settle);
     }
     let disposal = breaker.record_single(seconds(0), 2, 1, rejects());
     assert_eq!(disposal, Disposition::Release);

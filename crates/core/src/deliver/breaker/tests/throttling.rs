@@ -6,7 +6,10 @@ use super::*;
 #[test]
 fn throttling_halves_once_for_all_under_way_and_recovers() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || Signal::Throttled("http 429".to_owned(), Some(seconds(3)));
+    let throttles = || MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: Some(seconds(3)),
+    };
     for id in 0..10 {
         assert_eq!(
             breaker.record_single(seconds(0), id, 1, throttles()),
@@ -19,7 +22,7 @@ fn throttling_halves_once_for_all_under_way_and_recovers() {
     );
     assert_eq!(breaker.permit(seconds(3)), SendPermit::Requests(32));
     for id in 0..32 {
-        breaker.record_single(seconds(3), id, 2, Signal::Accepted);
+        breaker.record_single(seconds(3), id, 2, SENT);
     }
     assert_eq!(breaker.permit(seconds(3)), SendPermit::Requests(33));
 }
@@ -30,12 +33,14 @@ fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
     let mut now = seconds(0);
     let mut charged = 0;
     for request in 1..=10 {
-        let sign = Signal::Throttled("http 429".to_owned(), None);
-        charged +=
-            usize::from(breaker.record_single(now, 1, request, sign) == Disposition::CountAttempt);
+        let sign = MessageOutcome::Throttled {
+            reason: "http 429".to_owned(),
+            after: None,
+        };
+        charged += usize::from(breaker.record_single(now, 1, request, sign) == Disposition::Settle);
         now += seconds(60);
         breaker.permit(now);
-        breaker.record_single(now, 1000 + request as i64, request, Signal::Accepted);
+        breaker.record_single(now, 1000 + request as i64, request, SENT);
     }
     assert_eq!(charged, 6);
 }
@@ -43,14 +48,17 @@ fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
 #[test]
 fn a_probe_that_is_throttled_is_followed_by_another() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || Signal::Throttled("http 429".to_owned(), None);
+    let throttles = || MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: None,
+    };
     let mut now = seconds(0);
     // One that is throttled whenever others go through.
     for request in 1..=5 {
         breaker.record_single(now, 1, request, throttles());
         now += seconds(60);
         breaker.permit(now);
-        breaker.record_single(now, 1000 + request as i64, request, Signal::Accepted);
+        breaker.record_single(now, 1000 + request as i64, request, SENT);
     }
     breaker.pause(now, "http 500");
     now += seconds(1);
@@ -65,7 +73,10 @@ fn a_probe_that_is_throttled_is_followed_by_another() {
 #[test]
 fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || Signal::Throttled("http 429".to_owned(), Some(seconds(30)));
+    let throttles = || MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: Some(seconds(30)),
+    };
     breaker.note_request(1);
     breaker.note_request(2);
     breaker.record_single(seconds(0), 1, 1, throttles());
@@ -87,7 +98,10 @@ fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
 #[test]
 fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || Signal::Throttled("http 429".to_owned(), Some(Duration::MAX));
+    let throttles = || MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: Some(Duration::MAX),
+    };
     for request in 1..=3 {
         breaker.note_request(request);
     }
@@ -125,7 +139,7 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     // Urgent mail has a paused transport tried at once, and a probe that goes through ends the pause.
     breaker.probe_now(now);
     breaker.note_probe(8);
-    breaker.record_single(now, 8, 8, Signal::Accepted);
+    breaker.record_single(now, 8, 8, SENT);
     assert_eq!(
         breaker.take_changes(),
         [LogEvent::Resumed(now - seconds(1))]
@@ -135,7 +149,10 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
 #[test]
 fn urgent_mail_does_not_cut_a_throttle_short() {
     let mut breaker = CircuitBreaker::new(64);
-    let asks = Signal::Throttled("http 429".to_owned(), Some(seconds(30)));
+    let asks = MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: Some(seconds(30)),
+    };
     breaker.record_single(seconds(0), 1, 1, asks);
     breaker.probe_now(seconds(1));
     assert_eq!(

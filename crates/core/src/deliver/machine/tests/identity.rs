@@ -86,16 +86,18 @@ impl Hand {
     pub(super) fn answer(&mut self) -> Vec<String> {
         let count = self.sent[0].1.len();
         let outcomes = vec![MessageOutcome::Sent { provider_id: None }; count];
-        self.end_request(RequestOutcome::Completed(outcomes))
+        self.end_request(outcomes)
     }
 
     /// The first request ends so; returns its mails.
-    pub(super) fn end_request(&mut self, outcome: RequestOutcome) -> Vec<String> {
+    pub(super) fn end_request(&mut self, outcomes: Vec<MessageOutcome>) -> Vec<String> {
         let (request, mails) = self.sent.remove(0);
         self.say(Event::RequestDone {
             request,
-            outcome,
-            status: None,
+            result: RequestResult {
+                outcomes,
+                ..RequestResult::default()
+            },
         });
         mails
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::deliver::settlements::{Settlements, column};
 
 /// What ends a request without an attempt that counts.
-fn uncounted(count: usize) -> [RequestOutcome; 3] {
+fn uncounted(count: usize) -> [Vec<MessageOutcome>; 3] {
     let throttled = MessageOutcome::Throttled {
         reason: "http 429".to_owned(),
         after: None,
@@ -13,11 +13,10 @@ fn uncounted(count: usize) -> [RequestOutcome; 3] {
     let alone = MessageOutcome::SendAlone {
         reason: "http 422".to_owned(),
     };
-    [
-        RequestOutcome::EndpointDenied("not public".to_owned()),
-        RequestOutcome::Completed(vec![throttled; count]),
-        RequestOutcome::Completed(vec![alone; count]),
-    ]
+    let denied = MessageOutcome::EndpointDenied {
+        reason: "not public".to_owned(),
+    };
+    [denied, throttled, alone].map(|outcome| vec![outcome; count])
 }
 
 impl Hand {
@@ -65,7 +64,7 @@ fn the_others_of_its_request_are_not_repeated_as_a_batch() {
     let ambiguous = MessageOutcome::Ambiguous {
         reason: "timeout".to_owned(),
     };
-    hand.end_request(RequestOutcome::Completed(vec![ambiguous; 2]));
+    hand.end_request(vec![ambiguous; 2]);
     hand.wait();
     let (settled, _) = hand.exchange.as_ref().unwrap();
     let failed = column(&settled.failed, |one| one.claim.id);

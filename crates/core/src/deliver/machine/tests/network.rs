@@ -87,7 +87,7 @@ impl World {
         let sent = self.requests.remove(&request).unwrap();
         let count = sent.mails.len();
         let mut status = None;
-        let outcome = match sent.mood {
+        let outcomes = match sent.mood {
             Mood::Fine => {
                 let rows = &self.rows;
                 let is_bad = |mail: &Mail| rows[&mail.message.id].bad;
@@ -101,7 +101,7 @@ impl World {
                 if count > 1 && sent.mails.iter().any(is_bad) {
                     status = Some(422);
                     let reason = "http 422".to_owned();
-                    RequestOutcome::Completed(vec![MessageOutcome::SendAlone { reason }; count])
+                    vec![MessageOutcome::SendAlone { reason }; count]
                 } else if sent.mails.iter().any(is_invented) {
                     let good: Vec<Mail> = sent
                         .mails
@@ -120,26 +120,23 @@ impl World {
                             MessageOutcome::Sent { provider_id: None }
                         }
                     };
-                    RequestOutcome::Completed(sent.mails.iter().map(outcome_of).collect())
+                    sent.mails.iter().map(outcome_of).collect()
                 } else if rows[&sent.mails[0].message.id].poison {
                     status = Some(503);
                     let reason = "http 503".to_owned();
-                    RequestOutcome::Completed(vec![MessageOutcome::Retry {
+                    vec![MessageOutcome::Retry {
                         reason,
                         after: None,
-                    }])
+                    }]
                 } else if is_bad(&sent.mails[0]) {
                     status = Some(422);
                     let reason = "http 422".to_owned();
-                    RequestOutcome::Completed(vec![MessageOutcome::Refused { reason }])
+                    vec![MessageOutcome::Refused { reason }]
                 } else {
                     self.take(&sent.mails);
                     self.taken += 1;
                     status = Some(200);
-                    RequestOutcome::Completed(vec![
-                        MessageOutcome::Sent { provider_id: None };
-                        count
-                    ])
+                    vec![MessageOutcome::Sent { provider_id: None }; count]
                 }
             }
             Mood::Mute | Mood::Deaf => {
@@ -147,7 +144,7 @@ impl World {
                     self.take(&sent.mails);
                 }
                 let reason = "timeout".to_owned();
-                RequestOutcome::Completed(vec![MessageOutcome::Ambiguous { reason }; count])
+                vec![MessageOutcome::Ambiguous { reason }; count]
             }
             Mood::Picky => {
                 status = Some(400);
@@ -157,12 +154,12 @@ impl World {
                 } else {
                     MessageOutcome::Refused { reason }
                 };
-                RequestOutcome::Completed(vec![outcome_of; count])
+                vec![outcome_of; count]
             }
             Mood::Locked => {
                 status = Some(401);
                 let reason = "http 401".to_owned();
-                RequestOutcome::Completed(vec![MessageOutcome::AccountRefused { reason }; count])
+                vec![MessageOutcome::AccountRefused { reason }; count]
             }
             Mood::Busy | Mood::Busier => {
                 status = Some(429);
@@ -170,7 +167,7 @@ impl World {
                     reason: "http 429".to_owned(),
                     after: (sent.mood == Mood::Busier).then_some(Duration::from_secs(3_600)),
                 };
-                RequestOutcome::Completed(vec![outcome_of; count])
+                vec![outcome_of; count]
             }
             Mood::Broken => {
                 status = Some(503);
@@ -178,22 +175,29 @@ impl World {
                     reason: "http 503".to_owned(),
                     after: None,
                 };
-                RequestOutcome::Completed(vec![outcome_of; count])
+                vec![outcome_of; count]
             }
-            Mood::Away => RequestOutcome::NoConnection("no connection".to_owned()),
-            Mood::Denied => RequestOutcome::EndpointDenied("not public".to_owned()),
+            Mood::Away => {
+                let reason = "no connection".to_owned();
+                vec![MessageOutcome::NoConnection { reason }; count]
+            }
+            Mood::Denied => {
+                let reason = "not public".to_owned();
+                vec![MessageOutcome::EndpointDenied { reason }; count]
+            }
         };
-        if let RequestOutcome::Completed(outcomes) = &outcome
-            && let [MessageOutcome::Refused { .. }] = outcomes[..]
-        {
+        if let [MessageOutcome::Refused { .. }] = outcomes[..] {
             let row = self.rows.get_mut(&sent.mails[0].message.id).unwrap();
             let (first, _) = row.refused.unwrap_or((self.taken, 0));
             row.refused = Some((first, self.taken));
         }
         self.say(Event::RequestDone {
             request,
-            outcome,
-            status,
+            result: RequestResult {
+                outcomes,
+                status,
+                ..RequestResult::default()
+            },
         });
     }
 }

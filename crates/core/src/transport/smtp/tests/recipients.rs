@@ -8,7 +8,7 @@ fn fifty_recipients() {
             ..Script::default()
         };
         let (delivered, seen) = deliver(script, &to_many(50));
-        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         assert_eq!(seen.commands("RCPT").len(), 50);
         assert_eq!(seen.mails(), 1);
     }
@@ -36,7 +36,7 @@ fn those_that_are_refused_do_not_keep_the_others_from_it() {
         ..Script::default()
     };
     let (delivered, seen) = deliver(script, &to_many(4));
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
     let refused = |number: u8, code, reason: &str| Refused {
         recipient: format!("r{number}@example.com"),
         code,
@@ -66,8 +66,8 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
     let (delivered, seen) = deliver(script.clone(), &message);
     let reason = "smtp 452 4.2.2".to_owned();
     assert_eq!(
-        delivered.result,
-        Ok(MessageOutcome::RecipientDeferred { reason })
+        delivered.outcome,
+        MessageOutcome::RecipientDeferred { reason }
     );
     assert_eq!(delivered.status, Some(452));
     assert_eq!(delivered.refused.len(), 1);
@@ -79,7 +79,7 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
         message.attempts = attempts;
         message.is_last_attempt = is_last_attempt;
         let (delivered, seen) = deliver(script.clone(), &message);
-        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         assert_eq!(delivered.refused.len(), 2);
         assert_eq!(seen.mails(), 1);
     }
@@ -106,7 +106,7 @@ fn when_all_are_refused_the_gravest_reason_counts() {
         };
         let (delivered, seen) = deliver(script, &to_many(2));
         assert_eq!(seen.mails(), 0);
-        delivered.result.unwrap()
+        delivered.outcome
     };
     let reason = "smtp 550 5.1.1".to_owned();
     assert_eq!(
@@ -163,8 +163,8 @@ fn data_without_a_recipient_is_ended_with_a_dot() {
             let delivered = relay.send(&fixture::plain(1), now()).await;
             let reason = "smtp 550 5.1.1".to_owned();
             assert_eq!(
-                delivered.result,
-                Ok(MessageOutcome::RecipientRefused { reason })
+                delivered.outcome,
+                MessageOutcome::RecipientRefused { reason }
             );
             assert_eq!(delivered.status, Some(550));
             // The connection is as good as before.

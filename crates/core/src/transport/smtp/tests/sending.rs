@@ -12,7 +12,7 @@ fn script(extensions: &[&'static str]) -> Script {
 fn a_mail_arrives() {
     let message = fixture::message();
     let (delivered, seen) = deliver(Script::default(), &message);
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
     assert_eq!(delivered.status, Some(250));
     assert!(delivered.refused.is_empty());
     assert_eq!(seen.commands("EHLO"), ["EHLO client.example"]);
@@ -43,7 +43,7 @@ fn commands_go_together_where_the_server_offers_it() {
         ..Script::default()
     };
     let (delivered, _) = deliver(script, &fixture::plain(1));
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn and_one_after_the_other_where_it_does_not() {
         let (relay, seen) = relay(script(&[])).await;
         for number in 1..4 {
             let delivered = relay.send(&fixture::plain(number), now()).await;
-            assert_eq!(delivered.result, sent(Some("4F1B2C")));
+            assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         }
         assert_eq!((seen.connections(), seen.mails()), (1, 3));
         assert_eq!(seen.commands("MAIL")[0], "MAIL FROM:<shop@example.com>");
@@ -69,7 +69,7 @@ fn what_the_text_is_made_of_stays() {
     message.body_text = Some(text.clone());
     message.body_html = Some(format!("<p>{}</p>\n.\n\n.\n", "ü.".repeat(2000)));
     let (delivered, seen) = deliver(Script::default(), &message);
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
     let mails = seen.mails.lock().unwrap();
     let longest = mails[0].split(|byte| *byte == b'\n').map(<[u8]>::len).max();
     assert!(longest.unwrap() < 100);
@@ -91,7 +91,7 @@ fn dots_at_the_start_of_lines_stay() {
     for text in [".", ".\r\n..\r\n.a\r\n\r\n.\r\n", "a\r\n.\r\nQUIT\r\n"] {
         message.body_text = Some(text.to_owned());
         let (delivered, seen) = deliver(Script::default(), &message);
-        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         let mails = seen.mails.lock().unwrap();
         let content = String::from_utf8(mails[0].clone()).unwrap();
         let (_, body) = content.split_once("\r\n\r\n").unwrap();
@@ -108,7 +108,7 @@ fn a_mail_that_is_too_large_is_refused_here() {
         large.body_text = Some("x".repeat(3000));
         assert_eq!(relay.check(&large), Ok(()));
         let delivered = relay.send(&large, now()).await;
-        let Err(DeliveryError::Unsendable(shown)) = delivered.result else {
+        let MessageOutcome::Unsendable { reason: shown } = delivered.outcome else {
             panic!("{delivered:?}");
         };
         assert!(
@@ -119,7 +119,7 @@ fn a_mail_that_is_too_large_is_refused_here() {
         assert!(relay.check(&large).is_err());
         assert_eq!(relay.check(&fixture::plain(2)), Ok(()));
         let delivered = relay.send(&fixture::plain(2), now()).await;
-        assert_eq!(delivered.result, sent(Some("4F1B2C")));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         assert_eq!((seen.connections(), seen.commands("MAIL").len()), (1, 1));
     });
 }
@@ -130,12 +130,12 @@ fn addresses_beyond_ascii() {
     message.recipients = vec!["jörg@bücher.example".to_owned()];
     let (delivered, seen) = deliver(Script::default(), &message);
     assert!(matches!(
-        delivered.result,
-        Err(DeliveryError::Unsendable(_))
+        delivered.outcome,
+        MessageOutcome::Unsendable { .. }
     ));
     assert!(seen.commands("MAIL").is_empty());
     let (delivered, seen) = deliver(script(&["SMTPUTF8", "8BITMIME"]), &message);
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
     assert_eq!(
         seen.commands("MAIL"),
         ["MAIL FROM:<shop@example.com> BODY=8BITMIME SMTPUTF8"]
@@ -147,7 +147,7 @@ fn addresses_beyond_ascii() {
     // A domain alone does not need it.
     message.recipients = vec!["joerg@bücher.example".to_owned()];
     let (delivered, seen) = deliver(Script::default(), &message);
-    assert_eq!(delivered.result, sent(Some("4F1B2C")));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
     assert_eq!(
         seen.commands("RCPT"),
         ["RCPT TO:<joerg@xn--bcher-kva.example>"]
@@ -237,7 +237,7 @@ fn what_a_server_may_say() {
                 "no session: the server's reply is not SMTP"
             );
         } else {
-            assert_eq!(delivered.result, Ok(expected));
+            assert_eq!(delivered.outcome, expected);
         }
     }
 }
@@ -251,7 +251,10 @@ fn addresses_that_must_not_be_dialled() {
             settings.networks = AllowedNetworks::parse(networks).unwrap();
             let relay = Relay::new(settings).unwrap();
             let delivered = relay.send(&fixture::plain(1), now()).await;
-            assert!(matches!(delivered.result, Err(DeliveryError::Denied(_))));
+            assert!(matches!(
+                delivered.outcome,
+                MessageOutcome::EndpointDenied { .. }
+            ));
         }
         for tls in [Tls::Implicit, Tls::Starttls] {
             let mut settings = settings(port);
@@ -261,8 +264,10 @@ fn addresses_that_must_not_be_dialled() {
             let delivered = relay.send(&fixture::plain(1), now()).await;
             let reason = "address 127.0.0.1 of the relay is not public; see allowed_networks";
             assert_eq!(
-                delivered.result,
-                Err(DeliveryError::Denied(reason.to_owned()))
+                delivered.outcome,
+                MessageOutcome::EndpointDenied {
+                    reason: reason.to_owned()
+                }
             );
         }
         assert_eq!(seen.connections(), 0);
@@ -276,7 +281,7 @@ fn addresses_that_must_not_be_dialled() {
             .send(&fixture::plain(1), now())
             .await;
         let reason = "smtp without TLS is for loopback addresses only".to_owned();
-        assert_eq!(delivered.result, Err(DeliveryError::Denied(reason)));
+        assert_eq!(delivered.outcome, MessageOutcome::EndpointDenied { reason });
     });
 }
 
