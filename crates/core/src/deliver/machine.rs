@@ -16,11 +16,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::next_request::NextRequest;
-use self::state::InFlightRequest;
 use super::Time;
 use super::breaker::SendPermit;
 use super::events::{Action, Event, LogEvent, RequestResult};
+use super::mail::Mail;
 use crate::transport::capabilities::DeliveryConfig;
 
 mod claims;
@@ -154,9 +153,9 @@ impl Deliverer {
             SendPermit::Requests(concurrency) => {
                 while self.requests.len() < concurrency
                     && !self.rate_limiter.is_waiting(now)
-                    && let Some(next) = self.next_request(now)
+                    && let Some(mails) = self.next_request(now)
                 {
-                    let request = self.send(next, actions);
+                    let request = self.send(mails, actions);
                     self.breaker.note_request(request);
                 }
                 // The search for the next request may have paused the transport.
@@ -172,9 +171,9 @@ impl Deliverer {
                 }
             }
             SendPermit::Probe => {
-                if let Some(next) = self.next_probe(now) {
+                if let Some(mails) = self.next_probe(now) {
                     self.config_is_fresh = false;
-                    let request = self.send(next, actions);
+                    let request = self.send(mails, actions);
                     self.breaker.note_probe(request);
                 }
             }
@@ -188,21 +187,13 @@ impl Deliverer {
     }
 
     /// Returns the number of the request.
-    fn send(&mut self, next: NextRequest, actions: &mut Vec<Action>) -> u64 {
-        let NextRequest {
-            mut mails,
-            is_retry,
-        } = next;
+    fn send(&mut self, mut mails: Vec<Mail>, actions: &mut Vec<Action>) -> u64 {
         // A provider recognizes a repeated request only if it has the same bytes: its mails may be claimed in any order.
         mails.sort_unstable_by_key(|mail| mail.message.id);
         self.latest_request += 1;
         let request = self.latest_request;
         let mails = Arc::new(mails);
-        let in_flight = InFlightRequest {
-            mails: Arc::clone(&mails),
-            is_retry,
-        };
-        self.requests.insert(request, in_flight);
+        self.requests.insert(request, Arc::clone(&mails));
         actions.push(Action::Send { request, mails });
         request
     }

@@ -30,7 +30,7 @@ pub struct Mail {
     pub ambiguous_attempts: i32,
     /// Whether it was alone in the request in at least one of these attempts. An idempotent provider recognizes it then.
     pub ambiguous_alone: bool,
-    /// The key of the batch whose outcome is unknown; see [`super::retry_batches`].
+    /// The key of the batch whose outcome is unknown; see [`super::retry_batches`]. `None` in the queue.
     pub batch: Option<String>,
     /// Whether it needs a request of its own, because a batch with it was refused.
     pub alone: bool,

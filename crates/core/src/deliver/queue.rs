@@ -19,7 +19,8 @@ impl Queue {
     }
 
     /// Adds a claimed mail.
-    pub(super) fn put(&mut self, mail: Mail) {
+    pub(super) fn put(&mut self, mut mail: Mail) {
+        mail.batch = None;
         if let Some(key) = &mail.group_key {
             if let Some(later) = self.groups.get_mut(key) {
                 later.insert(mail.position(), mail);
@@ -31,7 +32,8 @@ impl Queue {
     }
 
     /// Puts back a mail that was taken and not sent.
-    pub(super) fn put_back(&mut self, mail: Mail) {
+    pub(super) fn put_back(&mut self, mut mail: Mail) {
+        mail.batch = None;
         self.mails.insert(mail.position(), mail);
     }
 
@@ -70,20 +72,14 @@ impl Queue {
         self.mails.remove(&position)
     }
 
-    /// Replaces a waiting mail by its later claim. Returns false if it does not wait.
-    pub(super) fn renew(&mut self, mail: &Mail) -> bool {
-        let later = mail
-            .group_key
-            .as_ref()
-            .and_then(|key| self.groups.get_mut(key));
+    /// If this mail waits, replaces it by its later claim.
+    pub(super) fn renew(&mut self, mut mail: Mail) {
+        mail.batch = None;
         let position = mail.position();
-        for mails in [Some(&mut self.mails), later].into_iter().flatten() {
-            if let Some(old) = mails.get_mut(&position) {
-                *old = mail.clone();
-                return true;
-            }
+        let mut all = std::iter::once(&mut self.mails).chain(self.groups.values_mut());
+        if let Some(waiting) = all.find_map(|mails| mails.get_mut(&position)) {
+            *waiting = mail;
         }
-        false
     }
 
     /// Takes all mails for which the predicate is false.

@@ -29,6 +29,11 @@ pub fn batch_key<'m>(account: &str, mails: impl Iterator<Item = &'m Mail>) -> St
     Builder::from_custom_bytes(bytes).into_uuid().to_string()
 }
 
+/// Whether exactly these mails were in one request before: only mails in a batch that is repeated have its key.
+pub(super) fn is_repeated(mails: &[Mail]) -> bool {
+    mails.iter().all(|mail| mail.batch.is_some())
+}
+
 /// The batches that are to be repeated.
 #[derive(Default)]
 pub(super) struct RetryBatches {

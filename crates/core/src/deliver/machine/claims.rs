@@ -200,7 +200,7 @@ impl Deliverer {
         mail.claimed_at = self.exchange_time.began();
         if self.held.renew(&mail) {
             // Its lease had expired. It is settled with the new claim.
-            self.queue.renew(&mail);
+            self.queue.renew(mail);
             return;
         }
         if self.held.contains_id(mail.message.id) {
@@ -223,10 +223,7 @@ impl Deliverer {
                 let account = config.map(|config| config.account.as_str());
                 self.retry_batches.collect(now, key, account, mail);
             }
-            None => {
-                mail.batch = None;
-                self.queue.put(mail);
-            }
+            None => self.queue.put(mail),
         }
     }
 

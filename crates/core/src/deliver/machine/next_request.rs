@@ -4,39 +4,19 @@ use super::state::Deliverer;
 use crate::deliver::Time;
 use crate::deliver::mail::Mail;
 use crate::deliver::rate_limiter::{added_cost, max_batch_cost};
+use crate::deliver::retry_batches::is_repeated;
 
 /// The maximum of [`Deliverer::probe_doublings`].
 const MAX_PROBE_DOUBLINGS: u32 = 6;
 
-/// The mails of one request.
-pub(super) struct NextRequest {
-    pub(super) mails: Vec<Mail>,
-    /// Whether exactly these mails were in one request before.
-    pub(super) is_retry: bool,
-}
-
-fn fresh(mails: Vec<Mail>) -> NextRequest {
-    NextRequest {
-        mails,
-        is_retry: false,
-    }
-}
-
-fn retry(mails: Vec<Mail>) -> NextRequest {
-    NextRequest {
-        mails,
-        is_retry: true,
-    }
-}
-
 impl Deliverer {
     /// The next request, if the rate admits one.
-    pub(super) fn next_request(&mut self, now: Time) -> Option<NextRequest> {
+    pub(super) fn next_request(&mut self, now: Time) -> Option<Vec<Mail>> {
         self.split_forgotten_batches(now);
         if !self.breaker.has_open_refusals()
             && let Some(mails) = self.retry_batches.pop()
         {
-            return self.admit(now, retry(mails));
+            return self.admit(now, mails);
         }
         let Some(first) = self.next_mail(now) else {
             self.attribute_refusals(now);
@@ -58,11 +38,11 @@ impl Deliverer {
             cost = sum;
             mails.extend(self.queue.pop());
         }
-        self.admit(now, fresh(mails))
+        self.admit(now, mails)
     }
 
     /// The probe of a paused transport: a mail that was not refused before, or else a batch that may have been sent.
-    pub(super) fn next_probe(&mut self, now: Time) -> Option<NextRequest> {
+    pub(super) fn next_probe(&mut self, now: Time) -> Option<Vec<Mail>> {
         self.split_forgotten_batches(now);
         let next = self.next_mail(now);
         let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
@@ -72,24 +52,22 @@ impl Deliverer {
             _ => (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS),
         };
         if let Some(mail) = next {
-            return self.admit(now, fresh(vec![mail]));
+            return self.admit(now, vec![mail]);
         }
         let mails = self.retry_batches.pop()?;
-        self.admit(now, retry(mails))
+        self.admit(now, mails)
     }
 
     /// Applies the rate to a request. If it does not admit it now, the mails go back: another request is formed then, with
     /// more urgent mail perhaps.
-    fn admit(&mut self, now: Time, next: NextRequest) -> Option<NextRequest> {
-        if self.rate_limiter.admits(self.rate(), now, &next.mails) {
-            return Some(next);
+    fn admit(&mut self, now: Time, mails: Vec<Mail>) -> Option<Vec<Mail>> {
+        if self.rate_limiter.admits(self.rate(), now, &mails) {
+            return Some(mails);
         }
-        if next.is_retry {
-            self.retry_batches.push(next.mails);
+        if is_repeated(&mails) {
+            self.retry_batches.push(mails);
         } else {
-            next.mails
-                .into_iter()
-                .for_each(|mail| self.queue.put_back(mail));
+            mails.into_iter().for_each(|mail| self.queue.put_back(mail));
         }
         None
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::state::{Deliverer, InFlightRequest};
+use super::state::Deliverer;
 use crate::deliver::Time;
 use crate::deliver::breaker::{Disposition, Origin};
 use crate::deliver::events::RequestResult;
 use crate::deliver::mail::Mail;
-use crate::deliver::retry_batches::batch_key;
+use crate::deliver::retry_batches::{batch_key, is_repeated};
 use crate::deliver::settlements::{Ambiguity, FailedAttempt};
 use crate::transport::delivered::Refused;
 use crate::transport::providers::MessageOutcome;
@@ -32,10 +32,10 @@ struct EndedRequest {
 impl Deliverer {
     /// Applies the result of a request.
     pub(super) fn note_request_done(&mut self, now: Time, number: u64, result: RequestResult) {
-        let Some(InFlightRequest { mails, is_retry }) = self.requests.remove(&number) else {
+        let Some(mails) = self.requests.remove(&number) else {
             return;
         };
-        let count = mails.len();
+        let (count, is_retry) = (mails.len(), is_repeated(&mails));
         self.throughput.add(now, count);
         let outcomes = result.outcomes.into_iter();
         let outcomes = outcomes.chain(std::iter::repeat(MessageOutcome::Abandoned));

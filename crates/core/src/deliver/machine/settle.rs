@@ -40,10 +40,10 @@ impl Deliverer {
 
     /// Takes a mail that cannot be expressed as a request out of its request, and ends it.
     pub(super) fn end_unsendable(&mut self, request: u64, id: i64, reason: String) {
-        let Some(in_flight) = self.requests.get_mut(&request) else {
+        let Some(mails) = self.requests.get_mut(&request) else {
             return;
         };
-        let mails = Arc::make_mut(&mut in_flight.mails);
+        let mails = Arc::make_mut(mails);
         let Some(index) = mails.iter().position(|mail| mail.message.id == id) else {
             return;
         };
@@ -87,7 +87,6 @@ impl Deliverer {
     /// Puts the mails of a split batch into the queue one by one. Each of them may have been sent.
     pub(super) fn split(&mut self, mails: Vec<Mail>) {
         for mut mail in mails {
-            mail.batch = None;
             mail.ambiguous_alone = false;
             if mail.ambiguous_attempts > self.max_ambiguous() {
                 let reason = "may have been sent: with others, which cannot be sent again with it";

@@ -17,13 +17,6 @@ use crate::deliver::throughput::{ExchangeTime, Throughput};
 use crate::transport::capabilities::DeliveryConfig;
 use crate::transport::rate::Rate;
 
-/// A request whose response has not arrived.
-pub(super) struct InFlightRequest {
-    pub(super) mails: Arc<Vec<Mail>>,
-    /// Whether exactly these mails were in one request before.
-    pub(super) is_retry: bool,
-}
-
 /// The deliverer of one transport. It begins without a configuration, and does nothing until it has one.
 ///
 /// Every held mail is in exactly one of `queue`, `retry_batches`, `requests`, `settlements` and `refused`.
@@ -37,8 +30,8 @@ pub struct Deliverer {
     pub(super) held: HeldMails,
     pub(super) queue: Queue,
     pub(super) retry_batches: RetryBatches,
-    /// Requests in flight by their numbers.
-    pub(super) requests: HashMap<u64, InFlightRequest>,
+    /// The mails of the requests in flight, by the numbers of the requests.
+    pub(super) requests: HashMap<u64, Arc<Vec<Mail>>>,
     /// The maximum number of mails in a batch after one that may have been sent.
     pub(super) max_batch: Option<usize>,
     /// Number of the latest request.
