@@ -136,7 +136,8 @@ impl Deliverer {
             self.claim_at = None;
             self.claim_wanted = true;
         }
-        self.split_expired_batches(now);
+        let expired = self.retry_batches.take_expired(now);
+        self.split(expired);
         if self.is_halted {
             self.release_waiting();
         } else if self.leases_end_at.is_none_or(|end| now < end) {

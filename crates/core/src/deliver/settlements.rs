@@ -48,6 +48,14 @@ impl FailedAttempt {
         }
     }
 
+    /// An attempt after which the mail ends as an error.
+    pub fn permanent(reason: String) -> Self {
+        Self {
+            permanent: true,
+            ..Self::new(reason)
+        }
+    }
+
     /// Whether it may have sent the mail.
     pub fn is_ambiguous(&self) -> bool {
         self.ambiguity != Ambiguity::None
@@ -60,12 +68,9 @@ impl FailedAttempt {
 
     /// The attempt of a mail whose contents cannot be put into a request, now or later; `column` names them.
     pub fn not_text(column: &str) -> Self {
-        Self {
-            permanent: true,
-            ..Self::new(format!(
-                "{column} holds bytes that are no characters in the database's encoding"
-            ))
-        }
+        Self::permanent(format!(
+            "{column} holds bytes that are no characters in the database's encoding"
+        ))
     }
 }
 

@@ -213,9 +213,7 @@ impl Deliverer {
             return;
         }
         if self.has_unknown_age(&mail) {
-            self.claim_wanted = true;
-            self.settlements.released(mail.claim());
-            return;
+            return self.release(&mail);
         }
         match mail.batch.clone().filter(|_| self.is_idempotent()) {
             Some(key) => {
@@ -235,8 +233,7 @@ impl Deliverer {
         self.held.lose_others(in_force);
         self.split_batches(|mails| mails.iter().any(is_lost));
         for mail in self.queue.retain(|mail| !is_lost(mail)) {
-            self.claim_wanted = true;
-            self.settlements.released(mail.claim());
+            self.release(&mail);
         }
     }
 

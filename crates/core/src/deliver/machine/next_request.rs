@@ -92,9 +92,11 @@ impl Deliverer {
             let mail = self.take_next()?;
             if mail.is_expired(now) {
                 // The next claim ends it, and records the reason.
+                self.queue.finish(&mail);
                 self.release(&mail);
             } else if self.is_unrepeatable(&mail, now) {
-                self.end_unrepeatable(&mail);
+                let reason = "so long ago that the provider may not know it again";
+                self.end_ambiguous(&mail, reason);
             } else {
                 return Some(mail);
             }

@@ -29,6 +29,17 @@ struct EndedRequest {
     refused: Vec<Refused>,
 }
 
+impl EndedRequest {
+    /// The attempt of one of its mails. If `batch` is set, no mail of it ends.
+    fn failed_attempt(&self, reason: String) -> FailedAttempt {
+        FailedAttempt {
+            status: self.status,
+            batch: self.batch.clone(),
+            ..FailedAttempt::new(reason)
+        }
+    }
+}
+
 impl Deliverer {
     /// Applies the result of a request.
     pub(super) fn note_request_done(&mut self, now: Time, number: u64, result: RequestResult) {
@@ -163,19 +174,21 @@ impl Deliverer {
     /// released: another deliverer may have it. So is a mail that may have expired.
     fn put_back(&mut self, mails: Vec<Mail>, is_retry: bool) {
         let is_batch = is_retry && mails.len() > 1;
-        let (mut kept, mut lost) = (Vec::with_capacity(mails.len()), Vec::new());
+        let count = mails.len();
+        let mut kept = Vec::with_capacity(count);
         for mail in mails {
-            let is_kept = self.held.is_in_force(&mail) && !self.has_unknown_age(&mail);
-            if is_kept { &mut kept } else { &mut lost }.push(mail);
-        }
-        for mail in &lost {
-            self.release(mail);
+            if self.held.is_in_force(&mail) && !self.has_unknown_age(&mail) {
+                kept.push(mail);
+            } else {
+                self.queue.finish(&mail);
+                self.release(&mail);
+            }
         }
         if !is_batch {
             for mail in kept {
                 self.queue.put_back(mail);
             }
-        } else if lost.is_empty() {
+        } else if kept.len() == count {
             self.retry_batches.push(kept);
         } else {
             self.split(kept);
@@ -209,7 +222,6 @@ impl Deliverer {
         let reason = outcome.reason().to_owned();
         match (disposition, outcome) {
             (Disposition::Release, _) => return Some(mail),
-            (Disposition::End, _) => self.end(mail, reason, request.status),
             (Disposition::Settle, MessageOutcome::Sent { provider_id }) => {
                 self.settlements
                     .sent(mail.claim(), provider_id, &request.refused);
@@ -218,14 +230,15 @@ impl Deliverer {
             (Disposition::Settle, MessageOutcome::Ambiguous { .. } | MessageOutcome::Abandoned) => {
                 self.note_ambiguous(now, &mail, request, &reason);
             }
-            (Disposition::Settle, outcome) => {
-                let mut attempt = FailedAttempt::new(reason);
+            (disposition, outcome) => {
+                let mut attempt = request.failed_attempt(reason);
+                attempt.permanent = disposition == Disposition::End;
                 if let MessageOutcome::Retry { after, .. }
                 | MessageOutcome::Throttled { after, .. } = outcome
                 {
                     attempt.retry_after = after;
                 }
-                self.fail(&mail, request, attempt);
+                self.fail(&mail, attempt);
             }
         }
         None
@@ -243,7 +256,6 @@ impl Deliverer {
             || request.is_single
                 && self.is_recognized(request.number)
                 && !self.may_be_forgotten(mail, now);
-        let is_last = !is_recognized && mail.ambiguous_attempts >= self.max_ambiguous();
         // A provider that recognizes a repeated request does not recognize one mail of a batch.
         let (ambiguity, in_batch) = if request.is_single {
             (Ambiguity::Alone, "")
@@ -251,24 +263,10 @@ impl Deliverer {
             (Ambiguity::InBatch, "with others: ")
         };
         let attempt = FailedAttempt {
-            permanent: is_last,
+            permanent: !is_recognized && mail.ambiguous_attempts >= self.max_ambiguous(),
             ambiguity,
-            ..FailedAttempt::new(format!("may have been sent: {in_batch}{reason}"))
+            ..request.failed_attempt(format!("may have been sent: {in_batch}{reason}"))
         };
-        self.fail(mail, request, attempt);
-    }
-
-    /// Settles a failed attempt.
-    fn fail(&mut self, mail: &Mail, request: &EndedRequest, attempt: FailedAttempt) {
-        if attempt.permanent || mail.message.is_last_attempt {
-            self.failure_log.add(&attempt.reason);
-        }
-        let attempt = FailedAttempt {
-            status: request.status,
-            batch: request.batch.clone().filter(|_| !attempt.permanent),
-            ..attempt
-        };
-        self.settlements.failed(mail.claim(), attempt);
-        self.queue.finish(mail);
+        self.fail(mail, attempt);
     }
 }
