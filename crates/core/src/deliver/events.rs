@@ -43,15 +43,8 @@ pub enum Event {
     },
     /// An operator asks for an immediate retry of everything.
     RetryNow,
-    /// [`Action::Exchange`] committed.
+    /// [`Action::Exchange`] committed or failed.
     Exchanged(Box<ExchangeResult>),
-    /// [`Action::Exchange`] failed and changed nothing.
-    ExchangeFailed {
-        /// The settlements of that action.
-        settlements: Box<Settlements>,
-        /// The earliest time of the next exchange.
-        retry_at: Time,
-    },
     /// The wall clock has jumped, perhaps because the machine was suspended: it is not known how much time has passed since
     /// the held mails were claimed.
     ClockJumped,

@@ -38,7 +38,7 @@ pub struct Claimed {
     pub budget: Option<BudgetState>,
 }
 
-/// The result of an exchange whose transaction committed.
+/// The result of an exchange.
 #[derive(Clone, Default)]
 pub struct ExchangeResult {
     /// The settlements of the transaction.
@@ -51,6 +51,8 @@ pub struct ExchangeResult {
     pub repeated: Settlements,
     /// The wait before they are repeated. Other mail may be settled and claimed meanwhile.
     pub repeat_after: Duration,
+    /// The wait before the next exchange, if this one failed and changed nothing.
+    pub retry_after: Duration,
     /// The limit and the claimed mails; `None` if the exchange claimed nothing.
     pub claimed: Option<(ClaimLimit, Claimed)>,
 }

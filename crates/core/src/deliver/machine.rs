@@ -57,10 +57,6 @@ impl Deliverer {
                 self.claim_wanted = true;
             }
             Event::Exchanged(result) => self.note_exchanged(now, *result),
-            Event::ExchangeFailed {
-                settlements,
-                retry_at,
-            } => self.note_exchange_failed(*settlements, retry_at),
             Event::ClockJumped => {
                 self.clock_jumped_at = now;
                 self.release_waiting();

@@ -35,7 +35,6 @@ use self::protocol::{Command, Shared, lock};
 use super::Time;
 use super::events::{Event, TransportStatus};
 use super::exchange::ExchangeResult;
-use super::settlements::Settlements;
 use crate::transport::config::TransportConfig;
 
 mod client;
@@ -165,23 +164,10 @@ impl DeliveryThread {
         self.command(Command::All(Event::RetryNow));
     }
 
-    /// An exchange of this transport committed.
+    /// An exchange of this transport committed or failed.
     pub fn exchanged(&self, transport: &Arc<str>, result: ExchangeResult) {
-        self.exchange(transport, Event::Exchanged(Box::new(result)));
-    }
-
-    /// An exchange of this transport failed and changed nothing. The next one starts at `retry_at` or later.
-    pub fn exchange_failed(
-        &self,
-        transport: &Arc<str>,
-        settlements: Box<Settlements>,
-        retry_at: Time,
-    ) {
-        let event = Event::ExchangeFailed {
-            settlements,
-            retry_at,
-        };
-        self.exchange(transport, event);
+        let event = Event::Exchanged(Box::new(result));
+        self.command(Command::Exchange(Arc::clone(transport), event));
     }
 
     /// Drops the waiting mails that are not among these: their claims are no longer valid. The ids are those of all
@@ -198,10 +184,6 @@ impl DeliveryThread {
     /// Abandons the requests in flight.
     pub fn abandon_requests(&self) {
         self.command(Command::AbandonRequests);
-    }
-
-    fn exchange(&self, transport: &Arc<str>, event: Event) {
-        self.command(Command::Exchange(Arc::clone(transport), event));
     }
 
     fn command(&self, command: Command) {

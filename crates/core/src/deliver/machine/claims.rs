@@ -123,7 +123,6 @@ impl Deliverer {
     /// Applies the result of an exchange.
     pub(super) fn note_exchanged(&mut self, now: Time, result: ExchangeResult) {
         self.exchange_is_running = false;
-        self.exchange_retry_at = Time::ZERO;
         self.exchange_time.end(now);
         let ExchangeResult {
             settled,
@@ -131,8 +130,10 @@ impl Deliverer {
             unsettled,
             repeated,
             repeat_after,
+            retry_after,
             claimed,
         } = result;
+        self.exchange_retry_at = now.saturating_add(retry_after);
         if !repeated.is_empty() {
             self.refused.extend(repeated);
             self.repeat_at = now.saturating_add(repeat_after);
@@ -153,16 +154,6 @@ impl Deliverer {
         for mail in claimed.mails {
             self.take_in(now, mail);
         }
-    }
-
-    /// An exchange failed and changed nothing. Its settlements are repeated first.
-    pub(super) fn note_exchange_failed(&mut self, settlements: Settlements, retry_at: Time) {
-        self.exchange_is_running = false;
-        self.exchange_retry_at = retry_at;
-        let newer = std::mem::replace(&mut self.settlements, settlements);
-        self.settlements.extend(newer);
-        // Wakes the deliverer even if no other event ever comes.
-        self.settle_at = Some(retry_at);
     }
 
     /// No longer holds what an exchange settled. An outcome that could not be settled is kept for a later claim of the
@@ -258,14 +249,16 @@ mod tests {
     #[test]
     fn what_could_not_be_settled_is_tried_again_when_it_is_time() {
         let mut deliverer = Deliverer::default();
-        let mut settlements = Box::new(Settlements::default());
-        settlements.sent(Claim { id: 1, attempts: 0 }, None, &[]);
+        let mut repeated = Settlements::default();
+        repeated.sent(Claim { id: 1, attempts: 0 }, None, &[]);
         let retry_at = Duration::from_secs(1);
-        let failed = Event::ExchangeFailed {
-            settlements,
-            retry_at,
+        let failed = ExchangeResult {
+            repeated,
+            repeat_after: retry_at,
+            retry_after: retry_at,
+            ..ExchangeResult::default()
         };
-        let actions = deliverer.handle(Time::ZERO, failed);
+        let actions = deliverer.handle(Time::ZERO, Event::Exchanged(Box::new(failed)));
         assert!(actions.is_empty(), "not before");
         // Nothing else may ever happen.
         assert_eq!(deliverer.wake_at(), Some(retry_at));

@@ -56,7 +56,7 @@ impl<H: Host> JobRunner<H> {
         });
         let (lost, claimed) = match store.exchange(&self.claimant, &settlements, request) {
             Ok(result) => result,
-            Err(error) => return self.note_error(&transport, settlements, error, now),
+            Err(error) => return self.note_error(&transport, *settlements, error, now),
         };
         // A claim does not show that what waits can be settled.
         if !settlements.is_empty() || self.refusals.is_empty() {
@@ -304,15 +304,19 @@ impl<H: Host> JobRunner<H> {
     fn note_error<E: StoreError>(
         &mut self,
         transport: &Arc<str>,
-        settlements: Box<Settlements>,
+        settlements: Settlements,
         error: E,
         now: Time,
     ) -> Result<(), E> {
         self.failing.insert(Arc::clone(transport));
         let delay = self.retry_delay(&settlements, &error, now);
-        let retry_at = self.thread.now().saturating_add(delay.unwrap_or_default());
-        self.thread
-            .exchange_failed(transport, settlements, retry_at);
+        let result = ExchangeResult {
+            repeated: settlements,
+            repeat_after: delay.unwrap_or_default(),
+            retry_after: delay.unwrap_or_default(),
+            ..ExchangeResult::default()
+        };
+        self.thread.exchanged(transport, result);
         delay.map(drop).ok_or(error)
     }
 

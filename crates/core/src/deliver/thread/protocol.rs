@@ -16,8 +16,7 @@ pub enum Job {
     /// Read the transports file, then call [`configure`](super::DeliveryThread::configure) or
     /// [`keep_config`](super::DeliveryThread::keep_config).
     ReloadConfig,
-    /// Settle and claim in one transaction, then call [`exchanged`](super::DeliveryThread::exchanged) or
-    /// [`exchange_failed`](super::DeliveryThread::exchange_failed).
+    /// Settle and claim in one transaction, then call [`exchanged`](super::DeliveryThread::exchanged).
     Exchange(Exchange),
     /// Write to the log, for this transport.
     Log(Arc<str>, LogEvent),

@@ -11,11 +11,13 @@ impl World {
             return;
         };
         if fails {
-            let retry_at = self.now + Duration::from_secs(1);
-            return self.say(Event::ExchangeFailed {
-                settlements,
-                retry_at,
-            });
+            let delay = Duration::from_secs(1);
+            return self.say(Event::Exchanged(Box::new(ExchangeResult {
+                repeated: *settlements,
+                repeat_after: delay,
+                retry_after: delay,
+                ..ExchangeResult::default()
+            })));
         }
         let (settlements, repeated) = self.refuse_some(*settlements);
         let lost = self.settle(&settlements);
