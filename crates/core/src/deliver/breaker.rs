@@ -38,8 +38,8 @@ const MAX_UNREACHABLE: usize = 3;
 /// than [`MIN_REJECTED`], do when they were refused this often together.
 const MAX_REJECTED: usize = 10;
 const MIN_REJECTED: usize = 3;
-/// The time until the first probe. It doubles with each probe that fails.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The time until the first probe, and after a probe that has shown nothing. It doubles with each probe that fails.
+pub const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time between probes after failures: links are valid for a quarter of an hour, and a probe is one request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest time between probes after refusals.
@@ -108,28 +108,17 @@ pub struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// A healthy transport with this number of concurrent requests.
-    pub fn new(max_concurrency: usize) -> Self {
-        Self {
-            max_concurrency,
-            concurrency: max_concurrency,
-            ..Self::default()
-        }
-    }
-
     /// Changes the number of concurrent requests.
     pub fn resize(&mut self, max_concurrency: usize) {
         if self.max_concurrency != max_concurrency {
-            self.max_concurrency = max_concurrency;
-            self.concurrency = max_concurrency;
+            (self.max_concurrency, self.concurrency) = (max_concurrency, max_concurrency);
         }
     }
 
     /// Changes the number of concurrent requests, and retries at once: the configuration may have been corrected. Results of
     /// earlier requests count no more as evidence.
     pub fn reset(&mut self, now: Time, max_concurrency: usize) {
-        self.max_concurrency = max_concurrency;
-        self.concurrency = max_concurrency;
+        (self.max_concurrency, self.concurrency) = (max_concurrency, max_concurrency);
         if !self.is_paused() {
             self.state = State::Sending;
             self.evidence_from = self.latest.saturating_add(1);
@@ -203,19 +192,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// The request had no result. If it was the probe, another one follows.
-    pub fn note_unsent(&mut self, now: Time, request: u64) {
-        self.end_probe(request, now.saturating_add(FIRST_PAUSE));
-    }
-
-    /// The request was refused because of one of its messages. If it was the probe, one of them follows alone and at once:
-    /// released, they would only be claimed, and refused, together again.
-    pub fn note_split(&mut self, now: Time, request: u64) {
-        self.end_probe(request, now);
-    }
-
     /// If this request is the probe in flight, it has shown nothing, and another one follows at this time.
-    fn end_probe(&mut self, request: u64, next_at: Time) {
+    pub fn end_probe(&mut self, request: u64, next_at: Time) {
         if let State::Paused {
             is_probing,
             probe_at,

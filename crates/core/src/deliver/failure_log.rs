@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Time;
+use super::events::LogEvent;
 
 /// The minimum time between two log lines.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -28,8 +29,8 @@ impl FailureLog {
         Some(logged_at.saturating_add(INTERVAL))
     }
 
-    /// The number of mails and the reason of the latest, if a line is due now.
-    pub(super) fn take(&mut self, now: Time) -> Option<(u64, String)> {
+    /// The event for the log, if a line is due now.
+    pub(super) fn take(&mut self, now: Time) -> Option<LogEvent> {
         let is_due = self
             .logged_at
             .is_none_or(|at| now.saturating_sub(at) >= INTERVAL);
@@ -37,10 +38,8 @@ impl FailureLog {
             return None;
         }
         self.logged_at = Some(now);
-        Some((
-            std::mem::take(&mut self.count),
-            std::mem::take(&mut self.reason),
-        ))
+        let count = std::mem::take(&mut self.count);
+        Some(LogEvent::Failed(count, std::mem::take(&mut self.reason)))
     }
 }
 
@@ -54,12 +53,18 @@ mod tests {
         let mut log = FailureLog::default();
         assert_eq!(log.take(at(0)), None);
         log.add("http 400");
-        assert_eq!(log.take(at(0)), Some((1, "http 400".to_owned())));
+        assert_eq!(
+            log.take(at(0)),
+            Some(LogEvent::Failed(1, "http 400".to_owned()))
+        );
         log.add("http 400");
         log.add("http 422");
         assert_eq!(log.take(at(59)), None);
         assert_eq!(log.next(), Some(at(60)));
-        assert_eq!(log.take(at(60)), Some((2, "http 422".to_owned())));
+        assert_eq!(
+            log.take(at(60)),
+            Some(LogEvent::Failed(2, "http 422".to_owned()))
+        );
         assert_eq!(log.take(at(600)), None);
     }
 }

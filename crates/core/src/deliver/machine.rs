@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::Time;
 use super::breaker::SendPermit;
-use super::events::{Action, Event, LogEvent, RequestResult};
+use super::events::{Action, Event, RequestResult};
 use super::mail::Mail;
 use crate::transport::capabilities::DeliveryConfig;
 
@@ -196,11 +196,9 @@ impl Deliverer {
     }
 
     fn report(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let changes = self.breaker.take_changes();
-        actions.extend(changes.into_iter().map(Action::Log));
-        if let Some((count, reason)) = self.failure_log.take(now) {
-            actions.push(Action::Log(LogEvent::Failed(count, reason)));
-        }
+        let mut events = self.breaker.take_changes();
+        events.extend(self.failure_log.take(now));
+        actions.extend(events.into_iter().map(Action::Log));
     }
 
     /// When there is something to do again without another event. Always later than `now`: the event loop would spin.

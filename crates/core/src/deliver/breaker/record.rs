@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_REFUSAL_PAUSE,
-    LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED, MAX_UNREACHABLE,
-    MIN_REJECTED, Origin, State, doubled,
+    CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
+    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED,
+    MAX_UNREACHABLE, MIN_REJECTED, Origin, State, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -50,10 +50,7 @@ impl CircuitBreaker {
                 self.note_message_refused(now, of, reason)
             }
             MessageOutcome::EndpointDenied { reason } => {
-                if of.request >= self.evidence_from {
-                    self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
-                }
-                Disposition::Release
+                self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE)
             }
             // These show nothing about the transport.
             MessageOutcome::RecipientRefused { .. } | MessageOutcome::Unsendable { .. } => {
@@ -102,10 +99,7 @@ impl CircuitBreaker {
     fn note_failed(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
         if self.is_paused() {
             self.suspects.add_probed(of.id);
-            if of.request >= self.evidence_from {
-                self.pause(now, reason);
-            }
-            return Disposition::Release;
+            return self.pause_after(now, of, reason, LONGEST_PAUSE);
         }
         if of.id == of.leader {
             self.failures += 1;
@@ -113,8 +107,7 @@ impl CircuitBreaker {
         }
         let is_transport = self.failures >= MAX_FAILED && self.failed.len() > 1;
         if is_transport || self.unreachable >= MAX_UNREACHABLE {
-            self.pause(now, reason);
-            return Disposition::Release;
+            return self.pause_after(now, of, reason, LONGEST_PAUSE);
         }
         Disposition::Settle
     }
@@ -132,18 +125,15 @@ impl CircuitBreaker {
             self.throttled_for_long.insert(of.id);
         }
         let is_believed = is_long && self.throttled_for_long.len() > 1;
-        if self.is_paused() {
-            if of.request >= self.evidence_from {
-                self.pause_for_throttle(now, reason, is_believed);
+        if self.is_paused() || is_believed && !is_at_fault {
+            if is_believed && of.request >= self.evidence_from {
+                // The pause has its maximum length at once.
+                self.pauses = LONGEST_AFTER;
             }
-            return Disposition::Release;
+            return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }
         if is_at_fault {
             return Disposition::Settle;
-        }
-        if is_believed {
-            self.pause_for_throttle(now, reason, true);
-            return Disposition::Release;
         }
         if matches!(self.state, State::Sending) {
             // Once for all requests that were in flight at the same time.
@@ -171,22 +161,13 @@ impl CircuitBreaker {
         Disposition::Release
     }
 
-    /// Pauses because the provider asks for a wait. If it is believed, the pause has its maximum length at once.
-    fn pause_for_throttle(&mut self, now: Time, why: &str, is_believed: bool) {
-        if is_believed {
-            self.pauses = LONGEST_AFTER;
-        }
-        self.pause_for(now, why, LONGEST_REFUSAL_PAUSE);
-    }
-
     fn note_account_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
         let is_at_fault = self.suspects.add(of.id, 1);
         if self.is_paused() {
             if of.request >= self.evidence_from {
                 self.refused.insert(of.leader);
-                self.pause_for(now, reason, self.longest_refusal_pause());
             }
-            return Disposition::Release;
+            return self.pause_after(now, of, reason, self.longest_refusal_pause());
         }
         if is_at_fault {
             return Disposition::Settle;
@@ -206,10 +187,7 @@ impl CircuitBreaker {
     fn note_message_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
         let was_refused = self.suspects.add_rejected(of.id);
         if self.is_paused() {
-            if of.request >= self.evidence_from {
-                self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
-            }
-            return Disposition::Release;
+            return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }
         if was_refused {
             return Disposition::End;
@@ -217,9 +195,16 @@ impl CircuitBreaker {
         self.rejected.insert(of.id);
         self.rejections += 1;
         if self.rejections >= MAX_REJECTED && self.rejected.len() >= MIN_REJECTED {
-            self.pause_for(now, reason, LONGEST_REFUSAL_PAUSE);
-            return Disposition::Release;
+            return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }
         Disposition::Settle
+    }
+
+    /// Pauses, or extends the pause, unless the request was sent before it. No attempt counts.
+    fn pause_after(&mut self, now: Time, of: Origin, why: &str, longest: Duration) -> Disposition {
+        if of.request >= self.evidence_from {
+            self.pause_for(now, why, longest);
+        }
+        Disposition::Release
     }
 }

@@ -9,6 +9,15 @@ mod throttling;
 const SENT: MessageOutcome = MessageOutcome::Sent { provider_id: None };
 
 impl CircuitBreaker {
+    /// A healthy transport with this number of concurrent requests.
+    fn new(max_concurrency: usize) -> Self {
+        Self {
+            max_concurrency,
+            concurrency: max_concurrency,
+            ..Self::default()
+        }
+    }
+
     /// Records the result of a message of a batch.
     fn record_in_batch(
         &mut self,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::Deliverer;
 use crate::deliver::Time;
-use crate::deliver::breaker::{Disposition, Origin};
+use crate::deliver::breaker::{Disposition, FIRST_PAUSE, Origin};
 use crate::deliver::events::RequestResult;
 use crate::deliver::mail::Mail;
 use crate::deliver::retry_batches::{batch_key, is_repeated};
@@ -76,7 +76,7 @@ impl Deliverer {
             self.settle_request(now, &request, results);
         }
         // Has an effect only if it was a probe that has shown nothing: another one follows.
-        self.breaker.note_unsent(now, number);
+        self.breaker.end_probe(number, now + FIRST_PAUSE);
         if !self.settlements.is_empty() {
             self.settle_at.get_or_insert(now + self.settle_delay());
         }
@@ -162,7 +162,9 @@ impl Deliverer {
             match outcome {
                 MessageOutcome::SendAlone { .. } if !request.is_single => {
                     self.send_alone(mail);
-                    self.breaker.note_split(now, request.number);
+                    // If it was the probe, one of them follows alone and at once: released, they would only be claimed,
+                    // and refused, together again.
+                    self.breaker.end_probe(request.number, now);
                 }
                 outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
             }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 
 use super::*;
+use crate::deliver::events::LogEvent;
 use crate::deliver::events::TransportStatus;
 use crate::deliver::exchange::{ClaimLimit, Claimed, ExchangeResult};
 use crate::deliver::fixture::mail;
