@@ -41,11 +41,6 @@ impl HeldMails {
         self.bytes
     }
 
-    /// Whether a mail with this id is held, be it this message or another one.
-    pub(super) fn contains_id(&self, id: i64) -> bool {
-        self.mails.contains_key(&id)
-    }
-
     /// Whether this message is held, and not another one with the same id.
     pub(super) fn contains(&self, mail: &Mail) -> bool {
         let held = self.mails.get(&mail.message.id);
@@ -101,12 +96,17 @@ impl HeldMails {
         Some(held.message_id)
     }
 
-    /// Keeps the outcome of one mail whose claim was lost before it could be settled.
-    pub(super) fn keep_late(&mut self, id: i64, message_id: String, outcome: Settlements) {
+    /// Removes the mail of this outcome, which could not be settled, and keeps the outcome for a later claim of it.
+    pub(super) fn drop_late(&mut self, outcome: Settlements) {
         if self.late.len() >= MAX_LATE {
             self.late.clear();
         }
-        self.late.insert(id, (message_id, outcome));
+        let id = outcome.ids().next().copied();
+        if let Some(id) = id
+            && let Some(message_id) = self.remove(id)
+        {
+            self.late.insert(id, (message_id, outcome));
+        }
     }
 
     /// Takes the outcome of an earlier claim of this message.

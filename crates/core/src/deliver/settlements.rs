@@ -183,26 +183,19 @@ impl Settlements {
 
     /// Splits into settlements of one mail each.
     pub fn split(self) -> Vec<Self> {
-        let mut all = Vec::with_capacity(self.len());
-        for one in self.sent {
-            all.push(Self {
-                sent: vec![one],
-                ..Self::default()
-            });
-        }
-        for one in self.failed {
-            all.push(Self {
-                failed: vec![one],
-                ..Self::default()
-            });
-        }
-        for one in self.released {
-            all.push(Self {
-                released: vec![one],
-                ..Self::default()
-            });
-        }
-        all
+        let sent = self.sent.into_iter().map(|one| Self {
+            sent: vec![one],
+            ..Self::default()
+        });
+        let failed = self.failed.into_iter().map(|one| Self {
+            failed: vec![one],
+            ..Self::default()
+        });
+        let released = self.released.into_iter().map(|one| Self {
+            released: vec![one],
+            ..Self::default()
+        });
+        sent.chain(failed).chain(released).collect()
     }
 
     /// Removes a mail.

@@ -1,6 +1,6 @@
 //! What a deliverer claims, and when it settles.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::state::Deliverer;
@@ -37,7 +37,7 @@ impl Deliverer {
             return;
         }
         let claim = self.claim_limit(now);
-        if claim.is_none() && !self.is_settle_due(now) {
+        if claim.is_none() && self.next_settle().is_none_or(|at| now < at) {
             return;
         }
         if self.repeat_at <= now {
@@ -55,17 +55,11 @@ impl Deliverer {
         });
     }
 
-    fn is_settle_due(&self, now: Time) -> bool {
-        let is_repeat_due = !self.refused.is_empty() && self.repeat_at <= now;
-        let is_batch_due = self.requests.is_empty()
-            || self.settlements.len() >= SETTLE_BATCH
-            || self.settle_at.is_none_or(|at| at <= now);
-        is_repeat_due || !self.settlements.is_empty() && is_batch_due
-    }
-
-    /// When there will be something to settle.
+    /// When there is something to settle.
     pub(super) fn next_settle(&self) -> Option<Time> {
-        let settle_at = self.settle_at.filter(|_| !self.settlements.is_empty());
+        let is_delayed = !self.requests.is_empty() && self.settlements.len() < SETTLE_BATCH;
+        let settle_at = self.settle_at.filter(|_| is_delayed).unwrap_or_default();
+        let settle_at = (!self.settlements.is_empty()).then_some(settle_at);
         let repeat_at = (!self.refused.is_empty()).then_some(self.repeat_at);
         let at = settle_at.into_iter().chain(repeat_at).min()?;
         (!self.exchange_is_running).then(|| at.max(self.exchange_retry_at))
@@ -90,7 +84,12 @@ impl Deliverer {
                 let urgent = self.claim_is_urgent.then_some(URGENT_CLAIM);
                 self.free_places(concurrency).or(urgent)?
             }
-            SendPermit::Probe if self.queue.is_empty() && self.is_probe_due(now) => {
+            // With a configuration that was just read.
+            SendPermit::Probe
+                if self.queue.is_empty()
+                    && self.config_is_fresh
+                    && !self.rate_limiter.is_waiting(now) =>
+            {
                 PROBE_CANDIDATES << self.probe_doublings
             }
             SendPermit::Probe | SendPermit::WaitUntil(_) | SendPermit::ProbeInFlight => {
@@ -159,30 +158,21 @@ impl Deliverer {
     /// No longer holds what an exchange settled. An outcome that could not be settled is kept for a later claim of the
     /// same message: if it is sent, or has ended, it must not be sent again.
     fn drop_settled(&mut self, settled: Settlements, lost: &[i64], unsettled: Settlements) {
-        let is_incomplete = !lost.is_empty() || !unsettled.is_empty();
-        let mut message_ids = HashMap::new();
-        for &id in settled.ids().chain(unsettled.ids()) {
-            let message_id = self.held.remove(id);
-            if is_incomplete {
-                message_ids.extend(message_id.map(|message_id| (id, message_id)));
-            }
-        }
-        let mut late = Vec::new();
+        let ids: Vec<i64> = settled.ids().chain(unsettled.ids()).copied().collect();
         if !lost.is_empty() {
-            let settled = settled.split().into_iter();
-            late.extend(
-                settled.filter(|one| one.is_final() && one.ids().any(|id| lost.contains(id))),
-            );
-        }
-        let unsettled = unsettled.split().into_iter();
-        late.extend(unsettled.filter(|one| !one.sent.is_empty()));
-        for outcome in late {
-            let id = outcome.ids().next().copied();
-            if let Some(id) = id
-                && let Some(message_id) = message_ids.remove(&id)
-            {
-                self.held.keep_late(id, message_id, outcome);
+            for one in settled.split() {
+                if one.is_final() && one.ids().any(|id| lost.contains(id)) {
+                    self.held.drop_late(one);
+                }
             }
+        }
+        for one in unsettled.split() {
+            if !one.sent.is_empty() {
+                self.held.drop_late(one);
+            }
+        }
+        for id in ids {
+            self.held.remove(id);
         }
     }
 
@@ -194,9 +184,7 @@ impl Deliverer {
             self.queue.renew(mail);
             return;
         }
-        if self.held.contains_id(mail.message.id) {
-            self.forget(mail.message.id);
-        }
+        self.forget(mail.message.id);
         self.held.insert(&mail);
         if let Some(outcome) = self.held.take_late(&mail) {
             self.settlements.extend(outcome);
@@ -228,10 +216,12 @@ impl Deliverer {
         }
     }
 
-    /// Drops a mail because its database now has another one with this id. Nothing is settled for it any more; if it is in
-    /// flight, its response will be ignored.
+    /// Drops the mail with this id, if one is held, because its database now has another one. Nothing is settled for it any
+    /// more; if it is in flight, its response will be ignored.
     fn forget(&mut self, id: i64) {
-        self.held.remove(id);
+        if self.held.remove(id).is_none() {
+            return;
+        }
         let has_id = |mail: &Mail| mail.message.id == id;
         self.split_batches(|mails| mails.iter().any(has_id));
         self.queue.retain(|mail| !has_id(mail));

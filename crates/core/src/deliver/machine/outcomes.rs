@@ -141,8 +141,8 @@ impl Deliverer {
         request: &EndedRequest,
         results: Vec<(Mail, MessageOutcome)>,
     ) {
-        let is_refused_as_a_whole = !request.is_single
-            && !request.is_retry
+        // Requests with one mail each show whether the account, one mail or the batch call is refused.
+        let is_refused_as_a_whole = !request.is_retry
             && !self.breaker.is_paused()
             && request
                 .status
@@ -150,23 +150,17 @@ impl Deliverer {
             && results
                 .iter()
                 .all(|(_, outcome)| matches!(outcome, MessageOutcome::AccountRefused { .. }));
-        if is_refused_as_a_whole {
-            // Requests with one mail each show whether the account, one mail or the batch call is refused.
-            for (mail, _) in results {
-                self.send_alone(mail);
-            }
-            return;
-        }
         let mut uncounted = Vec::new();
         for (mail, outcome) in results {
-            match outcome {
-                MessageOutcome::SendAlone { .. } if !request.is_single => {
-                    self.send_alone(mail);
-                    // If it was the probe, one of them follows alone and at once: released, they would only be claimed,
-                    // and refused, together again.
-                    self.breaker.end_probe(request.number, now);
-                }
-                outcome => uncounted.extend(self.note_outcome(now, mail, request, outcome)),
+            let is_split =
+                is_refused_as_a_whole || matches!(outcome, MessageOutcome::SendAlone { .. });
+            if is_split && !request.is_single {
+                self.send_alone(mail);
+                // If it was the probe, one of them follows alone and at once: released, they would only be claimed, and
+                // refused, together again.
+                self.breaker.end_probe(request.number, now);
+            } else {
+                uncounted.extend(self.note_outcome(now, mail, request, outcome));
             }
         }
         self.put_back(uncounted, request.is_retry);

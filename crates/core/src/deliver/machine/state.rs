@@ -150,11 +150,6 @@ impl Deliverer {
         mail.claimed_at < self.clock_jumped_at
     }
 
-    /// Whether a paused transport is to be probed now, with a configuration that was just read.
-    pub(super) fn is_probe_due(&self, now: Time) -> bool {
-        self.config_is_fresh && !self.rate_limiter.is_waiting(now)
-    }
-
     /// Whether there is mail that a paused transport could be probed with.
     pub(super) fn has_mail(&self) -> bool {
         self.claim_wanted || !self.queue.is_empty() || self.retry_batches.has_complete()
