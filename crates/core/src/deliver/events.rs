@@ -127,8 +127,6 @@ pub struct TransportStatus {
     pub reason: String,
     /// The time of the next attempt, if the transport waits.
     pub next_try: Option<Time>,
-    /// Since when the transport is paused.
-    pub paused_since: Option<Time>,
     /// Number of ambiguous attempts since the deliverer started.
     pub ambiguous: u64,
 }

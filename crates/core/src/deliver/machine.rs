@@ -152,8 +152,7 @@ impl Deliverer {
                     && !self.rate_limiter.is_waiting(now)
                     && let Some(mails) = self.next_request(now)
                 {
-                    let request = self.send(mails, actions);
-                    self.breaker.note_request(request);
+                    self.send(mails, actions);
                 }
                 // The search for the next request may have paused the transport.
                 if self.breaker.is_paused() {
@@ -170,8 +169,8 @@ impl Deliverer {
             SendPermit::Probe => {
                 if let Some(mails) = self.next_probe(now) {
                     self.config_is_fresh = false;
-                    let request = self.send(mails, actions);
-                    self.breaker.note_probe(request);
+                    self.send(mails, actions);
+                    self.breaker.note_probe(self.latest_request);
                 }
             }
             SendPermit::ProbeInFlight => {}
@@ -183,16 +182,15 @@ impl Deliverer {
         }
     }
 
-    /// Returns the number of the request.
-    fn send(&mut self, mut mails: Vec<Mail>, actions: &mut Vec<Action>) -> u64 {
+    fn send(&mut self, mut mails: Vec<Mail>, actions: &mut Vec<Action>) {
         // A provider recognizes a repeated request only if it has the same bytes: its mails may be claimed in any order.
         mails.sort_unstable_by_key(|mail| mail.message.id);
         self.latest_request += 1;
         let request = self.latest_request;
+        self.breaker.note_request(request);
         let mails = Arc::new(mails);
         self.requests.insert(request, Arc::clone(&mails));
         actions.push(Action::Send { request, mails });
-        request
     }
 
     fn report(&mut self, now: Time, actions: &mut Vec<Action>) {

@@ -36,8 +36,9 @@ impl RateLimiter {
         let Some(rate) = rate else {
             return true;
         };
+        let added = mails.iter().map(|mail| added_cost(Some(rate), mail));
+        let cost = added.fold(0, u32::saturating_add).max(1);
         let clock = nanoseconds(now);
-        let cost = cost(rate.unit(), mails);
         if self.bucket.take(rate, clock, cost) {
             return true;
         }
@@ -52,12 +53,17 @@ pub(super) fn max_batch_cost(rate: Option<Rate>) -> u32 {
     rate.map_or(u32::MAX, Rate::burst)
 }
 
-/// What one more mail adds to the cost of its request.
+/// What a mail adds to the cost of its request, which is at least 1, in the unit of the rate.
 pub(super) fn added_cost(rate: Option<Rate>, mail: &Mail) -> u32 {
-    rate.map_or(0, |rate| match rate.unit() {
-        Unit::Requests => 0,
-        unit => cost(unit, [mail]),
-    })
+    let message = &mail.message;
+    let count = match rate.map(Rate::unit) {
+        None | Some(Unit::Requests) => 0,
+        Some(Unit::Messages) => 1,
+        Some(Unit::Recipients) => {
+            (message.recipients.len() + message.cc.len() + message.bcc.len()).max(1)
+        }
+    };
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Limits the number of mails to hold to about what the rate lets through in a second, and at least two requests.
@@ -74,18 +80,4 @@ pub(super) fn limit_held(rate: Option<Rate>, batch_limit: usize, target: usize) 
 
 fn nanoseconds(time: Time) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
-}
-
-/// The cost of one request with these mails, in the unit of the rate.
-fn cost<'m>(unit: Unit, mails: impl IntoIterator<Item = &'m Mail>) -> u32 {
-    let recipients = |mail: &Mail| {
-        let message = &mail.message;
-        (message.recipients.len() + message.cc.len() + message.bcc.len()).max(1)
-    };
-    let count: usize = match unit {
-        Unit::Requests => 1,
-        Unit::Messages => mails.into_iter().count(),
-        Unit::Recipients => mails.into_iter().map(recipients).sum(),
-    };
-    u32::try_from(count).unwrap_or(u32::MAX)
 }

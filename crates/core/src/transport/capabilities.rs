@@ -18,13 +18,9 @@ pub trait Capabilities: Send + Sync {
         true
     }
 
-    /// Whether the provider recognizes a repeated request, so that repeating it is safe.
-    fn is_idempotent(&self) -> bool;
-
-    /// How long after a request an [idempotent][Capabilities::is_idempotent] provider recognizes its repetition, at least.
-    fn idempotency_window(&self) -> Duration {
-        Duration::MAX
-    }
+    /// How long after a request the provider recognizes its repetition, at least, so that repeating it is safe; `None` if it
+    /// recognizes none.
+    fn idempotency_window(&self) -> Option<Duration>;
 }
 
 /// The configuration of one transport, as far as the state machine reads it.

@@ -1,6 +1,6 @@
 //! Transports that take one message at a time and do not use HTTP: an SMTP relay, a directory, the log.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::capabilities::Capabilities;
 use super::delivered::Delivered;
@@ -57,7 +57,7 @@ impl Single {
 
 /// None of them recognizes a repeated message.
 impl Capabilities for Single {
-    fn is_idempotent(&self) -> bool {
-        false
+    fn idempotency_window(&self) -> Option<Duration> {
+        None
     }
 }

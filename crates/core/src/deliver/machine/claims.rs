@@ -123,22 +123,13 @@ impl Deliverer {
     pub(super) fn note_exchanged(&mut self, now: Time, result: ExchangeResult) {
         self.exchange_is_running = false;
         self.exchange_time.end(now);
-        let ExchangeResult {
-            settled,
-            lost,
-            unsettled,
-            repeated,
-            repeat_after,
-            retry_after,
-            claimed,
-        } = result;
-        self.exchange_retry_at = now.saturating_add(retry_after);
-        if !repeated.is_empty() {
-            self.refused.extend(repeated);
-            self.repeat_at = now.saturating_add(repeat_after);
+        self.exchange_retry_at = now.saturating_add(result.retry_after);
+        if !result.repeated.is_empty() {
+            self.refused.extend(result.repeated);
+            self.repeat_at = now.saturating_add(result.repeat_after);
         }
-        self.drop_settled(settled, &lost, unsettled);
-        let Some((limit, claimed)) = claimed else {
+        self.drop_settled(result.settled, &result.lost, result.unsettled);
+        let Some((limit, claimed)) = result.claimed else {
             return;
         };
         let count = claimed.mails.len() + claimed.surplus;
@@ -187,9 +178,7 @@ impl Deliverer {
         self.forget(mail.message.id);
         self.held.insert(&mail);
         if let Some(outcome) = self.held.take_late(&mail) {
-            self.settlements.extend(outcome);
-            self.settle_at.get_or_insert(now);
-            return;
+            return self.settlements.extend(outcome);
         }
         if self.has_unknown_age(&mail) {
             return self.release(&mail);

@@ -32,11 +32,14 @@ impl Deliverer {
         }
     }
 
-    /// How long the provider recognizes a repeated request; `None` for a provider that never does, or always does.
+    /// Whether the provider recognizes repeated requests.
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.idempotency_window().is_some()
+    }
+
+    /// How long the provider recognizes a repeated request; `None` if it recognizes none.
     fn idempotency_window(&self) -> Option<Duration> {
-        let capabilities = &self.config.as_ref()?.capabilities;
-        let window = capabilities.idempotency_window();
-        (capabilities.is_idempotent() && window < Duration::MAX).then_some(window)
+        self.config.as_ref()?.capabilities.idempotency_window()
     }
 }
 
@@ -65,12 +68,8 @@ mod tests {
             2
         }
 
-        fn is_idempotent(&self) -> bool {
-            true
-        }
-
-        fn idempotency_window(&self) -> Duration {
-            DAY
+        fn idempotency_window(&self) -> Option<Duration> {
+            Some(DAY)
         }
     }
 

@@ -114,20 +114,20 @@ impl Deliverer {
     /// Whether two mails may be in one request. A mail that may have been sent alone is recognized only if it is sent alone
     /// again.
     fn may_share(&self, first: &Mail, next: &Mail) -> bool {
-        let Some(config) = &self.config else {
-            return false;
-        };
-        let provider = &config.capabilities;
+        let is_idempotent = self.is_idempotent();
         let must_be_alone = |mail: &Mail| {
             let was_ambiguous = mail.ambiguous_attempts > 0 && mail.ambiguous_alone;
-            mail.alone || provider.is_idempotent() && (mail.group_key.is_some() || was_ambiguous)
+            mail.alone || is_idempotent && (mail.group_key.is_some() || was_ambiguous)
         };
         // A batch that is to be repeated must be due, and claimed, together.
-        let has_same_priority = !provider.is_idempotent() || first.priority == next.priority;
+        let has_same_priority = !is_idempotent || first.priority == next.priority;
         has_same_priority
             && !must_be_alone(first)
             && !must_be_alone(next)
             && !self.breaker.is_suspect(next.message.id)
-            && provider.may_share(&first.message, &next.message)
+            && self.config.as_ref().is_some_and(|config| {
+                let provider = &config.capabilities;
+                provider.may_share(&first.message, &next.message)
+            })
     }
 }

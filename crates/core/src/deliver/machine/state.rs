@@ -93,7 +93,6 @@ impl Deliverer {
             state,
             reason: reason.to_owned(),
             next_try,
-            paused_since: self.breaker.paused_since(),
             ambiguous: self.ambiguous_count,
         }
     }
@@ -133,11 +132,6 @@ impl Deliverer {
     pub(super) fn batch_limit(&self) -> usize {
         let config = self.config.as_ref();
         config.map_or(1, |config| config.capabilities.batch_limit().max(1))
-    }
-
-    pub(super) fn is_idempotent(&self) -> bool {
-        let config = self.config.as_ref();
-        config.is_some_and(|config| config.capabilities.is_idempotent())
     }
 
     pub(super) fn max_ambiguous(&self) -> i32 {

@@ -31,8 +31,8 @@ impl Capabilities for Fake {
         self.batch
     }
 
-    fn is_idempotent(&self) -> bool {
-        self.idempotent
+    fn idempotency_window(&self) -> Option<Duration> {
+        self.idempotent.then_some(Duration::MAX)
     }
 }
 

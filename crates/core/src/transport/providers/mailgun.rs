@@ -3,7 +3,7 @@
 //! One mail a request, as a form: a request with several mails needs common contents with variables, and has one result
 //! for all. Tracking is off, because it rewrites links.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -113,8 +113,8 @@ fn encode(text: &str, out: &mut String) {
 }
 
 impl Capabilities for Mailgun {
-    fn is_idempotent(&self) -> bool {
-        false
+    fn idempotency_window(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One mail, or up to 500 with a result for each. Tracking is off, because it rewrites links.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
@@ -83,8 +83,8 @@ impl Capabilities for Postmark {
         bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
     }
 
-    fn is_idempotent(&self) -> bool {
-        false
+    fn idempotency_window(&self) -> Option<Duration> {
+        None
     }
 }
 

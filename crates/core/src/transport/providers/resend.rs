@@ -105,12 +105,8 @@ impl Capabilities for Resend {
         bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
     }
 
-    fn is_idempotent(&self) -> bool {
-        true
-    }
-
-    fn idempotency_window(&self) -> Duration {
-        MEMORY
+    fn idempotency_window(&self) -> Option<Duration> {
+        Some(MEMORY)
     }
 }
 

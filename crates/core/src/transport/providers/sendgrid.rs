@@ -3,7 +3,7 @@
 //! One mail a request: a request with several mails has one result, so that one bad address would fail all of them.
 //! Tracking is off, because it rewrites links.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::AUTHORIZATION;
 use serde_json::{Map, Value, json};
@@ -111,8 +111,8 @@ fn personalization(message: &Message) -> Value {
 }
 
 impl Capabilities for SendGrid {
-    fn is_idempotent(&self) -> bool {
-        false
+    fn idempotency_window(&self) -> Option<Duration> {
+        None
     }
 }
 

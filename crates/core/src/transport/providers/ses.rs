@@ -4,7 +4,7 @@
 //! template that consists of variables only, with subject and bodies of each mail as their values. SES inserts values
 //! as they are and does not interpret variables in them, so a mail may contain braces.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
@@ -215,8 +215,8 @@ impl Capabilities for Ses {
             && small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
     }
 
-    fn is_idempotent(&self) -> bool {
-        false
+    fn idempotency_window(&self) -> Option<Duration> {
+        None
     }
 }
 

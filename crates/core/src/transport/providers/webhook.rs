@@ -5,7 +5,7 @@
 //! signature is the same for all attempts; a receiver recognizes a duplicate by its `webhook-id`.
 
 use std::borrow::Cow;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -113,8 +113,8 @@ fn key(secret: &str) -> Option<MacKey> {
 }
 
 impl Capabilities for Webhook {
-    fn is_idempotent(&self) -> bool {
-        true
+    fn idempotency_window(&self) -> Option<Duration> {
+        Some(Duration::MAX)
     }
 }
 

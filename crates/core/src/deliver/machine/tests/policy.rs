@@ -316,13 +316,13 @@ fn a_probe_goes_with_the_old_settings_when_there_are_no_new_ones() {
     while !world.configure {
         world.step(false);
     }
-    assert!(world.deliverer.status().paused_since.is_some());
+    assert!(world.deliverer.paused_since().is_some());
     world.mood = Mood::Fine;
     world.configure = false;
     world.say(Event::ReloadFailed);
     world.settle_down();
     assert_eq!(world.count("sent"), world.rows.len());
-    assert_eq!(world.deliverer.status().paused_since, None);
+    assert_eq!(world.deliverer.paused_since(), None);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn a_relay_by_its_keys() {
     assert_eq!(configured.allow_from, ["shop@example.com"]);
     assert_eq!(configured.delivery.concurrency, 4);
     assert_eq!(configured.delivery.capabilities.batch_limit(), 1);
-    assert!(!configured.delivery.capabilities.is_idempotent());
+    assert_eq!(configured.delivery.capabilities.idempotency_window(), None);
 
     let (configured, single) = relay(
         "tls = \"implicit\"\nusername = \"hunter2 user\"\npassword = \"hunter2 \\\"grüße\\\"\"\nconcurrency = 9\ntimeout = \"7 s\"\nhelo = \"db.example.com\"",
