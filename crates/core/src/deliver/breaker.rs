@@ -54,26 +54,21 @@ const MAX_THROTTLED: u32 = 4;
 /// Number of pauses after which the next one has the maximum length.
 const LONGEST_AFTER: u32 = 16;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// `healthy` or `slowed`.
-    #[default]
-    Sending,
-    /// `throttled`.
-    Throttled { until: Time, reason: String },
-    /// `paused`.
-    Paused {
-        since: Time,
-        probe_at: Time,
-        is_probing: bool,
-        reason: String,
-    },
+#[derive(Clone)]
+struct Pause {
+    since: Time,
+    probe_at: Time,
+    is_probing: bool,
+    reason: String,
 }
 
 /// The circuit breaker of one transport.
 #[derive(Clone, Default)]
 pub struct CircuitBreaker {
-    state: State,
+    /// Until when the transport is throttled, and why; `None` if it is not.
+    throttle: Option<(Time, String)>,
+    /// `None` if the transport is not paused; otherwise it is not throttled.
+    pause: Option<Pause>,
     /// Results of requests before this one show nothing about the transport as it is now.
     evidence_from: u64,
     /// The number of the latest request.
@@ -120,7 +115,7 @@ impl CircuitBreaker {
     pub fn reset(&mut self, now: Time, max_concurrency: usize) {
         (self.max_concurrency, self.concurrency) = (max_concurrency, max_concurrency);
         if !self.is_paused() {
-            self.state = State::Sending;
+            self.throttle = None;
             self.evidence_from = self.latest.saturating_add(1);
             self.refused.clear();
             self.forget_failures();
@@ -131,9 +126,7 @@ impl CircuitBreaker {
 
     /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.
     pub fn retry_now(&mut self, now: Time) {
-        if let State::Throttled { until, .. } = &mut self.state {
-            *until = now;
-        }
+        self.throttle = None;
         self.probe_now(now);
         if self.is_paused() {
             self.pauses = 0;
@@ -143,38 +136,32 @@ impl CircuitBreaker {
     /// Makes the next probe of a paused transport due. The back-off goes on after it. A throttle goes on: the provider named
     /// its end.
     pub fn probe_now(&mut self, now: Time) {
-        if let State::Paused { probe_at, .. } = &mut self.state {
-            *probe_at = (*probe_at).min(now);
+        if let Some(pause) = &mut self.pause {
+            pause.probe_at = pause.probe_at.min(now);
         }
     }
 
     /// Whether the state is `paused`.
     pub fn is_paused(&self) -> bool {
-        matches!(self.state, State::Paused { .. })
+        self.pause.is_some()
     }
 
     /// When the transport was paused, if it is.
     pub fn paused_since(&self) -> Option<Time> {
-        match self.state {
-            State::Paused { since, .. } => Some(since),
-            State::Sending | State::Throttled { .. } => None,
-        }
+        self.pause.as_ref().map(|pause| pause.since)
     }
 
     /// What may be sent now.
     pub fn permit(&mut self, now: Time) -> SendPermit {
-        match &self.state {
-            State::Sending => SendPermit::Requests(self.concurrency),
-            State::Throttled { until, .. } if now < *until => SendPermit::WaitUntil(*until),
-            State::Throttled { .. } => {
-                self.state = State::Sending;
+        match (&self.pause, &self.throttle) {
+            (Some(pause), _) if pause.is_probing => SendPermit::ProbeInFlight,
+            (Some(pause), _) if now < pause.probe_at => SendPermit::WaitUntil(pause.probe_at),
+            (Some(_), _) => SendPermit::Probe,
+            (None, Some((until, _))) if now < *until => SendPermit::WaitUntil(*until),
+            (None, _) => {
+                self.throttle = None;
                 SendPermit::Requests(self.concurrency)
             }
-            State::Paused {
-                is_probing: true, ..
-            } => SendPermit::ProbeInFlight,
-            State::Paused { probe_at, .. } if now < *probe_at => SendPermit::WaitUntil(*probe_at),
-            State::Paused { .. } => SendPermit::Probe,
         }
     }
 
@@ -186,24 +173,20 @@ impl CircuitBreaker {
     /// A probe is sent.
     pub fn note_probe(&mut self, request: u64) {
         self.note_request(request);
-        if let State::Paused { is_probing, .. } = &mut self.state {
-            *is_probing = true;
+        if let Some(pause) = &mut self.pause {
+            pause.is_probing = true;
             self.evidence_from = request;
         }
     }
 
     /// If this request is the probe in flight, it has shown nothing, and another one follows at this time.
     pub fn end_probe(&mut self, request: u64, next_at: Time) {
-        if let State::Paused {
-            is_probing,
-            probe_at,
-            ..
-        } = &mut self.state
-            && *is_probing
+        if let Some(pause) = &mut self.pause
+            && pause.is_probing
             && request >= self.evidence_from
         {
-            *is_probing = false;
-            *probe_at = next_at;
+            pause.is_probing = false;
+            pause.probe_at = next_at;
         }
     }
 
@@ -246,22 +229,19 @@ impl CircuitBreaker {
     }
 
     fn pause_for(&mut self, now: Time, why: &str, longest: Duration) {
-        let (since, is_reported) = match &self.state {
-            State::Paused { since, reason, .. } => (*since, reason == why),
-            _ => (now, false),
-        };
         self.pauses = self.pauses.saturating_add(1);
-        let pause = doubled(FIRST_PAUSE, self.pauses, longest);
-        let probe_at = now.saturating_add(pause);
-        if !is_reported {
-            self.changes.push(LogEvent::Paused(why.to_owned(), pause));
+        let wait = doubled(FIRST_PAUSE, self.pauses, longest);
+        let earlier = self.pause.take();
+        if earlier.as_ref().is_none_or(|pause| pause.reason != why) {
+            self.changes.push(LogEvent::Paused(why.to_owned(), wait));
         }
-        self.state = State::Paused {
-            since,
-            probe_at,
+        self.throttle = None;
+        self.pause = Some(Pause {
+            since: earlier.map_or(now, |pause| pause.since),
+            probe_at: now.saturating_add(wait),
             is_probing: false,
             reason: why.to_owned(),
-        };
+        });
         // Only the next probe shows something about the transport.
         self.evidence_from = u64::MAX;
         self.forget_failures();
@@ -274,13 +254,11 @@ impl CircuitBreaker {
 
     /// The name of the state, its reason, and the time of the next attempt.
     pub fn status(&self) -> (&'static str, &str, Option<Time>) {
-        match &self.state {
-            State::Sending if self.concurrency < self.max_concurrency => ("slowed", "", None),
-            State::Sending => ("healthy", "", None),
-            State::Throttled { until, reason } => ("throttled", reason, Some(*until)),
-            State::Paused {
-                probe_at, reason, ..
-            } => ("paused", reason, Some(*probe_at)),
+        match (&self.pause, &self.throttle) {
+            (Some(pause), _) => ("paused", &pause.reason, Some(pause.probe_at)),
+            (None, Some((until, reason))) => ("throttled", reason, Some(*until)),
+            (None, None) if self.concurrency < self.max_concurrency => ("slowed", "", None),
+            (None, None) => ("healthy", "", None),
         }
     }
 }

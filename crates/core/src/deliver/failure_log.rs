@@ -23,7 +23,7 @@ impl FailureLog {
         reason.clone_into(&mut self.reason);
     }
 
-    /// When the next line is due.
+    /// When the next line is due, if it is not the first.
     pub(super) fn next(&self) -> Option<Time> {
         let logged_at = self.logged_at.filter(|_| self.count > 0)?;
         Some(logged_at.saturating_add(INTERVAL))
@@ -31,10 +31,7 @@ impl FailureLog {
 
     /// The event for the log, if a line is due now.
     pub(super) fn take(&mut self, now: Time) -> Option<LogEvent> {
-        let is_due = self
-            .logged_at
-            .is_none_or(|at| now.saturating_sub(at) >= INTERVAL);
-        if self.count == 0 || !is_due {
+        if self.count == 0 || self.next().is_some_and(|at| now < at) {
             return None;
         }
         self.logged_at = Some(now);

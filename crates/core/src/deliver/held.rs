@@ -22,7 +22,8 @@ struct Held {
 #[derive(Default)]
 pub(super) struct HeldMails {
     mails: HashMap<i64, Held>,
-    bytes: usize,
+    /// Total size of the held mails in bytes.
+    pub(super) bytes: usize,
     /// Outcomes of mails that are no longer held, each with the `message_id`.
     late: HashMap<i64, (String, Settlements)>,
 }
@@ -34,11 +35,6 @@ impl HeldMails {
 
     pub(super) fn is_empty(&self) -> bool {
         self.mails.is_empty()
-    }
-
-    /// Total size of the held mails in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// Whether this message is held, and not another one with the same id.

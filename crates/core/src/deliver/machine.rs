@@ -92,7 +92,7 @@ impl Deliverer {
 
     fn configure(&mut self, now: Time, config: DeliveryConfig) {
         let is_first = self.config.is_none();
-        let has_new_account = !is_first && !self.uses_account_of(&config);
+        let has_new_account = !self.uses_account_of(&config);
         let concurrency = config.concurrency;
         self.config = Some(config);
         if has_new_account {
@@ -201,39 +201,17 @@ impl Deliverer {
 
     /// When there is something to do again without another event. Always later than `now`: the event loop would spin.
     fn next_wake(&mut self, now: Time) -> Option<Time> {
-        let send_at = if self.is_halted {
-            None
-        } else {
-            self.next_send(now)
-        };
-        [
-            self.failure_log.next(),
-            self.next_settle(),
-            self.retry_batches.expires_at(),
-            send_at,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-    }
-
-    /// When mail that waits can be claimed or sent.
-    fn next_send(&mut self, now: Time) -> Option<Time> {
-        let is_later = |at: &Time| *at > now;
-        let claim_at = self.claim_wanted.then_some(self.exchange_retry_at);
         let permitted_at = match self.breaker.permit(now) {
             SendPermit::WaitUntil(until) if self.has_mail() => Some(until),
             _ => None,
         };
-        [
-            self.claim_at.filter(is_later),
-            self.rate_limiter.waits_until().filter(is_later),
-            claim_at.filter(is_later),
-            permitted_at,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let claim_at = self.claim_wanted.then_some(self.exchange_retry_at);
+        let rate_at = self.rate_limiter.waits_until;
+        let send = [permitted_at, claim_at, self.claim_at, rate_at];
+        let settle = [self.next_settle(), self.retry_batches.expires_at()];
+        let send = send.into_iter().filter(|_| !self.is_halted);
+        let times = send.chain(settle).chain([self.failure_log.next()]);
+        times.flatten().filter(|at| *at > now).min()
     }
 }
 

@@ -39,17 +39,12 @@ impl Queue {
 
     /// A mail that was taken is settled, released or dropped: the next of its group may follow.
     pub(super) fn finish(&mut self, mail: &Mail) {
-        let Some(key) = &mail.group_key else {
-            return;
-        };
-        let Some(later) = self.groups.get_mut(key) else {
-            return;
-        };
-        match later.pop_first() {
-            Some((position, next)) => {
+        if let Some(key) = &mail.group_key
+            && let Some(later) = self.groups.get_mut(key)
+        {
+            if let Some((position, next)) = later.pop_first() {
                 self.mails.insert(position, next);
-            }
-            None => {
+            } else {
                 self.groups.remove(key);
             }
         }

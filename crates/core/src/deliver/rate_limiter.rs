@@ -14,15 +14,11 @@ const WAIT_MARGIN: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(super) struct RateLimiter {
     bucket: TokenBucket,
-    waits_until: Option<Time>,
+    /// Until when mail waits, if it does.
+    pub(super) waits_until: Option<Time>,
 }
 
 impl RateLimiter {
-    /// Until when mail waits, if it does.
-    pub(super) fn waits_until(&self) -> Option<Time> {
-        self.waits_until
-    }
-
     /// Whether mail waits now.
     pub(super) fn is_waiting(&self, now: Time) -> bool {
         self.waits_until.is_some_and(|until| now < until)

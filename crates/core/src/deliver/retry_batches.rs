@@ -37,8 +37,8 @@ pub(super) fn is_repeated(mails: &[Mail]) -> bool {
 /// The batches that are to be repeated.
 #[derive(Default)]
 pub(super) struct RetryBatches {
-    /// Batches whose mails have all been claimed again.
-    complete: Vec<Vec<Mail>>,
+    /// Batches that can be repeated: their mails have all been claimed again.
+    pub(super) complete: Vec<Vec<Mail>>,
     /// Other batches by their keys, each with the time at which its first mail was claimed again.
     incomplete: HashMap<String, (Time, Vec<Mail>)>,
 }
@@ -55,21 +55,6 @@ impl RetryBatches {
         if is_complete && let Some((_, mails)) = self.incomplete.remove(&key) {
             self.complete.push(mails);
         }
-    }
-
-    /// Adds a complete batch.
-    pub(super) fn push(&mut self, mails: Vec<Mail>) {
-        self.complete.push(mails);
-    }
-
-    /// Takes a complete batch.
-    pub(super) fn pop(&mut self) -> Option<Vec<Mail>> {
-        self.complete.pop()
-    }
-
-    /// Whether there is a complete batch.
-    pub(super) fn has_complete(&self) -> bool {
-        !self.complete.is_empty()
     }
 
     /// Takes the mails of the batches that have waited for the rest of their mails for too long.

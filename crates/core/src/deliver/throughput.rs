@@ -15,7 +15,8 @@ const EXCHANGES: u32 = 6;
 pub struct Throughput {
     since: Time,
     count: usize,
-    recent: usize,
+    /// Number of mails in the last interval of 100 ms.
+    pub recent: usize,
 }
 
 impl Throughput {
@@ -31,11 +32,6 @@ impl Throughput {
         }
     }
 
-    /// Number of mails in the last interval of 100 ms.
-    pub fn recent(&self) -> usize {
-        self.recent
-    }
-
     /// Number of mails in this time at the same rate.
     pub fn within(&self, time: Duration) -> usize {
         (self.recent as f64 * time.as_secs_f64() / INTERVAL.as_secs_f64()) as usize
@@ -45,25 +41,16 @@ impl Throughput {
 /// The smoothed duration of exchanges.
 #[derive(Default)]
 pub struct ExchangeTime {
-    since: Time,
+    /// When the latest exchange began.
+    pub began: Time,
     average: Duration,
 }
 
 impl ExchangeTime {
-    /// An exchange begins.
-    pub fn begin(&mut self, now: Time) {
-        self.since = now;
-    }
-
-    /// When the latest exchange began.
-    pub fn began(&self) -> Time {
-        self.since
-    }
-
     /// An exchange has ended.
     pub fn end(&mut self, now: Time) {
         // A long wait for a lock says nothing about the next exchange.
-        let took = now.saturating_sub(self.since).min(INTERVAL);
+        let took = now.saturating_sub(self.began).min(INTERVAL);
         self.average = (3 * self.average + took) / 4;
     }
 
@@ -82,7 +69,7 @@ mod tests {
         let mut throughput = Throughput::default();
         let mut recent = |at: u32, mails| {
             throughput.add(at * INTERVAL / 10, mails);
-            throughput.recent()
+            throughput.recent
         };
         assert_eq!(recent(1, 10), 0, "the first interval is not over");
         assert_eq!(recent(10, 20), 30);
@@ -96,7 +83,7 @@ mod tests {
         let mut time = ExchangeTime::default();
         let mut now = Time::ZERO;
         let mut take = |millis| {
-            time.begin(now);
+            time.began = now;
             now += Duration::from_millis(millis);
             time.end(now);
             time.average.as_millis()

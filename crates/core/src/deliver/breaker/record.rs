@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
     LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED,
-    MAX_UNREACHABLE, MIN_REJECTED, Origin, State, doubled,
+    MAX_UNREACHABLE, MIN_REJECTED, Origin, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -14,21 +14,25 @@ use crate::transport::providers::MessageOutcome;
 impl CircuitBreaker {
     /// Records the outcome of a message.
     pub fn record(&mut self, now: Time, of: Origin, outcome: &MessageOutcome) -> Disposition {
-        if of.request < self.evidence_from && !self.is_paused() {
-            // The request was sent before a pause or a change of the configuration.
-            match outcome {
-                MessageOutcome::Throttled { .. }
-                | MessageOutcome::AccountRefused { .. }
-                | MessageOutcome::Refused { .. }
-                | MessageOutcome::SendAlone { .. } => return Disposition::Release,
-                MessageOutcome::Retry { .. }
-                | MessageOutcome::NotSent { .. }
-                | MessageOutcome::NoConnection { .. }
-                | MessageOutcome::Ambiguous { .. } => return Disposition::Settle,
-                _ => {}
-            }
-        }
+        // Whether the request was sent before a pause or a change of the configuration.
+        let is_outdated = of.request < self.evidence_from && !self.is_paused();
         match outcome {
+            MessageOutcome::Throttled { .. }
+            | MessageOutcome::AccountRefused { .. }
+            | MessageOutcome::Refused { .. }
+            | MessageOutcome::SendAlone { .. }
+                if is_outdated =>
+            {
+                Disposition::Release
+            }
+            MessageOutcome::Retry { .. }
+            | MessageOutcome::NotSent { .. }
+            | MessageOutcome::NoConnection { .. }
+            | MessageOutcome::Ambiguous { .. }
+                if is_outdated =>
+            {
+                Disposition::Settle
+            }
             MessageOutcome::Sent { .. } => self.note_accepted(now, of),
             MessageOutcome::Retry { reason, .. } | MessageOutcome::NotSent { reason } => {
                 self.note_failed(now, of, reason)
@@ -70,12 +74,12 @@ impl CircuitBreaker {
             self.suspects.next_epoch();
             self.refused.clear();
         }
-        if let State::Paused { since, .. } = self.state {
+        if let Some(since) = self.paused_since() {
             // A request from before the pause shows nothing about the transport as it is now.
             if of.request < self.evidence_from {
                 return Disposition::Settle;
             }
-            self.state = State::Sending;
+            self.pause = None;
             self.refused.clear();
             self.suspects.forget_probed();
             let paused_for = now.saturating_sub(since);
@@ -135,7 +139,7 @@ impl CircuitBreaker {
         if is_at_fault {
             return Disposition::Settle;
         }
-        if matches!(self.state, State::Sending) {
+        if self.throttle.is_none() {
             // Once for all requests that were in flight at the same time.
             self.concurrency = (self.concurrency / 2).max(1);
             self.accepted = 0;
@@ -151,13 +155,10 @@ impl CircuitBreaker {
             let change = LogEvent::Throttled(reason.to_owned(), wait);
             self.changes.push(change);
         }
-        match &mut self.state {
-            State::Throttled { until: known, .. } => *known = (*known).max(until),
-            state => {
-                let reason = reason.to_owned();
-                *state = State::Throttled { until, reason };
-            }
-        }
+        let (known, _) = self
+            .throttle
+            .get_or_insert_with(|| (until, reason.to_owned()));
+        *known = until.max(*known);
         Disposition::Release
     }
 

@@ -1,7 +1,6 @@
 //! What a deliverer claims, and when it settles.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use super::state::Deliverer;
 use crate::deliver::Time;
@@ -12,11 +11,8 @@ use crate::deliver::mail::Mail;
 use crate::deliver::rate_limiter;
 use crate::deliver::settlements::Settlements;
 
-/// How long a settlement waits for others at low and at high throughput: an exchange with the database has a fixed cost.
-const SETTLE_DELAY: Duration = Duration::from_millis(5);
-const BUSY_SETTLE_DELAY: Duration = Duration::from_millis(20);
-/// This number of settlements does not wait, and this number of mails in 100 ms is high throughput.
-const SETTLE_BATCH: usize = 512;
+/// This number of settlements does not wait for others.
+pub(super) const SETTLE_BATCH: usize = 512;
 /// Number of full sets of concurrent requests for which mail is held.
 const PREFETCH: usize = 2;
 /// The maximum number of held mails that a claim aims at.
@@ -48,7 +44,7 @@ impl Deliverer {
         self.settle_at = None;
         self.claim_is_urgent &= claim.is_none();
         self.exchange_is_running = true;
-        self.exchange_time.begin(now);
+        self.exchange_time.began = now;
         actions.push(Action::Exchange {
             settlements: Box::new(std::mem::take(&mut self.settlements)),
             claim,
@@ -63,15 +59,6 @@ impl Deliverer {
         let repeat_at = (!self.refused.is_empty()).then_some(self.repeat_at);
         let at = settle_at.into_iter().chain(repeat_at).min()?;
         (!self.exchange_is_running).then(|| at.max(self.exchange_retry_at))
-    }
-
-    /// How long a new settlement may wait for others.
-    pub(super) fn settle_delay(&self) -> Duration {
-        if self.throughput.recent() >= SETTLE_BATCH {
-            BUSY_SETTLE_DELAY
-        } else {
-            SETTLE_DELAY
-        }
     }
 
     /// How much to claim now, if anything.
@@ -96,8 +83,8 @@ impl Deliverer {
                 return None;
             }
         };
-        let bytes = MAX_HELD_BYTES.saturating_sub(self.held.bytes()).max(1);
-        let average_size = self.held.bytes() / self.held.len().max(1);
+        let bytes = MAX_HELD_BYTES.saturating_sub(self.held.bytes).max(1);
+        let average_size = self.held.bytes / self.held.len().max(1);
         let mails = mails.min(bytes / average_size.max(1)).max(1);
         Some(ClaimLimit {
             mails: u32::try_from(mails).unwrap_or(u32::MAX),
@@ -115,7 +102,7 @@ impl Deliverer {
             .min(MAX_HELD);
         let target = rate_limiter::limit_held(self.rate(), self.batch_limit(), target);
         let free = target.saturating_sub(self.held.len());
-        let is_worth_it = free >= target.div_ceil(4) && self.held.bytes() < MAX_HELD_BYTES;
+        let is_worth_it = free >= target.div_ceil(4) && self.held.bytes < MAX_HELD_BYTES;
         is_worth_it.then_some(free.min(MAX_CLAIM))
     }
 
@@ -169,7 +156,7 @@ impl Deliverer {
 
     /// Holds a mail that was claimed.
     fn take_in(&mut self, now: Time, mut mail: Mail) {
-        mail.claimed_at = self.exchange_time.began();
+        mail.claimed_at = self.exchange_time.began;
         if self.held.renew(&mail) {
             // Its lease had expired. It is settled with the new claim.
             self.queue.renew(mail);
@@ -221,6 +208,8 @@ impl Deliverer {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::deliver::events::Event;
     use crate::deliver::mail::Claim;

@@ -26,7 +26,7 @@ impl Deliverer {
     pub(super) fn split_forgotten_batches(&mut self, now: Time) {
         if let Some(window) = self
             .idempotency_window()
-            .filter(|_| self.retry_batches.has_complete())
+            .filter(|_| !self.retry_batches.complete.is_empty())
         {
             self.split_batches(|mails| mails.iter().any(|mail| mail.is_older(window, now)));
         }

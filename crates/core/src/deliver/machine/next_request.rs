@@ -14,7 +14,7 @@ impl Deliverer {
     pub(super) fn next_request(&mut self, now: Time) -> Option<Vec<Mail>> {
         self.split_forgotten_batches(now);
         if !self.breaker.has_open_refusals()
-            && let Some(mails) = self.retry_batches.pop()
+            && let Some(mails) = self.retry_batches.complete.pop()
         {
             return self.admit(now, mails);
         }
@@ -54,7 +54,7 @@ impl Deliverer {
         if let Some(mail) = next {
             return self.admit(now, vec![mail]);
         }
-        let mails = self.retry_batches.pop()?;
+        let mails = self.retry_batches.complete.pop()?;
         self.admit(now, mails)
     }
 
@@ -65,7 +65,7 @@ impl Deliverer {
             return Some(mails);
         }
         if is_repeated(&mails) {
-            self.retry_batches.push(mails);
+            self.retry_batches.complete.push(mails);
         } else {
             mails.into_iter().for_each(|mail| self.queue.put_back(mail));
         }
@@ -75,7 +75,7 @@ impl Deliverer {
     /// Attributes the latest refusals to the transport if no other mail can show whether the refused mails are at fault:
     /// none waits, none is in flight, and none is to be claimed.
     fn attribute_refusals(&mut self, now: Time) {
-        let has_refused = !self.queue.is_empty() || self.retry_batches.has_complete();
+        let has_refused = !self.queue.is_empty() || !self.retry_batches.complete.is_empty();
         if has_refused
             && self.breaker.has_open_refusals()
             && self.requests.is_empty()
@@ -86,10 +86,14 @@ impl Deliverer {
         }
     }
 
-    /// Takes the next mail that can be sent out of the queue, and ends or releases the others on the way.
+    /// Takes the next mail that can be sent out of the queue, and ends or releases the others on the way. Prefers mails that
+    /// were not refused or throttled before, so that a single such mail does not delay the others.
     fn next_mail(&mut self, now: Time) -> Option<Mail> {
+        let only_others = self.breaker.has_open_refusals() && !self.breaker.is_paused();
         loop {
-            let mail = self.take_next()?;
+            let breaker = &self.breaker;
+            let other = self.queue.take(|mail| !breaker.is_suspect(mail.message.id));
+            let mail = other.or_else(|| if only_others { None } else { self.queue.pop() })?;
             if mail.is_expired(now) {
                 // The next claim ends it, and records the reason.
                 self.queue.finish(&mail);
@@ -101,14 +105,6 @@ impl Deliverer {
                 return Some(mail);
             }
         }
-    }
-
-    /// Prefers mails that were not refused or throttled before, so that a single such mail does not delay the others.
-    fn take_next(&mut self) -> Option<Mail> {
-        let breaker = &self.breaker;
-        let other = self.queue.take(|mail| !breaker.is_suspect(mail.message.id));
-        let only_others = breaker.has_open_refusals() && !breaker.is_paused();
-        other.or_else(|| if only_others { None } else { self.queue.pop() })
     }
 
     /// Whether two mails may be in one request. A mail that may have been sent alone is recognized only if it is sent alone

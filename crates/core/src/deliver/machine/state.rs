@@ -146,6 +146,6 @@ impl Deliverer {
 
     /// Whether there is mail that a paused transport could be probed with.
     pub(super) fn has_mail(&self) -> bool {
-        self.claim_wanted || !self.queue.is_empty() || self.retry_batches.has_complete()
+        self.claim_wanted || !self.queue.is_empty() || !self.retry_batches.complete.is_empty()
     }
 }
