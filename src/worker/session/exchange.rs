@@ -17,7 +17,7 @@ use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
-use mailroom_core::deliver::settlements::{FailedAttempt, Settlements, column};
+use mailroom_core::deliver::settlements::{FailedAttempt, FailedMail, Settlements, column};
 use mailroom_core::deliver::store::{
     ClaimRequest, ErrorKind, LOCK_NOT_AVAILABLE, Store, StoreError,
 };
@@ -276,7 +276,7 @@ fn claim(
         let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
             // Its contents were not read yet, so a mail that does not fit costs no memory.
-            rest.released(Claim::read(&row)?);
+            rest.released.push(Claim::read(&row)?);
             room = 0;
             continue;
         }
@@ -284,7 +284,8 @@ fn claim(
         match Mail::read(&row, size) {
             Ok(mail) => claimed.mails.push(mail),
             Err(ReadError::NotText(column)) => {
-                rest.failed(Claim::read(&row)?, FailedAttempt::not_text(column));
+                let (claim, attempt) = (Claim::read(&row)?, FailedAttempt::not_text(column));
+                rest.failed.push(FailedMail { claim, attempt });
             }
             Err(ReadError::Row(failure)) => return Err(failure),
         }

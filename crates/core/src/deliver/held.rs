@@ -24,8 +24,8 @@ pub(super) struct HeldMails {
     mails: HashMap<i64, Held>,
     /// Total size of the held mails in bytes.
     pub(super) bytes: usize,
-    /// Outcomes of mails that are no longer held, each with the `message_id`.
-    late: HashMap<i64, (String, Settlements)>,
+    /// Outcomes of mails that are no longer held, by `outbox.id` and `message_id`.
+    late: HashMap<(i64, String), Settlements>,
 }
 
 impl HeldMails {
@@ -61,28 +61,18 @@ impl HeldMails {
         self.mails.get(&id).map(|held| held.attempts)
     }
 
-    /// Records a later claim of a message that is held already. Returns false if it is not.
-    pub(super) fn renew(&mut self, mail: &Mail) -> bool {
-        match self.mails.get_mut(&mail.message.id) {
-            Some(held) if held.message_id == mail.message.message_id => {
-                held.attempts = mail.message.attempts;
-                held.is_lost = false;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Adds a mail whose id is not held.
+    /// Adds a mail whose id is not held, or records a later claim of a mail that is.
     pub(super) fn insert(&mut self, mail: &Mail) {
-        self.bytes += mail.size;
         let held = Held {
             message_id: mail.message.message_id.clone(),
             attempts: mail.message.attempts,
             size: mail.size,
             is_lost: false,
         };
-        self.mails.insert(mail.message.id, held);
+        self.bytes += held.size;
+        if let Some(earlier) = self.mails.insert(mail.message.id, held) {
+            self.bytes -= earlier.size;
+        }
     }
 
     /// Removes a mail and returns its `message_id`.
@@ -101,17 +91,13 @@ impl HeldMails {
         if let Some(id) = id
             && let Some(message_id) = self.remove(id)
         {
-            self.late.insert(id, (message_id, outcome));
+            self.late.insert((id, message_id), outcome);
         }
     }
 
     /// Takes the outcome of an earlier claim of this message.
     pub(super) fn take_late(&mut self, mail: &Mail) -> Option<Settlements> {
-        let id = mail.message.id;
-        let (message_id, _) = self.late.get(&id)?;
-        if *message_id != mail.message.message_id {
-            return None;
-        }
-        self.late.remove(&id).map(|(_, outcome)| outcome)
+        let key = (mail.message.id, mail.message.message_id.clone());
+        self.late.remove(&key)
     }
 }

@@ -128,10 +128,7 @@ impl Deliverer {
     /// Does everything that is possible now.
     fn advance(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.claim_at.is_some_and(|at| at <= now) {
-            self.claim_at = None;
-            self.claim_wanted = true;
-        }
+        self.claim_wanted |= self.claim_at.take_if(|at| *at <= now).is_some();
         let expired = self.retry_batches.take_expired(now);
         self.split(expired);
         if self.is_halted {

@@ -34,11 +34,10 @@ impl RateLimiter {
         };
         let added = mails.iter().map(|mail| added_cost(Some(rate), mail));
         let cost = added.fold(0, u32::saturating_add).max(1);
-        let clock = nanoseconds(now);
-        if self.bucket.take(rate, clock, cost) {
+        if self.bucket.take(rate, now, cost) {
             return true;
         }
-        let wait = self.bucket.wait_for(rate, clock, cost);
+        let wait = self.bucket.wait_for(rate, now, cost);
         self.waits_until = Some(now + wait + WAIT_MARGIN);
         false
     }
@@ -72,8 +71,4 @@ pub(super) fn limit_held(rate: Option<Rate>, batch_limit: usize, target: usize) 
         };
         target.min(mails)
     })
-}
-
-fn nanoseconds(time: Time) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)
 }

@@ -157,16 +157,6 @@ impl Settlements {
         });
     }
 
-    /// Adds a mail whose attempt failed.
-    pub fn failed(&mut self, claim: Claim, attempt: FailedAttempt) {
-        self.failed.push(FailedMail { claim, attempt });
-    }
-
-    /// Adds a claim to release.
-    pub fn released(&mut self, claim: Claim) {
-        self.released.push(claim);
-    }
-
     /// Replaces `attempts` of each mail by what the function returns: the mail may have been claimed again since.
     pub fn update_attempts(&mut self, attempts: impl Fn(i64) -> Option<i32>) {
         let sent = self.sent.iter_mut().map(|one| &mut one.claim);
@@ -228,9 +218,9 @@ mod tests {
             reason: "smtp 550 5.1.1".to_owned(),
         };
         all.sent(claim(2), None, &[refused]);
-        all.failed(
-            claim(3),
-            FailedAttempt {
+        all.failed.push(FailedMail {
+            claim: claim(3),
+            attempt: FailedAttempt {
                 reason: "http 500".to_owned(),
                 retry_after: Some(Duration::from_millis(1500)),
                 permanent: true,
@@ -238,8 +228,8 @@ mod tests {
                 ambiguity: Ambiguity::InBatch,
                 batch: Some("b".to_owned()),
             },
-        );
-        all.released(claim(4));
+        });
+        all.released.push(claim(4));
         assert_eq!(all.len(), 4);
         let mut again = Settlements::default();
         for one in all.split() {

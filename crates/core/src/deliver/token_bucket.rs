@@ -2,18 +2,18 @@
 //!
 //! This is the generic cell rate algorithm (GCRA): the bucket is stored as the time at which it will be full again. Within
 //! any time t at most burst + rate · t units are taken. The exception is a single request that costs more than the burst:
-//! it waits until the bucket is full, and later requests wait for the excess. The caller passes the time in nanoseconds,
-//! which never goes back.
+//! it waits until the bucket is full, and later requests wait for the excess.
 
 use std::time::Duration;
 
+use super::Time;
 use crate::transport::rate::Rate;
 
 /// The token bucket. It is empty at first, so that buckets that are created again and again do not exceed the rate.
 #[derive(Default)]
 pub struct TokenBucket {
     /// When it will be full; `None` before its first use.
-    full_at: Option<u64>,
+    full_at: Option<Time>,
     /// The rate that `full_at` was computed for.
     rate: Option<Rate>,
 }
@@ -21,13 +21,13 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// Takes this number of units and returns true, or takes nothing. A full bucket gives more than the burst; the excess
     /// is made up for afterwards.
-    pub fn take(&mut self, rate: Rate, now: u64, wanted: u32) -> bool {
+    pub fn take(&mut self, rate: Rate, now: Time, wanted: u32) -> bool {
         let level = self.level(rate, now);
         let is_available = self.wait_for(rate, now, wanted).is_zero();
         let taken = if is_available {
             rate.time_of(wanted)
         } else {
-            0
+            Duration::ZERO
         };
         self.full_at = Some(level.saturating_add(taken));
         self.rate = Some(rate);
@@ -35,14 +35,14 @@ impl TokenBucket {
     }
 
     /// The time until this number of units can be taken.
-    pub fn wait_for(&self, rate: Rate, now: u64, wanted: u32) -> Duration {
+    pub fn wait_for(&self, rate: Rate, now: Time, wanted: u32) -> Duration {
         let needed = rate.time_of(wanted.min(rate.burst()));
         let taken = self.level(rate, now).saturating_add(needed);
-        Duration::from_nanos(taken.saturating_sub(empty(rate, now)))
+        taken.saturating_sub(empty(rate, now))
     }
 
     /// When it will be full. The result is between full and empty; under a new rate an old debt ends.
-    fn level(&self, rate: Rate, now: u64) -> u64 {
+    fn level(&self, rate: Rate, now: Time) -> Time {
         match self.full_at {
             None => empty(rate, now),
             Some(full_at) if self.rate == Some(rate) => full_at.max(now),
@@ -52,7 +52,7 @@ impl TokenBucket {
 }
 
 /// When a bucket that is empty now will be full.
-fn empty(rate: Rate, now: u64) -> u64 {
+fn empty(rate: Rate, now: Time) -> Time {
     now.saturating_add(rate.time_of(rate.burst()))
 }
 
@@ -61,10 +61,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SECOND: u64 = 1_000_000_000;
-    const MILLISECOND: u64 = 1_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
+    const MILLISECOND: Duration = Duration::from_millis(1);
     /// Some time after the machine was started.
-    const START: u64 = 100_000 * SECOND;
+    const START: Time = Duration::from_secs(100_000);
 
     fn rate(text: &str) -> Rate {
         Rate::parse(text).unwrap()
@@ -144,26 +144,26 @@ mod tests {
         #[test]
         fn no_window_has_more_than_burst_and_rate_allow(
             number in 1_u32..5_000,
-            period in prop_oneof![Just(("s", 1_u64)), Just(("min", 60)), Just(("h", 3_600))],
-            steps in prop::collection::vec((0_u64..50 * MILLISECOND, 1_u32..300), 1..60),
+            period in prop_oneof![Just(("s", 1_u32)), Just(("min", 60)), Just(("h", 3_600))],
+            steps in prop::collection::vec((0_u64..50_000_000, 1_u32..300), 1..60),
         ) {
             let rate = rate(&format!("{number} messages/{}", period.0));
             let mut bucket = TokenBucket::default();
             let mut now = START;
-            let mut sent: Vec<(u64, u64)> = Vec::new();
+            let mut sent: Vec<(Time, u64)> = Vec::new();
             for (pause, wanted) in steps {
-                now += pause * period.1;
+                now += Duration::from_nanos(pause) * period.1;
                 let taken = bucket.take(rate, now, wanted);
                 sent.push((now, if taken { u64::from(wanted) } else { 0 }));
             }
             for from in 0..sent.len() {
                 let window = &sent[from..];
                 for to in 0..window.len() {
-                    let time = u128::from(window[to].0 - window[0].0);
+                    let time = (window[to].0 - window[0].0).as_nanos();
                     let count: u64 = window[..=to].iter().map(|(_, count)| count).sum();
                     let largest = window[..=to].iter().map(|(_, count)| *count).max().unwrap();
                     let most = u128::from(rate.burst().max(largest as u32))
-                        + time * u128::from(number) / u128::from(SECOND * period.1);
+                        + time * u128::from(number) / (SECOND * period.1).as_nanos();
                     prop_assert!(u128::from(count) <= most, "{count} > {most}");
                 }
             }
@@ -175,8 +175,8 @@ mod tests {
             let mut bucket = full(rate);
             bucket.take(rate, START, first);
             let wait = bucket.wait_for(rate, START, wanted);
-            let later = START + u64::try_from(wait.as_nanos()).unwrap();
-            prop_assert!(wait.is_zero() || !bucket.take(rate, later - 1, wanted));
+            let later = START + wait;
+            prop_assert!(wait.is_zero() || !bucket.take(rate, later - Duration::from_nanos(1), wanted));
             prop_assert!(bucket.take(rate, later, wanted));
         }
     }

@@ -1,5 +1,7 @@
 //! The rate limit of a provider, in the unit that it counts. Pure.
 
+use std::time::Duration;
+
 const SECOND: u64 = 1_000_000_000;
 /// The maximum number of units in a period.
 const MAX_NUMBER: u32 = 1_000_000;
@@ -61,9 +63,9 @@ impl Rate {
         self.burst
     }
 
-    /// Nanoseconds in which this number of units becomes available.
-    pub fn time_of(self, units: u32) -> u64 {
-        self.interval.saturating_mul(u64::from(units))
+    /// The time in which this number of units becomes available.
+    pub fn time_of(self, units: u32) -> Duration {
+        Duration::from_nanos(self.interval.saturating_mul(u64::from(units)))
     }
 }
 

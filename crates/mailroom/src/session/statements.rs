@@ -184,7 +184,7 @@ pub async fn claim(
         let row = ClaimedRow(row);
         let size = Mail::size(&row)?;
         if size > room && !claimed.mails.is_empty() {
-            rest.released(Claim::read(&row)?);
+            rest.released.push(Claim::read(&row)?);
             room = 0;
             continue;
         }
@@ -192,7 +192,8 @@ pub async fn claim(
         match Mail::read(&row, size) {
             Ok(mail) => claimed.mails.push(mail),
             Err(ReadError::NotText(column)) => {
-                rest.failed(Claim::read(&row)?, FailedAttempt::not_text(column));
+                let (claim, attempt) = (Claim::read(&row)?, FailedAttempt::not_text(column));
+                rest.failed.push(FailedMail { claim, attempt });
             }
             Err(ReadError::Row(error)) => return Err(error),
         }

@@ -2,7 +2,7 @@
 //! ended, and does not keep others from being sent (I8).
 
 use mailroom_core::deliver::mail::Claim;
-use mailroom_core::deliver::settlements::{FailedAttempt, Settlements};
+use mailroom_core::deliver::settlements::{FailedAttempt, FailedMail, Settlements};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -45,9 +45,10 @@ pub fn end_next(
                 .batch_execute("ROLLBACK TO SAVEPOINT contents; RELEASE SAVEPOINT contents")
                 .await?;
             match read {
-                Ok(_) => settlements.released(claim),
+                Ok(_) => settlements.released.push(claim),
                 Err(failure) if is_unreadable(&failure) => {
-                    settlements.failed(claim, FailedAttempt::not_text("it"));
+                    let attempt = FailedAttempt::not_text("it");
+                    settlements.failed.push(FailedMail { claim, attempt });
                 }
                 Err(failure) => return Err(failure),
             }

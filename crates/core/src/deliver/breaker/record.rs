@@ -71,7 +71,7 @@ impl CircuitBreaker {
         self.forget_failures();
         self.throttled_for_long.clear();
         if of.request >= self.clears_refusals_from {
-            self.suspects.next_epoch();
+            self.suspects.epoch += 1;
             self.refused.clear();
         }
         if let Some(since) = self.paused_since() {
@@ -81,7 +81,7 @@ impl CircuitBreaker {
             }
             self.pause = None;
             self.refused.clear();
-            self.suspects.forget_probed();
+            self.suspects.probed.clear();
             let paused_for = now.saturating_sub(since);
             self.changes.push(LogEvent::Resumed(paused_for));
         }

@@ -9,13 +9,13 @@ const MAX_SUSPECTS: usize = 10_000;
 #[derive(Clone, Default)]
 pub(super) struct Suspects {
     /// In how many epochs each message was refused or throttled, and the latest of them.
-    refused: HashMap<i64, (u32, u32)>,
+    refused: HashMap<i64, (u32, u64)>,
     /// The epoch in which each message was first refused for its contents or addresses.
-    rejected: HashMap<i64, u32>,
+    rejected: HashMap<i64, u64>,
     /// The messages whose probe has failed in this pause.
-    probed: HashSet<i64>,
-    /// Number of times that another message was accepted.
-    epoch: u32,
+    pub(super) probed: HashSet<i64>,
+    /// Number of times that a message was accepted that was sent after the suspects.
+    pub(super) epoch: u64,
 }
 
 impl Suspects {
@@ -30,20 +30,10 @@ impl Suspects {
         }
     }
 
-    /// The pause has ended.
-    pub(super) fn forget_probed(&mut self) {
-        self.probed.clear();
-    }
-
     /// This message was accepted.
     pub(super) fn remove(&mut self, id: i64) {
         self.refused.remove(&id);
         self.rejected.remove(&id);
-    }
-
-    /// A message was accepted that was sent after the suspects.
-    pub(super) fn next_epoch(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
     }
 
     /// Records that a message was refused or throttled. Returns whether that happened in at least `limit` earlier epochs,

@@ -157,10 +157,10 @@ impl Deliverer {
     /// Holds a mail that was claimed.
     fn take_in(&mut self, now: Time, mut mail: Mail) {
         mail.claimed_at = self.exchange_time.began;
-        if self.held.renew(&mail) {
+        if self.held.contains(&mail) {
             // Its lease had expired. It is settled with the new claim.
-            self.queue.renew(mail);
-            return;
+            self.held.insert(&mail);
+            return self.queue.renew(mail);
         }
         self.forget(mail.message.id);
         self.held.insert(&mail);

@@ -77,7 +77,6 @@ impl Deliverer {
     fn attribute_refusals(&mut self, now: Time) {
         let has_refused = !self.queue.is_empty() || !self.retry_batches.complete.is_empty();
         if has_refused
-            && self.breaker.has_open_refusals()
             && self.requests.is_empty()
             && !self.exchange_is_running
             && self.claim_limit(now).is_none()

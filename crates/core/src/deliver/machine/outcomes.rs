@@ -113,12 +113,8 @@ impl Deliverer {
                 | MessageOutcome::NoConnection { .. }
                 | MessageOutcome::NotSent { .. }
                 | MessageOutcome::EndpointDenied { .. } => request.is_retry,
-                MessageOutcome::Sent { .. }
-                | MessageOutcome::Refused { .. }
-                | MessageOutcome::RecipientRefused { .. }
-                | MessageOutcome::RecipientDeferred { .. }
-                | MessageOutcome::SendAlone { .. }
-                | MessageOutcome::Unsendable { .. } => false,
+                // The others say something definite.
+                _ => false,
             };
             is_undecided && self.held.is_in_force(mail) && !self.may_be_forgotten(mail, now)
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::Deliverer;
 use crate::deliver::mail::Mail;
-use crate::deliver::settlements::{Ambiguity, FailedAttempt};
+use crate::deliver::settlements::{Ambiguity, FailedAttempt, FailedMail};
 
 impl Deliverer {
     /// Settles a failed attempt of a mail that is not in the queue.
@@ -12,7 +12,8 @@ impl Deliverer {
         if attempt.permanent || mail.message.is_last_attempt {
             self.failure_log.add(&attempt.reason);
         }
-        self.settlements.failed(mail.claim(), attempt);
+        let claim = mail.claim();
+        self.settlements.failed.push(FailedMail { claim, attempt });
         self.queue.finish(mail);
     }
 
@@ -45,7 +46,7 @@ impl Deliverer {
     /// Releases a mail that is not in the queue.
     pub(super) fn release(&mut self, mail: &Mail) {
         self.claim_wanted = true;
-        self.settlements.released(mail.claim());
+        self.settlements.released.push(mail.claim());
     }
 
     /// Releases all held mails that are neither in flight nor settled.
