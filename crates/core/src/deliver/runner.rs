@@ -9,13 +9,11 @@
 //! |---|---|
 //! | `state` | the fields of a job runner |
 //! | `exchange` | settling, claiming and extending leases |
-//! | `leases` | when the leases began |
 //! | `log_lines` | the text of log events |
 //! | `publish` | the states of the transports in the table `transports` |
 //! | `refusals` | which mails could not be settled, and how often |
 
 mod exchange;
-mod leases;
 mod log_lines;
 mod publish;
 mod refusals;
@@ -29,7 +27,6 @@ use std::time::{Duration, Instant};
 
 pub use self::state::JobRunner;
 
-use self::leases::Leases;
 use self::log_lines::LogPrefix;
 use self::publish::Publisher;
 use self::refusals::Refusals;
@@ -70,7 +67,8 @@ impl<H: Host> JobRunner<H> {
             publisher: Publisher::default(),
             redirect_to: None,
             held: HashSet::new(),
-            leases: Leases::new(now),
+            extended_at: now,
+            leases_began_at: Time::ZERO,
             clock: Clock::start(),
             refusals: Refusals::default(),
             is_sending_allowed: true,
@@ -196,15 +194,14 @@ impl<H: Host> JobRunner<H> {
             }
         }
         result?;
-        let interval = self.extension_interval();
-        if now >= self.leases.extend_at(interval) {
+        if now >= self.extend_at() {
             self.extend(store, now)?;
         }
         let reload_at = self.reload_unreadable(now);
         let publish_at = self
             .publisher
             .publish(store, &self.claimant, &self.thread, now);
-        let extend_at = (!self.held.is_empty()).then(|| self.leases.extend_at(interval));
+        let extend_at = (!self.held.is_empty()).then(|| self.extend_at());
         Ok([publish_at, extend_at, reload_at]
             .into_iter()
             .flatten()

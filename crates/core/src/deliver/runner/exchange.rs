@@ -69,7 +69,7 @@ impl<H: Host> JobRunner<H> {
         self.note_settled(&settlements);
         if let Some(claimed) = &claimed {
             if self.held.is_empty() {
-                self.leases.begin(now, asked_at);
+                (self.extended_at, self.leases_began_at) = (now, asked_at);
             }
             let ids = claimed.mails.iter().map(|mail| mail.message.id);
             self.held.extend(ids);
@@ -110,7 +110,7 @@ impl<H: Host> JobRunner<H> {
     /// # Errors
     /// No lease was extended.
     pub fn extend<S: Store>(&mut self, store: &mut S, now: Time) -> Result<(), S::Error> {
-        self.leases.note_attempt(now);
+        self.extended_at = now;
         if self.held.is_empty() {
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl<H: Host> JobRunner<H> {
         let mut statements = MAX_EXTENSIONS;
         let until = Instant::now() + EXTENSION_TIME;
         let valid = self.extend_all_but_refused(store, &ids, &mut statements, until)?;
-        self.leases.note_extended(asked_at);
+        self.leases_began_at = asked_at;
         if valid.len() < ids.len() {
             // The others stay in `held` until they are settled or released.
             self.thread.keep_claims(valid.into_iter().collect());
@@ -173,8 +173,9 @@ impl<H: Host> JobRunner<H> {
     }
 
     fn set_leases_end(&self) {
-        let end = self.leases.end(self.host.lease());
-        self.thread.set_leases_end(end);
+        let lease = self.host.lease();
+        self.thread
+            .set_leases_end(self.leases_began_at.saturating_add(lease));
     }
 
     /// Settles each mail in a transaction of its own, after settling several together has failed. A mail that cannot be

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::leases::Leases;
 use super::log_lines::LogPrefix;
 use super::publish::Publisher;
 use super::refusals::Refusals;
@@ -25,7 +24,10 @@ pub struct JobRunner<H> {
     pub(super) redirect_to: Option<String>,
     /// `outbox.id` of the mails whose claims are not settled yet.
     pub(super) held: HashSet<i64>,
-    pub(super) leases: Leases,
+    /// When the leases of all held mails were last extended, or tried to be, by the clock of the job runner.
+    pub(super) extended_at: Time,
+    /// When these leases began, by the clock of the delivery thread.
+    pub(super) leases_began_at: Time,
     pub(super) clock: Clock,
     pub(super) refusals: Refusals,
     pub(super) is_sending_allowed: bool,
@@ -40,5 +42,10 @@ impl<H: Host> JobRunner<H> {
     /// The age of a lease at which it is extended: two thirds of it are left for that.
     pub(super) fn extension_interval(&self) -> Duration {
         self.host.lease() / 3
+    }
+
+    /// When to extend the leases, by the clock of the job runner.
+    pub(super) fn extend_at(&self) -> Time {
+        self.extended_at.saturating_add(self.extension_interval())
     }
 }
