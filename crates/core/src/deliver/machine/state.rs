@@ -104,11 +104,6 @@ impl Deliverer {
         self.is_halted && is_empty && !self.exchange_is_running
     }
 
-    /// Whether the circuit breaker has paused the transport.
-    pub fn is_paused(&self) -> bool {
-        self.breaker.is_paused()
-    }
-
     /// Since when the transport is paused, if it is.
     pub fn paused_since(&self) -> Option<Time> {
         self.breaker.paused_since()
@@ -116,8 +111,7 @@ impl Deliverer {
 
     /// Whether this configuration names the account that is in use.
     pub fn uses_account_of(&self, config: &DeliveryConfig) -> bool {
-        let current = self.config.as_ref();
-        current.is_some_and(|current| current.account == config.account)
+        self.account() == Some(config.account.as_str())
     }
 
     pub(super) fn account(&self) -> Option<&str> {

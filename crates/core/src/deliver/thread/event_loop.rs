@@ -34,23 +34,12 @@ struct Transport {
     is_removed: bool,
 }
 
-impl Transport {
-    fn new(name: Arc<str>, number: u64, client: TransportClient) -> Self {
-        Self {
-            name,
-            number,
-            deliverer: Deliverer::default(),
-            client,
-            is_removed: false,
-        }
-    }
-}
-
 /// The event loop.
 pub(super) struct EventLoop {
     /// In the order of the file, followed by those that were removed from it.
     transports: Vec<Transport>,
-    next_number: u64,
+    /// [`Transport::number`] of the latest one.
+    latest_number: u64,
     /// The requests in flight.
     requests: JoinSet<()>,
     /// Whether a deliverer is handling an event, so that a panic is its own.
@@ -77,7 +66,7 @@ impl EventLoop {
     ) -> Self {
         Self {
             transports: Vec::new(),
-            next_number: 1,
+            latest_number: 0,
             requests: JoinSet::new(),
             is_handling: false,
             is_sending_allowed: true,
@@ -204,47 +193,50 @@ impl EventLoop {
             })
             .collect();
         let mut old = std::mem::take(&mut self.transports);
-        let mut events_by_index = Vec::new();
+        let mut events = Vec::new();
         for (name, config, client) in configured {
-            let mut events = Vec::new();
-            match old.iter().position(|known| known.name == name) {
-                Some(index) => {
-                    let mut known = old.remove(index);
-                    if std::mem::take(&mut known.is_removed) {
-                        events.push(Event::SendingAllowed(self.is_sending_allowed));
-                    }
-                    // A reload for the probe of another transport does not close the connections of this one.
-                    let deliverer = &known.deliverer;
-                    if !is_for_probe || deliverer.is_paused() || !deliverer.uses_account_of(&config)
-                    {
-                        known.client = client;
-                    }
-                    self.transports.push(known);
+            let known = old.iter().position(|known| known.name == name);
+            let mut transport = match known.map(|index| old.remove(index)) {
+                // A reload for the probe of another transport does not close the connections of this one.
+                Some(known)
+                    if is_for_probe
+                        && known.deliverer.paused_since().is_none()
+                        && known.deliverer.uses_account_of(&config) =>
+                {
+                    known
                 }
+                Some(known) => Transport { client, ..known },
                 None => {
-                    events.push(Event::SendingAllowed(self.is_sending_allowed));
-                    self.transports
-                        .push(Transport::new(name, self.next_number, client));
-                    self.next_number += 1;
+                    self.latest_number += 1;
+                    Transport {
+                        name,
+                        number: self.latest_number,
+                        deliverer: Deliverer::default(),
+                        client,
+                        is_removed: true,
+                    }
                 }
+            };
+            let index = self.transports.len();
+            if std::mem::take(&mut transport.is_removed) {
+                events.push((index, Event::SendingAllowed(self.is_sending_allowed)));
             }
             let config = Box::new(config);
-            events.push(if is_for_probe {
+            let event = if is_for_probe {
                 Event::ReloadedForProbe(config)
             } else {
                 Event::Configured(config)
-            });
-            events_by_index.push(events);
+            };
+            events.push((index, event));
+            self.transports.push(transport);
         }
         for mut removed in old {
             removed.is_removed = true;
-            events_by_index.push(vec![Event::SendingAllowed(false)]);
+            events.push((self.transports.len(), Event::SendingAllowed(false)));
             self.transports.push(removed);
         }
-        for (index, events) in events_by_index.into_iter().enumerate() {
-            for event in events {
-                self.handle(index, event);
-            }
+        for (index, event) in events {
+            self.handle(index, event);
         }
     }
 
@@ -272,31 +264,28 @@ impl EventLoop {
     /// and at intervals while one is.
     fn announce_fallback(&mut self) {
         let now = self.origin.elapsed();
-        let is_paused = |transport: &Transport| transport.deliverer.is_paused();
-        let transports = self.transports.iter();
-        let known: Vec<_> = transports.filter(|one| !one.is_removed).collect();
-        let (all, paused) = (
-            known.len(),
-            known.into_iter().filter(|one| is_paused(one)).count(),
-        );
-        let is_new = paused > std::mem::replace(&mut self.paused, paused);
+        let known = (0..self.transports.len()).filter(|index| !self.transports[*index].is_removed);
+        let (paused, others): (Vec<usize>, Vec<usize>) =
+            known.partition(|index| self.paused_since(*index).is_some());
+        let is_new = paused.len() > std::mem::replace(&mut self.paused, paused.len());
         let is_active = self.is_sending_allowed && !self.is_stopping;
-        if paused == 0 || paused == all || !is_active {
+        if paused.is_empty() || others.is_empty() || !is_active {
             self.fallback_at = None;
         } else if is_new || self.fallback_at.is_none_or(|at| at <= now) {
             self.fallback_at = Some(now + FALLBACK_INTERVAL);
-            for index in 0..self.transports.len() {
-                let transport = &self.transports[index];
-                if !transport.is_removed && !is_paused(transport) {
-                    self.handle(index, Event::MailDue { urgent: false });
-                }
+            for index in others {
+                self.handle(index, Event::MailDue { urgent: false });
             }
         }
     }
 
+    fn paused_since(&self, index: usize) -> Option<Time> {
+        self.transports[index].deliverer.paused_since()
+    }
+
     /// The other paused transports, and for how long they have been paused; none for a transport that is paused itself.
     fn others_paused(&self, index: usize) -> Vec<(Arc<str>, Duration)> {
-        if self.transports[index].deliverer.is_paused() {
+        if self.paused_since(index).is_some() {
             return Vec::new();
         }
         let now = self.origin.elapsed();

@@ -384,7 +384,7 @@ fn the_mails_of_a_probe_that_is_refused_as_a_batch_are_probed_alone() {
             world.step(false);
         }
         world.mood = Mood::Denied;
-        while !world.deliverer.is_paused() {
+        while world.deliverer.paused_since().is_none() {
             world.step(false);
         }
         world.mood = Mood::Fine;
