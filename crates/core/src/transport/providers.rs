@@ -219,6 +219,11 @@ pub enum MessageOutcome {
 }
 
 impl MessageOutcome {
+    /// Whether it is not known if the message was accepted.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::Ambiguous { .. } | Self::Abandoned)
+    }
+
     /// The reason, for people; empty if the message was accepted.
     pub fn reason(&self) -> &str {
         match self {

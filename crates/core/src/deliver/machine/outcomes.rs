@@ -127,13 +127,7 @@ impl Deliverer {
     /// accepted they grow again.
     fn adapt_batch_limit(&mut self, count: usize, results: &[(Mail, MessageOutcome)]) {
         let all = |is: fn(&MessageOutcome) -> bool| results.iter().all(|(_, outcome)| is(outcome));
-        let is_ambiguous = |one: &_| {
-            matches!(
-                one,
-                MessageOutcome::Ambiguous { .. } | MessageOutcome::Abandoned
-            )
-        };
-        if count > 1 && all(is_ambiguous) {
+        if count > 1 && all(MessageOutcome::is_ambiguous) {
             self.max_batch = Some(count / 2);
         } else if let Some(limit) = self.max_batch
             && count >= limit
@@ -160,11 +154,13 @@ impl Deliverer {
                 .iter()
                 .all(|(_, outcome)| matches!(outcome, MessageOutcome::AccountRefused { .. }));
         let mut uncounted = Vec::new();
-        for (mail, outcome) in results {
+        for (mut mail, outcome) in results {
             let is_split =
                 is_refused_as_a_whole || matches!(outcome, MessageOutcome::SendAlone { .. });
             if is_split && !request.is_single {
-                self.send_alone(mail);
+                // It was refused perhaps because of another mail.
+                mail.alone = true;
+                self.put_back(vec![mail], false);
                 // If it was the probe, one of them follows alone and at once: released, they would only be claimed, and
                 // refused, together again.
                 self.breaker.end_probe(request.number, now);
@@ -200,12 +196,6 @@ impl Deliverer {
         }
     }
 
-    /// Puts a mail back that was refused in a batch, perhaps because of another mail: its next request has no other mail.
-    fn send_alone(&mut self, mut mail: Mail) {
-        mail.alone = true;
-        self.put_back(vec![mail], false);
-    }
-
     /// Settles a mail by its outcome. Returns it if the attempt does not count.
     fn note_outcome(
         &mut self,
@@ -232,7 +222,7 @@ impl Deliverer {
                     .sent(mail.claim(), provider_id, &request.refused);
                 self.queue.finish(&mail);
             }
-            (Disposition::Settle, MessageOutcome::Ambiguous { .. } | MessageOutcome::Abandoned) => {
+            (Disposition::Settle, outcome) if outcome.is_ambiguous() => {
                 self.note_ambiguous(now, &mail, request, &reason);
             }
             (disposition, outcome) => {
