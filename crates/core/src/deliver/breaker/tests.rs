@@ -3,6 +3,7 @@
 use super::*;
 use crate::transport::providers::MessageOutcome;
 
+mod batches;
 mod few;
 mod throttling;
 
@@ -54,6 +55,20 @@ const fn seconds(seconds: u64) -> Time {
 fn refuses() -> MessageOutcome {
     MessageOutcome::AccountRefused {
         reason: "http 401".to_owned(),
+    }
+}
+
+fn failure(reason: &str) -> MessageOutcome {
+    MessageOutcome::Retry {
+        reason: reason.to_owned(),
+        after: None,
+    }
+}
+
+fn throttle(after: Option<Duration>) -> MessageOutcome {
+    MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after,
     }
 }
 
@@ -284,10 +299,7 @@ fn what_had_no_answer_before_a_reload_does_not_pause_the_breaker_after_it() {
     let mut breaker = CircuitBreaker::new(64);
     breaker.note_request(1);
     breaker.note_request(2);
-    let fails = || MessageOutcome::Retry {
-        reason: "timeout".to_owned(),
-        after: None,
-    };
+    let fails = || failure("timeout");
     for id in 0..10 {
         breaker.record_single(seconds(0), id, 1, fails());
     }
@@ -311,67 +323,13 @@ fn what_had_no_answer_before_a_reload_does_not_pause_the_breaker_after_it() {
 fn one_that_always_fails_never_holds_the_breaker() {
     let mut breaker = CircuitBreaker::new(64);
     for _ in 0..1000 {
-        let sign = MessageOutcome::Retry {
-            reason: "http 500".to_owned(),
-            after: None,
-        };
+        let sign = failure("http 500");
         assert_eq!(
             breaker.record_single(seconds(0), 1, 1, sign),
             Disposition::Settle
         );
     }
     assert!(!paused(&breaker));
-}
-
-#[test]
-fn one_answer_to_many_is_one_piece_of_evidence() {
-    let mut breaker = CircuitBreaker::new(64);
-    let fails = || MessageOutcome::Retry {
-        reason: "http 503".to_owned(),
-        after: None,
-    };
-    for id in 0..500 {
-        let disposal = breaker.record_in_batch(seconds(0), id, 0, 1, fails());
-        assert_eq!(disposal, Disposition::Settle);
-    }
-    for id in 0..500 {
-        let disposal = breaker.record_in_batch(seconds(0), id, 0, 1, refuses());
-        assert_eq!(disposal, Disposition::Release);
-    }
-    assert!(!paused(&breaker));
-    // Sixteen of them are enough, as ever.
-    for batch in 1..=15 {
-        assert!(!paused(&breaker));
-        for id in 0..500 {
-            breaker.record_in_batch(seconds(0), batch * 1000 + id, batch * 1000, 1, fails());
-        }
-    }
-    assert!(paused(&breaker));
-}
-
-#[test]
-fn one_batch_that_goes_through_widens_the_window_by_one_request() {
-    let mut breaker = CircuitBreaker::new(64);
-    breaker.record_single(
-        seconds(0),
-        1,
-        1,
-        MessageOutcome::Throttled {
-            reason: "http 429".to_owned(),
-            after: None,
-        },
-    );
-    let SendPermit::WaitUntil(until) = breaker.permit(seconds(0)) else {
-        panic!("a pause");
-    };
-    assert_eq!(breaker.permit(until), SendPermit::Requests(32));
-    for batch in 0..32 {
-        assert_eq!(breaker.permit(until), SendPermit::Requests(32));
-        for id in 0..500 {
-            breaker.record_in_batch(until, batch * 1000 + id, batch * 1000, 2, SENT);
-        }
-    }
-    assert_eq!(breaker.permit(until), SendPermit::Requests(33));
 }
 
 fn rejects() -> MessageOutcome {

@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn a_few_messages_that_fail_again_and_again_pause_the_breaker() {
     let mut breaker = CircuitBreaker::new(64);
-    let fails = || MessageOutcome::Retry {
-        reason: "http 503".to_owned(),
-        after: None,
-    };
+    let fails = || failure("http 503");
     for round in 0..5 {
         for id in 1..=3 {
             assert_eq!(
@@ -31,10 +28,7 @@ fn a_probe_that_fails_costs_no_attempt_and_another_message_is_the_next() {
     for id in 1..=3 {
         assert!(!breaker.is_suspect(id));
         breaker.note_probe(id as u64);
-        let fails = MessageOutcome::Retry {
-            reason: "http 503".to_owned(),
-            after: None,
-        };
+        let fails = failure("http 503");
         assert_eq!(
             breaker.record_single(seconds(0), id, id as u64, fails),
             Disposition::Release

@@ -6,10 +6,7 @@ use super::*;
 #[test]
 fn throttling_halves_once_for_all_under_way_and_recovers() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || MessageOutcome::Throttled {
-        reason: "http 429".to_owned(),
-        after: Some(seconds(3)),
-    };
+    let throttles = || throttle(Some(seconds(3)));
     for id in 0..10 {
         assert_eq!(
             breaker.record_single(seconds(0), id, 1, throttles()),
@@ -33,10 +30,7 @@ fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
     let mut now = seconds(0);
     let mut charged = 0;
     for request in 1..=10 {
-        let sign = MessageOutcome::Throttled {
-            reason: "http 429".to_owned(),
-            after: None,
-        };
+        let sign = throttle(None);
         charged += usize::from(breaker.record_single(now, 1, request, sign) == Disposition::Settle);
         now += seconds(60);
         breaker.permit(now);
@@ -48,10 +42,7 @@ fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
 #[test]
 fn a_probe_that_is_throttled_is_followed_by_another() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || MessageOutcome::Throttled {
-        reason: "http 429".to_owned(),
-        after: None,
-    };
+    let throttles = || throttle(None);
     let mut now = seconds(0);
     // One that is throttled whenever others go through.
     for request in 1..=5 {
@@ -73,10 +64,7 @@ fn a_probe_that_is_throttled_is_followed_by_another() {
 #[test]
 fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || MessageOutcome::Throttled {
-        reason: "http 429".to_owned(),
-        after: Some(seconds(30)),
-    };
+    let throttles = || throttle(Some(seconds(30)));
     breaker.note_request(1);
     breaker.note_request(2);
     breaker.record_single(seconds(0), 1, 1, throttles());
@@ -98,10 +86,7 @@ fn a_reload_ends_a_wait_and_what_was_sent_before_begins_none() {
 #[test]
 fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     let mut breaker = CircuitBreaker::new(64);
-    let throttles = || MessageOutcome::Throttled {
-        reason: "http 429".to_owned(),
-        after: Some(Duration::MAX),
-    };
+    let throttles = || throttle(Some(Duration::MAX));
     for request in 1..=3 {
         breaker.note_request(request);
     }
@@ -149,10 +134,7 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
 #[test]
 fn urgent_mail_does_not_cut_a_throttle_short() {
     let mut breaker = CircuitBreaker::new(64);
-    let asks = MessageOutcome::Throttled {
-        reason: "http 429".to_owned(),
-        after: Some(seconds(30)),
-    };
+    let asks = throttle(Some(seconds(30)));
     breaker.record_single(seconds(0), 1, 1, asks);
     breaker.probe_now(seconds(1));
     assert_eq!(
