@@ -51,7 +51,7 @@ pub struct ExchangeResult {
     pub repeated: Settlements,
     /// The wait before they are repeated. Other mail may be settled and claimed meanwhile.
     pub repeat_after: Duration,
-    /// The wait before the next exchange, if this one failed and changed nothing.
+    /// The wait before the next exchange, if this one failed and changed nothing. It then repeats `repeated` at once.
     pub retry_after: Duration,
     /// The limit and the claimed mails; `None` if the exchange claimed nothing.
     pub claimed: Option<(ClaimLimit, Claimed)>,

@@ -111,7 +111,11 @@ impl Deliverer {
         self.exchange_is_running = false;
         self.exchange_time.end(now);
         self.exchange_retry_at = now.saturating_add(result.retry_after);
-        if !result.repeated.is_empty() {
+        if !result.retry_after.is_zero() {
+            // The next exchange settles them first.
+            let newer = std::mem::replace(&mut self.settlements, result.repeated);
+            self.settlements.extend(newer);
+        } else if !result.repeated.is_empty() {
             self.refused.extend(result.repeated);
             self.repeat_at = now.saturating_add(result.repeat_after);
         }
@@ -222,7 +226,6 @@ mod tests {
         let retry_at = Duration::from_secs(1);
         let failed = ExchangeResult {
             repeated,
-            repeat_after: retry_at,
             retry_after: retry_at,
             ..ExchangeResult::default()
         };

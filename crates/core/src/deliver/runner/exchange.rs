@@ -313,7 +313,6 @@ impl<H: Host> JobRunner<H> {
         let delay = self.retry_delay(&settlements, &error, now);
         let result = ExchangeResult {
             repeated: settlements,
-            repeat_after: delay.unwrap_or_default(),
             retry_after: delay.unwrap_or_default(),
             ..ExchangeResult::default()
         };

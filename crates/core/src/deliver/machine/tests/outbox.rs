@@ -11,11 +11,9 @@ impl World {
             return;
         };
         if fails {
-            let delay = Duration::from_secs(1);
             return self.say(Event::Exchanged(Box::new(ExchangeResult {
                 repeated: *settlements,
-                repeat_after: delay,
-                retry_after: delay,
+                retry_after: Duration::from_secs(1),
                 ..ExchangeResult::default()
             })));
         }
