@@ -1,7 +1,7 @@
 //! The circuit breaker of a transport: whether to send requests now. Pure; the time comes from the caller.
 //!
-//! A failure concerns either one message or the transport. Different messages decide which: a single message neither pauses
-//! the transport nor passes for evidence about all messages, and one response to a batch counts as one piece of evidence.
+//! A failure concerns either one message or the transport. Different messages decide which: while others are accepted, a
+//! single message does not pause the transport. One response to a batch counts as one piece of evidence.
 //!
 //! | state | requests | entered when |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
 //! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it may have been sent | see the limits below |
 //!
-//! A long wait that the provider asks for is believed when two messages were told so; the transport is then probed once a
+//! A long wait that the provider asks for is believed when two responses say so; the transport is then probed once a
 //! minute. A message that is refused for its contents or addresses may be refused because of our configuration as long as
 //! no other message is accepted.
 
@@ -34,10 +34,9 @@ const MAX_REFUSED: usize = 5;
 const MAX_FAILED: usize = 16;
 /// Requests in a row that did not reach the provider, with the same message or with others, that pause the transport.
 const MAX_UNREACHABLE: usize = 3;
-/// Messages in a row, each refused for its contents or addresses, that pause the transport. Fewer messages, but not less
-/// than [`MIN_REJECTED`], do when they were refused this often together.
+/// Refusals of messages in a row, for their contents or addresses, that pause the transport: of ten messages, or of fewer
+/// that were refused this often together.
 const MAX_REJECTED: usize = 10;
-const MIN_REJECTED: usize = 3;
 /// The time until the first probe, and after a probe that has shown nothing. It doubles with each probe that fails.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time between probes after failures: links are valid for a quarter of an hour, and a probe is one request.
@@ -81,9 +80,7 @@ pub struct CircuitBreaker {
     failures: usize,
     unreachable: usize,
     rejections: usize,
-    /// Messages that were refused for their contents or addresses since one was last accepted.
-    rejected: HashSet<i64>,
-    /// Messages for which the provider asked for a long wait.
+    /// First messages of the requests for which the provider asked for a long wait.
     throttled_for_long: HashSet<i64>,
     /// The reason of the latest refusal.
     refusal: String,
@@ -190,10 +187,14 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether this message was refused or throttled since it was last accepted, or was a probe that failed in this pause.
-    /// Another one is a better probe.
+    /// Whether other messages are to be sent before this one, because it was refused or throttled, or was a probe that
+    /// failed in this pause. While the transport is healthy, that ends as soon as another message is accepted.
     pub fn is_suspect(&self, id: i64) -> bool {
-        self.suspects.contains(id)
+        if self.is_paused() || self.has_open_refusals() {
+            self.suspects.contains(id)
+        } else {
+            self.suspects.is_recent(id)
+        }
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.
@@ -211,7 +212,6 @@ impl CircuitBreaker {
 
     fn forget_failures(&mut self) {
         self.failed.clear();
-        self.rejected.clear();
         (self.failures, self.unreachable, self.rejections) = (0, 0, 0);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
     LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED,
-    MAX_UNREACHABLE, MIN_REJECTED, Origin, doubled,
+    MAX_UNREACHABLE, Origin, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -93,9 +93,9 @@ impl CircuitBreaker {
             if self.accepted >= self.concurrency {
                 self.accepted = 0;
                 self.concurrency += 1;
-                self.is_throttle_reported &= self.concurrency < self.max_concurrency;
             }
         }
+        self.is_throttle_reported &= self.concurrency < self.max_concurrency;
         Disposition::Settle
     }
 
@@ -126,7 +126,7 @@ impl CircuitBreaker {
         let is_at_fault = self.suspects.add(of.id, MAX_THROTTLED);
         let is_long = after.is_some_and(|after| after > LONGEST_THROTTLE);
         if is_long {
-            self.throttled_for_long.insert(of.id);
+            self.throttled_for_long.insert(of.leader);
         }
         let is_believed = is_long && self.throttled_for_long.len() > 1;
         if self.is_paused() || is_believed && !is_at_fault {
@@ -193,9 +193,11 @@ impl CircuitBreaker {
         if was_refused {
             return Disposition::End;
         }
-        self.rejected.insert(of.id);
+        if of.is_beside_accepted {
+            return Disposition::Settle;
+        }
         self.rejections += 1;
-        if self.rejections >= MAX_REJECTED && self.rejected.len() >= MIN_REJECTED {
+        if self.rejections >= MAX_REJECTED {
             return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }
         Disposition::Settle

@@ -12,6 +12,8 @@ pub struct Origin {
     pub leader: i64,
     /// Number of the request.
     pub request: u64,
+    /// Whether another message of the request was accepted.
+    pub is_beside_accepted: bool,
 }
 
 /// What is to be done with the message.

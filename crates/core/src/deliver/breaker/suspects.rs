@@ -23,6 +23,12 @@ impl Suspects {
         self.refused.contains_key(&id) || self.probed.contains(&id)
     }
 
+    /// Whether it was refused or throttled, and none has been accepted since that was sent later.
+    pub(super) fn is_recent(&self, id: i64) -> bool {
+        let entry = self.refused.get(&id);
+        entry.is_some_and(|(_, latest)| *latest == self.epoch)
+    }
+
     /// The probe of a paused transport with this message failed.
     pub(super) fn add_probed(&mut self, id: i64) {
         if self.probed.len() < MAX_SUSPECTS {

@@ -32,6 +32,7 @@ impl CircuitBreaker {
             id,
             leader,
             request,
+            is_beside_accepted: false,
         };
         self.record(now, origin, &outcome)
     }

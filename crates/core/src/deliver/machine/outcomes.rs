@@ -153,8 +153,19 @@ impl Deliverer {
             && results
                 .iter()
                 .all(|(_, outcome)| matches!(outcome, MessageOutcome::AccountRefused { .. }));
+        let is_accepted =
+            |(_, outcome): &(Mail, MessageOutcome)| matches!(outcome, MessageOutcome::Sent { .. });
+        // First, because they tell what refusals in the same response mean.
+        let (accepted, others): (Vec<_>, Vec<_>) = results.into_iter().partition(is_accepted);
+        let is_beside_accepted = !accepted.is_empty();
         let mut uncounted = Vec::new();
-        for (mut mail, outcome) in results {
+        for (mut mail, outcome) in accepted.into_iter().chain(others) {
+            let origin = Origin {
+                id: mail.message.id,
+                leader: request.leader,
+                request: request.number,
+                is_beside_accepted,
+            };
             let is_split =
                 is_refused_as_a_whole || matches!(outcome, MessageOutcome::SendAlone { .. });
             if is_split && !request.is_single {
@@ -165,7 +176,7 @@ impl Deliverer {
                 // refused, together again.
                 self.breaker.end_probe(request.number, now);
             } else {
-                uncounted.extend(self.note_outcome(now, mail, request, outcome));
+                uncounted.extend(self.note_outcome(now, mail, request, origin, outcome));
             }
         }
         self.put_back(uncounted, request.is_retry);
@@ -202,13 +213,9 @@ impl Deliverer {
         now: Time,
         mail: Mail,
         request: &EndedRequest,
+        origin: Origin,
         outcome: MessageOutcome,
     ) -> Option<Mail> {
-        let origin = Origin {
-            id: mail.message.id,
-            leader: request.leader,
-            request: request.number,
-        };
         let mut disposition = self.breaker.record(now, origin, &outcome);
         if request.batch.is_some() && matches!(outcome, MessageOutcome::Retry { .. }) {
             // The provider recognizes the batch only if it is repeated as a whole, which the row has to say.

@@ -64,6 +64,8 @@ struct Row {
     bad: bool,
     /// The provider fails because of it, always.
     poison: bool,
+    /// The provider asks for fewer requests because of it, always.
+    unwelcome: bool,
     /// The provider knows its address as one that it does not send to.
     invented: bool,
     /// How often its claim was lost.
@@ -355,6 +357,7 @@ impl World {
 }
 
 mod deeds;
+mod fairness;
 mod few;
 mod identity;
 mod lost;

@@ -50,13 +50,41 @@ fn a_probe_that_fails_costs_no_attempt_and_another_message_is_the_next() {
 }
 
 #[test]
-fn three_messages_refused_ten_times_pause_the_breaker_and_two_do_not() {
+fn one_message_that_is_refused_ten_times_pauses_the_breaker_unless_others_are_accepted() {
     let mut breaker = CircuitBreaker::new(64);
-    for turn in 0..100 {
-        let disposal = breaker.record_single(seconds(0), turn % 2, 1, rejects());
+    for _ in 0..9 {
+        let disposal = breaker.record_single(seconds(0), 1, 1, rejects());
         assert_eq!(disposal, Disposition::Settle);
     }
-    let disposal = breaker.record_single(seconds(0), 2, 1, rejects());
+    let mut other = breaker.clone();
+    let disposal = breaker.record_single(seconds(0), 1, 1, rejects());
     assert_eq!(disposal, Disposition::Release);
     assert!(paused(&breaker));
+    other.record_single(seconds(0), 2, 1, SENT);
+    let disposal = other.record_single(seconds(0), 1, 2, rejects());
+    assert_eq!(disposal, Disposition::End);
+    assert!(!paused(&other));
+}
+
+#[test]
+fn each_throttle_is_logged_once_all_requests_are_allowed_again() {
+    for concurrency in [1, 8] {
+        let mut breaker = CircuitBreaker::new(concurrency);
+        for round in 1..=3_u32 {
+            let now = seconds(100 * u64::from(round));
+            for id in 0..5 {
+                let throttled = MessageOutcome::Throttled {
+                    reason: "http 429".to_owned(),
+                    after: None,
+                };
+                breaker.record_single(now, id, 1, throttled);
+            }
+            assert_eq!(breaker.take_changes().len(), 1, "{concurrency}, {round}");
+            for id in 0..100 {
+                let later = now + seconds(90);
+                breaker.permit(later);
+                breaker.record_single(later, id, 2, SENT);
+            }
+        }
+    }
 }

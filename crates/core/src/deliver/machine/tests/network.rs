@@ -128,6 +128,20 @@ impl World {
                         reason,
                         after: None,
                     }]
+                } else if sent
+                    .mails
+                    .iter()
+                    .any(|mail| rows[&mail.message.id].unwelcome)
+                {
+                    status = Some(429);
+                    let reason = "http 429".to_owned();
+                    vec![
+                        MessageOutcome::Throttled {
+                            reason,
+                            after: None
+                        };
+                        count
+                    ]
                 } else if is_bad(&sent.mails[0]) {
                     status = Some(422);
                     let reason = "http 422".to_owned();
