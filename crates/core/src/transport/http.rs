@@ -39,8 +39,9 @@ const HEAD_LIMIT: usize = 256 * 1024;
 /// How long an unused connection is kept: shorter than most servers keep one, so that a request rarely meets a closed
 /// connection.
 const IDLE: Duration = Duration::from_secs(20);
-/// The interval of HTTP/2 pings, and how long a response to one may take.
-const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+/// The interval of HTTP/2 pings, and how long a response to one may take. All requests of a connection without a response
+/// may have been processed, so that a disturbance of some seconds must not end it.
+const PING: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(20));
 /// The wait before a request that the server returned unprocessed is sent again; it doubles each time.
 const FIRST_RETURN: Duration = Duration::from_millis(10);
 const AGENT: &str = concat!("mailroom/", env!("CARGO_PKG_VERSION"));
@@ -76,14 +77,36 @@ impl ClientOptions {
     }
 }
 
-/// A response. The body ends at the limit, or where the connection ended or the time was up.
+/// A response of which the head was received.
 pub struct HttpResponse {
     /// The status code.
     pub status: u16,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body, up to the limit.
-    pub body: Vec<u8>,
+    body: Incoming,
+    /// When the time for the whole request is up.
+    deadline: Instant,
+}
+
+impl HttpResponse {
+    /// Reads the body, up to this number of bytes and for this time at most. It ends also where the connection ends, and
+    /// when the time for the whole request is up.
+    pub async fn read(&mut self, limit: usize, time: Duration) -> Vec<u8> {
+        let end = Instant::now().checked_add(time);
+        let deadline = end.map_or(self.deadline, |end| end.min(self.deadline));
+        let mut read = Vec::new();
+        while read.len() < limit && !self.body.is_end_stream() {
+            let frame = tokio::time::timeout_at(deadline, self.body.frame());
+            let Ok(Some(Ok(frame))) = frame.await else {
+                break;
+            };
+            if let Ok(data) = frame.into_data() {
+                let room = limit - read.len();
+                read.extend_from_slice(&data[..data.len().min(room)]);
+            }
+        }
+        read
+    }
 }
 
 /// Keeps connections to an endpoint and sends requests over them.
@@ -125,18 +148,14 @@ impl Client {
         }
     }
 
-    /// Sends one request and waits for its response.
+    /// Sends one request and waits for the head of its response.
     ///
     /// When an HTTP/2 server closes a connection, it tells which requests it has not processed. These are sent again
     /// over another connection.
     ///
     /// # Errors
     /// There is no status code; the outcome of all messages of the request tells whether it was written.
-    pub async fn post(
-        &self,
-        request: Request,
-        body_limit: usize,
-    ) -> Result<HttpResponse, MessageOutcome> {
+    pub async fn post(&self, request: Request) -> Result<HttpResponse, MessageOutcome> {
         let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
@@ -168,7 +187,8 @@ impl Client {
                     Ok(HttpResponse {
                         status: head.status.as_u16(),
                         headers: head.headers,
-                        body: read(body, body_limit, deadline).await,
+                        body,
+                        deadline,
                     })
                 }
                 Err(_) if connection.connection_metadata().is_none() => {
@@ -185,21 +205,6 @@ impl Client {
             };
         }
     }
-}
-
-/// Reads a body up to a limit and a deadline.
-async fn read(mut body: Incoming, limit: usize, deadline: Instant) -> Vec<u8> {
-    let mut read = Vec::new();
-    while read.len() < limit && !body.is_end_stream() {
-        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(deadline, body.frame()).await else {
-            break;
-        };
-        if let Ok(data) = frame.into_data() {
-            let room = limit - read.len();
-            read.extend_from_slice(&data[..data.len().min(room)]);
-        }
-    }
-    read
 }
 
 /// Whether the server has not processed the request (RFC 9113, section 8.7): its stream is above the last one that

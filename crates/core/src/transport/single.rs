@@ -32,22 +32,22 @@ impl Single {
         }
     }
 
-    /// Delivers one message. Returns also the line for the log, if that is where it goes. `begin` is called before anything
-    /// is written: if the returned future is dropped earlier, the message was not sent.
+    /// Delivers one message. Returns also the line for the log, if that is where it goes. `before_end` is called before the
+    /// last part of the message is written: if the returned future is dropped earlier, the message was not sent.
     pub async fn deliver(
         &self,
         message: &Message,
         now: SystemTime,
-        begin: impl FnOnce() + Send,
+        before_end: &mut (dyn FnMut() + Send),
     ) -> (Delivered, Option<String>) {
         match self {
-            Self::Smtp(relay) => (relay.send_after(message, now, begin).await, None),
+            Self::Smtp(relay) => (relay.send_telling(message, now, before_end).await, None),
             Self::File(directory) => {
-                begin();
+                before_end();
                 (directory.deliver(message, now), None)
             }
             Self::Log => {
-                begin();
+                before_end();
                 let (delivered, line) = log::deliver(message);
                 (delivered, Some(line))
             }

@@ -197,16 +197,16 @@ impl Relay {
 
     /// Sends one message. `now` becomes its `Date`.
     pub async fn send(&self, message: &Message, now: SystemTime) -> Delivered {
-        self.send_after(message, now, || ()).await
+        self.send_telling(message, now, &mut || ()).await
     }
 
-    /// As [`Relay::send`]. `begin` is called when there is a session, before the message's first command: if the returned
-    /// future is dropped earlier, the message was not sent.
-    pub async fn send_after(
+    /// As [`Relay::send`]. `before_end` is called before the final dot: if the returned future is dropped earlier, the
+    /// message was not sent.
+    pub async fn send_telling(
         &self,
         message: &Message,
         now: SystemTime,
-        begin: impl FnOnce() + Send,
+        before_end: &mut (dyn FnMut() + Send),
     ) -> Delivered {
         let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
             Ok(ready) => ready,
@@ -219,12 +219,10 @@ impl Relay {
         let envelope = Envelope::new(&self.from, &ready, &content);
         let _permit = self.pool.permit().await;
         let deadline = Instant::now() + self.timeout;
-        let mut begin = Some(begin);
         if let Some(mut session) = self.pool.take() {
             session.set_deadline(deadline);
-            begin.take().into_iter().for_each(|begin| begin());
             // If the server had closed it, a new connection replaces it, once.
-            if let Ok(delivered) = self.send_over(session, &envelope).await {
+            if let Ok(delivered) = self.send_over(session, &envelope, before_end).await {
                 return delivered;
             }
         }
@@ -233,8 +231,7 @@ impl Relay {
             Err(delivered) => return *delivered,
         };
         *self.known() = Some(session.extensions());
-        begin.into_iter().for_each(|begin| begin());
-        match self.send_over(session, &envelope).await {
+        match self.send_over(session, &envelope, before_end).await {
             Ok(delivered) => delivered,
             Err(stale) => stale.unreached(),
         }
@@ -271,12 +268,13 @@ impl Relay {
         &self,
         mut session: Session,
         envelope: &Envelope<'_>,
+        before_end: &mut (dyn FnMut() + Send),
     ) -> Result<Delivered, transaction::Stale> {
         if let Err(reason) = envelope.fits(session.extensions()) {
             self.pool.give_back(session);
             return Ok(Delivered::unsendable(reason));
         }
-        let delivered = session.send(envelope).await?;
+        let delivered = session.send(envelope, before_end).await?;
         self.pool.give_back(session);
         Ok(delivered)
     }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::request::{Completion, RequestFuture, RequestHandle};
 use crate::deliver::events::{Event, RequestResult};
@@ -10,6 +10,9 @@ use crate::deliver::mail::Mail;
 use crate::message::Message;
 use crate::transport::http::{Client, ClientOptions, HttpResponse};
 use crate::transport::providers::{MessageOutcome, Provider, Request, Response};
+
+/// How long to wait for the body of the response to one accepted mail, which has its id.
+const BODY_OF_ONE: Duration = Duration::from_secs(5);
 
 /// A provider and the connections to it.
 #[derive(Clone)]
@@ -63,9 +66,24 @@ impl ProviderClient {
     }
 }
 
-async fn send(client: ProviderClient, request: Request, count: usize, completion: Completion) {
-    let response = client.client.post(request, body_limit(count)).await;
-    completion.complete(classify(&*client.provider, count, response));
+async fn send(client: ProviderClient, request: Request, count: usize, mut completion: Completion) {
+    let result = match client.client.post(request).await {
+        Ok(mut response) => {
+            let mut time = Duration::MAX;
+            if count == 1 && (200..300).contains(&response.status) {
+                // The provider has accepted the only mail, whatever becomes of the body.
+                completion.settle(classify(&*client.provider, count, &response, &[]));
+                time = BODY_OF_ONE;
+            }
+            let body = response.read(body_limit(count), time).await;
+            classify(&*client.provider, count, &response, &body)
+        }
+        Err(outcome) => RequestResult {
+            outcomes: vec![outcome; count],
+            ..RequestResult::default()
+        },
+    };
+    completion.complete(result);
 }
 
 /// The request with these mails, or why there is none.
@@ -85,28 +103,25 @@ fn body_limit(count: usize) -> usize {
 fn classify(
     provider: &dyn Provider,
     count: usize,
-    response: Result<HttpResponse, MessageOutcome>,
+    response: &HttpResponse,
+    body: &[u8],
 ) -> RequestResult {
-    let (mut outcomes, status) = match response {
-        Ok(response) => {
-            let status = response.status;
-            let response = Response {
-                status,
-                headers: &response.headers,
-                body: &response.body,
-                now: SystemTime::now(),
-            };
-            (provider.outcomes(count, &response), Some(status))
-        }
-        Err(outcome) => (vec![outcome; count], None),
-    };
+    let mut outcomes = provider.outcomes(
+        count,
+        &Response {
+            status: response.status,
+            headers: &response.headers,
+            body,
+            now: SystemTime::now(),
+        },
+    );
     if outcomes.len() != count {
         let reason = format!("the response has results for {} messages", outcomes.len());
         outcomes = vec![MessageOutcome::Ambiguous { reason }; count];
     }
     RequestResult {
         outcomes,
-        status,
+        status: Some(response.status),
         refused: Vec::new(),
     }
 }

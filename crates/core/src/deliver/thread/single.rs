@@ -16,7 +16,7 @@ pub(super) fn prepare(
     handle: RequestHandle,
     mails: &Arc<Vec<Mail>>,
 ) -> Option<RequestFuture> {
-    let completion = Completion::unwritten(handle, "given up before there was a connection");
+    let completion = Completion::unwritten(handle, "given up before it was sent");
     let outcome = match mails.as_slice() {
         [mail] => match check(&single, mail) {
             Ok(()) => {
@@ -50,7 +50,7 @@ async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut completion: Com
     };
     let id = mail.message.id;
     let (delivered, line) = single
-        .deliver(&mail.message, SystemTime::now(), || completion.begin())
+        .deliver(&mail.message, SystemTime::now(), &mut || completion.begin())
         .await;
     // Makes the deliverer the only owner, so that it need not copy the mail.
     drop(mails);

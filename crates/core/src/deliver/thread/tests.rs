@@ -234,3 +234,39 @@ fn without_any_transport_there_is_nothing_to_wait_for() {
     runner.until("it rests", |runner| runner.thread.has_stopped());
     assert!(runner.names().is_empty());
 }
+
+/// Starts a server that accepts each request, and never ends the body of its response.
+fn start_without_end() -> std::net::SocketAddr {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut streams = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let head = BufReader::new(stream.try_clone().unwrap()).lines();
+            head.map_while(Result::ok).find(String::is_empty);
+            let answer = "HTTP/1.1 202 Accepted\r\ncontent-length: 1000\r\n\r\n{";
+            stream.write_all(answer.as_bytes()).unwrap();
+            streams.push(stream);
+        }
+    });
+    address
+}
+
+#[test]
+fn the_head_of_a_response_settles_a_single_mail_whatever_becomes_of_the_body() {
+    let address = start_without_end();
+    let mut runner = TestRunner::new(format!(
+        "[transports.a]\nprovider = \"sendgrid\"\napi_key = \"x\"\nfrom = \"a@example.com\"\n\
+         endpoint = \"http://{address}/\"\nallowed_networks = [\"127.0.0.1\"]\n"
+    ));
+    runner.schedule("a", 1);
+    // It does not wait for the timeout, which is a minute.
+    runner.until("it is sent", |runner| runner.sent("a") == 1);
+    runner.schedule("a", 1);
+    runner.pass(Duration::from_secs(2));
+    runner.thread.stop();
+    runner.thread.abandon_requests();
+    runner.until("it rests", |runner| runner.thread.has_stopped());
+    assert_eq!((runner.sent("a"), runner.waiting("a")), (2, 0));
+}

@@ -74,11 +74,15 @@ impl Answers {
 }
 
 impl Session {
-    /// Sends one message.
+    /// Sends one message. `before_end` is called before the final dot: until then, the message was not sent.
     ///
     /// # Errors
     /// When the connection was closed before the server accepted any part of the message.
-    pub async fn send(&mut self, envelope: &Envelope<'_>) -> Result<Delivered, Stale> {
+    pub async fn send(
+        &mut self,
+        envelope: &Envelope<'_>,
+        before_end: &mut (dyn FnMut() + Send),
+    ) -> Result<Delivered, Stale> {
         let mut commands = Vec::with_capacity(envelope.recipients.len() + 3);
         let is_kept = self.begun > 0;
         if is_kept {
@@ -109,7 +113,8 @@ impl Session {
                 if !has_data {
                     answers = self.exchange(&["DATA\r\n".to_owned()]).await;
                 }
-                with_refused(self.finish(envelope, &mut answers).await, refused)
+                let delivered = self.finish(envelope, &mut answers, before_end).await;
+                with_refused(delivered, refused)
             }
         };
         Ok(*delivered)
@@ -218,7 +223,12 @@ impl Session {
     }
 
     /// Sends the content after a 354 reply to DATA.
-    async fn finish(&mut self, envelope: &Envelope<'_>, answers: &mut Answers) -> Box<Delivered> {
+    async fn finish(
+        &mut self,
+        envelope: &Envelope<'_>,
+        answers: &mut Answers,
+        before_end: &mut (dyn FnMut() + Send),
+    ) -> Box<Delivered> {
         let stage = envelope.text_stage();
         let judged = |reply: &Reply| {
             Box::new(Delivered::decided(
@@ -256,6 +266,7 @@ impl Session {
                 ))),
             };
         }
+        before_end();
         let reply = match self.wire.write(b".\r\n").await {
             Ok(()) => self.wire.reply().await,
             Err(broke) => Err(broke),

@@ -160,6 +160,28 @@ fn mail_that_waits_for_a_connection_when_the_worker_stops_was_not_sent() {
 }
 
 #[test]
+fn mail_whose_final_dot_was_not_written_when_the_worker_stops_was_not_sent() {
+    let (port, seen) = serve(Script {
+        // It keeps its thread for ever.
+        says: |_, _, line| match line.starts_with("RCPT") {
+            true => loop {
+                std::thread::park();
+            },
+            false => None,
+        },
+        ..Script::default()
+    });
+    let mut runner = TestRunner::new(relay(port));
+    runner.schedule("a", 1);
+    runner.until("it hangs", |_| !seen.commands("RCPT").is_empty());
+    runner.thread.stop();
+    runner.thread.abandon_requests();
+    runner.until("it rests", |runner| runner.thread.has_stopped());
+    assert_eq!((runner.sent("a"), runner.waiting("a")), (0, 1));
+    assert_eq!(runner.waiting["a"][0].ambiguous_attempts, 0);
+}
+
+#[test]
 fn a_directory_gets_a_file_a_message() {
     let scratch = Scratch::new("file");
     let mut runner = TestRunner::new(into(&scratch.0));
