@@ -60,8 +60,11 @@ pub fn by_status(response: &Response<'_>, code: Option<&str>) -> MessageOutcome 
     let reason = reason(status, code);
     match status {
         400 | 413 | 414 | 422 | 431 | 451 => MessageOutcome::Refused { reason },
-        401 | 403 | 407 => MessageOutcome::AccountRefused {
+        401 | 407 => MessageOutcome::AccountRefused {
             reason: format!("{reason}: the credentials were refused"),
+        },
+        403 => MessageOutcome::AccountRefused {
+            reason: format!("{reason}: the credentials or the sender's address were refused"),
         },
         402 => MessageOutcome::AccountRefused {
             reason: format!("{reason}: the account cannot send"),

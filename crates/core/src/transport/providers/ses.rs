@@ -179,6 +179,27 @@ fn tags(message: &Message) -> Value {
     ])
 }
 
+/// Whether an address has a local part that SES does not take, which it takes in ASCII only. Domains are converted.
+fn has_foreign_local_part(address: &str) -> bool {
+    let local = address.rsplit_once('@').map_or(address, |(local, _)| local);
+    !local.is_ascii()
+}
+
+fn refuse_foreign_local_parts(message: &Message) -> Result<(), String> {
+    for (name, list) in message.address_lists() {
+        if let Some(index) = list
+            .iter()
+            .position(|address| has_foreign_local_part(address))
+        {
+            let place = index + 1;
+            return Err(format!(
+                "{name}[{place}] is not ASCII before the @, which SES does not take"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a small mail with one recipient, which fits into a bulk request, has a text and HTML.
 fn small_parts(message: &Message) -> Option<(bool, bool)> {
     let is_to_one =
@@ -212,6 +233,8 @@ impl Capabilities for Ses {
     fn may_share(&self, first: &Message, other: &Message) -> bool {
         // A bulk request has one list of addresses for answers.
         first.reply_to == other.reply_to
+            && refuse_foreign_local_parts(first).is_ok()
+            && refuse_foreign_local_parts(other).is_ok()
             && small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
     }
 
@@ -224,6 +247,9 @@ impl Provider for Ses {
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
         let ready = mailbox::all_ready(messages, MOST)?;
         let ready: Vec<&Message> = ready.iter().map(AsRef::as_ref).collect();
+        ready
+            .iter()
+            .try_for_each(|message| refuse_foreign_local_parts(message))?;
         let (path, body) = match ready[..] {
             [message] => ("/v2/email/outbound-emails", self.single(message)),
             _ => ("/v2/email/outbound-bulk-emails", self.bulk(&ready)),

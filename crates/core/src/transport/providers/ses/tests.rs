@@ -350,3 +350,22 @@ fn each_mail_of_several_has_its_result() {
             .all(|v| matches!(v, MessageOutcome::SendAlone { .. }))
     );
 }
+
+#[test]
+fn a_local_part_beyond_ascii_is_refused_here_and_is_in_no_batch() {
+    let all = fixture::credentials("region = eu-west-1\naccess_key_id = d\nsecret_access_key = e");
+    let ses = Ses::new("", "a@example.com", &all).unwrap();
+    let with = |number, address: &str| {
+        let mut message = fixture::plain(number);
+        message.recipients = vec![address.to_owned()];
+        message
+    };
+    let foreign = with(1, "zo\u{eb}@example.com");
+    let plain = with(2, "zoe@b\u{fc}cher.example");
+    let reason = ses.request(&[&foreign], std::time::UNIX_EPOCH).err();
+    let expected = "recipients[1] is not ASCII before the @, which SES does not take";
+    assert_eq!(reason.as_deref(), Some(expected));
+    assert!(ses.request(&[&plain], std::time::UNIX_EPOCH).is_ok());
+    assert!(!ses.may_share(&plain, &foreign) && !ses.may_share(&foreign, &plain));
+    assert!(ses.may_share(&plain, &plain));
+}
