@@ -80,8 +80,8 @@ pub struct CircuitBreaker {
     failures: usize,
     unreachable: usize,
     rejections: usize,
-    /// First messages of the requests for which the provider asked for a long wait.
-    throttled_for_long: HashSet<i64>,
+    /// The first message of the latest request for which the provider asked for a long wait.
+    throttled_for_long: Option<i64>,
     /// The reason of the latest refusal.
     refusal: String,
     /// An accepted message of this request or a later one shows that the refused messages were at fault.
@@ -116,7 +116,7 @@ impl CircuitBreaker {
             self.evidence_from = self.latest.saturating_add(1);
             self.refused.clear();
             self.forget_failures();
-            self.throttled_for_long.clear();
+            self.throttled_for_long = None;
         }
         self.retry_now(now);
     }
@@ -190,11 +190,8 @@ impl CircuitBreaker {
     /// Whether other messages are to be sent before this one, because it was refused or throttled, or was a probe that
     /// failed in this pause. While the transport is healthy, that ends as soon as another message is accepted.
     pub fn is_suspect(&self, id: i64) -> bool {
-        if self.is_paused() || self.has_open_refusals() {
-            self.suspects.contains(id)
-        } else {
-            self.suspects.is_recent(id)
-        }
+        let is_healthy = !self.is_paused() && !self.has_open_refusals();
+        self.suspects.contains(id, is_healthy)
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.

@@ -69,7 +69,7 @@ impl CircuitBreaker {
     fn note_accepted(&mut self, now: Time, of: Origin) -> Disposition {
         self.suspects.remove(of.id);
         self.forget_failures();
-        self.throttled_for_long.clear();
+        self.throttled_for_long = None;
         if of.request >= self.clears_refusals_from {
             self.suspects.epoch += 1;
             self.refused.clear();
@@ -85,8 +85,7 @@ impl CircuitBreaker {
             let paused_for = now.saturating_sub(since);
             self.changes.push(LogEvent::Resumed(paused_for));
         }
-        self.pauses = 0;
-        self.throttles = 0;
+        (self.pauses, self.throttles) = (0, 0);
         // Counts requests, so only the leader.
         if self.concurrency < self.max_concurrency && of.id == of.leader {
             self.accepted += 1;
@@ -125,10 +124,8 @@ impl CircuitBreaker {
     ) -> Disposition {
         let is_at_fault = self.suspects.add(of.id, MAX_THROTTLED);
         let is_long = after.is_some_and(|after| after > LONGEST_THROTTLE);
-        if is_long {
-            self.throttled_for_long.insert(of.leader);
-        }
-        let is_believed = is_long && self.throttled_for_long.len() > 1;
+        let is_believed = is_long
+            && matches!(self.throttled_for_long.replace(of.leader), Some(other) if other != of.leader);
         if self.is_paused() || is_believed && !is_at_fault {
             if is_believed && of.request >= self.evidence_from {
                 // The pause has its maximum length at once.
@@ -152,8 +149,8 @@ impl CircuitBreaker {
             .max(own.min(FIRST_THROTTLE));
         let until = now.saturating_add(wait);
         if !std::mem::replace(&mut self.is_throttle_reported, true) {
-            let change = LogEvent::Throttled(reason.to_owned(), wait);
-            self.changes.push(change);
+            self.changes
+                .push(LogEvent::Throttled(reason.to_owned(), wait));
         }
         let (known, _) = self
             .throttle

@@ -19,14 +19,12 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    pub(super) fn contains(&self, id: i64) -> bool {
-        self.refused.contains_key(&id) || self.probed.contains(&id)
-    }
-
-    /// Whether it was refused or throttled, and none has been accepted since that was sent later.
-    pub(super) fn is_recent(&self, id: i64) -> bool {
-        let entry = self.refused.get(&id);
-        entry.is_some_and(|(_, latest)| *latest == self.epoch)
+    /// Whether it was refused or throttled since it was last accepted, or was a probe that failed. If `is_recent`, only since
+    /// another message was accepted that was sent later.
+    pub(super) fn contains(&self, id: i64, is_recent: bool) -> bool {
+        let refused = self.refused.get(&id);
+        refused.is_some_and(|(_, latest)| !is_recent || *latest == self.epoch)
+            || self.probed.contains(&id)
     }
 
     /// The probe of a paused transport with this message failed.

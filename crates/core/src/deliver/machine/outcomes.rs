@@ -142,7 +142,7 @@ impl Deliverer {
         &mut self,
         now: Time,
         request: &EndedRequest,
-        results: Vec<(Mail, MessageOutcome)>,
+        mut results: Vec<(Mail, MessageOutcome)>,
     ) {
         // Requests with one mail each show whether the account, one mail or the batch call is refused.
         let is_refused_as_a_whole = !request.is_retry
@@ -153,13 +153,12 @@ impl Deliverer {
             && results
                 .iter()
                 .all(|(_, outcome)| matches!(outcome, MessageOutcome::AccountRefused { .. }));
-        let is_accepted =
-            |(_, outcome): &(Mail, MessageOutcome)| matches!(outcome, MessageOutcome::Sent { .. });
-        // First, because they tell what refusals in the same response mean.
-        let (accepted, others): (Vec<_>, Vec<_>) = results.into_iter().partition(is_accepted);
-        let is_beside_accepted = !accepted.is_empty();
+        // The accepted ones first, because they tell what refusals in the same response mean.
+        let is_refused = |(_, outcome): &(_, _)| !matches!(outcome, MessageOutcome::Sent { .. });
+        results.sort_by_key(is_refused);
+        let is_beside_accepted = results.first().is_some_and(|first| !is_refused(first));
         let mut uncounted = Vec::new();
-        for (mut mail, outcome) in accepted.into_iter().chain(others) {
+        for (mut mail, outcome) in results {
             let origin = Origin {
                 id: mail.message.id,
                 leader: request.leader,

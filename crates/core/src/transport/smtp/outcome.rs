@@ -5,11 +5,11 @@
 //! | 4.2.z, or 4yz with a code of [`NAMES_RECIPIENT`], to RCPT, or to the content if there is one recipient | `RecipientDeferred` |
 //! | any other 4yz | `Retry` |
 //! | 4.7.z, except to STARTTLS, where 454 4.7.0 concerns TLS alone | `Throttled` |
-//! | 530 | `Broken`: credentials or TLS required |
-//! | 534, 535, 538, 5.7.8, 5.7.9 | `Broken`: credentials |
-//! | 5.4.5 | `Broken`: quota of the account |
-//! | 5yz to connection, EHLO, STARTTLS, AUTH | `Broken` |
-//! | 5.7.z to MAIL; 5.1.7 and 5.1.8 to MAIL or RCPT (Postfix checks the sender at RCPT) | `Broken`: sender |
+//! | 530 | `AccountRefused`: credentials or TLS required |
+//! | 534, 535, 538, 5.7.8, 5.7.9 | `AccountRefused`: credentials |
+//! | 5.4.5 | `AccountRefused`: quota of the account |
+//! | 5yz to connection, EHLO, STARTTLS, AUTH | `AccountRefused` |
+//! | 5.7.z to MAIL; 5.1.7 and 5.1.8 to MAIL or RCPT (Postfix checks the sender at RCPT) | `AccountRefused`: sender |
 //! | a code of [`NAMES_RECIPIENT`] to RCPT, or to the content if there is one recipient | `RecipientRefused` |
 //! | any other 5yz | `Refused` |
 //! | any other code | `Retry` |
