@@ -3,7 +3,8 @@
 -- The triggers watch what is written by hand, or changed by a trigger of the application; the extension's own statements
 -- leave them nothing to do. Claims read the secrets through the view. Invariants: a live row has no end; a claimed row,
 -- and no other, has a lease, and says whose and since when; a row in a final state has no secrets, and a reason if it
--- failed; a row with secrets has their token, by which dumps leave it out and claims and revocations find it.
+-- failed; a row with secrets has their token, by which dumps leave it out and claims and revocations find it; a sender
+-- writes no link, and schedules no mail again that has ended.
 -- The numbers of attempts are checked here as well: with a domain, an array of them would be of another type than the
 -- functions take.
 
@@ -33,8 +34,13 @@ BEGIN
             OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL))
     THEN
         rule := 'outbox_claim_must_have_claimant_and_end';
-    ELSIF live THEN
+    ELSIF live AND NEW.secrets IS NOT NULL AND (NEW.token_id = OLD.token_id) IS NOT TRUE THEN
         rule := 'outbox_secrets_must_have_their_token';
+    ELSIF live THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'permission denied to write secrets or to schedule mail that has ended',
+            DETAIL = format('It is mail %s. A role that claims and settles mail may do neither.', NEW.id),
+            HINT = 'Use mailroom_retry, or become a member of mailroom_admin.';
     ELSIF NEW.state = 'error' AND NEW.last_error IS NULL AND NEW.token_id IS NULL THEN
         rule := 'outbox_error_must_have_a_reason';
     END IF;
@@ -64,7 +70,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._outbox_check() IS
-    'Internal. Rejects a row whose columns contradict its state or part secrets from their token, with a check violation that does not quote it. Removes the secrets from a row that reaches a final state, and sets its times.';
+    'Internal. Rejects a row whose columns contradict its state or part secrets from their token, and a change that a sender may not make, with an error that does not quote it. Removes the secrets from a row that reaches a final state, and sets its times.';
 
 -- One condition each, because each statement compiles it again, as it would each CHECK constraint. AFTER, because any
 -- BEFORE UPDATE row trigger makes each update lock its row first, even if WHEN is false.
@@ -93,6 +99,12 @@ CREATE TRIGGER outbox_check_update
         OR NEW.last_error IS NULL AND NEW.state = 'error'
         OR NEW.failed_attempts < 0
         OR NEW.max_attempts <= 0
+        -- A sender may update these columns, but only to remove secrets and to end mail. Who may delete a mail may do more.
+        OR (
+            NEW.secrets IS NOT NULL AND NEW.secrets IS DISTINCT FROM OLD.secrets
+            OR OLD.ended_at IS NOT NULL AND NEW.ended_at IS NULL
+        )
+        AND NOT has_table_privilege('@extschema@.outbox'::regclass, 'DELETE')
     )
     EXECUTE FUNCTION @extschema@._outbox_check();
 -- Also in an apply worker, and with session_replication_role = replica, as constraints.

@@ -311,3 +311,38 @@ fn rights_on_a_table_are_no_way_to_more() {
         0
     );
 }
+
+#[test]
+fn a_sender_writes_no_link_and_reopens_no_mail() {
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "CREATE ROLE relay LOGIN IN ROLE mailroom_sender; CREATE ROLE boss LOGIN IN ROLE mailroom_admin; \
+             INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); SELECT mailroom_collect(); \
+             SELECT mailroom_send('b@example.com', 'S', 'T')",
+        )
+        .unwrap();
+    let mut relay = cluster.connect_as("app", "relay");
+    let claim = "SELECT count(mailroom_mark_sent(id)) FROM mailroom_claim(1)";
+    // The link goes out first: it was written first.
+    relay.batch_execute(claim).unwrap();
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('c@example.com', 'c'); SELECT mailroom_collect()")
+        .unwrap();
+    let attempts = [
+        "UPDATE outbox SET secrets = '{\"link\": \"https://evil.example.com\"}' WHERE state = 'scheduled' AND token_id IS NOT NULL",
+        "UPDATE outbox SET state = 'scheduled', ended_at = NULL WHERE state = 'sent'",
+        "UPDATE outbox SET state = 'claimed', claimed_until = now() + interval '1 h', ended_at = NULL WHERE state = 'sent'",
+    ];
+    for attempt in attempts {
+        let error = relay.batch_execute(attempt).expect_err(attempt);
+        assert_eq!(code(&error), &SqlState::INSUFFICIENT_PRIVILEGE, "{error:?}");
+        assert!(!format!("{error:?}").contains("evil"), "{error:?}");
+    }
+    // It may still claim and settle what is there.
+    relay
+        .batch_execute("SELECT count(mailroom_mark_error(id, 'no')) FROM mailroom_claim(1); SELECT count(mailroom_mark_sent(id)) FROM mailroom_claim(9)")
+        .unwrap();
+    let mut boss = cluster.connect_as("app", "boss");
+    boss.batch_execute(attempts[1]).unwrap();
+}
