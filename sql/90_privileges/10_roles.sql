@@ -14,7 +14,7 @@ DECLARE
     role_name text;
     held record;
     objection text;
-    routine record;
+    sequence record;
 BEGIN
     FOREACH role_name IN ARRAY
         ARRAY[
@@ -42,8 +42,45 @@ BEGIN
                 HINT = 'Rename the role, or remove what it must not have; CREATE EXTENSION creates the role if it does not exist.';
         END IF;
     END LOOP;
+    -- If a relation with the intended name exists already, a serial column uses another name for its sequence; the
+    -- grants below would then be on the other relation.
+    FOR sequence IN
+        SELECT t.relname || '_id_seq' AS name
+        FROM pg_depend d
+        JOIN pg_extension e ON e.oid = d.refobjid
+        JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+        JOIN pg_depend o ON o.classid = 'pg_class'::regclass AND o.objid = s.oid AND o.deptype = 'a'
+        JOIN pg_class t ON t.oid = o.refobjid
+        WHERE d.classid = 'pg_class'::regclass
+          AND d.refclassid = 'pg_extension'::regclass
+          AND d.deptype = 'e'
+          AND e.extname = 'mailroom'
+          AND s.relname <> t.relname || '_id_seq'
+    LOOP
+        RAISE duplicate_table USING
+            MESSAGE = format('relation "%s" already exists', sequence.name),
+            DETAIL = 'The extension needs the name for the sequence of a serial column.',
+            HINT = 'Rename the relation, or install the extension into another schema.';
+    END LOOP;
+END;
+$$;
+
+-- Every role has to resolve names.
+GRANT USAGE ON SCHEMA @extschema@ TO
+    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer;
+
+-- Long because each kind of object needs a statement of its own.
+CREATE FUNCTION @extschema@._close(objects oid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    held record;
+    routine record;
+    relation record;
+BEGIN
     -- Grants that come from the default privileges of the installing user are revoked, so that each object has the
-    -- grants below and no others. Types are usable by PUBLIC anyway.
+    -- grants that follow and no others. Types are usable by PUBLIC anyway.
     FOR held IN
         SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
         FROM pg_depend d
@@ -68,13 +105,14 @@ BEGIN
         WHERE d.refclassid = 'pg_extension'::regclass
           AND d.deptype = 'e'
           AND e.extname = 'mailroom'
+          AND (objects IS NULL OR d.objid = ANY (objects))
           AND a.grantee <> o.owner
           AND (a.grantee <> 0 OR o.kind <> 'TYPE')
         GROUP BY 1, 2, 3
     LOOP
         EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', held.kind, held.name, held.grantee);
     END LOOP;
-    -- PUBLIC may execute functions by default. Here every function of the extension is revoked from PUBLIC, and every
+    -- PUBLIC may execute functions by default. Every function of the extension is revoked from PUBLIC, and every
     -- SECURITY DEFINER function gets its owner, so that none can be forgotten.
     FOR routine IN
         SELECT p.oid::regprocedure AS name, p.prosecdef, p.prorettype = 'trigger'::regtype AS is_trigger
@@ -85,6 +123,7 @@ BEGIN
           AND d.refclassid = 'pg_extension'::regclass
           AND d.deptype = 'e'
           AND e.extname = 'mailroom'
+          AND (objects IS NULL OR d.objid = ANY (objects))
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', routine.name);
         IF routine.prosecdef THEN
@@ -96,42 +135,12 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mailroom_admin', routine.name);
         END IF;
     END LOOP;
-    -- If a relation with the intended name exists already, a serial column uses another name for its sequence; the
-    -- grants below would then be on the other relation.
-    FOR routine IN
-        SELECT t.relname || '_id_seq' AS name
-        FROM pg_depend d
-        JOIN pg_extension e ON e.oid = d.refobjid
-        JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
-        JOIN pg_depend o ON o.classid = 'pg_class'::regclass AND o.objid = s.oid AND o.deptype = 'a'
-        JOIN pg_class t ON t.oid = o.refobjid
-        WHERE d.classid = 'pg_class'::regclass
-          AND d.refclassid = 'pg_extension'::regclass
-          AND d.deptype = 'e'
-          AND e.extname = 'mailroom'
-          AND s.relname <> t.relname || '_id_seq'
-    LOOP
-        RAISE duplicate_table USING
-            MESSAGE = format('relation "%s" already exists', routine.name),
-            DETAIL = 'The extension needs the name for the sequence of a serial column.',
-            HINT = 'Rename the relation, or install the extension into another schema.';
-    END LOOP;
-END;
-$$;
-
--- Every role has to resolve names.
-GRANT USAGE ON SCHEMA @extschema@ TO
-    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer;
-
--- Views run with their owner's rights. Those that show secrets keep the installing user as owner, because
--- mailroom_definer must not read secrets: if a role may read the columns of a row, the server's error messages quote
--- the values.
-DO $$
-DECLARE
-    lent regclass;
-BEGIN
-    FOR lent IN
-        SELECT c.oid
+    -- Views run with their owner's rights. Those that show secrets keep the installing user as owner, because
+    -- mailroom_definer must not read secrets: if a role may read the columns of a row, the server's error messages quote
+    -- the values. Each table has a policy that shows all rows to mailroom's roles, for applications that switch row-level
+    -- security on.
+    FOR relation IN
+        SELECT c.oid::regclass AS name, c.relkind
         FROM pg_depend d
         JOIN pg_extension e ON e.oid = d.refobjid
         JOIN pg_class c ON c.oid = d.objid
@@ -139,10 +148,22 @@ BEGIN
           AND d.refclassid = 'pg_extension'::regclass
           AND d.deptype = 'e'
           AND e.extname = 'mailroom'
-          AND c.relkind = 'v'
+          AND (objects IS NULL OR d.objid = ANY (objects))
+          AND c.relkind IN ('v', 'r')
           AND c.relname NOT IN ('_mail_secrets', '_token_verdicts')
     LOOP
-        EXECUTE format('ALTER VIEW %s OWNER TO mailroom_definer', lent);
+        IF relation.relkind = 'v' THEN
+            EXECUTE format('ALTER VIEW %s OWNER TO mailroom_definer', relation.name);
+        ELSE
+            EXECUTE format(
+                'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer USING (true)',
+                relation.name
+            );
+        END IF;
     END LOOP;
 END;
 $$;
+COMMENT ON FUNCTION @extschema@._close(oid[]) IS
+    'Internal. Takes from these new objects of the extension (NULL: all) what default privileges and PUBLIC have, and gives functions and views their owner, tables their policy. An upgrade script calls it before its grants.';
+
+SELECT @extschema@._close(NULL::oid[]);

@@ -32,6 +32,15 @@ const CHANGES: &[Change] = &[
         mend: &["DROP TABLE @extschema@.left_over"],
     },
     Change {
+        age: "DROP VIEW @extschema@.mailroom_attached",
+        mend: &[
+            "CREATE VIEW @extschema@.mailroom_attached AS {view mailroom_attached}",
+            "SELECT @extschema@._close(ARRAY['@extschema@.mailroom_attached'::regclass::oid])",
+            "COMMENT ON VIEW @extschema@.mailroom_attached IS {comment mailroom_attached}",
+            "GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_admin",
+        ],
+    },
+    Change {
         age: "ALTER TABLE @extschema@.pauses DROP COLUMN paused_by",
         mend: &[
             "ALTER TABLE @extschema@.pauses ADD COLUMN paused_by name NOT NULL DEFAULT session_user",
@@ -94,8 +103,7 @@ const CHANGES: &[Change] = &[
         mend: &[
             "{function mailroom_dequeue_line(integer)}",
             "COMMENT ON FUNCTION @extschema@.mailroom_dequeue_line(integer) IS {comment mailroom_dequeue_line(integer)}",
-            "REVOKE ALL ON FUNCTION @extschema@.mailroom_dequeue_line(integer) FROM PUBLIC",
-            "GRANT EXECUTE ON FUNCTION @extschema@.mailroom_dequeue_line(integer) TO mailroom_admin",
+            "SELECT @extschema@._close(ARRAY['@extschema@.mailroom_dequeue_line(integer)'::regprocedure::oid])",
             "GRANT EXECUTE ON FUNCTION @extschema@.mailroom_dequeue_line(integer) TO mailroom_collector",
         ],
     },
@@ -292,7 +300,18 @@ fn no_difference_goes_unseen() {
     let scripts = Scripts::new();
     let cluster = Cluster::start_in(&scripts.bin, QUIET);
     let mut client = cluster.connect("postgres");
+    client
+        .batch_execute(
+            "CREATE ROLE onlooker; ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO onlooker; \
+             ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO onlooker",
+        )
+        .unwrap();
     let (fresh, terms) = fresh(&mut client);
+    let opened: Vec<_> = fresh
+        .iter()
+        .filter(|line| line.contains("onlooker"))
+        .collect();
+    assert!(opened.is_empty(), "{opened:?}");
     scripts.write_sample(&terms, None);
     assert_eq!(
         differences(&fresh, &upgrade_from(&mut client, OLDER)),
