@@ -9,6 +9,17 @@ pub struct Operation {
     pub(super) run: &'static str,
 }
 
+impl Operation {
+    /// Whether it calls this function.
+    #[allow(dead_code, reason = "for the test of the list")]
+    pub fn calls(&self, function: &str) -> bool {
+        let call = format!("{function}(");
+        [self.before, self.run]
+            .iter()
+            .any(|body| body.contains(&call))
+    }
+}
+
 const fn one(name: &'static str, before: &'static str, run: &'static str) -> Operation {
     Operation { name, before, run }
 }
@@ -33,7 +44,7 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
     PERFORM mailroom_attach('people', 'mail', 'name');";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 59] = [
+pub const OPERATIONS: [Operation; 60] = [
     one(
         "sign-up",
         "",
@@ -279,6 +290,12 @@ pub const OPERATIONS: [Operation; 59] = [
         "mail that failed lately",
         "PERFORM keep(ended_at::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC OFFSET 9 LIMIT 1;",
         "PERFORM id, last_error FROM outbox WHERE state = 'error' AND ended_at >= kept()::timestamptz;",
+    ),
+    one(
+        "reroute, 100",
+        "INSERT INTO outbox (kind, recipients, subject, body_text, transport) \
+         SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'old' FROM generate_series(1, 100);",
+        "PERFORM mailroom_reroute('old', '');",
     ),
     one(
         "purge, 1000",
