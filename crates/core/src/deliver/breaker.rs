@@ -6,7 +6,7 @@
 //! | state | requests | entered when |
 //! |---|---|---|
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
-//! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
+//! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended, or a request had no response in time |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
 //! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it may have been sent | see the limits below |
 //!
@@ -86,6 +86,8 @@ pub struct CircuitBreaker {
     refusal: String,
     /// An accepted message of this request or a later one shows that the refused messages were at fault.
     clears_refusals_from: u64,
+    /// A throttle of this request or a later one, or its missing response, lowers `concurrency` again.
+    slows_from: u64,
     suspects: Suspects,
     /// Pauses and throttles in a row, which determine the length of the next.
     pauses: u32,
@@ -190,8 +192,8 @@ impl CircuitBreaker {
     /// Whether other messages are to be sent before this one, because it was refused or throttled, or was a probe that
     /// failed in this pause. While the transport is healthy, that ends as soon as another message is accepted.
     pub fn is_suspect(&self, id: i64) -> bool {
-        let is_healthy = !self.is_paused() && !self.has_open_refusals();
-        self.suspects.contains(id, is_healthy)
+        let is_doubtful = self.is_paused() || self.has_open_refusals();
+        self.suspects.contains(id, is_doubtful)
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.
@@ -201,10 +203,8 @@ impl CircuitBreaker {
 
     /// Pauses because of open refusals: no other message can show whether the refused messages are at fault.
     pub fn attribute_refusals(&mut self, now: Time) {
-        if self.has_open_refusals() && !self.is_paused() {
-            let reason = std::mem::take(&mut self.refusal);
-            self.pause_for(now, &reason, self.longest_refusal_pause());
-        }
+        let reason = std::mem::take(&mut self.refusal);
+        self.pause_for(now, &reason, self.longest_refusal_pause());
     }
 
     fn forget_failures(&mut self) {

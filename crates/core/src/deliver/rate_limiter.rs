@@ -43,11 +43,6 @@ impl RateLimiter {
     }
 }
 
-/// The highest cost of a request with more than one mail: what the bucket can hold.
-pub(super) fn max_batch_cost(rate: Option<Rate>) -> u32 {
-    rate.map_or(u32::MAX, Rate::burst)
-}
-
 /// What a mail adds to the cost of its request, which is at least 1, in the unit of the rate.
 pub(super) fn added_cost(rate: Option<Rate>, mail: &Mail) -> u32 {
     let message = &mail.message;

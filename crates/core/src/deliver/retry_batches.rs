@@ -46,10 +46,8 @@ pub(super) struct RetryBatches {
 impl RetryBatches {
     /// Adds a claimed mail to its batch.
     pub(super) fn collect(&mut self, now: Time, key: String, account: Option<&str>, mail: Mail) {
-        let (_, mails) = self
-            .incomplete
-            .entry(key.clone())
-            .or_insert_with(|| (now, Vec::new()));
+        let batch = self.incomplete.entry(key.clone());
+        let (_, mails) = batch.or_insert_with(|| (now, Vec::new()));
         mails.push(mail);
         let is_complete = account.is_some_and(|account| batch_key(account, mails.iter()) == key);
         if is_complete && let Some((_, mails)) = self.incomplete.remove(&key) {

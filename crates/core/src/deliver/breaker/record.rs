@@ -39,6 +39,7 @@ impl CircuitBreaker {
             }
             MessageOutcome::Ambiguous { reason } => {
                 // It may have been sent: that counts in each state.
+                self.slow_down(of);
                 self.note_failed(now, of, reason);
                 Disposition::Settle
             }
@@ -136,17 +137,12 @@ impl CircuitBreaker {
         if is_at_fault {
             return Disposition::Settle;
         }
-        if self.throttle.is_none() {
-            // Once for all requests that were in flight at the same time.
-            self.concurrency = (self.concurrency / 2).max(1);
-            self.accepted = 0;
+        if self.slow_down(of) {
             self.throttles = self.throttles.saturating_add(1);
         }
         let own = doubled(FIRST_THROTTLE, self.throttles, LONGEST_THROTTLE);
-        let wait = after
-            .filter(|_| !is_long)
-            .unwrap_or(own)
-            .max(own.min(FIRST_THROTTLE));
+        let named = after.filter(|_| !is_long);
+        let wait = named.unwrap_or(own).max(FIRST_THROTTLE);
         let until = now.saturating_add(wait);
         if !std::mem::replace(&mut self.is_throttle_reported, true) {
             self.changes
@@ -157,6 +153,17 @@ impl CircuitBreaker {
             .get_or_insert_with(|| (until, reason.to_owned()));
         *known = until.max(*known);
         Disposition::Release
+    }
+
+    /// Halves the number of concurrent requests, once for all that were in flight at the same time. Returns whether it did.
+    fn slow_down(&mut self, of: Origin) -> bool {
+        let is_first = of.request >= self.slows_from;
+        if is_first {
+            self.concurrency = (self.concurrency / 2).max(1);
+            self.accepted = 0;
+            self.slows_from = self.latest.saturating_add(1);
+        }
+        is_first
     }
 
     fn note_account_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {

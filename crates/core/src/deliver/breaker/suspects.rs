@@ -19,12 +19,12 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    /// Whether it was refused or throttled since it was last accepted, or was a probe that failed. If `is_recent`, only since
+    /// Whether it was a probe that failed, or was refused or throttled: since it was last accepted if `ever`, otherwise since
     /// another message was accepted that was sent later.
-    pub(super) fn contains(&self, id: i64, is_recent: bool) -> bool {
+    pub(super) fn contains(&self, id: i64, ever: bool) -> bool {
         let refused = self.refused.get(&id);
-        refused.is_some_and(|(_, latest)| !is_recent || *latest == self.epoch)
-            || self.probed.contains(&id)
+        let is_refused = refused.is_some_and(|(_, latest)| ever || *latest == self.epoch);
+        is_refused || self.probed.contains(&id)
     }
 
     /// The probe of a paused transport with this message failed.

@@ -3,7 +3,7 @@
 use super::state::Deliverer;
 use crate::deliver::Time;
 use crate::deliver::mail::Mail;
-use crate::deliver::rate_limiter::{added_cost, max_batch_cost};
+use crate::deliver::rate_limiter::added_cost;
 use crate::deliver::retry_batches::is_repeated;
 
 /// The maximum of [`Deliverer::probe_doublings`].
@@ -33,7 +33,7 @@ impl Deliverer {
             && !next.is_expired(now)
             && !self.is_unrepeatable(next, now)
             && let sum = cost.saturating_add(added_cost(rate, next))
-            && sum <= max_batch_cost(rate)
+            && rate.is_none_or(|rate| sum <= rate.burst())
         {
             cost = sum;
             mails.extend(self.queue.pop());

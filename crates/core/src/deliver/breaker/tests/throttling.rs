@@ -7,6 +7,7 @@ use super::*;
 fn throttling_halves_once_for_all_under_way_and_recovers() {
     let mut breaker = CircuitBreaker::new(64);
     let throttles = || throttle(Some(seconds(3)));
+    breaker.note_request(1);
     for id in 0..10 {
         assert_eq!(
             breaker.record_single(seconds(0), id, 1, throttles()),
@@ -144,4 +145,27 @@ fn urgent_mail_does_not_cut_a_throttle_short() {
     // A person who calls mailroom_wake_worker does.
     breaker.retry_now(seconds(2));
     assert_eq!(breaker.permit(seconds(2)), SendPermit::Requests(32));
+}
+
+#[test]
+fn requests_without_a_response_halve_the_concurrency_once_for_all_in_flight() {
+    let mut breaker = CircuitBreaker::new(64);
+    let silent = || MessageOutcome::Ambiguous {
+        reason: "timeout".to_owned(),
+    };
+    for request in 1..=3 {
+        breaker.note_request(request);
+    }
+    for id in 1..=3 {
+        breaker.record_single(seconds(60), id, id.unsigned_abs(), silent());
+    }
+    assert_eq!(breaker.permit(seconds(60)), SendPermit::Requests(32));
+    assert_eq!(breaker.status().0, "slowed");
+    breaker.note_request(4);
+    breaker.record_single(seconds(120), 4, 4, silent());
+    assert_eq!(breaker.permit(seconds(120)), SendPermit::Requests(16));
+    for id in 5..=20 {
+        breaker.record_single(seconds(121), id, 5, SENT);
+    }
+    assert_eq!(breaker.permit(seconds(121)), SendPermit::Requests(17));
 }
