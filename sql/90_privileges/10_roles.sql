@@ -82,35 +82,42 @@ BEGIN
     -- Grants that come from the default privileges of the installing user are revoked, so that each object has the
     -- grants that follow and no others. Types are usable by PUBLIC anyway.
     FOR held IN
-        SELECT o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS grantee
+        SELECT o.relation, o.is_sequence, o.routine, o.type, a.grantee::regrole AS grantee
         FROM pg_depend d
         JOIN pg_extension e ON e.oid = d.refobjid
         CROSS JOIN LATERAL (
-            SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relacl, c.relowner
+            SELECT c.oid::regclass, c.relkind = 'S', NULL::regprocedure, NULL::regtype, c.relacl, c.relowner
             FROM pg_class c
             WHERE d.classid = 'pg_class'::regclass
               AND c.oid = d.objid
             UNION ALL
-            SELECT 'FUNCTION', p.oid::regprocedure::text, p.proacl, p.proowner
+            SELECT NULL, NULL, p.oid::regprocedure, NULL, p.proacl, p.proowner
             FROM pg_proc p
             WHERE d.classid = 'pg_proc'::regclass
               AND p.oid = d.objid
             UNION ALL
-            SELECT 'TYPE', t.oid::regtype::text, t.typacl, t.typowner
+            SELECT NULL, NULL, NULL, t.oid::regtype, t.typacl, t.typowner
             FROM pg_type t
             WHERE d.classid = 'pg_type'::regclass
               AND t.oid = d.objid
-        ) o (kind, name, acl, owner)
+        ) o (relation, is_sequence, routine, type, acl, owner)
         CROSS JOIN LATERAL aclexplode(o.acl) a
         WHERE d.refclassid = 'pg_extension'::regclass
           AND d.deptype = 'e'
           AND e.extname = 'mailroom'
           AND (objects IS NULL OR d.objid = ANY (objects))
-          AND a.grantee <> o.owner
-          AND (a.grantee <> 0 OR o.kind <> 'TYPE')
-        GROUP BY 1, 2, 3
+          AND a.grantee NOT IN (o.owner, 0)
+        GROUP BY 1, 2, 3, 4, 5
     LOOP
-        EXECUTE format('REVOKE ALL ON %s %s FROM %s CASCADE', held.kind, held.name, held.grantee);
+        IF held.routine IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', held.routine, held.grantee);
+        ELSIF held.type IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', held.type, held.grantee);
+        ELSIF held.is_sequence THEN
+            EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM %s CASCADE', held.relation, held.grantee);
+        ELSE
+            EXECUTE format('REVOKE ALL ON TABLE %s FROM %s CASCADE', held.relation, held.grantee);
+        END IF;
     END LOOP;
     -- PUBLIC may execute functions by default. Every function of the extension is revoked from PUBLIC, and every
     -- SECURITY DEFINER function gets its owner, so that none can be forgotten.
@@ -140,7 +147,7 @@ BEGIN
     -- the values. Each table has a policy that shows all rows to mailroom's roles, for applications that switch row-level
     -- security on.
     FOR relation IN
-        SELECT c.oid::regclass AS name, c.relkind
+        SELECT c.oid::regclass AS name, c.relkind, c.relname
         FROM pg_depend d
         JOIN pg_extension e ON e.oid = d.refobjid
         JOIN pg_class c ON c.oid = d.objid
@@ -149,12 +156,16 @@ BEGIN
           AND d.deptype = 'e'
           AND e.extname = 'mailroom'
           AND (objects IS NULL OR d.objid = ANY (objects))
-          AND c.relkind IN ('v', 'r')
-          AND c.relname NOT IN ('_mail_secrets', '_token_verdicts')
+          AND c.relkind IN ('v', 'r', 'S')
     LOOP
-        IF relation.relkind = 'v' THEN
+        IF relation.relkind = 'S' THEN
+            EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM PUBLIC', relation.name);
+            CONTINUE;
+        END IF;
+        EXECUTE format('REVOKE ALL ON TABLE %s FROM PUBLIC', relation.name);
+        IF relation.relkind = 'v' AND relation.relname NOT IN ('_mail_secrets', '_token_verdicts') THEN
             EXECUTE format('ALTER VIEW %s OWNER TO mailroom_definer', relation.name);
-        ELSE
+        ELSIF relation.relkind = 'r' THEN
             EXECUTE format(
                 'CREATE POLICY mailroom ON %s TO mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer USING (true)',
                 relation.name
