@@ -34,6 +34,7 @@ COMMENT ON FUNCTION @extschema@._due_positions(text, boolean) IS
 CREATE FUNCTION @extschema@._due_pieces(
     transport text,
     groups boolean,
+    last_priority smallint,
     OUT priority smallint,
     OUT send_at timestamptz,
     OUT id bigint,
@@ -43,8 +44,8 @@ CREATE FUNCTION @extschema@._due_pieces(
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
-COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean) IS
-    'Internal. The next piece of each priority that this scan should look at before its positions, from where the last one ended; only a hint.';
+COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean, smallint) IS
+    'Internal. The next piece of each priority, up to the last one given, that this scan should look at before its positions, from where the last one ended; only a hint.';
 
 CREATE FUNCTION @extschema@._due_note_piece(
     transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean

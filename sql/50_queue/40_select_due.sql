@@ -168,9 +168,8 @@ BEGIN
         FOR span IN
             -- A piece of what is before this session's positions,
             SELECT true AS is_piece, p.priority, p.send_at, p.id, p.until_send_at, p.until_id
-            FROM @extschema@._due_pieces(of_transport, of_groups) p
+            FROM @extschema@._due_pieces(of_transport, of_groups, last_priority::smallint) p
             WHERE start = 'piece'
-              AND p.priority <= last_priority
             UNION ALL
             -- what follows them,
             SELECT false, p.priority, p.send_at, p.id, moment, 9223372036854775807
@@ -299,10 +298,7 @@ BEGIN
     IF over AND ctids <> '{}' THEN
         PERFORM @extschema@._announce_due(moment);
     ELSIF cardinality(ctids) < wanted AND NOT sweep THEN
-        -- A scan for urgent mail only may have no piece to look at before other scans have looked at theirs.
-        PERFORM @extschema@._announce_due(
-            clock_timestamp() + make_interval(secs => greatest(CASE WHEN last_priority < 32767 THEN 1 ELSE 0.1 END, rest))
-        );
+        PERFORM @extschema@._announce_due(clock_timestamp() + make_interval(secs => greatest(0.1, rest)));
     ELSIF over OR broken_off AND cardinality(ctids) < wanted THEN
         PERFORM @extschema@._announce_due(moment + interval '1 s');
     END IF;

@@ -56,7 +56,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._due_begin(text, boolean),
     @extschema@._due_may_sweep(text, boolean),
     @extschema@._due_positions(text, boolean),
-    @extschema@._due_pieces(text, boolean),
+    @extschema@._due_pieces(text, boolean, smallint),
     @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean),
     @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean),
     @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint),

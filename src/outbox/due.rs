@@ -163,12 +163,13 @@ fn _due_positions(
     TableIterator::new(priorities)
 }
 
-/// Returns the next piece of each priority, in the order in which to scan them.
+/// Returns the next pieces to scan, up to the last priority given, in the order in which to scan them.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn _due_pieces(
     transport: &[u8],
     groups: bool,
+    last_priority: i16,
 ) -> TableIterator<
     'static,
     (
@@ -181,7 +182,7 @@ fn _due_pieces(
 > {
     let pieces: Vec<_> = with_due(transport, groups, |due| {
         due.noted = pages();
-        due.pieces()
+        due.pieces(last_priority)
             .map(|(priority, from, until)| {
                 (priority, from.send_at, from.id, until.send_at, until.id)
             })

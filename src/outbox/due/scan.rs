@@ -72,6 +72,8 @@ pub struct Priority {
     /// Where the next sweep, or the next piece, starts, if not at the beginning.
     pub paused: Option<Position>,
     pub trail: Trail<Position>,
+    /// How often everything before the position was scanned in pieces in this round.
+    pub times: u32,
 }
 
 impl Priority {
@@ -94,8 +96,8 @@ pub struct Due {
     pub pages: (i64, i64),
     /// Pages that this scan may still read in pieces; `None` if it scans no pieces.
     pub piece: Option<i64>,
-    /// The priority that the round of pieces has reached, and the pages that the round has read.
-    pub round: (i16, i64),
+    /// Pages that this round of pieces, through all priorities, has read.
+    pub round: i64,
     /// The notes of the running scan; [`Due::begin`] discards those that a failed call left.
     pub notes: Vec<Note>,
 }
@@ -158,13 +160,17 @@ impl Due {
         self.pages.1 < CHEAP
     }
 
-    /// Returns the priorities that still have a piece to scan in this round, each with its next piece.
-    pub fn pieces(&self) -> impl Iterator<Item = (i16, Position, Position)> {
-        let priorities = self.piece.map(|_| self.priorities.range(self.round.0..));
-        priorities.into_iter().flatten().map(|(priority, entry)| {
-            let (from, until) = entry.piece();
-            (*priority, from, until)
-        })
+    /// Returns the next pieces, of those priorities up to the last one given that were scanned least often.
+    pub fn pieces(&self, last_priority: i16) -> impl Iterator<Item = (i16, Position, Position)> {
+        let priorities = self.piece.map(|_| self.priorities.range(..=last_priority));
+        let priorities = priorities.into_iter().flatten();
+        let fewest = priorities.clone().map(|(_, entry)| entry.times).min();
+        priorities
+            .filter(move |(_, entry)| Some(entry.times) == fewest)
+            .map(|(priority, entry)| {
+                let (from, until) = entry.piece();
+                (*priority, from, until)
+            })
     }
 
     /// Records how far the scan of one priority got. Returns whether to scan another piece.
@@ -211,8 +217,8 @@ impl Due {
                     .keep(if all < PIECE { 0 } else { all / PIECE + 2 });
             }
             self.swept(all - found);
-        } else if self.piece.is_some() && self.priorities.range(self.round.0..).next().is_none() {
-            self.swept(self.round.1);
+        } else if self.piece.is_some() && self.priorities.values().all(|entry| entry.times > 0) {
+            self.swept(self.round);
         }
         let is_small = pages.saturating_sub(self.began) < 2 * LARGE_PIECE;
         let most = if is_small { LONGEST } else { LONGEST_LARGE };
@@ -224,7 +230,10 @@ impl Due {
     /// Records that everything before the positions was scanned in this many pages.
     pub fn swept(&mut self, pages: i64) {
         self.pages = (pages, pages.min(self.pages.0));
-        self.round = (i16::MIN, 0);
+        self.round = 0;
+        for entry in self.priorities.values_mut() {
+            entry.times = 0;
+        }
     }
 
     /// Makes the next scan of this priority start at this position at the latest.
@@ -247,6 +256,7 @@ impl Due {
                 position: at,
                 paused: None,
                 trail: Trail::default(),
+                times: 0,
             }),
         };
         match note.kind {
@@ -269,8 +279,10 @@ impl Due {
                 }
                 let is_last = !unfinished && note.at >= entry.position;
                 entry.paused = (!is_last).then_some(note.at);
-                let next = note.priority.saturating_add(i16::from(is_last));
-                self.round = (next, self.round.1 + note.pages);
+                if entry.times == 0 {
+                    self.round += note.pages;
+                }
+                entry.times += u32::from(is_last);
             }
         }
     }

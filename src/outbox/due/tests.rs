@@ -193,7 +193,7 @@ fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
     due.swept(CHEAP);
     let mut scan = |notes: &[(i16, Position, Kind, i64)]| {
         assert_eq!(due.begin(now, 0), Start::Piece);
-        let next: Vec<_> = due.pieces().collect();
+        let next: Vec<_> = due.pieces(i16::MAX).collect();
         let mut pages = 0;
         for (priority, at, kind, cost) in notes {
             pages += cost;
@@ -229,6 +229,37 @@ fn what_lies_behind_is_looked_at_piece_by_piece_once_sweeps_are_dear() {
         [(5, Position::START, at(7, 7))]
     );
     assert_eq!(due.begin(now, 0), Start::Sweep, "the round took few pages");
+}
+
+#[test]
+fn urgent_mail_is_looked_for_while_claims_are_limited_to_it_and_the_other_mail_after_that() {
+    let now = Instant::now();
+    let mut due = Due::default();
+    let all = [-20, -10, 0, 5].map(|priority| came_to(priority, at(10, 1)));
+    scan(&mut due, &all);
+    due.swept(CHEAP);
+    due.swept(CHEAP);
+    let mut look = |last_priority| {
+        assert_eq!(due.begin(now, 0), Start::Piece);
+        let (priority, _, until) = due.pieces(last_priority).next().unwrap();
+        due.note(
+            2 * PIECE,
+            priority,
+            until,
+            Kind::Piece { unfinished: false },
+        );
+        due.end(now, 0, false, 0, NOW);
+        priority
+    };
+    assert_eq!([(); 3].map(|()| look(i16::MAX)), [-20, -10, 0]);
+    assert_eq!([(); 5].map(|()| look(-10)), [-20, -10, -20, -10, -20]);
+    assert_eq!(look(i16::MAX), 5, "the round goes on");
+    assert_eq!([(); 4].map(|()| look(i16::MAX)), [-20, -10, 0, 5]);
+    // In turn.
+    let turns: Vec<_> = (0..6).flat_map(|_| [look(i16::MAX), look(-10)]).collect();
+    for priority in [-20, -10, 0, 5] {
+        assert!(turns.contains(&priority), "{turns:?}");
+    }
 }
 
 #[test]

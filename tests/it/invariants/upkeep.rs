@@ -1,5 +1,7 @@
 //! I4, for the upkeep of the outbox and for purges.
 
+use postgres::Client;
+
 use super::{pages, untidied};
 use crate::cluster::{eventually_or_tell, number};
 
@@ -56,39 +58,42 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
-/// While nothing can be vacuumed, rows that arrive before all cursors are found piece by piece, without a call that
-/// scans everything: mail of a known and of a new priority, and a claim that expired long ago.
-#[test]
-fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
-    const ROUNDS: i64 = 60;
-    let (cluster, mut client) = untidied();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
-        .unwrap();
-    let claim = "SELECT id FROM mailroom_claim(1000, '1 ms', 'me')";
+/// Has so many thousand mails claimed and settled, until this session's sweeps are expensive.
+fn settle_thousands(client: &mut Client, rounds: u64) {
     // The order of send_at is not that of the rows in the table.
     client
         .batch_execute(&format!(
             "INSERT INTO outbox (kind, recipients, subject, body_text, send_at) \
              SELECT 'own', '{{a@example.com}}', 'Hello', 'Text', now() - random() * interval '1 hour' \
-             FROM generate_series(1, {ROUNDS} * 1000)"
+             FROM generate_series(1, {rounds} * 1000)"
         ))
         .unwrap();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         client
-            .batch_execute(&format!(
-                "SELECT mailroom_mark_sent_many(ARRAY({claim}), claimant => 'me')"
-            ))
+            .batch_execute("SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM mailroom_claim(1000, '1 ms', 'me')), claimant => 'me')")
             .unwrap();
         // Sweeps count as expensive after two expensive ones. They may take a twentieth of the time, so without this
         // pause a fast machine would come to one only while there is enough to scan.
-        if round >= ROUNDS / 2 {
+        if round >= rounds / 2 {
             std::thread::sleep(std::time::Duration::from_millis(60));
         }
     }
+}
+
+/// While nothing can be vacuumed, rows that arrive before all cursors are found piece by piece, without a call that
+/// scans everything: mail of a known and of a new priority, a claim that expired long ago, and urgent mail when the
+/// budgets have room for no other.
+#[test]
+fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
+    const ROUNDS: u64 = 60;
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+        .unwrap();
+    settle_thousands(&mut client, ROUNDS);
     // A scan of everything accesses a page for each row.
-    let all = 1_000 * ROUNDS.unsigned_abs();
+    let all = 1_000 * ROUNDS;
     let mut other = cluster.connect("app");
     other
         .batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
@@ -109,18 +114,34 @@ fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
     client
         .batch_execute("CREATE TEMP TABLE found (id bigint)")
         .unwrap();
+    let claim = "INSERT INTO found SELECT id FROM mailroom_claim(1000, '1 h', 'me')";
     let mut most = 0;
     eventually_or_tell("all that came in late to be claimed", || {
-        most = most.max(pages(
-            &mut client,
-            &format!("INSERT INTO found {}", claim.replace("1 ms", "1 h")),
-        ));
+        most = most.max(pages(&mut client, claim));
         match number(&mut client, "SELECT count(*) FROM found") {
             4 => Ok(()),
             found => Err(found),
         }
     });
     assert!(most < all / 4, "a claim looked at {most} pages");
+    other
+        .batch_execute(
+            "INSERT INTO budgets (period, amount, reserved_share) VALUES ('month', 1000000, 1)",
+        )
+        .unwrap();
+    for late in 5..=7 {
+        other
+            .batch_execute(
+                "INSERT INTO outbox (kind, recipients, subject, body_text, priority, send_at) \
+                 VALUES ('own', '{a@example.com}', 'Hello', 'Text', -20, now() - interval '2 hours')",
+            )
+            .unwrap();
+        eventually_or_tell("late urgent mail to be claimed", || {
+            client.batch_execute(claim).unwrap();
+            let found = number(&mut client, "SELECT count(*) FROM found");
+            if found == late { Ok(()) } else { Err(found) }
+        });
+    }
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
