@@ -129,7 +129,7 @@ BEGIN
         -- The trigger mailroom_email, which fires first, has updated both.
         RETURN NULL;
     END IF;
-    -- Of two rows that swap, the displaced one had this address.
+    -- Nothing tells two rows with the same address apart. Of two rows that swap, the displaced one had this address.
     SELECT t.account_id, t.is_displaced
     INTO holder
     FROM @extschema@.attached t
@@ -279,8 +279,13 @@ DECLARE
     names record;
 BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
-    EXECUTE 'DELETE FROM @extschema@.accounts a USING @extschema@.attached t WHERE t.account_id = a.id AND t.relation = $1'
-        || ' AND t.email IN (SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") FROM old_rows o)', names.email)
+    -- Of two rows with the same address, the displaced one goes first, as in _attached_update: one account for each row
+    -- that is deleted.
+    EXECUTE 'DELETE FROM @extschema@.accounts a USING (SELECT t.account_id, g.deleted,'
+        || ' row_number() OVER (PARTITION BY t.email ORDER BY t.is_displaced DESC) AS place FROM ('
+        || 'SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") AS email, count(*) AS deleted FROM old_rows o GROUP BY 1', names.email)
+        || ') g JOIN @extschema@.attached t ON t.relation = $1 AND t.email = g.email'
+        || ') h WHERE a.id = h.account_id AND h.place <= h.deleted'
     USING TG_RELID::regclass;
     RETURN NULL;
 END;
