@@ -154,7 +154,7 @@ CREATE INDEX outbox_due ON @extschema@.outbox (transport, priority, send_at, id)
 -- Expired claims.
 CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'claimed';
 -- For purges, and for people.
-CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at, id) WHERE ended_at IS NOT NULL;
 CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';
 -- Whether a later mail of a token, or with the same item_key, failed as well.
 CREATE INDEX outbox_failed_again ON @extschema@.outbox (token_id, item_key)

@@ -60,6 +60,12 @@ $$;
 COMMENT ON FUNCTION @extschema@._delete_mails(tid[]) IS
     'Internal. Deletes these locked mails with their attempts; returns false, and deletes none, if a foreign key or a trigger of the application refuses.';
 
+-- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A round ends where
+-- there are no more rows, and the next one begins anew.
+CREATE SEQUENCE @extschema@._purged_outbox MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_outbox IS
+    'Internal. The outbox.id of the last mail that stayed in the current round of purges.';
+
 CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -68,19 +74,27 @@ CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer,
     SET enable_sort = off
 AS $$
 DECLARE
-    after CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
+    round CONSTANT bigint := coalesce(pg_sequence_last_value('@extschema@._purged_outbox'::regclass), 0);
+    walked CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
+    after record;
     last timestamptz;
     passed timestamptz;
+    looked_at tid[];
     places tid[];
 BEGIN
+    -- If that mail is gone, or is to be sent again, the round begins anew.
+    SELECT o.ended_at, o.id INTO after FROM @extschema@.outbox o WHERE o.id = round AND o.ended_at >= walked;
+    IF NOT FOUND THEN
+        SELECT walked AS ended_at, '-9223372036854775808'::bigint AS id INTO after;
+    END IF;
     WITH looked AS MATERIALIZED (
         SELECT o.ctid AS place, o.id, o.ended_at
         FROM @extschema@.outbox o
-        WHERE o.ended_at >= after
+        WHERE (o.ended_at, o.id) > (after.ended_at, after.id)
           AND o.ended_at < horizon
           -- A role that can set ended_at cannot make a mail look old.
           AND o.created_at < horizon
-        ORDER BY o.ended_at
+        ORDER BY o.ended_at, o.id
         LIMIT row_limit
     ), old AS MATERIALIZED (
         -- A locked row may be on its way back to scheduled.
@@ -91,26 +105,35 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     )
     SELECT
-        array_agg(d.place) FILTER (WHERE d.id IS NOT NULL), count(d.id), count(*) = row_limit AND count(d.id) > 0, CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END,
-        min(l.ended_at) FILTER (WHERE d.id IS NULL)
-    INTO places, purged, more, last, passed
+        array_agg(l.place), array_agg(d.place) FILTER (WHERE d.id IS NOT NULL), count(d.id), count(*) = row_limit,
+        CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END, min(l.ended_at) FILTER (WHERE d.id IS NULL)
+    INTO looked_at, places, purged, more, last, passed
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
     IF NOT @extschema@._delete_mails(places) THEN
         -- The application does not let one of them go: the others go one by one.
         purged := (SELECT count(*) FROM unnest(places) u (place) WHERE @extschema@._delete_mails(ARRAY[u.place]));
-        -- Unless all of them ended within a millisecond, the next batch begins behind them.
-        more := more AND (purged > 0 OR date_trunc('milliseconds', last) > after);
+    END IF;
+    IF more THEN
+        PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(w.id, 0::bigint))
+        FROM (
+            SELECT o.id
+            FROM @extschema@.outbox o
+            WHERE o.ctid = ANY (looked_at)
+              AND o.ended_at < horizon
+            ORDER BY o.ended_at DESC, o.id DESC
+            LIMIT 1
+        ) w;
+    ELSIF round <> 0 THEN
+        PERFORM setval('@extschema@._purged_outbox'::regclass, 0);
     END IF;
     -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
     PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
-    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that the application does not let go. Returns how many, and whether there may be more.';
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that the application does not let go. Returns how many, and whether there are more to look at.';
 
--- The position of purges of tokens, for all sessions: sessions without memory still get past tokens that live for
--- years.
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_tokens IS
     'Internal. The tokens.id that the current round of purges has reached.';

@@ -35,7 +35,7 @@ GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema
     @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
     TO mailroom_definer;
-GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_tokens TO mailroom_definer;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged_tokens TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._is_restoring(),

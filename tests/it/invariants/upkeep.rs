@@ -213,3 +213,71 @@ fn i4_a_purge_gets_past_what_a_foreign_key_keeps() {
         assert!(calls < 10);
     }
 }
+
+const TABLES: [&str; 1] = ["outbox"];
+
+/// Calls that each have a session of their own get past what foreign keys keep, and say when they are
+/// through. All rows ended at the same time, as those of one statement do.
+#[test]
+fn i4_purges_in_new_sessions_get_past_what_foreign_keys_keep_and_end() {
+    let (cluster, mut client) = untidied();
+    client
+        .batch_execute(
+            "INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+             SELECT 'own', '{a@example.com}', 'sent', now() - interval '30 days', now() - interval '20 days' FROM generate_series(1, 60); \
+             INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active'); \
+             INSERT INTO tokens (account, action, created_at, expires_at) SELECT 1, 'password_recovery', 1, 2 FROM generate_series(1, 60); \
+             INSERT INTO link_requests (email, action, requested_at) \
+             SELECT 'a@example.com', 'password_recovery', now() - interval '20 days' FROM generate_series(1, 60); \
+             INSERT INTO outbox_attempts (outbox_id, attempt, outcome, ended_at) \
+             SELECT 0, 1, 'failed', now() - interval '20 days' FROM generate_series(1, 60); \
+             INSERT INTO job_runs (started_at, duration, trigger) \
+             SELECT now() - interval '20 days', '1 s', 'poll' FROM generate_series(1, 60)",
+        )
+        .unwrap();
+    for table in TABLES {
+        client
+            .batch_execute(&format!(
+                "CREATE TABLE of_{table} (id bigint PRIMARY KEY REFERENCES {table}); \
+                 INSERT INTO of_{table} SELECT id FROM {table} ORDER BY id LIMIT 35"
+            ))
+            .unwrap();
+    }
+    let round = || {
+        (1..=10)
+            .find(|_| {
+                !cluster
+                    .connect("app")
+                    .query_one("SELECT more FROM mailroom_purge(10)", &[])
+                    .unwrap()
+                    .get::<_, bool>(0)
+            })
+            .expect("more is false in the end")
+    };
+    assert_eq!(round(), 7, "the last one finds nothing");
+    for table in TABLES {
+        let kept = format!(
+            "SELECT count(*) FROM {table} FULL JOIN of_{table} k USING (id) WHERE k.id > 0"
+        );
+        assert_eq!(number(&mut client, &kept), 35, "{table}");
+        assert_eq!(
+            number(&mut client, &format!("SELECT count(*) FROM {table}")),
+            35,
+            "{table}"
+        );
+    }
+    // What is let go in the meantime is purged by the next round.
+    for table in TABLES {
+        client
+            .batch_execute(&format!("DELETE FROM of_{table} WHERE id <= 3"))
+            .unwrap();
+    }
+    round();
+    for table in TABLES {
+        assert_eq!(
+            number(&mut client, &format!("SELECT count(*) FROM {table}")),
+            32,
+            "{table}"
+        );
+    }
+}

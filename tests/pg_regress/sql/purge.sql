@@ -6,6 +6,7 @@ CREATE EXTENSION mailroom;
 
 CREATE PROCEDURE start_over() LANGUAGE sql SET client_min_messages = error AS $$
     TRUNCATE outbox, outbox_attempts RESTART IDENTITY CASCADE;
+    ALTER SEQUENCE _purged_outbox RESTART;
     INSERT INTO outbox (kind, recipients, state, created_at, ended_at)
     SELECT 'own', '{a@example.com}', 'sent', now() - interval '9 days', now() - interval '8 days' + i * interval '1 h' FROM generate_series(1, 6) i;
     INSERT INTO outbox_attempts (outbox_id, attempt, outcome, ended_at, error)
@@ -36,6 +37,18 @@ INSERT INTO orders VALUES (1), (3), (4);
 SELECT purged, more FROM mailroom_purge(2);
 SELECT purged, more FROM mailroom_purge(2);
 SELECT purged, more FROM mailroom_purge(2);
+SELECT purged, more FROM mailroom_purge(2);
+TABLE remaining;
+-- In a session for each batch.
+CALL start_over();
+INSERT INTO orders VALUES (1), (3), (4);
+\c -
+SELECT purged, more FROM mailroom_purge(2);
+\c -
+SELECT purged, more FROM mailroom_purge(2);
+\c -
+SELECT purged, more FROM mailroom_purge(2);
+\c -
 SELECT purged, more FROM mailroom_purge(2);
 TABLE remaining;
 
