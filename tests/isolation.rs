@@ -24,7 +24,10 @@ fn specs() {
                  TRUNCATE accounts, tokens, pending, outbox, outbox_attempts, link_requests, job_runs, pauses, budgets, templates, \
                      attached RESTART IDENTITY; \
                  ALTER SEQUENCE _last_seq RESTART; \
+                 ALTER SEQUENCE _purged_job_runs RESTART; \
+                 ALTER SEQUENCE _purged_link_requests RESTART; \
                  ALTER SEQUENCE _purged_outbox RESTART; \
+                 ALTER SEQUENCE _purged_outbox_attempts RESTART; \
                  ALTER SEQUENCE _purged_tokens RESTART \
              $$",
         ),

@@ -35,30 +35,43 @@ CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
 COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
     'Internal. Makes the next walk look after this key again, because some rows that this one saw remain.';
 
-CREATE FUNCTION @extschema@._delete_mails(places tid[]) RETURNS boolean
+CREATE FUNCTION @extschema@._delete_rows(source text, places tid[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
+DECLARE
+    deleted integer := 0;
 BEGIN
-    WITH gone AS (
-        DELETE FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (places)
-        RETURNING o.id
-    )
-    DELETE FROM @extschema@.outbox_attempts a
-    WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g));
-    RETURN true;
+    IF source = 'outbox' THEN
+        WITH gone AS (
+            DELETE FROM @extschema@.outbox o
+            WHERE o.ctid = ANY (places)
+            RETURNING o.id
+        ), with_them AS (
+            DELETE FROM @extschema@.outbox_attempts a
+            WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g))
+        )
+        SELECT count(*) INTO deleted FROM gone;
+    ELSIF cardinality(places) > 0 THEN
+        EXECUTE 'DELETE FROM @extschema@.' || quote_ident(source) || ' WHERE ctid = ANY ($1)' USING places;
+        GET DIAGNOSTICS deleted = ROW_COUNT;
+    END IF;
+    RETURN deleted;
 EXCEPTION
     WHEN OTHERS THEN
         IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
             RAISE;
         END IF;
-        RETURN false;
+        IF cardinality(places) = 1 THEN
+            RETURN 0;
+        END IF;
+        -- The application does not let one of them go: the others go one by one.
+        RETURN (SELECT sum(@extschema@._delete_rows(source, ARRAY[u.place]))::integer FROM unnest(places) u (place));
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._delete_mails(tid[]) IS
-    'Internal. Deletes these locked mails with their attempts; returns false, and deletes none, if a foreign key or a trigger of the application refuses.';
+COMMENT ON FUNCTION @extschema@._delete_rows(text, tid[]) IS
+    'Internal. Deletes these locked rows of a table, mails with their attempts, but passes by those that a foreign key or a trigger of the application does not let go. Returns how many.';
 
 -- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A round ends where
 -- there are no more rows, and the next one begins anew.
@@ -105,15 +118,12 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     )
     SELECT
-        array_agg(l.place), array_agg(d.place) FILTER (WHERE d.id IS NOT NULL), count(d.id), count(*) = row_limit,
+        array_agg(l.place), array_agg(d.place) FILTER (WHERE d.id IS NOT NULL), count(*) = row_limit,
         CASE WHEN count(*) = row_limit THEN max(l.ended_at) ELSE horizon END, min(l.ended_at) FILTER (WHERE d.id IS NULL)
-    INTO looked_at, places, purged, more, last, passed
+    INTO looked_at, places, more, last, passed
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
-    IF NOT @extschema@._delete_mails(places) THEN
-        -- The application does not let one of them go: the others go one by one.
-        purged := (SELECT count(*) FROM unnest(places) u (place) WHERE @extschema@._delete_mails(ARRAY[u.place]));
-    END IF;
+    purged := @extschema@._delete_rows('outbox'::text, places);
     IF more THEN
         PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(w.id, 0::bigint))
         FROM (
@@ -132,139 +142,102 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
-    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that the application does not let go. Returns how many, and whether there are more to look at.';
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that stay. Returns how many, and whether there are more to look at.';
 
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_tokens IS
     'Internal. The tokens.id that the current round of purges has reached.';
 
-CREATE FUNCTION @extschema@._purge_tokens(horizon bigint, row_limit integer, OUT purged integer, OUT more boolean)
+CREATE SEQUENCE @extschema@._purged_link_requests MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_link_requests IS
+    'Internal. The link_requests.id that the current round of purges has reached.';
+
+CREATE SEQUENCE @extschema@._purged_outbox_attempts MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_outbox_attempts IS
+    'Internal. The outbox_attempts.id that the current round of purges has reached.';
+
+CREATE SEQUENCE @extschema@._purged_job_runs MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_job_runs IS
+    'Internal. The job_runs.id that the current round of purges has reached.';
+
+CREATE FUNCTION @extschema@._purge_by_id(
+    source text,
+    is_past text,
+    has_ended text,
+    horizon timestamptz,
+    row_limit integer,
+    OUT purged integer,
+    OUT more boolean
+)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
-    -- A sequence can only be scanned, which looks dear enough for JIT compilation then.
-    SET jit = off
 AS $$
 DECLARE
-    round CONSTANT bigint := (SELECT s.last_value FROM @extschema@._purged_tokens s);
-    after CONSTANT bigint := greatest(@extschema@._walk_begin('tokens'::text), round);
+    reached CONSTANT regclass := '@extschema@.' || quote_ident('_purged_' || source);
+    round CONSTANT bigint := coalesce(pg_sequence_last_value(reached), 0);
+    after CONSTANT bigint := greatest(@extschema@._walk_begin(source), round);
     last bigint;
+    places tid[];
 BEGIN
-    WITH looked AS MATERIALIZED (
-        SELECT t.ctid AS place, t.id, t.created_at, t.expires_at
-        FROM @extschema@.tokens t
-        WHERE t.id > after
-        ORDER BY t.id
-        LIMIT row_limit
-    ), gone AS (
-        DELETE FROM @extschema@.tokens t
-        WHERE t.ctid = ANY (ARRAY(
-            SELECT o.ctid
-            FROM @extschema@.tokens o
-            WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.expires_at < horizon))
-              AND o.expires_at < horizon
-            FOR UPDATE SKIP LOCKED
-        ))
-        RETURNING t.id
-    )
-    SELECT
-        (SELECT count(*) FROM gone),
-        -- A token that was created later cannot have expired before.
-        max(l.id) FILTER (WHERE l.created_at < horizon),
-        count(*) FILTER (WHERE l.created_at < horizon) = row_limit
-    INTO purged, last, more
-    FROM looked l;
+    EXECUTE 'WITH looked AS MATERIALIZED (SELECT t.ctid AS place, t.id, ' || is_past || ' AS is_past, ' || has_ended || ' AS has_ended'
+        || ' FROM @extschema@.' || quote_ident(source) || ' t WHERE t.id > $1 ORDER BY t.id LIMIT $2)'
+        || ' SELECT ARRAY(SELECT t.ctid FROM @extschema@.' || quote_ident(source) || ' t'
+        || ' WHERE t.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.has_ended)) AND ' || has_ended
+        || ' FOR UPDATE SKIP LOCKED),'
+        || ' max(l.id) FILTER (WHERE l.is_past), count(*) FILTER (WHERE l.is_past) = $2 FROM looked l'
+    INTO places, last, more
+    USING after, row_limit, horizon;
+    purged := @extschema@._delete_rows(source, places);
     IF more THEN
-        PERFORM setval('@extschema@._purged_tokens'::regclass, last);
+        PERFORM setval(reached, last);
     ELSIF round <> 0 THEN
-        PERFORM setval('@extschema@._purged_tokens'::regclass, 0);
+        PERFORM setval(reached, 0);
     END IF;
-    PERFORM @extschema@._walk_end('tokens'::text, last);
+    PERFORM @extschema@._walk_end(source, last);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_tokens(bigint, integer) IS
-    'Internal. Looks at up to row_limit tokens and deletes those that expired before this time (epoch seconds). Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text, timestamptz, integer) IS
+    'Internal. Looks at up to row_limit rows of this table in the order of id, as far as is_past holds, and deletes those for which has_ended does, both of them conditions with the time as $3, but passes by those that stay. Returns how many, and whether there are more to look at.';
 
--- Long because it has one step for each table, in the order of their locks.
 CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
 AS $$
 DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
-    -- The limit of links an hour is counted from an account's tokens.
-    hour_ago CONSTANT timestamptz := clock_timestamp() - interval '1 hour';
+    asked CONSTANT text := 't.requested_at < $3';
+    settled CONSTANT text := 't.ended_at < $3';
+    began CONSTANT text := 't.started_at < $3';
+    requests record;
     mails record;
     tokens record;
-    after bigint;
-    ids bigint[];
+    attempts record;
+    runs record;
 BEGIN
     PERFORM @extschema@._refuse_while_restoring();
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
     PERFORM @extschema@._lock_accounts_and_tokens(true);
     -- Requests that were never answered, because the worker is paused or does not run.
-    after := coalesce(@extschema@._walk_begin('link_requests'::text), 0);
-    ids := ARRAY(
-        SELECT w.id
-        FROM (
-            SELECT r.id, r.requested_at
-            FROM @extschema@.link_requests r
-            WHERE r.id > after
-            ORDER BY r.id
-            LIMIT batch_limit
-        ) w
-        WHERE w.requested_at < horizon
-    );
-    DELETE FROM @extschema@.link_requests r
-    WHERE r.id = ANY (ARRAY(SELECT q.id FROM @extschema@.link_requests q WHERE q.id = ANY (ids) FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS purged = ROW_COUNT;
-    PERFORM @extschema@._walk_end('link_requests'::text, ids[cardinality(ids)]);
-    more := cardinality(ids) = batch_limit;
-
+    SELECT p.* INTO requests FROM @extschema@._purge_by_id('link_requests'::text, asked, asked, horizon, batch_limit) p;
     SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
+    -- A token that was created later cannot have expired before.
     SELECT p.*
     INTO tokens
-    FROM @extschema@._purge_tokens(floor(extract(epoch FROM least(horizon, hour_ago)))::bigint, batch_limit) p;
-    purged := purged + mails.purged + tokens.purged;
-    more := more OR mails.more OR tokens.more;
-
+    FROM @extschema@._purge_by_id(
+        'tokens'::text,
+        't.created_at < floor(extract(epoch FROM $3))'::text,
+        't.expires_at < floor(extract(epoch FROM $3))'::text,
+        -- The limit of links an hour is counted from an account's tokens.
+        least(horizon, clock_timestamp() - interval '1 hour'),
+        batch_limit
+    ) p;
     -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
-    -- purge.
-    after := coalesce(@extschema@._walk_begin('outbox_attempts'::text), 0);
-    ids := ARRAY(
-        SELECT w.id
-        FROM (
-            SELECT a.id, a.ended_at
-            FROM @extschema@.outbox_attempts a
-            WHERE a.id > after
-            ORDER BY a.id
-            LIMIT batch_limit
-        ) w
-        WHERE w.ended_at < horizon
-    );
-    -- Another purge may be deleting them with their mail, and may be about to wait for rows of this one.
-    DELETE FROM @extschema@.outbox_attempts a
-    WHERE a.id = ANY (ARRAY(SELECT f.id FROM @extschema@.outbox_attempts f WHERE f.id = ANY (ids) FOR UPDATE SKIP LOCKED));
-    PERFORM @extschema@._walk_end('outbox_attempts'::text, ids[cardinality(ids)]);
-    more := more OR cardinality(ids) = batch_limit;
-
-    after := coalesce(@extschema@._walk_begin('job_runs'::text), 0);
-    ids := ARRAY(
-        SELECT w.id
-        FROM (
-            SELECT j.id, j.started_at
-            FROM @extschema@.job_runs j
-            WHERE j.id > after
-            ORDER BY j.id
-            LIMIT batch_limit
-        ) w
-        WHERE w.started_at < horizon
-    );
-    DELETE FROM @extschema@.job_runs j WHERE j.id = ANY (ids);
-    PERFORM @extschema@._walk_end('job_runs'::text, ids[cardinality(ids)]);
-    purged := purged + cardinality(ids);
-    more := more OR cardinality(ids) = batch_limit;
+    -- purge. Another purge may be deleting them with their mail, and may be about to wait for rows of this one.
+    SELECT p.* INTO attempts FROM @extschema@._purge_by_id('outbox_attempts'::text, settled, settled, horizon, batch_limit) p;
+    SELECT p.* INTO runs FROM @extschema@._purge_by_id('job_runs'::text, began, began, horizon, batch_limit) p;
+    purged := requests.purged + mails.purged + tokens.purged + runs.purged;
+    more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge(integer) IS

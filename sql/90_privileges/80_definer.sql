@@ -22,8 +22,7 @@ GRANT INSERT (transport), UPDATE (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 -- UPDATE of one column is the right to lock rows.
-GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts TO mailroom_definer;
-GRANT SELECT, DELETE ON @extschema@.job_runs TO mailroom_definer;
+GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.routes, @extschema@.budgets TO mailroom_definer;
@@ -35,7 +34,8 @@ GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema
     @extschema@.mailroom_templates TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
     TO mailroom_definer;
-GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged_tokens TO mailroom_definer;
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged_tokens, @extschema@._purged_link_requests,
+    @extschema@._purged_outbox_attempts, @extschema@._purged_job_runs TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._is_restoring(),
@@ -95,9 +95,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._walk_from(text),
     @extschema@._walk_end(text, bigint),
     @extschema@._walk_back(text, bigint),
-    @extschema@._delete_mails(tid[]),
+    @extschema@._delete_rows(text, tid[]),
     @extschema@._purge_mails(timestamptz, integer),
-    @extschema@._purge_tokens(bigint, integer),
+    @extschema@._purge_by_id(text, text, text, timestamptz, integer),
     @extschema@._attachment(oid),
     @extschema@._displace(oid, bigint, text, text),
     @extschema@._is_text(oid),

@@ -214,10 +214,16 @@ fn i4_a_purge_gets_past_what_a_foreign_key_keeps() {
     }
 }
 
-const TABLES: [&str; 1] = ["outbox"];
+const TABLES: [&str; 5] = [
+    "outbox",
+    "tokens",
+    "link_requests",
+    "outbox_attempts",
+    "job_runs",
+];
 
-/// Calls that each have a session of their own get past what foreign keys keep, and say when they are
-/// through. All rows ended at the same time, as those of one statement do.
+/// Calls that each have a session of their own get past what foreign keys keep in each table, and say when
+/// they are through. All rows ended at the same time, as those of one statement do.
 #[test]
 fn i4_purges_in_new_sessions_get_past_what_foreign_keys_keep_and_end() {
     let (cluster, mut client) = untidied();

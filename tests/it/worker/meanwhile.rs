@@ -33,9 +33,9 @@ fn what_is_committed_during_a_purge_is_collected_right_after_it() {
     let mut took = Vec::new();
     // A machine may be slow once. The timer that ends a purge happens to wake the worker, after two seconds.
     for round in 1..=5 {
-        // A purge deletes from job_runs, and nothing else that the worker does now uses it.
+        // A purge locks rows of job_runs, and nothing else that the worker does now uses it.
         holder
-            .batch_execute("BEGIN; LOCK TABLE job_runs IN SHARE MODE")
+            .batch_execute("BEGIN; LOCK TABLE job_runs IN EXCLUSIVE MODE")
             .unwrap();
         client
             .batch_execute("SELECT mailroom_wake_worker()")

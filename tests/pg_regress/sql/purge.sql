@@ -84,6 +84,28 @@ DROP TRIGGER refuse ON outbox;
 SELECT * FROM mailroom_purge();
 TABLE remaining;
 
+-- A row of another table that the application does not let go keeps nothing else.
+CALL start_over();
+DELETE FROM outbox_attempts;
+INSERT INTO accounts (email, login, status) VALUES ('a@example.com', 'a', 'active');
+INSERT INTO tokens (account, action, created_at, expires_at) SELECT 1, 'password_recovery', 1, 2 FROM generate_series(1, 2);
+INSERT INTO link_requests (email, action, requested_at) SELECT 'a@example.com', 'password_recovery', now() - interval '8 days' FROM generate_series(1, 2);
+INSERT INTO outbox_attempts (outbox_id, attempt, outcome, ended_at, error) SELECT 0, 1, 'failed', now() - interval '8 days', 'no' FROM generate_series(1, 2);
+INSERT INTO job_runs (started_at, duration, trigger) SELECT now() - interval '8 days', '1 s', 'poll' FROM generate_series(1, 2);
+CREATE TABLE audit (token bigint REFERENCES tokens, request bigint REFERENCES link_requests, attempt bigint REFERENCES outbox_attempts, run bigint REFERENCES job_runs);
+INSERT INTO audit SELECT (SELECT min(id) FROM tokens), (SELECT min(id) FROM link_requests), (SELECT min(id) FROM outbox_attempts), (SELECT min(id) FROM job_runs);
+CREATE VIEW left_over AS
+SELECT (SELECT count(*) FROM tokens) AS tokens, (SELECT count(*) FROM link_requests) AS requests,
+    (SELECT count(*) FROM outbox_attempts) AS attempts, (SELECT count(*) FROM job_runs) AS runs, (SELECT count(*) FROM outbox WHERE state = 'sent') AS mails;
+SELECT * FROM mailroom_purge();
+TABLE left_over;
+DELETE FROM audit;
+\c -
+SELECT * FROM mailroom_purge();
+TABLE left_over;
+DROP VIEW left_over;
+DROP TABLE audit;
+
 DROP FUNCTION refuse;
 DROP PROCEDURE start_over;
 DROP VIEW remaining;
