@@ -124,6 +124,18 @@ $$;
 COMMENT ON FUNCTION @extschema@._mask_secrets(text) IS
     'Internal. The text of an error, which may quote a mail, without what could be a token or a code; at most 4000 characters.';
 
+CREATE FUNCTION @extschema@._mask_error(error text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- An address of an account has neither spaces nor control characters, but may have any other.
+    RETURN regexp_replace(@extschema@._mask_secrets(error), E'[^\\u0001-\\u0020]+@[^\\u0001-\\u0020]+', '[address]', 'g');
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._mask_error(text) IS
+    'Internal. As _mask_secrets, and without words that could be an address.';
+
 CREATE FUNCTION @extschema@._mask_control_characters(address text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp

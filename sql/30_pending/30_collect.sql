@@ -81,10 +81,10 @@ BEGIN
                 ELSIF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token_id = one AND v.eligible) THEN
                     failed := failed || one;
                     states := states || SQLSTATE::text;
-                    reasons := reasons || @extschema@._mask_secrets(SQLERRM);
+                    reasons := reasons || @extschema@._mask_error(SQLERRM);
                 ELSE
                     -- The token can no longer be used, so it is not retried.
-                    PERFORM @extschema@._fail_token(one, SQLSTATE, @extschema@._mask_secrets(SQLERRM));
+                    PERFORM @extschema@._fail_token(one, SQLSTATE, @extschema@._mask_error(SQLERRM));
                     skipped := skipped + 1;
                 END IF;
         END;

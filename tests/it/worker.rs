@@ -5,6 +5,7 @@ mod batches;
 mod ends;
 mod listeners;
 mod meanwhile;
+mod quoted;
 mod senders;
 mod urgent;
 mod wakeups;

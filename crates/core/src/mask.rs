@@ -1,19 +1,36 @@
-//! Masking what could be a secret in text for logs (invariant I7). Pure.
+//! Masking what could be a secret (invariant I7) or an address in text for logs. Pure.
 
 /// Minimum characters of a token, a word of letters, digits, `-` and `_`: a signed token has 86.
 const TOKEN_MIN: usize = 32;
 /// Minimum digits of a code: those of mailroom have five.
 const CODE_MIN: usize = 5;
 
-/// Masks the text of an error, which may quote a row: all that [`mask`] masks if there is a link or a token. A number alone
-/// is no secret, and may be the point.
+/// Masks the text of an error, which may quote a row: addresses, and all that [`mask`] masks if there is a link or a token. A
+/// number alone is no secret, and may be the point.
 pub fn mask_error(text: &str) -> String {
     let masked = mask(text);
     if masked.contains("[token]") || masked.contains("[link]") {
-        masked
+        mask_addresses(&masked)
     } else {
-        text.to_owned()
+        mask_addresses(text)
     }
+}
+
+/// Masks each word with an @ in it. An address of an account has neither spaces nor control characters, but may have any
+/// other, so what is around it goes too.
+fn mask_addresses(text: &str) -> String {
+    let ends_word = |c: char| c == ' ' || c.is_ascii_control();
+    let mut masked = String::with_capacity(text.len());
+    for part in text.split_inclusive(ends_word) {
+        let word = part.trim_end_matches(ends_word);
+        if word.trim_matches('@').contains('@') {
+            masked.push_str("[address]");
+            masked.push_str(&part[word.len()..]);
+        } else {
+            masked.push_str(part);
+        }
+    }
+    masked
 }
 
 /// Masks links, tokens and codes.
@@ -86,5 +103,23 @@ mod tests {
         assert_eq!(mask_error(&row), expected);
         let plain = "could not resize segment to 536870912 bytes";
         assert_eq!(mask_error(plain), plain);
+    }
+
+    #[test]
+    fn an_error_that_quotes_a_row_shows_no_address_of_it() {
+        for (said, expected) in [
+            ("a@example.com is blocked", "[address] is blocked"),
+            (
+                "refused:\t\"o'b,c@d.example\"\nfor",
+                "refused:\t[address]\nfor",
+            ),
+            ("(1,{Ä@ü.example},x y,z)", "[address] y,z)"),
+            (
+                "no operator text @> text, @@ or @",
+                "no operator text @> text, @@ or @",
+            ),
+        ] {
+            assert_eq!(mask_error(said), expected);
+        }
     }
 }
