@@ -101,6 +101,9 @@ CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
 AS $$
+DECLARE
+    violated text;
+    taken record;
 BEGIN
     IF EXISTS (
         SELECT
@@ -124,6 +127,22 @@ BEGIN
         RETURN true;
     END IF;
     RETURN @extschema@._retry(ARRAY[id]) = 1;
+EXCEPTION
+    WHEN unique_violation THEN
+        GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+        IF violated <> 'outbox_live_item_key' THEN
+            RAISE;
+        END IF;
+        -- A mail that another session scheduled meanwhile may not be visible yet.
+        SELECT o.item_key, l.id AS holder
+        INTO taken
+        FROM @extschema@.outbox o
+        LEFT JOIN @extschema@.outbox l ON l.item_key = o.item_key AND l.state IN ('scheduled', 'claimed')
+        WHERE o.id = mailroom_retry.id;
+        RAISE unique_violation USING
+            MESSAGE = format('item_key "%s" is taken', taken.item_key),
+            DETAIL = coalesce('Mail ' || taken.holder, 'Another mail') || ' has it and is still to be sent.',
+            HINT = format('Cancel %s first, or wait until it has been sent.', coalesce('mail ' || taken.holder, 'that mail'));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
