@@ -56,33 +56,48 @@ CREATE FUNCTION @extschema@._displace(relation oid, taker bigint, taken_email te
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    holders CONSTANT bigint[] := ARRAY(
+        SELECT a.id
+        FROM (
+            SELECT e.id FROM @extschema@.accounts e WHERE e.email = taken_email
+            UNION
+            SELECT l.id FROM @extschema@.accounts l WHERE l.login = taken_login
+        ) a
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM @extschema@.attached t
+            WHERE t.account_id = a.id
+              AND t.relation = _displace.relation
+            OFFSET 0
+        ) t
+        WHERE a.id IS DISTINCT FROM taker
+    );
 BEGIN
+    IF holders = '{}' THEN
+        RETURN;
+    END IF;
     -- Only if the table itself checks a unique key at the end of the statement or transaction can two rows swap their
     -- values.
     IF NOT EXISTS (
         SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate
     ) THEN
-        RETURN;
+        RAISE unique_violation USING
+            MESSAGE = format('two rows of table %s have the same address or login', _displace.relation::regclass),
+            DETAIL = format('One of them is that of account %s.', holders[1]),
+            HINT = 'Each address and each login belongs to one account. Rows can swap theirs only if the table has a deferrable unique key of its own.';
     END IF;
-    WITH moved AS (
-        UPDATE @extschema@.accounts a
-        SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
-            login = CASE WHEN a.login = taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
-        FROM @extschema@.attached t
-        WHERE t.account_id = a.id
-          AND t.relation = _displace.relation
-          AND a.id IS DISTINCT FROM taker
-          AND (a.email = taken_email OR a.login = taken_login)
-        RETURNING a.id
-    )
+    UPDATE @extschema@.accounts a
+    SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
+        login = CASE WHEN a.login = taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
+    WHERE a.id = ANY (holders);
     UPDATE @extschema@.attached t
     SET is_displaced = true
-    FROM moved m
-    WHERE t.account_id = m.id;
+    WHERE t.account_id = ANY (holders);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._displace(oid, bigint, text, text) IS
-    'Internal. Takes an address and a login away from the accounts of other rows of a table with deferrable unique keys; the changes of those rows then set their new ones.';
+    'Internal. Takes an address and a login away from the accounts of other rows of a table with deferrable unique keys; the changes of those rows then set their new ones. Raises a unique violation for a table that has no such key.';
 
 CREATE FUNCTION @extschema@._attached_settled() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -144,7 +159,12 @@ BEGIN
     ELSIF present IS NULL THEN
         DELETE FROM @extschema@.accounts a WHERE a.id = holder.account_id;
     ELSIF holder.account_id IS NOT NULL THEN
-        PERFORM @extschema@._displace(TG_RELID, holder.account_id, @extschema@._fold(present), @extschema@._fold(present_login));
+        PERFORM @extschema@._displace(
+            TG_RELID, holder.account_id,
+            -- If only the login changes, the address of the account stays, which may have been edited.
+            CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN @extschema@._fold(present) END,
+            @extschema@._fold(present_login)
+        );
         UPDATE @extschema@.accounts a
         SET email = CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN present ELSE a.email END,
             login = present_login

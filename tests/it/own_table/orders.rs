@@ -188,3 +188,47 @@ fn while_two_rows_have_an_address_the_one_that_had_it_first_goes() {
     }
     cluster.verify();
 }
+
+/// Without a deferrable key of its own the table cannot tell a swap from two rows with one address.
+#[test]
+fn a_table_without_a_deferrable_key_is_told_why_rows_cannot_swap() {
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, _) = prepare(&cluster, client);
+    let mut owner = cluster.connect_as("app", "owner");
+    owner
+        .batch_execute("CREATE TABLE shop.people (id integer, mail text, nick text)")
+        .unwrap();
+    attach(&cluster, "shop.people", "'mail', 'nick'").unwrap();
+    owner
+        .batch_execute("INSERT INTO shop.people VALUES (1, 'a@example.com', 'a'), (2, 'b@example.com', 'b'), (3, NULL, 'c')")
+        .unwrap();
+    for statement in [
+        "UPDATE shop.people SET mail = CASE id WHEN 1 THEN 'b@example.com' ELSE 'a@example.com' END WHERE id <= 2",
+        "UPDATE shop.people SET nick = CASE id WHEN 1 THEN 'b' ELSE 'a' END WHERE id <= 2",
+        "UPDATE shop.people SET mail = 'B@example.com' WHERE id = 3",
+    ] {
+        let error = owner.batch_execute(statement).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "23505", "{statement}");
+        assert_eq!(
+            error.message(),
+            "two rows of table shop.people have the same address or login",
+            "{statement}"
+        );
+        assert!(error.detail().is_some(), "{statement}");
+        assert_eq!(
+            error.hint(),
+            Some(
+                "Each address and each login belongs to one account. Rows can swap theirs only if the table has a deferrable unique key of its own."
+            ),
+            "{statement}"
+        );
+    }
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM accounts WHERE (id, email, login) IN ((1, 'a@example.com', 'a'), (2, 'b@example.com', 'b'))"
+        ),
+        2
+    );
+}
