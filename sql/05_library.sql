@@ -22,6 +22,7 @@ BEGIN
     ) THEN
         RAISE invalid_parameter_value USING
             MESSAGE = E'invalid character in extension "mailroom" schema: must not contain any of ""$''\\"',
+            DETAIL = 'The install script quotes the name, and such a character could end the quotes.',
             HINT = 'Install the extension into a schema whose name has none of these characters.';
     END IF;
 END;

@@ -42,6 +42,7 @@ impl From<Error> for ErrorReport {
                 format!("{what} must not be null"),
                 function_name!(),
             )
+            .set_detail("All parts of a token are signed.")
             .set_hint("Pass action, tokens.secret and, for password_recovery, tokens.code."),
             Error::SecretLength(bytes) => invalid("a token's secret has 32 bytes")
                 .set_detail(format!("This one has {bytes}."))
@@ -49,14 +50,17 @@ impl From<Error> for ErrorReport {
             Error::Code(characters) => invalid("a code is five decimal digits")
                 .set_detail(format!("This one has {characters} characters."))
                 .set_hint("Use tokens.code as it is."),
+            // The value is not quoted, because it may be a token that was passed by mistake.
             Error::Action => invalid("unknown token action")
+                .set_detail("Tokens of no other action can be signed or verified.")
                 .set_hint("The actions are activation and password_recovery."),
             Error::NotSuperuser => Self::new(
                 PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
                 "only a superuser may make a signing key",
                 function_name!(),
             )
-            .set_hint("The key is the whole cluster's. Ask its administrator."),
+            .set_detail("It signs the tokens of all databases of the cluster.")
+            .set_hint("Ask the administrator of the cluster."),
             Error::KeyFile(KeyFileError { path, problem }) => {
                 let (code, message, hint) = explain(&path, &problem);
                 Self::new(code, message, function_name!())
