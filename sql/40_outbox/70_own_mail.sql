@@ -11,7 +11,8 @@ CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
-    -- The same rule as for ownership anywhere in PostgreSQL. If the role was dropped, no other role owns its mail.
+    -- The same rule as for ownership anywhere in PostgreSQL, except that the role is known by its name: the mail of a
+    -- role that was dropped or renamed is that of the next role by this name.
     SELECT coalesce(pg_has_role(to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
         OR pg_has_role('mailroom_support', 'USAGE')
         OR pg_has_role('mailroom_admin', 'USAGE')
