@@ -4,7 +4,45 @@
 -- longer good, or that has expired, ends here with its reason and without its secrets; a claim never waits for a
 -- session that has locked accounts or tokens exclusively.
 
--- Long because one statement ends what cannot be sent and returns the rest.
+CREATE FUNCTION @extschema@._end_useless(doomed tid[], moment timestamptz) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    WITH judged AS MATERIALIZED (
+        SELECT
+            o.ctid AS place,
+            CASE
+                WHEN o.expires_at <= moment THEN 'expired'
+                WHEN v.token_id IS NULL THEN 'cancelled'
+                ELSE v.final
+            END AS final,
+            CASE
+                WHEN o.expires_at <= moment THEN 'expired before it was sent'
+                WHEN v.token_id IS NULL THEN 'token was deleted'
+                ELSE v.reason
+            END AS reason
+        FROM @extschema@.outbox o
+        LEFT JOIN LATERAL (SELECT e.* FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
+        WHERE o.ctid = ANY (doomed)
+    )
+    UPDATE @extschema@.outbox o
+    SET state = j.final,
+        secrets = NULL,
+        last_error = j.reason,
+        updated_at = moment,
+        ended_at = moment
+    FROM judged j
+    WHERE o.ctid = j.place
+      AND j.final IS NOT NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._end_useless(tid[], timestamptz) IS
+    'Internal. Ends these locked rows, which have expired or whose token is no longer good.';
+
+-- Long because it judges rows by their tokens and by their groups.
 CREATE FUNCTION @extschema@._filter_claimable(
     candidates tid[],
     moment timestamptz,
@@ -21,6 +59,7 @@ CREATE FUNCTION @extschema@._filter_claimable(
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
+    doomed tid[];
     keys text[];
     open record;
 BEGIN
@@ -37,37 +76,22 @@ BEGIN
         );
     ELSE
         -- Mail that can no longer be used ends, whether or not its group is held.
-        WITH doomed AS MATERIALIZED (
-            SELECT
-                o.ctid AS place,
-                CASE
-                    WHEN o.expires_at <= moment THEN 'expired'
-                    WHEN v.token_id IS NULL THEN 'cancelled'
-                    ELSE v.final
-                END AS final,
-                CASE
-                    WHEN o.expires_at <= moment THEN 'expired before it was sent'
-                    WHEN v.token_id IS NULL THEN 'token was deleted'
-                    ELSE v.reason
-                END AS reason
+        doomed := ARRAY(
+            SELECT o.ctid
             FROM @extschema@.outbox o
-            LEFT JOIN LATERAL (SELECT e.* FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
+            LEFT JOIN LATERAL (SELECT e.eligible FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
             WHERE o.ctid = ANY (candidates)
               AND (o.expires_at <= moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
-        ), ended AS (
-            UPDATE @extschema@.outbox o
-            SET state = d.final,
-                secrets = NULL,
-                last_error = d.reason,
-                updated_at = moment,
-                ended_at = moment
-            FROM doomed d
-            WHERE o.ctid = d.place
-        )
-        SELECT coalesce(array_agg(c.place), '{}')
-        INTO candidates
-        FROM unnest(candidates) c (place)
-        WHERE c.place NOT IN (SELECT d.place FROM doomed d);
+        );
+        IF doomed <> '{}' THEN
+            IF @extschema@._begin_changes() THEN
+                PERFORM @extschema@._end_useless_one_by_one(doomed, moment);
+            ELSE
+                PERFORM @extschema@._end_useless(doomed, moment);
+            END IF;
+            PERFORM @extschema@._end_changes();
+            candidates := ARRAY(SELECT c.place FROM unnest(candidates) c (place) WHERE c.place <> ALL (doomed));
+        END IF;
     END IF;
     SELECT
         coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),

@@ -1,9 +1,9 @@
 -- Bad rows: a row that cannot be changed holds up no other (I8).
 --
--- A constraint or a trigger of the application may refuse the change that a claim, or the end of a lease, is. The statement
--- that changes a batch fails then, and with it the transaction. So the next claims of the session change each row in a
--- subtransaction of its own, and pass by those that fail, for a minute after the last failure (src/outbox/bad_rows.rs). They
--- stay as they are, and are tried again.
+-- A constraint or a trigger of the application may refuse the change that a claim is, the end of a mail or of a lease, or the
+-- move to a fallback. The statement that changes a batch fails then, and with it the transaction. So the session then changes
+-- each row in a subtransaction of its own, and passes by those that fail, for a minute after the last failure
+-- (src/outbox/bad_rows.rs). They stay as they are, and are tried again.
 
 CREATE FUNCTION @extschema@._begin_changes() RETURNS boolean
     LANGUAGE c VOLATILE
@@ -57,3 +57,32 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._claim_one_by_one(tid[], text, timestamptz, interval, integer) IS
     'Internal. As _claim_rows, in the order of ctids, but passes by rows that cannot be changed, and claims row_limit at most (NULL: all).';
+
+CREATE FUNCTION @extschema@._end_useless_one_by_one(doomed tid[], moment timestamptz) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    one tid;
+    kept boolean := false;
+BEGIN
+    FOREACH one IN ARRAY doomed LOOP
+        BEGIN
+            PERFORM @extschema@._end_useless(ARRAY[one], moment);
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                kept := true;
+                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+        END;
+    END LOOP;
+    IF kept THEN
+        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._end_useless_one_by_one(tid[], timestamptz) IS
+    'Internal. As _end_useless, but passes by rows that cannot be changed.';

@@ -187,22 +187,44 @@ CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integ
 AS $$
 DECLARE
     mine CONSTANT text := 'mailroom worker/' || timeline || '/';
-    orphans integer;
+    moment CONSTANT timestamptz := clock_timestamp();
+    orphans tid[];
+    one tid;
+    ended integer := 0;
 BEGIN
     -- What they published goes with them, on any timeline: there is one worker at a time.
     PERFORM @extschema@._forget_workers();
-    UPDATE @extschema@.outbox o
-    SET claimed_until = clock_timestamp()
-    WHERE o.ctid = ANY (ARRAY(
+    orphans := ARRAY(
         SELECT c.ctid
         FROM @extschema@.outbox c
         WHERE c.state = 'claimed'
-          AND c.claimed_until > clock_timestamp()
+          AND c.claimed_until > moment
           AND starts_with(c.claimed_by, mine)
         FOR UPDATE SKIP LOCKED
-    ));
-    GET DIAGNOSTICS orphans = ROW_COUNT;
-    RETURN orphans;
+    );
+    -- This happens once, so it does not fail first for a row that cannot be changed.
+    BEGIN
+        UPDATE @extschema@.outbox o SET claimed_until = moment WHERE o.ctid = ANY (orphans);
+        RETURN cardinality(orphans);
+    EXCEPTION
+        WHEN OTHERS THEN
+            IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                RAISE;
+            END IF;
+    END;
+    FOREACH one IN ARRAY orphans LOOP
+        BEGIN
+            UPDATE @extschema@.outbox o SET claimed_until = moment WHERE o.ctid = ANY (ARRAY[one]);
+            ended := ended + 1;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+        END;
+    END LOOP;
+    RETURN ended;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_previous_claims(text) IS

@@ -154,10 +154,14 @@ BEGIN
         END IF;
     END IF;
     FOR round IN 1 .. 100 LOOP
-        first := @extschema@._lock_group_due(wanted, names, moment, batch_limit);
+        careful := @extschema@._begin_changes();
+        -- So many bad rows may be in front of others.
+        first := @extschema@._lock_group_due(
+            wanted, names, moment, CASE WHEN careful AND batch_limit < 100 THEN 100 ELSE batch_limit END
+        );
         EXIT WHEN first IS NULL;
         SELECT j.* INTO judged FROM @extschema@._filter_claimable(first, moment, 1) j;
-        IF judged.later THEN
+        IF judged.later OR careful AND cardinality(judged.ctids) < cardinality(first) THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         ELSIF cardinality(judged.ctids) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
             -- Some rows ended instead, and there may be others after them.
@@ -173,19 +177,19 @@ BEGIN
             END IF;
             EXIT WHEN judged.ctids = '{}';
         END IF;
-        careful := @extschema@._claimed(moment + term);
+        PERFORM @extschema@._claimed(moment + term);
         RETURN QUERY
         SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE NOT careful
         UNION ALL
-        SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term, NULL::integer) c WHERE careful;
+        SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term, batch_limit) c WHERE careful;
         GET DIAGNOSTICS claimed = ROW_COUNT;
-        PERFORM @extschema@._end_changes();
         IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
             PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
         END IF;
         -- Unless none of them could be rendered.
         EXIT WHEN claimed > 0 OR careful OR judged.later OR cardinality(judged.ctids) < gathered;
     END LOOP;
+    PERFORM @extschema@._end_changes();
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text, text[]) IS

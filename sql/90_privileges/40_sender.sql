@@ -75,6 +75,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._note_bad_row(bigint, text),
     @extschema@._note_ended(bigint, bigint, text),
     @extschema@._claim_one_by_one(tid[], text, timestamptz, interval, integer),
+    @extschema@._end_useless(tid[], timestamptz),
+    @extschema@._end_useless_one_by_one(tid[], timestamptz),
     @extschema@._held_groups(text[], timestamptz),
     @extschema@._free_groups(text[], integer),
     @extschema@._filter_claimable(tid[], timestamptz, integer),

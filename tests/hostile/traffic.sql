@@ -164,7 +164,7 @@ SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'
 
 UPDATE @s@.budgets SET amount = 100 WHERE amount OPERATOR(pg_catalog.=) 3;
 
-INSERT INTO @s@.outbox (kind, recipients) VALUES ('unwritten', '{d@example.com}');
+INSERT INTO @s@.outbox (kind, recipients, expires_at) VALUES ('unwritten', '{d@example.com}', NULL), ('late', '{d@example.com}', pg_catalog.now());
 
 INSERT INTO @s@.outbox (kind, recipients, subject, body_text, priority)
 VALUES ('large', pg_catalog.array_fill('d@example.com'::pg_catalog.text, '{101}'::pg_catalog.int4[]), 'S', 'T', 99);
@@ -207,6 +207,8 @@ SELECT @s@.mailroom_send(
 SELECT @s@._note_bad_row(1::bigint, '23514'::pg_catalog.text);
 SELECT @s@._note_ended(1::bigint, 1::bigint, 'a test'::pg_catalog.text);
 
+INSERT INTO @s@.outbox (kind, recipients, transport, expires_at) VALUES ('late', '{d@example.com}', 'two', pg_catalog.now());
+
 SELECT id FROM @s@.mailroom_claim(2::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, '{two,three}'::pg_catalog.text[]);
 
 SELECT id FROM @s@.mailroom_claim_group(2::integer, '1 min'::pg_catalog.interval, 'you'::pg_catalog.text, NULL::pg_catalog.text, '{one,three}'::pg_catalog.text[]);
@@ -246,6 +248,8 @@ WITH mail AS (
     INSERT INTO @s@.outbox_attempts (outbox_id, attempt, outcome, ended_at, error) SELECT id, 1, 'failed', '2000-01-01', 'no' FROM mail
 )
 INSERT INTO @s@.letters SELECT max(id) FROM mail;
+
+UPDATE @s@.tokens SET created_at = 0, expires_at = 1;
 
 SELECT @s@.mailroom_purge(10::integer);
 

@@ -70,6 +70,87 @@ fn bad_rows_in_front_hide_nothing() {
     assert_eq!(number(&mut client, claim), 0);
 }
 
+/// A trigger that refuses each change after which this condition holds.
+fn refuse(condition: &str) -> String {
+    format!(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+         CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
+    )
+}
+
+/// Mail that has expired, and mail without a template.
+const DOOMED: &str = "INSERT INTO outbox (kind, recipients, subject, body_text, expires_at, group_key, priority) \
+    SELECT 'own', '{a@example.com}', 'S', 'T', now() - interval '1 h', k, -5 FROM (VALUES (NULL), ('g')) v (k); \
+    INSERT INTO outbox (kind, recipients, group_key, priority) \
+    SELECT 'unknown', '{a@example.com}', k, -5 FROM (VALUES (NULL), ('g')) v (k)";
+
+/// I8
+#[test]
+fn mail_that_may_not_end_holds_up_no_claim() {
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client.batch_execute(DOOMED).unwrap();
+    client.batch_execute(SENDS).unwrap();
+    client
+        .batch_execute(&refuse("NEW.state IN ('expired', 'error')"))
+        .unwrap();
+    let claim = "SELECT count(*) FROM mailroom_claim(2, '1 h', 'me')";
+    client.query(claim, &[]).unwrap_err();
+    assert_eq!(number(&mut client, claim), 2);
+    // Another session, and the others of a group, with two that may not end before them.
+    let mut other = cluster.connect("app");
+    let group = "SELECT count(*) FROM mailroom_claim_group(1, '1 h', 'me', 'g')";
+    other.query(group, &[]).unwrap_err();
+    assert_eq!(number(&mut other, group), 1);
+    client
+        .batch_execute("DROP TRIGGER refuse ON outbox")
+        .unwrap();
+    let claim = "SELECT count(*) FROM mailroom_claim(10, '1 h', 'me')";
+    let mut third = cluster.connect("app");
+    assert_eq!(number(&mut third, claim), 3);
+    let ended = "SELECT count(*) FROM outbox WHERE state IN ('expired', 'error')";
+    assert_eq!(number(&mut client, ended), 3, "a mail of the group waits");
+}
+
+/// I8
+#[test]
+fn a_claim_that_may_not_be_taken_over_holds_up_no_other() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S ' || i, 'T') FROM generate_series(1, 3) i; \
+             SELECT mailroom_claim(10, '1 h', 'mailroom worker/1/x')",
+        )
+        .unwrap();
+    client
+        .batch_execute(&refuse("NEW.subject = 'S 2'"))
+        .unwrap();
+    let over = "SELECT _expire_previous_claims('1')";
+    assert_eq!(number(&mut client, over), 2);
+    let claim = "SELECT count(*) FROM mailroom_claim(10, '1 h', 'me')";
+    assert_eq!(number(&mut client, claim), 2);
+}
+
+/// I8: a token cannot be deleted because its mail may not end, or because a table of the application refers to it.
+#[test]
+fn a_token_that_may_not_be_deleted_holds_up_no_purge() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) SELECT i || '@example.com', i FROM generate_series(1, 4) i; \
+             SELECT mailroom_collect(); \
+             UPDATE tokens SET created_at = 0, expires_at = 1; \
+             CREATE TABLE refers (token bigint REFERENCES tokens); \
+             INSERT INTO refers SELECT min(id) FROM tokens",
+        )
+        .unwrap();
+    client
+        .batch_execute(&refuse("NEW.account_id = 2"))
+        .unwrap();
+    assert_eq!(number(&mut client, "SELECT purged FROM mailroom_purge()"), 2);
+    let left = "SELECT sum(account) FROM tokens";
+    assert_eq!(number(&mut client, left), 3);
+}
+
 #[test]
 fn a_claim_that_is_rolled_back_is_no_failure() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
@@ -88,8 +169,12 @@ fn the_worker_sends_the_others_and_says_so_once() {
     post.client
         .batch_execute("SELECT mailroom_pause()")
         .unwrap();
+    post.client.batch_execute(DOOMED).unwrap();
     post.client.batch_execute(SENDS).unwrap();
     post.client.batch_execute(REFUSES).unwrap();
+    post.client
+        .batch_execute(&refuse("NEW.state IN ('expired', 'error')"))
+        .unwrap();
     post.client
         .batch_execute("SELECT mailroom_resume()")
         .unwrap();
@@ -110,8 +195,10 @@ fn the_worker_sends_the_others_and_says_so_once() {
         "{log}"
     );
     post.client
-        .batch_execute("ALTER TABLE outbox DROP CONSTRAINT short")
+        .batch_execute("ALTER TABLE outbox DROP CONSTRAINT short; DROP TRIGGER refuse ON outbox")
         .unwrap();
     post.wait_for("state = 'sent'", 9);
+    post.wait_for("state = 'expired'", 2);
+    post.wait_for("state = 'error'", 2);
     assert_eq!(receiver.count(), 9);
 }
