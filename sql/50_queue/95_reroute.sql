@@ -68,6 +68,48 @@ CREATE FUNCTION @extschema@._fallback_note(transport text, priority smallint, se
 COMMENT ON FUNCTION @extschema@._fallback_note(text, smallint, timestamptz, bigint) IS
     'Internal. Records the row that the look has reached; NULLs for the end.';
 
+CREATE FUNCTION @extschema@._move(ctids tid[], to_transport text, moment timestamptz) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+DECLARE
+    one tid;
+    moved integer := 0;
+BEGIN
+    IF ctids = '{}' THEN
+        RETURN 0;
+    END IF;
+    IF @extschema@._begin_changes() THEN
+        FOREACH one IN ARRAY ctids LOOP
+            BEGIN
+                UPDATE @extschema@.outbox o
+                SET transport = to_transport,
+                    updated_at = moment
+                WHERE o.ctid = ANY (ARRAY[one]);
+                moved := moved + FOUND::integer;
+            EXCEPTION
+                WHEN OTHERS THEN
+                    IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                        RAISE;
+                    END IF;
+                    PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+            END;
+        END LOOP;
+    ELSE
+        UPDATE @extschema@.outbox o
+        SET transport = to_transport,
+            updated_at = moment
+        WHERE o.ctid = ANY (ctids);
+        GET DIAGNOSTICS moved = ROW_COUNT;
+    END IF;
+    PERFORM @extschema@._end_changes();
+    RETURN moved;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._move(tid[], text, timestamptz) IS
+    'Internal. Moves these locked rows to a transport, but passes by those that cannot be changed once that has failed. Returns how many were moved.';
+
 -- Long because the scan keeps a position for each priority.
 CREATE FUNCTION @extschema@._fall_back_from(
     of_transport text,
@@ -155,26 +197,25 @@ BEGIN
               AND o.ambiguous_attempts = 0
               AND o.batch IS NULL
             FOR UPDATE SKIP LOCKED
-        ), changed AS (
-            UPDATE @extschema@.outbox o
-            SET transport = to_transport,
-                updated_at = moment
-            WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))
-            RETURNING o.id
         ), came_to AS (
             -- Up to the last chosen row if that is as many as wanted; else up to the last one.
             (SELECT c.send_at, c.id FROM chosen c WHERE (SELECT count(*) FROM chosen) = wanted - moved ORDER BY c.send_at DESC, c.id DESC LIMIT 1)
             UNION ALL
             (SELECT l.send_at, l.id FROM looked l WHERE (SELECT count(*) FROM chosen) < wanted - moved ORDER BY l.send_at DESC, l.id DESC LIMIT 1)
         )
-        SELECT (SELECT count(*) FROM changed)::integer AS moved, (SELECT count(*) FROM looked)::integer AS looked, t.send_at, t.id
+        SELECT
+            ARRAY(SELECT l.place FROM locked l) AS places,
+            (SELECT count(*) FROM looked)::integer AS looked,
+            (SELECT count(*) FROM chosen) = wanted - moved AS is_full,
+            t.send_at,
+            t.id
         INTO seen
         FROM (SELECT) one
         LEFT JOIN came_to t ON true;
-        moved := moved + seen.moved;
+        moved := moved + @extschema@._move(seen.places, to_transport, moment);
         after_send_at := seen.send_at;
         after_id := seen.id;
-        IF moved < wanted AND seen.looked < row_budget THEN
+        IF NOT seen.is_full AND seen.looked < row_budget THEN
             -- This priority is done.
             after_id := NULL;
         END IF;

@@ -118,6 +118,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._publish_transports(text, jsonb, text),
     @extschema@._fall_back(text, text[], interval[], integer),
     @extschema@._fall_back_from(text, text, interval, integer, timestamptz),
+    @extschema@._move(tid[], text, timestamptz),
     @extschema@._fallback_cursor(text),
     @extschema@._fallback_note(text, smallint, timestamptz, bigint)
 TO mailroom_sender;

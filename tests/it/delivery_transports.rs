@@ -138,6 +138,37 @@ fn mail_falls_back_from_a_paused_transport_but_not_what_may_have_been_sent() {
     post.wait_for("subject LIKE 'news %' AND state = 'sent'", 29);
 }
 
+/// I8
+#[test]
+fn mail_that_may_not_move_to_a_fallback_holds_up_neither_transport() {
+    let main = Receiver::start(|_| status(200));
+    let down = Receiver::start(|_| status(503));
+    let mut post = with(&main, &[webhook("down", &down, "")], &[]);
+    post.client
+        .batch_execute(
+            "INSERT INTO routes (position, kind_pattern, transport, fallback, fallback_after) VALUES (1, 'code', 'down', 'main', '0 s'); \
+             CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+             CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW \
+             WHEN (OLD.transport <> NEW.transport AND NEW.subject = 'stays') EXECUTE FUNCTION refuse()",
+        )
+        .unwrap();
+    load(&mut post, "down", 30);
+    eventually("a pause", || {
+        (state_of(&mut post, "down") == "paused").then_some(())
+    });
+    post.client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'stays', 'Text', kind => 'code'); \
+             SELECT mailroom_send('a@example.com', 'moves', 'Text', kind => 'code') FROM generate_series(1, 10)",
+        )
+        .unwrap();
+    load(&mut post, "main", 10);
+    post.wait_for("transport = 'main' AND state = 'sent'", 20);
+    assert_eq!(post.count("subject = 'stays' AND transport = 'down'"), 1);
+    let log = post.log();
+    assert!(log.contains("cannot be changed, and waits"), "{log}");
+}
+
 #[test]
 fn a_transport_that_is_gone_from_the_file_gives_back_what_it_holds() {
     let gate = Arc::new(AtomicBool::new(false));

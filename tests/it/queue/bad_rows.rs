@@ -130,6 +130,29 @@ fn a_claim_that_may_not_be_taken_over_holds_up_no_other() {
     assert_eq!(number(&mut client, claim), 2);
 }
 
+/// I8
+#[test]
+fn mail_that_may_not_move_holds_up_no_other() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO routes (position, kind_pattern, transport, fallback, fallback_after) VALUES (1, '%', 'first', 'main', '0 s'); \
+             SELECT mailroom_send('a@example.com', 'S ' || i, 'T') FROM generate_series(1, 6) i",
+        )
+        .unwrap();
+    client
+        .batch_execute(&refuse(
+            "OLD.transport <> NEW.transport AND NEW.subject < 'S 4'",
+        ))
+        .unwrap();
+    let fall_back = "SELECT _fall_back('main', '{first}', '{1 h}', 2)";
+    client.query(fall_back, &[]).unwrap_err();
+    assert_eq!(number(&mut client, fall_back), 2);
+    assert_eq!(number(&mut client, fall_back), 1);
+    let moved = "SELECT count(*) FROM outbox WHERE transport = 'main' AND subject >= 'S 4'";
+    assert_eq!(number(&mut client, moved), 3);
+}
+
 /// I8: a token cannot be deleted because its mail may not end, or because a table of the application refers to it.
 #[test]
 fn a_token_that_may_not_be_deleted_holds_up_no_purge() {
@@ -143,10 +166,11 @@ fn a_token_that_may_not_be_deleted_holds_up_no_purge() {
              INSERT INTO refers SELECT min(id) FROM tokens",
         )
         .unwrap();
-    client
-        .batch_execute(&refuse("NEW.account_id = 2"))
-        .unwrap();
-    assert_eq!(number(&mut client, "SELECT purged FROM mailroom_purge()"), 2);
+    client.batch_execute(&refuse("NEW.account_id = 2")).unwrap();
+    assert_eq!(
+        number(&mut client, "SELECT purged FROM mailroom_purge()"),
+        2
+    );
     let left = "SELECT sum(account) FROM tokens";
     assert_eq!(number(&mut client, left), 3);
 }
