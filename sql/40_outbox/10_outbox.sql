@@ -111,6 +111,7 @@ CREATE TABLE @extschema@.outbox (
     enqueued_by name NOT NULL DEFAULT current_user,
     provider_id text,
     batch uuid,
+    fallback_from @extschema@._transport,
     -- Room for the entries of the three versions of a row: a full page is first searched for entries to remove.
     CONSTRAINT outbox_pkey PRIMARY KEY (id) WITH (fillfactor = 33),
     CONSTRAINT outbox_message_id_key UNIQUE (message_id) WITH (fillfactor = 33)
@@ -146,6 +147,8 @@ COMMENT ON COLUMN @extschema@.outbox.enqueued_by IS 'The role that inserted the 
 COMMENT ON COLUMN @extschema@.outbox.provider_id IS 'The id that the provider gave to the accepted mail; NULL if it has more than 255 octets.';
 COMMENT ON COLUMN @extschema@.outbox.batch IS
     'The ambiguous request that the mail was part of, at a provider that deduplicates a request by its members. Mails with the same value are sent together again.';
+COMMENT ON COLUMN @extschema@.outbox.fallback_from IS
+    'The transport from which a fallback took the mail; NULL if none did. If it is transport, the fallback could not carry the mail, which waits for its own transport.';
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When the row reached a final state.';
 
 -- The order in which due rows of a transport are claimed. Partial, so that finished rows cost nothing; transport comes

@@ -89,7 +89,8 @@ CREATE TYPE @extschema@.claimed_mail AS (
     claimed_by text,
     enqueued_by name,
     provider_id text,
-    batch uuid
+    batch uuid,
+    fallback_from @extschema@._transport
 );
 COMMENT ON TYPE @extschema@.claimed_mail IS
     'A mail as mailroom_claim and mailroom_claim_group return it, with the columns of outbox. Missing parts are rendered from templates, and secrets, here NULL, are merged into data.';
@@ -187,7 +188,7 @@ BEGIN
         coalesce(o.body_text, c.body_text::@extschema@._body),
         coalesce(o.body_html, c.body_html::@extschema@._body),
         c.variables::@extschema@._variables, NULL::jsonb,
-        o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
+        o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch, o.fallback_from;
     GET DIAGNOSTICS claimed = ROW_COUNT;
     IF claimed < cardinality(ctids) THEN
         -- State as text: there is one index to use. What ended earlier in the same claim has the same time.
@@ -294,7 +295,7 @@ BEGIN
                 o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
                 o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
                 o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-                o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch;
+                o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch, o.fallback_from;
         ELSE
             RETURN QUERY
             SELECT c.* FROM @extschema@._claim_rows(found.ctids, who, moment, term) c;

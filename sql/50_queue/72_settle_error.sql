@@ -2,7 +2,7 @@
 --
 -- claimed -> error or expired, or back to scheduled for another attempt after a back-off. The rules of 70_settle.sql
 -- hold. Invariants: every failed attempt is a row of outbox_attempts; a permanent failure, or the last of max_attempts,
--- ends the mail; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
+-- ends the mail, unless a fallback only could not carry it; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
 
 -- Exponential back-off with full jitter: uniform from 0 rather than around a mean, because mails that failed together,
 -- as in an outage of a provider, would otherwise return together.
@@ -91,13 +91,24 @@ BEGIN
             coalesce(ambiguous[h.item], false) AS is_ambiguous,
             coalesce(alone[h.item], true) AS was_alone,
             coalesce(@extschema@._redact(errors[h.item], o.id), 'no reason given') AS error,
+            r.returns,
             CASE
-                WHEN permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts THEN 'error'
+                WHEN (permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts) AND NOT r.returns THEN 'error'
                 WHEN o.expires_at <= moment THEN 'expired'
                 ELSE 'scheduled'
             END::@extschema@.outbox_state AS next
         FROM held h
         JOIN @extschema@.outbox o ON o.ctid = h.place
+        -- What a fallback cannot carry goes back to its own transport: no server has refused it.
+        CROSS JOIN LATERAL (
+            SELECT coalesce(
+                permanent[h.item]
+                    AND response_codes[h.item] IS NULL
+                    AND ambiguous[h.item] IS NOT TRUE
+                    AND o.fallback_from <> o.transport,
+                false
+            ) AS returns
+        ) r
         CROSS JOIN LATERAL (
             SELECT @extschema@._due_again(
                 o.failed_attempts + 1,
@@ -119,6 +130,7 @@ BEGIN
         UPDATE @extschema@.outbox o
         SET state = j.next,
             send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
+            transport = CASE WHEN j.returns THEN o.fallback_from ELSE o.transport END,
             failed_attempts = j.attempt,
             ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
             ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),

@@ -43,6 +43,7 @@ BEGIN
     ), changed AS (
         UPDATE @extschema@.outbox o
         SET transport = to_transport,
+            fallback_from = NULL,
             updated_at = clock_timestamp()
         WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))
         RETURNING o.send_at
@@ -85,6 +86,7 @@ BEGIN
             BEGIN
                 UPDATE @extschema@.outbox o
                 SET transport = to_transport,
+                    fallback_from = coalesce(o.fallback_from, o.transport),
                     updated_at = moment
                 WHERE o.ctid = ANY (ARRAY[one]);
                 moved := moved + FOUND::integer;
@@ -99,6 +101,7 @@ BEGIN
     ELSE
         UPDATE @extschema@.outbox o
         SET transport = to_transport,
+            fallback_from = coalesce(o.fallback_from, o.transport),
             updated_at = moment
         WHERE o.ctid = ANY (ctids);
         GET DIAGNOSTICS moved = ROW_COUNT;
@@ -108,7 +111,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._move(tid[], text, timestamptz) IS
-    'Internal. Moves these locked rows to a transport, but passes by those that cannot be changed once that has failed. Returns how many were moved.';
+    'Internal. Moves these locked rows to a fallback, but passes by those that cannot be changed once that has failed. Returns how many were moved.';
 
 -- Long because the scan keeps a position for each priority.
 CREATE FUNCTION @extschema@._fall_back_from(
@@ -150,7 +153,7 @@ BEGIN
             EXIT WHEN NOT FOUND;
         END IF;
         WITH looked AS MATERIALIZED (
-            SELECT o.ctid AS place, o.send_at, o.id, o.kind, o.ambiguous_attempts, o.batch
+            SELECT o.ctid AS place, o.send_at, o.id, o.kind, o.ambiguous_attempts, o.batch, o.fallback_from
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.transport = of_transport COLLATE "C"
@@ -180,6 +183,8 @@ BEGIN
             -- mail that a crashed deliverer held.
             WHERE l.ambiguous_attempts = 0
               AND l.batch IS NULL
+              -- So does mail that a fallback could not carry.
+              AND l.fallback_from IS DISTINCT FROM of_transport COLLATE "C"
               AND NOT EXISTS (
                   SELECT
                   FROM @extschema@.outbox_attempts a

@@ -14,7 +14,7 @@ GRANT SELECT ON @extschema@._mail_secrets, @extschema@._mail_addresses TO mailro
 -- contents of a mail nor its recipients.
 GRANT UPDATE (
     secrets, state, transport, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
-    claimed_until, provider_id, batch, updated_at, ended_at
+    claimed_until, provider_id, batch, fallback_from, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
 GRANT SELECT, INSERT ON @extschema@.outbox_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;

@@ -11,7 +11,7 @@ GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, t
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
-    id, message_id, kind, token_id, account_id, transport, priority, state, send_at, expires_at, failed_attempts, max_attempts,
+    id, message_id, kind, token_id, account_id, transport, fallback_from, priority, state, send_at, expires_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,
     ended_at
 ) ON @extschema@.outbox TO mailroom_monitor;

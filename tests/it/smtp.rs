@@ -1,7 +1,8 @@
 //! Delivery through Debian's Postfix: TLS, AUTH, and each way in which a relay refuses or defers mail.
 
+use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};
-use crate::counterparts::mails::{Arrived, scheduled};
+use crate::counterparts::mails::{self, Arrived, scheduled};
 use crate::counterparts::postfix::{self, Postfix};
 use crate::counterparts::tls::Authority;
 use crate::post::Post;
@@ -124,6 +125,41 @@ fn mail_arrives_as_it_was_scheduled() {
 }
 
 #[test]
+fn what_a_fallback_cannot_carry_goes_back_and_waits() {
+    let Some(postfix) = Postfix::shared() else {
+        return;
+    };
+    let first = mails::transport("first", 1, ""); // A closed port.
+    let ascii = postfix.transport("ascii", "");
+    let mut post = Post::start_with(&[first, ascii.clone()], &[]);
+    send_many(&mut post, "first", "example.com", ENOUGH);
+    eventually("a pause", || {
+        (state(&mut post, "first") == "paused").then_some(())
+    });
+    post.client
+        .batch_execute(
+            "INSERT INTO routes (position, kind_pattern, transport, fallback, fallback_after) VALUES (1, 'code', 'first', 'ascii', '0 s'); \
+             SELECT mailroom_send(a, 'Code', 'A canary.', kind => 'code') FROM unnest('{jörg@bücher.example,ada@example.com}'::text[]) a",
+        )
+        .unwrap();
+    post.wait_for("transport = 'ascii' AND state = 'sent'", 1);
+    let back = "transport = 'first' AND last_error LIKE '%no SMTPUTF8'";
+    post.wait_for(&format!("{back} AND state = 'scheduled'"), 1);
+    assert!(!post.log().contains("mail ended as error"));
+    let file = postfix.transport_to("relay", "first", "") + &ascii;
+    write_secret(&post.cluster, FILE, &file);
+    post.reload();
+    post.hurry_until_ended(ENOUGH + 2);
+    assert_eq!(post.count(&format!("{back} AND state = 'sent'")), 1);
+    assert_eq!(
+        compare(&mut post, postfix, "first", &[]).len() as i64,
+        ENOUGH + 1
+    );
+    let tries = "SELECT count(*) FROM outbox_attempts WHERE transport = 'ascii'";
+    assert_eq!(number(&mut post.client, tries), 1);
+}
+
+#[test]
 fn a_wrong_configuration_holds_all_mail_and_sends_none() {
     let Some(postfix) = Postfix::shared() else {
         return;
@@ -132,7 +168,7 @@ fn a_wrong_configuration_holds_all_mail_and_sends_none() {
     let ca = format!("ca_file = \"{}\"", other.certificate.display());
     let transport =
         |service: &str, name: &str, more: &str| postfix.transport_to(service, name, more);
-    let by_another = crate::counterparts::mails::transport("stranger", postfix.port("relay"), &ca);
+    let by_another = mails::transport("stranger", postfix.port("relay"), &ca);
     let mut post = Post::start_with(
         &[
             transport("relay", "relay", ""),

@@ -201,6 +201,24 @@ INSERT INTO outbox (kind, recipients, transport, priority) SELECT CASE WHEN i % 
 SELECT sum(_fall_back('two', '{one}', '{1 min}', 4)) FROM generate_series(1, 12) i;
 SELECT kind, count(*) FROM outbox WHERE transport = 'two' GROUP BY kind;
 DELETE FROM outbox;
+-- What a fallback cannot carry goes back, once, and ends only when a server refuses it.
+INSERT INTO outbox (kind, recipients, subject, body_text, transport, item_key, max_attempts) VALUES
+    ('x', '{a@example.com}', 'S', 'T', 'one', 'unsendable', 1),
+    ('x', '{a@example.com}', 'S', 'T', 'one', 'refused', 25),
+    ('x', '{a@example.com}', 'S', 'T', 'one', 'ambiguous', 25),
+    ('x', '{a@example.com}', 'S', 'T', 'two', 'its own', 25);
+SELECT _fall_back('two', '{one}', '{1 h}', 10);
+SELECT item_key, fallback_from FROM mailroom_claim(10, '1 h', 'me', '{two}');
+SELECT cardinality(mailroom_mark_error_many(
+    array_agg(id), array_agg('no'::text), permanent => array_agg(true), claimant => 'me',
+    response_codes => array_agg(CASE item_key WHEN 'refused' THEN 550 END), ambiguous => array_agg(item_key = 'ambiguous')
+)) FROM outbox;
+SELECT item_key, transport, fallback_from, state, failed_attempts FROM outbox ORDER BY id;
+UPDATE outbox SET send_at = now() WHERE state = 'scheduled';
+SELECT _fall_back('two', '{one}', '{1 h}', 10);
+SELECT mailroom_reroute('one', 'two');
+SELECT item_key, transport, fallback_from FROM outbox WHERE state = 'scheduled';
+DELETE FROM outbox;
 SELECT _fall_back('two', '{one}', '{1 h}', 0);
 SELECT _fall_back('two', '{one}', '{1 h}', NULL);
 DELETE FROM routes;

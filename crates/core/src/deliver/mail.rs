@@ -32,6 +32,8 @@ pub struct Mail {
     pub ambiguous_alone: bool,
     /// The key of the batch whose outcome is unknown; see [`super::retry_batches`]. `None` in the queue.
     pub batch: Option<String>,
+    /// Whether this transport has it as a fallback: if it cannot carry it, the mail goes back and does not end.
+    pub fell_back: bool,
     /// Whether it needs a request of its own, because a batch with it was refused.
     pub alone: bool,
 }
@@ -61,6 +63,7 @@ impl Mail {
             ambiguous_attempts: Column::read(row, "ambiguous_attempts")?,
             ambiguous_alone: Column::read(row, "ambiguous_alone")?,
             batch: Column::read(row, "batch")?,
+            fell_back: Column::read(row, "fell_back")?,
             alone: false,
         })
     }

@@ -7,9 +7,12 @@ use crate::deliver::mail::Mail;
 use crate::deliver::settlements::{Ambiguity, FailedAttempt, FailedMail};
 
 impl Deliverer {
-    /// Settles a failed attempt of a mail that is not in the queue.
+    /// Settles a failed attempt of a mail that is not in the queue. What a fallback cannot carry does not end but goes back,
+    /// as mailroom_mark_error_many decides.
     pub(super) fn fail(&mut self, mail: &Mail, attempt: FailedAttempt) {
-        if attempt.permanent || mail.message.is_last_attempt {
+        let was_not_sent = attempt.status.is_none() && !attempt.is_ambiguous();
+        let returns = mail.fell_back && attempt.permanent && was_not_sent;
+        if (attempt.permanent || mail.ends_as_error) && !returns {
             self.failure_log.add(&attempt.reason);
         }
         let claim = mail.claim();
