@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cluster::number;
+use crate::cluster::{eventually, number};
 use crate::post::Post;
 use crate::receiver::{Reaction, Receiver, Request, status};
 
@@ -67,7 +67,7 @@ fn what_is_refused_while_nothing_passes_is_held() {
         post.wait_for_status("transport_state", "paused");
         // The paused transport is probed, each time with another mail.
         let before = receiver.requests();
-        crate::cluster::eventually("a probe", || (receiver.requests() > before).then_some(()));
+        eventually("a probe", || (receiver.requests() > before).then_some(()));
         assert_eq!(post.count("state = 'error'"), 0, "{sender} {refusal}");
         assert!(
             receiver.requests() < 500,
@@ -317,7 +317,7 @@ fn urgent_mail_overtakes_what_is_held() {
     let settings = ["transport.concurrency = 2"];
     let mut post = by_sendgrid(&receiver, &settings);
     post.load(200);
-    crate::cluster::eventually("some to be sent", || {
+    eventually("some to be sent", || {
         (receiver.requests() > 10).then_some(())
     });
     let before = arrivals.lock().unwrap().len();
@@ -330,4 +330,24 @@ fn urgent_mail_overtakes_what_is_held() {
         .rposition(|subject| subject.starts_with("urgent"))
         .unwrap();
     assert!(last < before + 30, "after {} others", last - before);
+}
+
+/// A failed attempt shortly before the mail expires is its last one, and the mail ends as expired.
+#[test]
+fn mail_that_expires_is_not_logged_as_an_error() {
+    let receiver = Receiver::start(|_| status(503));
+    let mut post = Post::start(&receiver, &[]);
+    let send = |more: &str| format!("SELECT mailroom_send('a@example.com', 'S', 'T', {more})");
+    post.client
+        .batch_execute(&send("expires_at => now() + interval '3 s'"))
+        .unwrap();
+    post.wait_for("state = 'expired' AND failed_attempts > 0", 1);
+    assert!(!post.log().contains("mail ended as error"));
+    post.client
+        .batch_execute(&send("max_attempts => 1"))
+        .unwrap();
+    post.wait_for("state = 'error'", 1);
+    eventually("a line in the log", || {
+        post.log().contains("mail ended as error: 1").then_some(())
+    });
 }

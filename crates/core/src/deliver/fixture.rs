@@ -29,6 +29,7 @@ pub(crate) fn mail(id: i64) -> Mail {
         ambiguous_attempts: 0,
         ambiguous_alone: true,
         batch: None,
+        ends_as_error: false,
         fell_back: false,
         alone: false,
     }

@@ -32,6 +32,9 @@ pub struct Mail {
     pub ambiguous_alone: bool,
     /// The key of the batch whose outcome is unknown; see [`super::retry_batches`]. `None` in the queue.
     pub batch: Option<String>,
+    /// Whether it ends as an error if the next attempt fails: the last of `outbox.max_attempts`. After an attempt that is the
+    /// last because the mail expires, it ends as expired.
+    pub ends_as_error: bool,
     /// Whether this transport has it as a fallback: if it cannot carry it, the mail goes back and does not end.
     pub fell_back: bool,
     /// Whether it needs a request of its own, because a batch with it was refused.
@@ -63,6 +66,7 @@ impl Mail {
             ambiguous_attempts: Column::read(row, "ambiguous_attempts")?,
             ambiguous_alone: Column::read(row, "ambiguous_alone")?,
             batch: Column::read(row, "batch")?,
+            ends_as_error: Column::read(row, "ends_as_error")?,
             fell_back: Column::read(row, "fell_back")?,
             alone: false,
         })

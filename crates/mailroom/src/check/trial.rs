@@ -195,6 +195,7 @@ fn mail(id: i64, to: &str) -> Mail {
         ambiguous_attempts: 0,
         ambiguous_alone: true,
         batch: None,
+        ends_as_error: false,
         fell_back: false,
         alone: false,
     }
