@@ -119,11 +119,18 @@ fn the_key_is_rotated_as_described() {
 #[test]
 fn a_database_is_restored_as_described() {
     let (old, new) = (Cluster::start(&[]), Cluster::start(&[]));
-    let mut client = old.create_database("app");
-    client
-        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
+    old.connect("postgres")
+        .batch_execute("CREATE DATABASE app")
         .unwrap();
-    let sign = "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))";
+    let mut client = old.connect("app");
+    // As in docs/start/install.md.
+    client
+        .batch_execute(
+            "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom; \
+             INSERT INTO mailroom.accounts (email, login) VALUES ('a@example.com', 'a')",
+        )
+        .unwrap();
+    let sign = "SELECT mailroom.mailroom_sign('activation', decode(repeat('07', 32), 'hex'))";
     let signed: String = client.query_one(sign, &[]).unwrap().get(0);
     let backup = block("docs/operations/backup.md", "sh backup");
     let (dump, restore) = backup.split_once("# On the other server").unwrap();
@@ -144,10 +151,11 @@ fn a_database_is_restored_as_described() {
     run(&old, &format!("\n{dump}"));
     run(&new, restore);
     let mut client = new.connect("app");
-    assert_eq!(number(&mut client, "SELECT count(*) FROM accounts"), 1);
+    let accounts = "SELECT count(*) FROM mailroom.accounts";
+    assert_eq!(number(&mut client, accounts), 1);
     let again: String = client.query_one(sign, &[]).unwrap().get(0);
     assert_eq!(again, signed);
     run(&new, &copy);
-    let paused = "SELECT count(*) FROM pauses WHERE paused_by = 'postgres'";
+    let paused = "SELECT count(*) FROM mailroom.pauses WHERE paused_by = 'postgres'";
     assert_eq!(number(&mut new.connect("copy"), paused), 1);
 }

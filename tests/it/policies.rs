@@ -21,6 +21,7 @@ struct People {
     mailer: Client,
     admin: Client,
     monitor: Client,
+    support: Client,
     bodies: Arc<Mutex<Vec<String>>>,
     _receiver: Receiver,
 }
@@ -39,6 +40,7 @@ impl People {
             .batch_execute(
                 "CREATE ROLE web LOGIN IN ROLE mailroom_app; CREATE ROLE mailer LOGIN IN ROLE mailroom_collector; \
                  CREATE ROLE administrator LOGIN IN ROLE mailroom_admin; CREATE ROLE onlooker LOGIN IN ROLE mailroom_monitor; \
+                 CREATE ROLE helper LOGIN IN ROLE mailroom_support; \
                  CREATE POLICY application ON accounts TO mailroom_app USING (true); \
                  INSERT INTO templates (kind, locale, subject, body_text) VALUES ('note', 'en', 'Note', 'Rendered for {{ who }}'); \
                  INSERT INTO budgets (period, amount) VALUES ('month', 1000000); \
@@ -52,6 +54,7 @@ impl People {
             mailer: session("mailer"),
             admin: session("administrator"),
             monitor: session("onlooker"),
+            support: session("helper"),
             post,
             bodies,
             _receiver: receiver,
@@ -197,11 +200,11 @@ impl People {
         );
         seen.insert("error", value(&mut self.mailer, &error));
         let told = format!("SELECT count(*) FROM outbox_attempts WHERE outbox_id = {id}");
-        seen.insert("outbox_attempts", value(&mut self.monitor, &told));
+        seen.insert("outbox_attempts", value(&mut self.support, &told));
         let rest = "SELECT string_agg(mailroom_mark_sent(id, claimant => 'me')::text, ',') FROM outbox WHERE state = 'claimed'";
         seen.insert("sent", value(&mut self.mailer, rest));
         let again = "SELECT mailroom_retry_failed(since => '-infinity')";
-        seen.insert("retried", value(&mut self.admin, again));
+        seen.insert("retried", value(&mut self.support, again));
         self.admin
             .batch_execute("SELECT mailroom_resume()")
             .unwrap();
