@@ -12,6 +12,18 @@ WITH heads AS MATERIALIZED (
     WHERE o.state = 'scheduled'
       AND o.send_at <= now()
     ORDER BY o.transport, o.priority, o.send_at, o.id
+), ways AS MATERIALIZED (
+    -- NULL if any of the deliverers takes mail through it.
+    SELECT
+        t.name,
+        CASE
+            WHEN bool_or(t.state IN ('healthy', 'slowed')) THEN NULL
+            WHEN bool_or(t.state = 'throttled') THEN 'its transport is throttled'
+            ELSE 'its transport is paused'
+        END AS reason,
+        min(t.next_probe_at) AS until
+    FROM @extschema@.transports t
+    GROUP BY t.name
 )
 SELECT
     o.id AS outbox_id,
@@ -23,6 +35,8 @@ SELECT
         WHEN o.send_at > now() AND o.failed_attempts > 0 THEN 'next try after a failure'
         WHEN o.send_at > now() THEN 'not due yet'
         WHEN p.paused THEN 'the worker is paused'
+        WHEN o.transport <> '' AND w.name IS NULL THEN 'no deliverer has its transport'
+        WHEN w.reason IS NOT NULL THEN w.reason
         WHEN o.group_key IS NOT NULL AND EXISTS (
             SELECT
             FROM @extschema@.outbox h
@@ -38,6 +52,8 @@ SELECT
     END AS reason,
     CASE
         WHEN o.send_at > now() THEN o.send_at
+        WHEN o.transport <> '' AND w.name IS NULL THEN NULL
+        WHEN w.reason IS NOT NULL AND NOT p.paused THEN w.until
         WHEN s.room > 0 AND s.size > s.largest THEN (
             SELECT CASE WHEN s.is_urgent THEN f.urgent_frees_at ELSE f.frees_at END
             FROM @extschema@._budget(s.size) f
@@ -46,6 +62,7 @@ SELECT
         ELSE b.frees_at
     END AS until
 FROM @extschema@.outbox o
+LEFT JOIN ways w ON w.name = o.transport
 CROSS JOIN @extschema@._budget(1) b
 CROSS JOIN LATERAL (
     SELECT
@@ -58,4 +75,4 @@ CROSS JOIN LATERAL (
 CROSS JOIN (SELECT EXISTS (SELECT FROM @extschema@.pauses) AS paused) p
 WHERE o.state = 'scheduled';
 COMMENT ON VIEW @extschema@.outbox_waits IS
-    'Why each scheduled mail has not been sent yet, and until when at least. A pause applies to the worker only.';
+    'Why each scheduled mail has not been sent yet, and until when at least: for a paused or throttled transport, its next probe. A pause applies to the worker only.';

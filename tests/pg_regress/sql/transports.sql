@@ -240,6 +240,22 @@ SELECT _publish_transports('elsewhere', '[]');
 SELECT count(*) FROM transports;
 SELECT _publish_transports('elsewhere', '{"name": "one"}');
 
+-- Why mail waits for its transport, and until when.
+SELECT _publish_transports('here', '[{"name": "one", "provider": "log", "state": "paused", "next_probe_at": 2000000000}, {"name": "two", "provider": "log", "state": "paused", "next_probe_at": 2000000002}, {"name": "three", "provider": "log", "state": "throttled", "next_probe_at": 2000000004}, {"name": "four", "provider": "log", "state": "paused"}]');
+SELECT _publish_transports('there', '[{"name": "one", "provider": "log", "state": "slowed"}, {"name": "two", "provider": "log", "state": "paused", "next_probe_at": 2000000001}, {"name": "three", "provider": "log", "state": "paused", "next_probe_at": 2000000003}]');
+INSERT INTO outbox (kind, recipients, transport) SELECT 'x', '{a@example.com}', t FROM unnest(ARRAY['', 'one', 'two', 'three', 'four', 'five']) t;
+INSERT INTO outbox (kind, recipients, transport, send_at) VALUES ('x', '{a@example.com}', 'two', now() + interval '1 h');
+CREATE TEMPORARY VIEW waits AS
+SELECT o.transport, w.reason, CASE WHEN w.until = o.send_at THEN 'send_at' ELSE extract(epoch FROM w.until)::text END AS until
+FROM outbox_waits w JOIN outbox o ON o.id = w.outbox_id ORDER BY o.id;
+TABLE waits;
+SELECT mailroom_pause();
+TABLE waits;
+SELECT mailroom_resume();
+DROP VIEW waits;
+DELETE FROM outbox;
+SELECT _publish_transports(d, '[]') FROM unnest(ARRAY['here', 'there']) d;
+
 -- Those that are gone are forgotten after an hour.
 SELECT _publish_transports(d, '[{"name": "one", "provider": "log"}]') FROM unnest(ARRAY['gone', 'here', 'mailroom worker/1/a.b']) d;
 UPDATE deliverers SET updated_at = now() - interval '61 min' WHERE name <> 'here';
@@ -284,6 +300,7 @@ SELECT position, kind_pattern, transport FROM routes;
 SELECT name FROM mailroom_transports;
 SELECT transport, count(*) FROM outbox GROUP BY transport ORDER BY transport;
 SELECT oldest_due >= '0' AS due FROM mailroom_status();
+SELECT DISTINCT reason FROM outbox_waits ORDER BY 1;
 UPDATE routes SET transport = 'two';
 SELECT * FROM transports;
 SELECT mailroom_reroute('one', '');
