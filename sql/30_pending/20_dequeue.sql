@@ -143,6 +143,7 @@ AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._mask_control_characters(text) IS
     'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
 
+-- Long because one statement checks, records and returns the tokens.
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
 RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
     LANGUAGE plpgsql

@@ -77,6 +77,7 @@ CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boole
 COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
     'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions. Returns the seconds until a scan may look before its positions again.';
 
+-- Long because it has the search twice, as a partial index is used only for a constant condition.
 CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, unknown boolean)
 RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     LANGUAGE plpgsql

@@ -25,6 +25,7 @@ CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
 COMMENT ON FUNCTION @extschema@._leases_from() IS
     'Internal. The lease end from which this session''s next search starts.';
 
+-- Long because one statement judges, records and takes back the claims.
 CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -107,6 +108,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._expire_claims(tid[], timestamptz) IS
     'Internal. Takes back these locked claims, whose lease has ended by this time.';
 
+-- Long because it looks for claims range by range, and takes them back together or one at a time.
 CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

@@ -96,7 +96,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._lock_group_due(text, text[], timestamptz, integer) IS
     'Internal. Locks the first due rows of a group in these transports, up to row_limit (NULL: all), and returns their ctids; NULL if there are none.';
 
--- Long for the reasons of mailroom_claim.
+-- Long because rows are returned from within its loop, as in mailroom_claim.
 CREATE FUNCTION @extschema@.mailroom_claim_group(
     batch_limit integer DEFAULT NULL,
     lease interval DEFAULT NULL,

@@ -8,14 +8,32 @@ need_component() {
     quietly "$2" "adding $2 to the Rust toolchain" rustup component add "$2"
 }
 
-# What rustfmt and clippy say, and what lies at the top of the tree.
+# The SQL functions of more than 60 lines without a comment above them that says why.
+long_functions() {
+    find "$root/sql" -mindepth 1 -name '*.sql' -not -path '*/queries/*' -print0 | sort -z | xargs -0 awk '
+        FNR == 1 { name = comment = ""; inside = 0 }
+        name == "" && /^--/ { comment = comment "\n" $0; next }
+        name == "" && /^CREATE (FUNCTION|PROCEDURE) / { name = $3; sub(/\(.*/, "", name); first = FNR }
+        name == "" { comment = ""; next }
+        # Within its body, or not.
+        { inside = (inside + gsub(/\$\$/, "")) % 2 }
+        !inside && /;$/ {
+            if (FNR - first >= 60 && comment !~ /\n-- Long because /) print FILENAME ":" first ": " name
+            name = comment = ""
+        }'
+}
+
+# What rustfmt and clippy say, what lies at the top of the tree, and how long functions are.
 lint_sources() {
-    local stray
+    local stray long
     need_component fmt rustfmt
     need_component clippy clippy
     echo "== top level"
     stray=$(git -C "$root" ls-files | cut -d/ -f1 | sort -u | grep -vxF -f <(printf '%s\n' "${top_level[@]}") || true)
     [ -z "$stray" ] || fail "not of the top level: $(tr '\n' ' ' <<<"$stray")"
+    echo "== long functions"
+    long=$(long_functions)
+    [ -z "$long" ] || fail "more than 60 lines without a comment \"Long because …\":"$'\n'"$long"
     echo "== rustfmt"
     cargo fmt --all --check
     echo "== clippy"
