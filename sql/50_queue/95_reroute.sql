@@ -8,6 +8,8 @@ CREATE FUNCTION @extschema@.mailroom_reroute(from_transport text, to_transport t
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    -- Scans of the small tables of transports look dear enough for JIT compilation then.
+    SET jit = off
 AS $$
 DECLARE
     unknown text;

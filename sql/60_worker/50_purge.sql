@@ -162,9 +162,9 @@ COMMENT ON SEQUENCE @extschema@._purged_job_runs IS
 
 CREATE FUNCTION @extschema@._purge_by_id(
     source text,
-    is_past text,
-    has_ended text,
-    horizon timestamptz,
+    began text,
+    ended text,
+    horizon text,
     row_limit integer,
     OUT purged integer,
     OUT more boolean
@@ -180,14 +180,16 @@ DECLARE
     last bigint;
     places tid[];
 BEGIN
-    EXECUTE 'WITH looked AS MATERIALIZED (SELECT t.ctid AS place, t.id, ' || is_past || ' AS is_past, ' || has_ended || ' AS has_ended'
+    EXECUTE 'WITH looked AS MATERIALIZED (SELECT t.ctid AS place, t.id,'
+        || ' t.' || quote_ident(began) || ' < ' || quote_literal(horizon) || ' AS is_past,'
+        || ' t.' || quote_ident(ended) || ' < ' || quote_literal(horizon) || ' AS has_ended'
         || ' FROM @extschema@.' || quote_ident(source) || ' t WHERE t.id > $1 ORDER BY t.id LIMIT $2)'
         || ' SELECT ARRAY(SELECT t.ctid FROM @extschema@.' || quote_ident(source) || ' t'
-        || ' WHERE t.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.has_ended)) AND ' || has_ended
-        || ' FOR UPDATE SKIP LOCKED),'
+        || ' WHERE t.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.has_ended))'
+        || ' AND t.' || quote_ident(ended) || ' < ' || quote_literal(horizon) || ' FOR UPDATE SKIP LOCKED),'
         || ' max(l.id) FILTER (WHERE l.is_past), count(*) FILTER (WHERE l.is_past) = $2 FROM looked l'
     INTO places, last, more
-    USING after, row_limit, horizon;
+    USING after, row_limit;
     purged := @extschema@._delete_rows(source, places);
     IF more THEN
         PERFORM setval(reached, last);
@@ -197,8 +199,8 @@ BEGIN
     PERFORM @extschema@._walk_end(source, last);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text, timestamptz, integer) IS
-    'Internal. Looks at up to row_limit rows of this table in the order of id, as far as is_past holds, and deletes those for which has_ended does, both of them conditions with the time as $3, but passes by those that stay. Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text, text, integer) IS
+    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before this time by one column, and deletes those that ended before it by another, but passes by those that stay. Returns how many, and whether there are more to look at.';
 
 CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -206,9 +208,10 @@ CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT 
 AS $$
 DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
-    asked CONSTANT text := 't.requested_at < $3';
-    settled CONSTANT text := 't.ended_at < $3';
-    began CONSTANT text := 't.started_at < $3';
+    -- In ISO 8601, whatever DateStyle is.
+    moment CONSTANT text := to_json(horizon) #>> '{}';
+    -- The limit of links an hour is counted from an account's tokens.
+    seconds CONSTANT text := floor(extract(epoch FROM least(horizon, clock_timestamp() - interval '1 hour')));
     requests record;
     mails record;
     tokens record;
@@ -219,23 +222,22 @@ BEGIN
     -- TRUNCATE locks in this order: accounts and tokens, then requests, then the outbox.
     PERFORM @extschema@._lock_accounts_and_tokens(true);
     -- Requests that were never answered, because the worker is paused or does not run.
-    SELECT p.* INTO requests FROM @extschema@._purge_by_id('link_requests'::text, asked, asked, horizon, batch_limit) p;
+    SELECT p.*
+    INTO requests
+    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, 'requested_at'::text, moment, batch_limit) p;
     SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
     -- A token that was created later cannot have expired before.
     SELECT p.*
     INTO tokens
-    FROM @extschema@._purge_by_id(
-        'tokens'::text,
-        't.created_at < floor(extract(epoch FROM $3))'::text,
-        't.expires_at < floor(extract(epoch FROM $3))'::text,
-        -- The limit of links an hour is counted from an account's tokens.
-        least(horizon, clock_timestamp() - interval '1 hour'),
-        batch_limit
-    ) p;
+    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, 'expires_at'::text, seconds, batch_limit) p;
     -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
     -- purge. Another purge may be deleting them with their mail, and may be about to wait for rows of this one.
-    SELECT p.* INTO attempts FROM @extschema@._purge_by_id('outbox_attempts'::text, settled, settled, horizon, batch_limit) p;
-    SELECT p.* INTO runs FROM @extschema@._purge_by_id('job_runs'::text, began, began, horizon, batch_limit) p;
+    SELECT p.*
+    INTO attempts
+    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, 'ended_at'::text, moment, batch_limit) p;
+    SELECT p.*
+    INTO runs
+    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, 'started_at'::text, moment, batch_limit) p;
     purged := requests.purged + mails.purged + tokens.purged + runs.purged;
     more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
 END;

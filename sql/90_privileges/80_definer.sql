@@ -97,7 +97,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._walk_back(text, bigint),
     @extschema@._delete_rows(text, tid[]),
     @extschema@._purge_mails(timestamptz, integer),
-    @extschema@._purge_by_id(text, text, text, timestamptz, integer),
+    @extschema@._purge_by_id(text, text, text, text, integer),
     @extschema@._attachment(oid),
     @extschema@._displace(oid, bigint, text, text),
     @extschema@._is_text(oid),
