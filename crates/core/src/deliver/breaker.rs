@@ -6,7 +6,7 @@
 //! | state | requests | entered when |
 //! |---|---|---|
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
-//! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended, or a request had no response in time |
+//! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
 //! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it may have been sent | see the limits below |
 //!
@@ -48,8 +48,13 @@ const LONGEST_UNCERTAIN_PAUSE: Duration = Duration::from_secs(10);
 /// The wait after a throttle for which the provider names no time. It doubles with each further throttle.
 const FIRST_THROTTLE: Duration = Duration::from_millis(250);
 const LONGEST_THROTTLE: Duration = Duration::from_secs(60);
-/// Number of times that a message may be throttled while others are accepted, before its attempts count.
-const MAX_THROTTLED: u32 = 4;
+/// The wait is doubled up to here, which is [`LONGEST_THROTTLE`].
+const MAX_THROTTLE_DOUBLINGS: u32 = 9;
+/// The minimum time between two lines of the log about throttles.
+const THROTTLE_LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Number of times that a message may be throttled in the first request after a wait, while others are accepted in
+/// between, before its attempts count.
+const MAX_THROTTLED: u32 = 1;
 /// Number of pauses after which the next one has the maximum length.
 const LONGEST_AFTER: u32 = 16;
 
@@ -82,12 +87,14 @@ pub struct CircuitBreaker {
     rejections: usize,
     /// The first message of the latest request for which the provider asked for a long wait.
     throttled_for_long: Option<i64>,
+    /// The first message of the latest request that was throttled.
+    throttled_last: i64,
     /// The reason of the latest refusal.
     refusal: String,
     /// An accepted message of this request or a later one shows that the refused messages were at fault.
     clears_refusals_from: u64,
-    /// A throttle of this request or a later one, or its missing response, lowers `concurrency` again.
-    slows_from: u64,
+    /// The number of the first request after the latest throttle.
+    first_after_throttle: u64,
     suspects: Suspects,
     /// Pauses and throttles in a row, which determine the length of the next.
     pauses: u32,
@@ -97,7 +104,7 @@ pub struct CircuitBreaker {
     concurrency: usize,
     /// Accepted requests since `concurrency` last changed.
     accepted: usize,
-    is_throttle_reported: bool,
+    throttle_logged_at: Option<Time>,
     changes: Vec<LogEvent>,
 }
 
@@ -158,7 +165,9 @@ impl CircuitBreaker {
             (Some(_), _) => SendPermit::Probe,
             (None, Some((until, _))) if now < *until => SendPermit::WaitUntil(*until),
             (None, _) => {
-                self.throttle = None;
+                if self.throttle.take().is_some() {
+                    self.first_after_throttle = self.latest + 1;
+                }
                 SendPermit::Requests(self.concurrency)
             }
         }
@@ -194,6 +203,11 @@ impl CircuitBreaker {
     pub fn is_suspect(&self, id: i64) -> bool {
         let is_doubtful = self.is_paused() || self.has_open_refusals();
         self.suspects.contains(id, is_doubtful)
+    }
+
+    /// Whether this is the first message of the latest request that was throttled. Another suspect goes before it.
+    pub fn was_throttled_last(&self, id: i64) -> bool {
+        self.throttled_last == id
     }
 
     /// Whether messages were refused, and it is not known yet whether they or the transport are at fault.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
-    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED, MAX_THROTTLED,
-    MAX_UNREACHABLE, Origin, doubled,
+    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED,
+    MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, Origin, THROTTLE_LOG_INTERVAL, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -39,7 +39,6 @@ impl CircuitBreaker {
             }
             MessageOutcome::Ambiguous { reason } => {
                 // It may have been sent: that counts in each state.
-                self.slow_down(of);
                 self.note_failed(now, of, reason);
                 Disposition::Settle
             }
@@ -71,8 +70,8 @@ impl CircuitBreaker {
         self.suspects.remove(of.id);
         self.forget_failures();
         self.throttled_for_long = None;
+        self.suspects.accepted = self.suspects.accepted.max(of.request);
         if of.request >= self.clears_refusals_from {
-            self.suspects.epoch += 1;
             self.refused.clear();
         }
         if let Some(since) = self.paused_since() {
@@ -86,16 +85,17 @@ impl CircuitBreaker {
             let paused_for = now.saturating_sub(since);
             self.changes.push(LogEvent::Resumed(paused_for));
         }
-        (self.pauses, self.throttles) = (0, 0);
+        self.pauses = 0;
         // Counts requests, so only the leader.
-        if self.concurrency < self.max_concurrency && of.id == of.leader {
+        if of.id == of.leader {
+            // One at a time, so that the wait comes near to the one that the provider needs.
+            self.throttles = self.throttles.saturating_sub(1);
             self.accepted += 1;
-            if self.accepted >= self.concurrency {
-                self.accepted = 0;
-                self.concurrency += 1;
-            }
         }
-        self.is_throttle_reported &= self.concurrency < self.max_concurrency;
+        if self.accepted >= self.concurrency {
+            self.accepted = 0;
+            self.concurrency = self.max_concurrency.min(self.concurrency + 1);
+        }
         Disposition::Settle
     }
 
@@ -123,7 +123,15 @@ impl CircuitBreaker {
         reason: &str,
         after: Option<Duration>,
     ) -> Disposition {
-        let is_at_fault = self.suspects.add(of.id, MAX_THROTTLED);
+        // The first request after a wait is throttled because of its messages, unless the wait was too short; others perhaps
+        // because of those before them.
+        let is_evidence = self.is_paused() || of.request == self.first_after_throttle;
+        let limit = MAX_THROTTLED + u32::from(!is_evidence);
+        let is_at_fault = self.suspects.is_at_fault(of.id, limit);
+        self.throttled_last = of.leader;
+        if is_evidence {
+            self.suspects.add(of.id, self.latest);
+        }
         let is_long = after.is_some_and(|after| after > LONGEST_THROTTLE);
         let is_believed = is_long
             && matches!(self.throttled_for_long.replace(of.leader), Some(other) if other != of.leader);
@@ -134,48 +142,44 @@ impl CircuitBreaker {
             }
             return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }
-        if is_at_fault {
+        if is_at_fault && of.is_single {
             return Disposition::Settle;
         }
-        if self.slow_down(of) {
-            self.throttles = self.throttles.saturating_add(1);
+        if self.throttle.is_none() {
+            // Once for all requests that were in flight at the same time.
+            self.concurrency = (self.concurrency / 2).max(1);
+            self.accepted = 0;
+            self.throttles = (self.throttles + 1).min(MAX_THROTTLE_DOUBLINGS);
         }
         let own = doubled(FIRST_THROTTLE, self.throttles, LONGEST_THROTTLE);
         let named = after.filter(|_| !is_long);
         let wait = named.unwrap_or(own).max(FIRST_THROTTLE);
         let until = now.saturating_add(wait);
-        if !std::mem::replace(&mut self.is_throttle_reported, true) {
-            self.changes
-                .push(LogEvent::Throttled(reason.to_owned(), wait));
+        let logged_at = self.throttle_logged_at;
+        if logged_at.is_none_or(|at| now.saturating_sub(at) >= THROTTLE_LOG_INTERVAL) {
+            let change = LogEvent::Throttled(reason.to_owned(), wait);
+            self.changes.push(change);
+            self.throttle_logged_at = Some(now);
         }
         let (known, _) = self
             .throttle
             .get_or_insert_with(|| (until, reason.to_owned()));
         *known = until.max(*known);
-        Disposition::Release
-    }
-
-    /// Halves the number of concurrent requests, once for all that were in flight at the same time. Returns whether it did.
-    fn slow_down(&mut self, of: Origin) -> bool {
-        let is_first = of.request >= self.slows_from;
-        if is_first {
-            self.concurrency = (self.concurrency / 2).max(1);
-            self.accepted = 0;
-            self.slows_from = self.latest.saturating_add(1);
+        if is_at_fault {
+            Disposition::SendAlone
+        } else {
+            Disposition::Release
         }
-        is_first
     }
 
     fn note_account_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
-        let is_at_fault = self.suspects.add(of.id, 1);
+        let is_at_fault = self.suspects.is_at_fault(of.id, 1);
+        self.suspects.add(of.id, self.latest);
         if self.is_paused() {
             if of.request >= self.evidence_from {
                 self.refused.insert(of.leader);
             }
             return self.pause_after(now, of, reason, self.longest_refusal_pause());
-        }
-        if is_at_fault {
-            return Disposition::Settle;
         }
         if self.refused.is_empty() {
             // Requests that are in flight now may have been processed before the refusal.
@@ -185,12 +189,14 @@ impl CircuitBreaker {
         reason.clone_into(&mut self.refusal);
         if self.refused.len() >= MAX_REFUSED {
             self.attribute_refusals(now);
+        } else if is_at_fault {
+            return Disposition::Settle;
         }
         Disposition::Release
     }
 
     fn note_message_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
-        let was_refused = self.suspects.add_rejected(of.id);
+        let was_refused = self.suspects.add_rejected(of.id, self.latest);
         if self.is_paused() {
             return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }

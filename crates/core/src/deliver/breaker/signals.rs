@@ -12,6 +12,8 @@ pub struct Origin {
     pub leader: i64,
     /// Number of the request.
     pub request: u64,
+    /// Whether the request had one message only.
+    pub is_single: bool,
     /// Whether another message of the request was accepted.
     pub is_beside_accepted: bool,
 }
@@ -23,6 +25,8 @@ pub enum Disposition {
     Settle,
     /// Send it again; the attempt does not count.
     Release,
+    /// Send it again in a request of its own; the attempt does not count.
+    SendAlone,
     /// Settle it as an error.
     End,
 }

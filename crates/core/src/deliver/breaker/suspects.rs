@@ -8,14 +8,15 @@ const MAX_SUSPECTS: usize = 10_000;
 /// The suspects by `outbox.id`.
 #[derive(Clone, Default)]
 pub(super) struct Suspects {
-    /// In how many epochs each message was refused or throttled, and the latest of them.
+    /// How often each message was refused or throttled, with others accepted in between, and the number of the latest
+    /// request at the last of these times.
     refused: HashMap<i64, (u32, u64)>,
-    /// The epoch in which each message was first refused for its contents or addresses.
+    /// The number of the latest request when each message was first refused for its contents or addresses.
     rejected: HashMap<i64, u64>,
     /// The messages whose probe has failed in this pause.
     pub(super) probed: HashSet<i64>,
-    /// Number of times that a message was accepted that was sent after the suspects.
-    pub(super) epoch: u64,
+    /// The number of the latest request of which a message was accepted.
+    pub(super) accepted: u64,
 }
 
 impl Suspects {
@@ -23,7 +24,7 @@ impl Suspects {
     /// another message was accepted that was sent later.
     pub(super) fn contains(&self, id: i64, ever: bool) -> bool {
         let refused = self.refused.get(&id);
-        let is_refused = refused.is_some_and(|(_, latest)| ever || *latest == self.epoch);
+        let is_refused = refused.is_some_and(|(_, latest)| ever || self.accepted <= *latest);
         is_refused || self.probed.contains(&id)
     }
 
@@ -40,28 +41,31 @@ impl Suspects {
         self.rejected.remove(&id);
     }
 
-    /// Records that a message was refused or throttled. Returns whether that happened in at least `limit` earlier epochs,
-    /// so that the message is at fault.
-    pub(super) fn add(&mut self, id: i64, limit: u32) -> bool {
+    /// Whether this message was refused or throttled at least `limit` times, and another one was accepted after each, so that
+    /// it is at fault.
+    pub(super) fn is_at_fault(&self, id: i64, limit: u32) -> bool {
+        let refused = self.refused.get(&id);
+        refused.is_some_and(|(count, latest)| *count >= limit && self.accepted > *latest)
+    }
+
+    /// Records that a message was refused or throttled. `request` is the number of the latest request.
+    pub(super) fn add(&mut self, id: i64, request: u64) {
         if self.refused.len() >= MAX_SUSPECTS {
             self.refused.clear();
         }
-        let epoch = self.epoch;
-        let (count, last) = self.refused.entry(id).or_insert((0, epoch));
-        let is_at_fault = *count >= limit && *last != epoch;
-        if *last != epoch || *count == 0 {
+        let (count, latest) = self.refused.entry(id).or_insert((0, request));
+        if *count == 0 || self.accepted > *latest {
             *count += 1;
-            *last = epoch;
+            *latest = request;
         }
-        is_at_fault
     }
 
-    /// Records that a message was refused for its contents or addresses. Returns whether that happened in an earlier epoch.
-    pub(super) fn add_rejected(&mut self, id: i64) -> bool {
-        self.add(id, u32::MAX);
+    /// As [`Self::add`], for its contents or addresses. Returns whether another message was accepted after the first time.
+    pub(super) fn add_rejected(&mut self, id: i64, request: u64) -> bool {
+        self.add(id, request);
         if self.rejected.len() >= MAX_SUSPECTS {
             self.rejected.clear();
         }
-        *self.rejected.entry(id).or_insert(self.epoch) != self.epoch
+        self.accepted > *self.rejected.entry(id).or_insert(request)
     }
 }

@@ -13,8 +13,15 @@ impl Deliverer {
     /// The next request, if the rate admits one.
     pub(super) fn next_request(&mut self, now: Time) -> Option<Vec<Mail>> {
         self.split_forgotten_batches(now);
+        let waiting = self.queue.first().map(|mail| mail.priority);
+        let is_next = |batch: &mut Vec<Mail>| {
+            let first = &batch[0];
+            waiting.is_none_or(|priority| {
+                first.priority <= priority && !self.breaker.is_suspect(first.message.id)
+            })
+        };
         if !self.breaker.has_open_refusals()
-            && let Some(mails) = self.retry_batches.complete.pop()
+            && let Some(mails) = self.retry_batches.complete.pop_if(is_next)
         {
             return self.admit(now, mails);
         }
@@ -92,7 +99,14 @@ impl Deliverer {
         loop {
             let breaker = &self.breaker;
             let other = self.queue.take(|mail| !breaker.is_suspect(mail.message.id));
-            let mail = other.or_else(|| if only_others { None } else { self.queue.pop() })?;
+            let mail = match other {
+                None if only_others => None,
+                None => self
+                    .queue
+                    .take(|mail| !breaker.was_throttled_last(mail.message.id))
+                    .or_else(|| self.queue.pop()),
+                other => other,
+            }?;
             if mail.is_expired(now) {
                 // The next claim ends it, and records the reason.
                 self.queue.finish(&mail);

@@ -163,6 +163,7 @@ impl Deliverer {
                 id: mail.message.id,
                 leader: request.leader,
                 request: request.number,
+                is_single: request.is_single,
                 is_beside_accepted,
             };
             let is_split =
@@ -210,7 +211,7 @@ impl Deliverer {
     fn note_outcome(
         &mut self,
         now: Time,
-        mail: Mail,
+        mut mail: Mail,
         request: &EndedRequest,
         origin: Origin,
         outcome: MessageOutcome,
@@ -223,6 +224,10 @@ impl Deliverer {
         let reason = outcome.reason().to_owned();
         match (disposition, outcome) {
             (Disposition::Release, _) => return Some(mail),
+            (Disposition::SendAlone, _) => {
+                mail.alone = true;
+                return Some(mail);
+            }
             (Disposition::Settle, MessageOutcome::Sent { provider_id }) => {
                 self.settlements
                     .sent(mail.claim(), provider_id, &request.refused);

@@ -143,7 +143,11 @@ struct World {
     allowance: (f64, Time),
     /// Mails of each request.
     sizes: Vec<usize>,
+    /// What the provider responds to these mails, instead of what its mood says.
+    respond: Option<Respond>,
 }
+
+type Respond = Box<dyn FnMut(Time, &[Mail]) -> (Option<u16>, Vec<MessageOutcome>)>;
 
 impl World {
     fn new(shape: Shape, seed: u64) -> Self {
@@ -164,6 +168,7 @@ impl World {
             log: Vec::new(),
             allowance: (0.0, Duration::from_secs(1)),
             sizes: Vec::new(),
+            respond: None,
         };
         let limits = world.limits();
         world.say(Event::Configured(Box::new(limits)));

@@ -26,18 +26,27 @@ fn throttling_halves_once_for_all_under_way_and_recovers() {
 }
 
 #[test]
-fn a_message_throttled_again_and_again_while_others_are_not_is_charged() {
+fn a_message_that_is_throttled_after_each_wait_while_others_are_not_is_charged() {
     let mut breaker = CircuitBreaker::new(64);
-    let mut now = seconds(0);
-    let mut charged = 0;
-    for request in 1..=10 {
-        let sign = throttle(None);
-        charged += usize::from(breaker.record_single(now, 1, request, sign) == Disposition::Settle);
-        now += seconds(60);
+    let mut latest = 0;
+    let mut send = |id, outcome| {
+        latest += 1;
+        let now = seconds(60 * latest);
         breaker.permit(now);
-        breaker.record_single(now, 1000 + request as i64, request, SENT);
-    }
-    assert_eq!(charged, 6);
+        breaker.note_request(latest);
+        breaker.record_single(now, id, latest, outcome)
+    };
+    let throttled = || throttle(None);
+    // What was before the first wait shows nothing about the message.
+    assert_eq!(send(1, throttled()), Disposition::Release);
+    assert_eq!(send(1, throttled()), Disposition::Release);
+    assert_eq!(send(2, SENT), Disposition::Settle);
+    // This one is not the first after a wait.
+    assert_eq!(send(1, throttled()), Disposition::Release);
+    assert_eq!(send(1, throttled()), Disposition::Settle);
+    // The next one after another message was accepted is charged at once.
+    assert_eq!(send(2, SENT), Disposition::Settle);
+    assert_eq!(send(1, throttled()), Disposition::Settle);
 }
 
 #[test]
@@ -145,27 +154,4 @@ fn urgent_mail_does_not_cut_a_throttle_short() {
     // A person who calls mailroom_wake_worker does.
     breaker.retry_now(seconds(2));
     assert_eq!(breaker.permit(seconds(2)), SendPermit::Requests(32));
-}
-
-#[test]
-fn requests_without_a_response_halve_the_concurrency_once_for_all_in_flight() {
-    let mut breaker = CircuitBreaker::new(64);
-    let silent = || MessageOutcome::Ambiguous {
-        reason: "timeout".to_owned(),
-    };
-    for request in 1..=3 {
-        breaker.note_request(request);
-    }
-    for id in 1..=3 {
-        breaker.record_single(seconds(60), id, id.unsigned_abs(), silent());
-    }
-    assert_eq!(breaker.permit(seconds(60)), SendPermit::Requests(32));
-    assert_eq!(breaker.status().0, "slowed");
-    breaker.note_request(4);
-    breaker.record_single(seconds(120), 4, 4, silent());
-    assert_eq!(breaker.permit(seconds(120)), SendPermit::Requests(16));
-    for id in 5..=20 {
-        breaker.record_single(seconds(121), id, 5, SENT);
-    }
-    assert_eq!(breaker.permit(seconds(121)), SendPermit::Requests(17));
 }

@@ -32,8 +32,7 @@ fn a_throttle_does_not_take_batches_apart() {
             let before = world.sizes.len();
             world.settle_down();
             let requests = world.sizes.len() - before;
-            // Some mails are sent alone until one of them is accepted.
-            let most = count / batch + concurrency + 2;
+            let most = count / batch + 2;
             assert!(requests <= most, "{requests} requests, {count} mails");
         }
     }
@@ -127,7 +126,7 @@ fn refusals_beside_accepted_mails_are_no_sign_of_the_transport() {
         hand.claim((1..=100).map(|id| of("a", id)).collect());
         let outcome_of = |at| match refusals.contains(&at) {
             true => refused(),
-            false => MessageOutcome::Sent { provider_id: None },
+            false => sent(),
         };
         hand.end_request((0..100).map(outcome_of).collect());
         let state = hand.deliverer.status().state;
@@ -137,12 +136,183 @@ fn refusals_beside_accepted_mails_are_no_sign_of_the_transport() {
 
 #[test]
 fn a_long_wait_is_not_believed_from_one_response_to_a_batch() {
-    let throttled = MessageOutcome::Throttled {
-        reason: "http 429".to_owned(),
-        after: Some(Duration::from_secs(3_600)),
-    };
     let mut hand = Hand::new(100);
     hand.claim((1..=100).map(|id| of("a", id)).collect());
-    hand.end_request(vec![throttled; 100]);
+    hand.end_request(vec![throttled(Some(3_600)); 100]);
     assert_eq!(hand.deliverer.status().state, "throttled");
+}
+
+fn sent() -> MessageOutcome {
+    MessageOutcome::Sent { provider_id: None }
+}
+
+fn throttled(after: Option<u64>) -> MessageOutcome {
+    MessageOutcome::Throttled {
+        reason: "http 429".to_owned(),
+        after: after.map(Duration::from_secs),
+    }
+}
+
+/// The same outcome for all mails of a request.
+fn to_all(outcome: &MessageOutcome, mails: &[Mail]) -> (Option<u16>, Vec<MessageOutcome>) {
+    let is_sent = matches!(outcome, MessageOutcome::Sent { .. });
+    let status = if is_sent { 200 } else { 429 };
+    (Some(status), vec![outcome.clone(); mails.len()])
+}
+
+/// A provider that accepts this number of requests in a second, and throttles the others.
+fn limited(rate: f64) -> Respond {
+    let (mut tokens, mut last) = (rate, Time::ZERO);
+    Box::new(move |now, mails| {
+        tokens = (tokens + (now - last).as_secs_f64() * rate).min(rate);
+        last = now;
+        if tokens < 1.0 {
+            return to_all(&throttled(None), mails);
+        }
+        tokens -= 1.0;
+        to_all(&sent(), mails)
+    })
+}
+
+/// A provider that always throttles requests with mail 1.
+fn without_the_first(after: Option<u64>) -> Respond {
+    Box::new(move |_, mails| {
+        if mails.iter().any(|mail| mail.message.id == 1) {
+            to_all(&throttled(after), mails)
+        } else {
+            to_all(&sent(), mails)
+        }
+    })
+}
+
+impl World {
+    fn attempts(&self) -> i32 {
+        self.rows.values().map(|row| row.attempts).sum()
+    }
+}
+
+#[test]
+fn a_batch_that_is_throttled_is_sent_together_again() {
+    let mut world = World::new(
+        Shape {
+            batch: 100,
+            concurrency: 64,
+            ..shape()
+        },
+        5,
+    );
+    let mut is_first = true;
+    world.respond = Some(Box::new(move |_, mails| {
+        if std::mem::take(&mut is_first) {
+            to_all(&throttled(Some(1)), mails)
+        } else {
+            to_all(&sent(), mails)
+        }
+    }));
+    world.schedule_many(100);
+    world.settle_down();
+    assert_eq!(world.sizes[1..], [100]);
+}
+
+#[test]
+fn mail_that_is_always_throttled_costs_its_neighbours_no_attempt_and_little_time() {
+    for (batch, after, minutes) in [(50, None, 2), (1, Some(30), 2), (1, Some(60), 4)] {
+        let mut world = World::new(Shape { batch, ..shape() }, 6);
+        world.respond = Some(without_the_first(after));
+        world.schedule(Row {
+            priority: -10,
+            ..Row::default()
+        });
+        world.schedule_many(300);
+        let end = world.now + minutes * MINUTE;
+        world.run_until(end);
+        assert_eq!(world.count("sent"), 300, "{batch}, {after:?}");
+        assert_eq!(world.attempts(), world.rows[&1].attempts, "of itself only");
+        assert!(world.attempts() > 0);
+    }
+}
+
+#[test]
+fn a_provider_that_accepts_few_requests_a_second_costs_hardly_an_attempt() {
+    for (concurrency, rate) in [(64, 14.0), (64, 2.0), (8, 2.0), (4, 1.0)] {
+        let mut world = World::new(
+            Shape {
+                concurrency,
+                ..shape()
+            },
+            7,
+        );
+        world.respond = Some(limited(rate));
+        world.schedule_many(500);
+        let end = world.now + 2 * MINUTE;
+        world.run_until(end);
+        let (sent, attempts) = (world.count("sent"), world.attempts());
+        assert!(
+            sent as f64 >= (0.7 * rate * 120.0).min(500.0),
+            "{rate}: {sent}"
+        );
+        assert!(attempts <= 10, "{rate}: {attempts}");
+    }
+}
+
+#[test]
+fn urgent_mail_overtakes_a_repeated_batch_that_is_throttled() {
+    let mut world = World::new(
+        Shape {
+            batch: 10,
+            idempotent: true,
+            concurrency: 2,
+            ..shape()
+        },
+        7,
+    );
+    let mut is_first = true;
+    world.respond = Some(Box::new(move |_, mails| {
+        if std::mem::take(&mut is_first) {
+            let reason = "timeout".to_owned();
+            (
+                None,
+                vec![MessageOutcome::Ambiguous { reason }; mails.len()],
+            )
+        } else if mails.len() > 1 {
+            to_all(&throttled(None), mails)
+        } else {
+            to_all(&sent(), mails)
+        }
+    }));
+    world.schedule_many(10);
+    let later = world.now + Duration::from_secs(20);
+    world.run_until(later);
+    world.schedule(Row {
+        priority: -10,
+        ..Row::default()
+    });
+    let end = world.now + MINUTE;
+    world.run_until(end);
+    assert_eq!(world.rows[&11].ended, Some("sent"));
+}
+
+#[test]
+fn a_quota_that_is_freed_slowly_pauses_and_costs_few_attempts() {
+    let mut world = World::new(shape(), 7);
+    let (mut tokens, mut last) = (20.0, Time::ZERO);
+    world.respond = Some(Box::new(move |now, mails| {
+        tokens += (now - last).as_secs_f64() / 10.0;
+        last = now;
+        if tokens >= 1.0 {
+            tokens -= 1.0;
+            return to_all(&sent(), mails);
+        }
+        let reason = "http 429 quota".to_owned();
+        to_all(&MessageOutcome::AccountRefused { reason }, mails)
+    }));
+    world.schedule_many(300);
+    for _ in 0..20 {
+        let end = world.now + MINUTE;
+        world.run_until(end);
+        world.say(Event::MailDue { urgent: false });
+    }
+    assert!(world.count("sent") >= 100);
+    let most = world.rows.values().map(|row| row.attempts).max();
+    assert!(most <= Some(4), "{most:?}");
 }

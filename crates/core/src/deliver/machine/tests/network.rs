@@ -86,6 +86,19 @@ impl World {
     pub(super) fn land(&mut self, request: u64) {
         let sent = self.requests.remove(&request).unwrap();
         let count = sent.mails.len();
+        if let Some(respond) = &mut self.respond {
+            let (status, outcomes) = respond(self.now, &sent.mails);
+            if status == Some(200) {
+                self.take(&sent.mails);
+                self.taken += 1;
+            }
+            let result = RequestResult {
+                outcomes,
+                status,
+                ..RequestResult::default()
+            };
+            return self.say(Event::RequestDone { request, result });
+        }
         let mut status = None;
         let outcomes = match sent.mood {
             Mood::Fine => {
