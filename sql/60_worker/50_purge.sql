@@ -79,26 +79,35 @@ CREATE SEQUENCE @extschema@._purged_outbox MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_outbox IS
     'Internal. The outbox.id of the last mail that stayed in the current round of purges.';
 
+-- Long because the position of the round depends on what was looked at and on what stayed of it.
 CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    -- A sort that happens nevertheless has a high cost estimate, which would start JIT compilation.
+    SET jit = off
 AS $$
 DECLARE
     round CONSTANT bigint := coalesce(pg_sequence_last_value('@extschema@._purged_outbox'::regclass), 0);
     walked CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
     after record;
+    mark record;
     last timestamptz;
     passed timestamptz;
     looked_at tid[];
     places tid[];
+    stayed bigint;
 BEGIN
-    -- If that mail is gone, or is to be sent again, the round begins anew.
-    SELECT o.ended_at, o.id INTO after FROM @extschema@.outbox o WHERE o.id = round AND o.ended_at >= walked;
-    IF NOT FOUND THEN
-        SELECT walked AS ended_at, '-9223372036854775808'::bigint AS id INTO after;
+    SELECT walked AS ended_at, '-9223372036854775808'::bigint AS id INTO after;
+    IF round <> 0 THEN
+        -- By id alone, so that only the primary key fits.
+        SELECT o.ended_at, o.id INTO mark FROM @extschema@.outbox o WHERE o.id = round;
+        -- If that mail is gone, or is to be sent again, the round begins anew.
+        IF mark.ended_at >= walked THEN
+            after := mark;
+        END IF;
     END IF;
     WITH looked AS MATERIALIZED (
         SELECT o.ctid AS place, o.id, o.ended_at
@@ -125,15 +134,17 @@ BEGIN
     LEFT JOIN old d ON d.id = l.id;
     purged := @extschema@._delete_rows('outbox'::text, places);
     IF more THEN
-        PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(w.id, 0::bigint))
-        FROM (
-            SELECT o.id
+        -- Materialized, so that they are sorted, and not looked for in an index of all that ended.
+        WITH left_over AS MATERIALIZED (
+            SELECT o.ended_at, o.id
             FROM @extschema@.outbox o
             WHERE o.ctid = ANY (looked_at)
               AND o.ended_at < horizon
-            ORDER BY o.ended_at DESC, o.id DESC
-            LIMIT 1
-        ) w;
+        )
+        SELECT l.id INTO stayed FROM left_over l ORDER BY l.ended_at DESC, l.id DESC LIMIT 1;
+        IF FOUND THEN
+            PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(stayed, 0::bigint));
+        END IF;
     ELSIF round <> 0 THEN
         PERFORM setval('@extschema@._purged_outbox'::regclass, 0);
     END IF;

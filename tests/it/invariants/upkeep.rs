@@ -189,6 +189,29 @@ fn i4_a_purge_gets_past_what_it_may_not_delete_and_rests() {
     }
 }
 
+/// A purge of 1,000 mails looks at no more pages where there are many more to purge.
+#[test]
+fn i4_a_batch_of_a_purge_looks_at_as_many_pages_before_a_large_backlog() {
+    let [few, many] = [3_000, 20_000].map(|backlog| {
+        let (_cluster, mut client) = untidied();
+        // They did not end in the order of the rows in the table.
+        client
+            .batch_execute(&format!(
+                "INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+                 SELECT 'own', '{{a@example.com}}', 'sent', now() - interval '30 days', now() - interval '20 days' + i * 7919 % {backlog} * interval '1 s' \
+                 FROM generate_series(1, {backlog}) i"
+            ))
+            .unwrap();
+        client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
+        // The first batch fills the session's caches.
+        [(); 2].map(|()| pages(&mut client, "SELECT mailroom_purge(1000)"))[1]
+    });
+    assert!(
+        many <= few + few / 4,
+        "{few} pages, {many} before many more"
+    );
+}
+
 /// Mail that a foreign key keeps hides no other mail from a session that continues to purge.
 #[test]
 fn i4_a_purge_gets_past_what_a_foreign_key_keeps() {
