@@ -34,7 +34,9 @@ DECLARE
     mail @extschema@.claimed_mail;
     claimed integer := 0;
 BEGIN
-    FOREACH one IN ARRAY ctids LOOP
+    FOREACH one IN ARRAY ARRAY(
+        SELECT o.ctid FROM @extschema@.outbox o WHERE o.ctid = ANY (ctids) ORDER BY o.priority, o.send_at, o.id
+    ) LOOP
         EXIT WHEN claimed = row_limit;
         BEGIN
             mail := NULL;
@@ -56,7 +58,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._claim_one_by_one(tid[], text, timestamptz, interval, integer) IS
-    'Internal. As _claim_rows, in the order of ctids, but passes by rows that cannot be changed, and claims row_limit at most (NULL: all).';
+    'Internal. As _claim_rows, in the order of claims, but passes by rows that cannot be changed, and claims row_limit at most (NULL: all).';
 
 CREATE FUNCTION @extschema@._end_useless_one_by_one(doomed tid[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql

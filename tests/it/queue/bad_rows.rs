@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, number};
 use crate::post::Post;
 use crate::receiver::{Receiver, status};
+use postgres::Client;
 
 const REFUSES: &str =
     "ALTER TABLE outbox ADD CONSTRAINT short CHECK (char_length(subject) <= 200) NOT VALID";
@@ -173,6 +174,41 @@ fn a_token_that_may_not_be_deleted_holds_up_no_purge() {
     );
     let left = "SELECT sum(account) FROM tokens";
     assert_eq!(number(&mut client, left), 3);
+}
+
+/// Claims a bad mail of a group of its own, which fails, so that this session changes rows one at a time.
+fn become_careful(client: &mut Client) {
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'bad', 'T', group_key => 'g1')")
+        .unwrap();
+    client
+        .batch_execute(&refuse("NEW.subject = 'bad'"))
+        .unwrap();
+    client
+        .query(
+            "SELECT id FROM mailroom_claim_group(1, '1 h', 'me', 'g1')",
+            &[],
+        )
+        .unwrap_err();
+}
+
+#[test]
+fn rows_that_are_claimed_one_at_a_time_are_claimed_in_order() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    become_careful(&mut client);
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'A', 'T', group_key => 'g', priority => 10); \
+             SELECT mailroom_send('a@example.com', 'B', 'T', group_key => 'g', priority => -10)",
+        )
+        .unwrap();
+    let claimed = client
+        .query_one(
+            "SELECT subject FROM mailroom_claim_group(1, '1 h', 'me', 'g')",
+            &[],
+        )
+        .unwrap();
+    assert_eq!(claimed.get::<_, String>(0), "B");
 }
 
 #[test]
