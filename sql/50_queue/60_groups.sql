@@ -112,18 +112,19 @@ AS $$
 #variable_conflict use_column
 DECLARE
     wanted text := mailroom_claim_group.group_key;
+    candidates text[] := ARRAY[wanted];
     term CONSTANT interval := @extschema@._lease_or_default(lease);
     moment CONSTANT timestamptz := clock_timestamp();
     names CONSTANT text[] := @extschema@._transports(transports);
     of_transport text;
     took_back boolean;
     careful boolean;
-    first tid[];
+    first tid[] := '{}'::tid[];
     judged record;
     -- NULL without budgets.
     gathered integer;
     shares record;
-    claimed integer;
+    claimed integer := 0;
 BEGIN
     IF batch_limit < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for all that is due of the group.'::text);
@@ -137,14 +138,26 @@ BEGIN
     IF wanted IS NULL THEN
         PERFORM @extschema@._refuse_while_restoring();
         took_back := @extschema@._expire_leases(moment, 1000) > 0;
+        careful := @extschema@._begin_changes();
         FOREACH of_transport IN ARRAY names LOOP
-            SELECT g.ctids INTO first FROM @extschema@._select_due(of_transport, true, 32767, 1, moment, took_back) g;
-            EXIT WHEN first <> '{}';
+            -- The first group may have nothing but bad rows. Then the next ones are needed.
+            first := first || (
+                SELECT g.ctids
+                FROM @extschema@._select_due(of_transport, true, 32767, CASE WHEN careful THEN 100 ELSE 1 END, moment, took_back) g
+            );
+            EXIT WHEN first <> '{}' AND NOT careful;
         END LOOP;
-        SELECT o.group_key INTO wanted FROM @extschema@.outbox o WHERE o.ctid = ANY (first);
-        IF NOT FOUND THEN
-            RETURN;
-        END IF;
+        PERFORM @extschema@._end_changes();
+        candidates := ARRAY(
+            SELECT k.group_key
+            FROM (
+                SELECT DISTINCT ON (o.group_key) o.group_key, array_position(names, o.transport::text COLLATE "C") AS place, o.priority, o.send_at, o.id
+                FROM @extschema@.outbox o
+                WHERE o.ctid = ANY (first)
+                ORDER BY o.group_key, 2, o.priority, o.send_at, o.id
+            ) k
+            ORDER BY k.place, k.priority, k.send_at, k.id
+        );
     ELSE
         PERFORM @extschema@._refuse_while_restoring();
         PERFORM @extschema@._expire_leases(moment, 1000);
@@ -153,42 +166,51 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    FOR round IN 1 .. 100 LOOP
-        careful := @extschema@._begin_changes();
-        -- So many bad rows may be in front of others.
-        first := @extschema@._lock_group_due(
-            wanted, names, moment, CASE WHEN careful AND batch_limit < 100 THEN 100 ELSE batch_limit END
-        );
-        EXIT WHEN first IS NULL;
-        SELECT j.* INTO judged FROM @extschema@._filter_claimable(first, moment, 1) j;
-        IF judged.later OR careful AND cardinality(judged.ctids) < cardinality(first) THEN
-            PERFORM @extschema@._announce_due(moment + interval '1 s');
-        ELSIF cardinality(judged.ctids) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
-            -- Some rows ended instead, and there may be others after them.
-            CONTINUE;
-        END IF;
-        EXIT WHEN judged.ctids = '{}';
-        IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-            gathered := cardinality(judged.ctids);
-            SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.ctids) b;
-            judged.ctids := shares.ctids;
-            IF shares.beyond <> '{}' THEN
-                PERFORM @extschema@._wait_for_budgets(shares.beyond, true);
+    <<of_groups>>
+    FOREACH wanted IN ARRAY candidates LOOP
+        FOR round IN 1 .. 100 LOOP
+            careful := @extschema@._begin_changes();
+            -- So many bad rows may be in front of others.
+            first := @extschema@._lock_group_due(
+                wanted, names, moment, CASE WHEN careful AND batch_limit < 100 THEN 100 ELSE batch_limit END
+            );
+            EXIT WHEN first IS NULL;
+            SELECT j.* INTO judged FROM @extschema@._filter_claimable(first, moment, 1) j;
+            IF judged.later OR careful AND cardinality(judged.ctids) < cardinality(first) THEN
+                PERFORM @extschema@._announce_due(moment + interval '1 s');
+            ELSIF cardinality(judged.ctids) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
+                -- Some rows ended instead, and there may be others after them.
+                CONTINUE;
             END IF;
             EXIT WHEN judged.ctids = '{}';
-        END IF;
-        PERFORM @extschema@._claimed(moment + term);
-        RETURN QUERY
-        SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE NOT careful
-        UNION ALL
-        SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term, batch_limit) c WHERE careful;
-        GET DIAGNOSTICS claimed = ROW_COUNT;
-        IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
-            PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
-        END IF;
-        -- Unless none of them could be rendered.
-        EXIT WHEN claimed > 0 OR careful OR judged.later OR cardinality(judged.ctids) < gathered;
+            IF EXISTS (SELECT FROM @extschema@.budgets) THEN
+                gathered := cardinality(judged.ctids);
+                SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.ctids) b;
+                judged.ctids := shares.ctids;
+                IF shares.beyond <> '{}' THEN
+                    PERFORM @extschema@._wait_for_budgets(shares.beyond, true);
+                END IF;
+                EXIT of_groups WHEN judged.ctids = '{}';
+            END IF;
+            PERFORM @extschema@._claimed(moment + term);
+            RETURN QUERY
+            SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE NOT careful
+            UNION ALL
+            SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term, batch_limit) c WHERE careful;
+            GET DIAGNOSTICS claimed = ROW_COUNT;
+            IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
+                PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
+            END IF;
+            -- Unless none of them could be rendered.
+            EXIT WHEN claimed > 0 OR careful OR judged.later OR cardinality(judged.ctids) < gathered;
+        END LOOP;
+        -- There are others only while rows are changed one at a time.
+        EXIT WHEN claimed > 0;
     END LOOP;
+    IF cardinality(candidates) > 1 THEN
+        -- The locks of the other groups have kept them from other sessions.
+        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
     PERFORM @extschema@._end_changes();
 END;
 $$;

@@ -211,6 +211,25 @@ fn rows_that_are_claimed_one_at_a_time_are_claimed_in_order() {
     assert_eq!(claimed.get::<_, String>(0), "B");
 }
 
+/// I8: whoever asks for any group gets the others, of each transport, in their order.
+#[test]
+fn a_bad_row_of_one_group_holds_up_no_other_group() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    become_careful(&mut client);
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', group_key => 'g3'); \
+             SELECT mailroom_send('a@example.com', 'S', 'T', group_key => 'g2', priority => -1)",
+        )
+        .unwrap();
+    let claim = "SELECT group_key::text FROM mailroom_claim_group(1, '1 h', 'me')";
+    for group in ["g2", "g3"] {
+        let claimed = client.query_one(claim, &[]).unwrap();
+        assert_eq!(claimed.get::<_, String>(0), group);
+    }
+    assert!(client.query(claim, &[]).unwrap().is_empty());
+}
+
 #[test]
 fn a_claim_that_is_rolled_back_is_no_failure() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
