@@ -148,7 +148,7 @@ COMMENT ON COLUMN @extschema@.outbox.provider_id IS 'The id that the provider ga
 COMMENT ON COLUMN @extschema@.outbox.batch IS
     'The ambiguous request that the mail was part of, at a provider that deduplicates a request by its members. Mails with the same value are sent together again.';
 COMMENT ON COLUMN @extschema@.outbox.fallback_from IS
-    'The transport from which a fallback took the mail; NULL if none did. If it is transport, the mail has come back, because the fallback could not carry it for example, and waits there.';
+    'The transport from which a fallback took the mail; NULL if none did. If it is transport, the mail has come back, because the fallback could not carry it, and waits there.';
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When the row reached a final state.';
 
 -- The order in which due rows of a transport are claimed. Partial, so that finished rows cost nothing; transport comes

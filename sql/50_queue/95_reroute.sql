@@ -83,12 +83,13 @@ BEGIN
     IF ctids = '{}' THEN
         RETURN 0;
     END IF;
+    -- Mail that is back at its own transport because the fallback is paused may fall back again.
     IF @extschema@._begin_changes() THEN
         FOREACH one IN ARRAY ctids LOOP
             BEGIN
                 UPDATE @extschema@.outbox o
                 SET transport = to_transport,
-                    fallback_from = coalesce(o.fallback_from, o.transport),
+                    fallback_from = nullif(coalesce(o.fallback_from, o.transport), to_transport COLLATE "C"),
                     updated_at = moment
                 WHERE o.ctid = ANY (ARRAY[one]);
                 moved := moved + FOUND::integer;
@@ -103,7 +104,7 @@ BEGIN
     ELSE
         UPDATE @extschema@.outbox o
         SET transport = to_transport,
-            fallback_from = coalesce(o.fallback_from, o.transport),
+            fallback_from = nullif(coalesce(o.fallback_from, o.transport), to_transport COLLATE "C"),
             updated_at = moment
         WHERE o.ctid = ANY (ctids);
         GET DIAGNOSTICS moved = ROW_COUNT;

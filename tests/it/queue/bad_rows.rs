@@ -230,6 +230,26 @@ fn a_bad_row_of_one_group_holds_up_no_other_group() {
     assert!(client.query(claim, &[]).unwrap().is_empty());
 }
 
+/// Mail that came back because the fallback was paused as well is carried by it later.
+#[test]
+fn mail_that_came_back_can_fall_back_again() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO routes (position, kind_pattern, transport, fallback, fallback_after) \
+             VALUES (1, '%', 'first', 'main', '0 s'), (2, '%', 'main', 'first', '0 s'); \
+             SELECT mailroom_send('a@example.com', 'S', 'T')",
+        )
+        .unwrap();
+    for (to, from) in [("main", "first"), ("first", "main"), ("main", "first")] {
+        let fall_back = format!("SELECT _fall_back('{to}', '{{{from}}}', '{{1 h}}', 10)");
+        assert_eq!(number(&mut client, &fall_back), 1, "to {to}");
+    }
+    let (to, from) = ("transport = 'main'", "fallback_from = 'first'");
+    let there = format!("SELECT count(*) FROM outbox WHERE {to} AND {from}");
+    assert_eq!(number(&mut client, &there), 1);
+}
+
 #[test]
 fn a_claim_that_is_rolled_back_is_no_failure() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
