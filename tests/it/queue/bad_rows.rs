@@ -250,6 +250,30 @@ fn mail_that_came_back_can_fall_back_again() {
     assert_eq!(number(&mut client, &there), 1);
 }
 
+/// A row that a table of the application keeps costs a purge a few statements, not one for each row of its batch.
+#[test]
+fn a_mail_that_may_not_be_deleted_costs_few_statements() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+             SELECT 'own', '{a@example.com}', 'sent', now() - interval '30 days', now() - interval '20 days' FROM generate_series(1, 1000); \
+             CREATE TABLE refers (mail bigint REFERENCES outbox); \
+             INSERT INTO refers VALUES (500); \
+             CREATE SEQUENCE statements; \
+             CREATE FUNCTION count_one() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ \
+                 BEGIN PERFORM nextval('public.statements'); RETURN NULL; END $$; \
+             CREATE TRIGGER count_one BEFORE DELETE ON outbox EXECUTE FUNCTION count_one()",
+        )
+        .unwrap();
+    assert_eq!(
+        number(&mut client, "SELECT purged FROM mailroom_purge()"),
+        999
+    );
+    let statements = number(&mut client, "SELECT last_value FROM statements");
+    assert!(statements < 40, "{statements} statements");
+}
+
 #[test]
 fn a_claim_that_is_rolled_back_is_no_failure() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
