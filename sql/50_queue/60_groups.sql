@@ -148,16 +148,19 @@ BEGIN
             EXIT WHEN first <> '{}' AND NOT careful;
         END LOOP;
         PERFORM @extschema@._end_changes();
-        candidates := ARRAY(
-            SELECT k.group_key
-            FROM (
-                SELECT DISTINCT ON (o.group_key) o.group_key, array_position(names, o.transport::text COLLATE "C") AS place, o.priority, o.send_at, o.id
-                FROM @extschema@.outbox o
-                WHERE o.ctid = ANY (first)
-                ORDER BY o.group_key, 2, o.priority, o.send_at, o.id
-            ) k
-            ORDER BY k.place, k.priority, k.send_at, k.id
-        );
+        -- Read first, so that no index is scanned for the order of the keys.
+        WITH due AS MATERIALIZED (
+            SELECT o.group_key, array_position(names, o.transport::text COLLATE "C") AS place, o.priority, o.send_at, o.id
+            FROM @extschema@.outbox o
+            WHERE o.ctid = ANY (first)
+        )
+        SELECT coalesce(array_agg(k.group_key ORDER BY k.place, k.priority, k.send_at, k.id), '{}'::text[])
+        INTO candidates
+        FROM (
+            SELECT DISTINCT ON (d.group_key) d.group_key, d.place, d.priority, d.send_at, d.id
+            FROM due d
+            ORDER BY d.group_key, d.place, d.priority, d.send_at, d.id
+        ) k;
     ELSE
         PERFORM @extschema@._refuse_while_restoring();
         PERFORM @extschema@._expire_leases(moment, 1000);
