@@ -77,38 +77,37 @@ CREATE FUNCTION @extschema@._move(ctids tid[], to_transport text, moment timesta
     SET enable_seqscan = off
 AS $$
 DECLARE
-    one tid;
+    careful boolean;
+    part tid[];
+    changed integer;
     moved integer := 0;
 BEGIN
     IF ctids = '{}' THEN
         RETURN 0;
     END IF;
-    -- Mail that is back at its own transport because the fallback is paused may fall back again.
-    IF @extschema@._begin_changes() THEN
-        FOREACH one IN ARRAY ctids LOOP
-            BEGIN
-                UPDATE @extschema@.outbox o
-                SET transport = to_transport,
-                    fallback_from = nullif(coalesce(o.fallback_from, o.transport), to_transport COLLATE "C"),
-                    updated_at = moment
-                WHERE o.ctid = ANY (ARRAY[one]);
-                moved := moved + FOUND::integer;
-            EXCEPTION
-                WHEN OTHERS THEN
-                    IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
-                        RAISE;
-                    END IF;
-                    PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
-            END;
-        END LOOP;
-    ELSE
-        UPDATE @extschema@.outbox o
-        SET transport = to_transport,
-            fallback_from = nullif(coalesce(o.fallback_from, o.transport), to_transport COLLATE "C"),
-            updated_at = moment
-        WHERE o.ctid = ANY (ctids);
-        GET DIAGNOSTICS moved = ROW_COUNT;
-    END IF;
+    careful := @extschema@._begin_changes();
+    FOR part IN
+        SELECT array_agg(u.place)
+        FROM unnest(ctids) WITH ORDINALITY u (place, number)
+        GROUP BY CASE WHEN careful THEN u.number END
+    LOOP
+        BEGIN
+            UPDATE @extschema@.outbox o
+            SET transport = to_transport,
+                -- Mail that is back at its own transport because the fallback is paused may fall back again.
+                fallback_from = nullif(coalesce(o.fallback_from, o.transport), to_transport COLLATE "C"),
+                updated_at = moment
+            WHERE o.ctid = ANY (part);
+            GET DIAGNOSTICS changed = ROW_COUNT;
+            moved := moved + changed;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT careful OR NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = ANY (part);
+        END;
+    END LOOP;
     PERFORM @extschema@._end_changes();
     RETURN moved;
 END;

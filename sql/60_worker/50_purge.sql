@@ -82,7 +82,7 @@ COMMENT ON FUNCTION @extschema@._delete_rows(text, tid[]) IS
     'Internal. Deletes these locked rows of a table, mails with their attempts, but passes by those that a foreign key or a trigger of the application does not let go. Returns how many.';
 
 -- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A round ends where
--- there are no more rows, and the next one begins anew.
+-- there are no more rows, and the next one starts at the first row.
 CREATE SEQUENCE @extschema@._purged_outbox MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_outbox IS
     'Internal. The outbox.id of the last mail that stayed in the current round of purges.';
@@ -112,7 +112,7 @@ BEGIN
     IF round <> 0 THEN
         -- By id alone, so that only the primary key fits.
         SELECT o.ended_at, o.id INTO mark FROM @extschema@.outbox o WHERE o.id = round;
-        -- If that mail is gone, or is to be sent again, the round begins anew.
+        -- If that mail is gone, or is to be sent again, the round starts at the first mail.
         IF mark.ended_at >= walked THEN
             after := mark;
         END IF;
@@ -227,7 +227,7 @@ CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT 
 AS $$
 DECLARE
     horizon CONSTANT timestamptz := clock_timestamp() - make_interval(secs => @extschema@._retention());
-    -- In ISO 8601, whatever DateStyle is.
+    -- In ISO 8601, which does not depend on DateStyle.
     moment CONSTANT text := to_json(horizon) #>> '{}';
     -- The limit of links an hour is counted from an account's tokens.
     seconds CONSTANT text := floor(extract(epoch FROM least(horizon, clock_timestamp() - interval '1 hour')));
