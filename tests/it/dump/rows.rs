@@ -22,11 +22,11 @@ fn every_table_is_dumped_or_has_a_reason() {
     // A table that is not to be dumped is added to `reasons`, with the reason.
     let reasons = [
         ("_database_identity", "it says which database this is"),
-        ("_purged_job_runs", "a purge begins anew"),
-        ("_purged_link_requests", "a purge begins anew"),
-        ("_purged_outbox", "a purge begins anew"),
-        ("_purged_outbox_attempts", "a purge begins anew"),
-        ("_purged_tokens", "a purge begins anew"),
+        ("_purged_job_runs", "a purge starts at the first row"),
+        ("_purged_link_requests", "a purge starts at the first row"),
+        ("_purged_outbox", "a purge starts at the first row"),
+        ("_purged_outbox_attempts", "a purge starts at the first row"),
+        ("_purged_tokens", "a purge starts at the first row"),
         ("deliverers", "they publish that while they run"),
         ("transports", "deliverers publish them while they run"),
     ];

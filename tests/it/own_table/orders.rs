@@ -1,5 +1,7 @@
 //! Addresses that change hands within a transaction: in which order rows are changed and deleted makes no difference.
 
+use postgres::Client;
+
 use super::{attach, prepare};
 use crate::cluster::{Cluster, number};
 
@@ -107,15 +109,23 @@ const STORIES: &[(&str, &str)] = &[
     ),
 ];
 
-#[test]
-fn an_account_stays_with_its_row_in_every_order() {
+const WITH_KEY: &str = "id integer PRIMARY KEY, mail text UNIQUE DEFERRABLE INITIALLY DEFERRED";
+
+/// Starts a cluster with an attached table of these columns. Returns sessions of a superuser and of its owner, too.
+fn with_people(columns: &str, attached: &str) -> (Cluster, Client, Client) {
     let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    let (mut client, _) = prepare(&cluster, client);
+    let (client, _) = prepare(&cluster, client);
     let mut owner = cluster.connect_as("app", "owner");
     owner
-        .batch_execute("CREATE TABLE shop.people (id integer PRIMARY KEY, mail text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        .batch_execute(&format!("CREATE TABLE shop.people ({columns})"))
         .unwrap();
-    attach(&cluster, "shop.people", "'mail'").unwrap();
+    attach(&cluster, "shop.people", attached).unwrap();
+    (cluster, client, owner)
+}
+
+#[test]
+fn an_account_stays_with_its_row_in_every_order() {
+    let (cluster, mut client, mut owner) = with_people(WITH_KEY, "'mail'");
     for (statements, expected) in STORIES {
         client
             .batch_execute(
@@ -156,13 +166,7 @@ fn an_account_stays_with_its_row_in_every_order() {
 /// had the address before. No account is lost, and none remains without a row.
 #[test]
 fn while_two_rows_have_an_address_the_one_that_had_it_first_goes() {
-    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    let (mut client, _) = prepare(&cluster, client);
-    let mut owner = cluster.connect_as("app", "owner");
-    owner
-        .batch_execute("CREATE TABLE shop.people (id integer PRIMARY KEY, mail text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-        .unwrap();
-    attach(&cluster, "shop.people", "'mail'").unwrap();
+    let (cluster, mut client, mut owner) = with_people(WITH_KEY, "'mail'");
     for statements in [
         "DELETE FROM shop.people WHERE id = 1",
         "UPDATE shop.people SET mail = NULL WHERE id = 1",
@@ -192,13 +196,8 @@ fn while_two_rows_have_an_address_the_one_that_had_it_first_goes() {
 /// Without a deferrable key of its own the table cannot tell a swap from two rows with one address.
 #[test]
 fn a_table_without_a_deferrable_key_is_told_why_rows_cannot_swap() {
-    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    let (mut client, _) = prepare(&cluster, client);
-    let mut owner = cluster.connect_as("app", "owner");
-    owner
-        .batch_execute("CREATE TABLE shop.people (id integer, mail text, nick text)")
-        .unwrap();
-    attach(&cluster, "shop.people", "'mail', 'nick'").unwrap();
+    let (_cluster, mut client, mut owner) =
+        with_people("id integer, mail text, nick text", "'mail', 'nick'");
     owner
         .batch_execute("INSERT INTO shop.people VALUES (1, 'a@example.com', 'a'), (2, 'b@example.com', 'b'), (3, NULL, 'c')")
         .unwrap();

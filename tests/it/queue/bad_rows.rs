@@ -211,7 +211,7 @@ fn rows_that_are_claimed_one_at_a_time_are_claimed_in_order() {
     assert_eq!(claimed.get::<_, String>(0), "B");
 }
 
-/// I8: whoever asks for any group gets the others, of each transport, in their order.
+/// I8: a claim of any group returns the others, of each transport, in their order.
 #[test]
 fn a_bad_row_of_one_group_holds_up_no_other_group() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);

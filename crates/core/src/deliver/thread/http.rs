@@ -71,7 +71,7 @@ async fn send(client: ProviderClient, request: Request, count: usize, mut comple
         Ok(mut response) => {
             let mut time = Duration::MAX;
             if count == 1 && (200..300).contains(&response.status) {
-                // The provider has accepted the only mail, whatever becomes of the body.
+                // The provider has accepted the only mail, even if the body never comes.
                 completion.settle(classify(&*client.provider, count, &response, &[]));
                 time = BODY_OF_ONE;
             }

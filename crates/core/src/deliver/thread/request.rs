@@ -49,7 +49,7 @@ impl Completion {
         Self { handle, result }
     }
 
-    /// For a request with one mail that is not sent before [`Self::begin`].
+    /// For a request with one mail that is not sent before [`Self::settle`].
     pub(super) fn unwritten(handle: RequestHandle, reason: &str) -> Self {
         let reason = reason.to_owned();
         let result = RequestResult {
@@ -59,12 +59,7 @@ impl Completion {
         Self { handle, result }
     }
 
-    /// From now on, the mail may have been sent.
-    pub(super) fn begin(&mut self) {
-        self.result = RequestResult::default();
-    }
-
-    /// From now on, this is the result, whatever else the response has.
+    /// From now on, this is the result if the request does not complete. The default: the mail may have been sent.
     pub(super) fn settle(&mut self, result: RequestResult) {
         self.result = result;
     }

@@ -50,7 +50,9 @@ async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut completion: Com
     };
     let id = mail.message.id;
     let (delivered, line) = single
-        .deliver(&mail.message, SystemTime::now(), &mut || completion.begin())
+        .deliver(&mail.message, SystemTime::now(), &mut || {
+            completion.settle(RequestResult::default());
+        })
         .await;
     // Makes the deliverer the only owner, so that it need not copy the mail.
     drop(mails);

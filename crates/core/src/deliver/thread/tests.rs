@@ -254,7 +254,7 @@ fn start_without_end() -> std::net::SocketAddr {
 }
 
 #[test]
-fn the_head_of_a_response_settles_a_single_mail_whatever_becomes_of_the_body() {
+fn the_head_of_a_response_settles_a_single_mail_even_if_the_body_never_comes() {
     let address = start_without_end();
     let mut runner = TestRunner::new(format!(
         "[transports.a]\nprovider = \"sendgrid\"\napi_key = \"x\"\nfrom = \"a@example.com\"\n\

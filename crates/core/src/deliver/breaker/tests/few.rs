@@ -88,3 +88,19 @@ fn throttles_are_logged_once_a_minute() {
         }
     }
 }
+
+#[test]
+fn an_acceptance_from_before_a_refusal_does_not_end_the_message() {
+    let mut breaker = CircuitBreaker::new(64);
+    breaker.note_request(1);
+    breaker.note_request(2);
+    let first = breaker.record_single(seconds(0), 7, 2, rejects());
+    breaker.record_single(seconds(1), 8, 1, SENT);
+    breaker.note_request(3);
+    let second = breaker.record_single(seconds(2), 7, 3, rejects());
+    assert_eq!([first, second], [Disposition::Settle; 2]);
+    breaker.note_request(4);
+    breaker.record_single(seconds(3), 9, 4, SENT);
+    let third = breaker.record_single(seconds(4), 7, 5, rejects());
+    assert_eq!(third, Disposition::End);
+}

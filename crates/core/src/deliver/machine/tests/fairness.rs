@@ -14,6 +14,26 @@ impl World {
     }
 }
 
+/// A world in which so many mails wait for the rate, and the id of an urgent one after them.
+pub(super) fn urgent_behind(count: usize, seed: u64) -> (World, i64) {
+    let mut world = World::new(
+        Shape {
+            rate: Some("14 messages/s"),
+            ..shape()
+        },
+        seed,
+    );
+    world.schedule_many(count);
+    let soon = world.now + Duration::from_secs(10);
+    world.run_until(soon);
+    world.schedule(Row {
+        priority: -10,
+        ..Row::default()
+    });
+    let urgent = world.rows.len() as i64;
+    (world, urgent)
+}
+
 #[test]
 fn a_throttle_does_not_take_batches_apart() {
     for (batch, count, concurrency) in [(100, 500, 8), (250, 1_000, 64)] {
@@ -40,21 +60,7 @@ fn a_throttle_does_not_take_batches_apart() {
 
 #[test]
 fn urgent_mail_that_is_throttled_once_waits_for_one_other_mail_only() {
-    let mut world = World::new(
-        Shape {
-            rate: Some("14 messages/s"),
-            ..shape()
-        },
-        2,
-    );
-    world.schedule_many(500);
-    let soon = world.now + Duration::from_secs(10);
-    world.run_until(soon);
-    world.schedule(Row {
-        priority: -10,
-        ..Row::default()
-    });
-    let urgent = world.rows.len() as i64;
+    let (mut world, urgent) = urgent_behind(500, 2);
     world.mood = Mood::Busy;
     let has_urgent = |sent: &Sent| sent.mails.iter().any(|mail| mail.message.id == urgent);
     while !world.requests.values().any(has_urgent) {

@@ -1,5 +1,6 @@
 //! The policy, row by row, on a virtual clock.
 
+use super::fairness::urgent_behind;
 use super::*;
 
 pub(super) fn shape() -> Shape {
@@ -132,21 +133,7 @@ fn after_an_outage_of_nine_minutes_mail_goes_within_half_a_minute() {
 
 #[test]
 fn urgent_mail_overtakes_what_waits_for_the_rate() {
-    let mut world = World::new(
-        Shape {
-            rate: Some("14 messages/s"),
-            ..shape()
-        },
-        5,
-    );
-    world.schedule_many(5_000);
-    let soon = world.now + Duration::from_secs(10);
-    world.run_until(soon);
-    world.schedule(Row {
-        priority: -10,
-        ..Row::default()
-    });
-    let urgent = world.rows.len() as i64;
+    let (mut world, urgent) = urgent_behind(5_000, 5);
     let limit = world.now + Duration::from_secs(2);
     while world.rows[&urgent].copies == 0 {
         world.step(false);
