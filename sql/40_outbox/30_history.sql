@@ -41,6 +41,15 @@ COMMENT ON COLUMN @extschema@.outbox_attempts.refused_recipients IS
 
 CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
 
+CREATE FUNCTION @extschema@._first_attempt_at(mail bigint) RETURNS timestamptz
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+    -- A plan that was made while the table was small must not read all of it later.
+    SET enable_seqscan = off
+AS $$ SELECT min(a.started_at) FROM @extschema@.outbox_attempts a WHERE a.outbox_id = mail $$;
+COMMENT ON FUNCTION @extschema@._first_attempt_at(bigint) IS
+    'Internal. When this mail was claimed for the first of its attempts that did not succeed; NULL if there is none.';
+
 CREATE VIEW @extschema@.outbox_history AS
 SELECT
     a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,

@@ -20,6 +20,7 @@ GRANT SELECT, INSERT ON @extschema@.outbox_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
+    @extschema@._first_attempt_at(bigint),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
     @extschema@._urgent_priority(),

@@ -1,1 +1,1 @@
-SELECT mailroom_extend_many($1, NULL::interval, $2, NULL::integer[])
+SELECT mailroom_extend_many($1, make_interval(secs => $3), $2, NULL::integer[])

@@ -66,7 +66,12 @@ impl Store for Session {
         })
     }
 
-    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Failure> {
+    fn extend(
+        &mut self,
+        claimant: &str,
+        ids: &[i64],
+        lease: Duration,
+    ) -> Result<Vec<i64>, Failure> {
         transaction(Some(self.collector), || {
             self.check_extension()?;
             Spi::connect_mut(|client| {
@@ -74,7 +79,11 @@ impl Store for Session {
                 let rows = run(
                     client,
                     include_str!("../../../sql/queries/extend_claims.sql"),
-                    &[ids.to_vec().into(), claimant.into()],
+                    &[
+                        ids.to_vec().into(),
+                        claimant.into(),
+                        lease.as_secs_f64().into(),
+                    ],
                 )?;
                 required(&rows.first(), 1)
             })
@@ -265,6 +274,7 @@ fn claim(
             integer(limit.mails).into(),
             claimant.into(),
             vec![wanted.transport.to_owned()].into(),
+            wanted.lease.as_secs_f64().into(),
         ],
     )?;
     let columns = Columns::of(&rows)?;

@@ -146,6 +146,59 @@ fn a_mail_that_may_have_arrived_alone_goes_alone_again() {
     assert_eq!((keys.count(), keys.are_one()), (3, true));
 }
 
+/// Sends a mail that was scheduled three days ago to Resend, which may have accepted it in each attempt, but never answers.
+fn send_scheduled_long_ago(keys: &Keys, before: &str) -> (Receiver, Post) {
+    let seen = keys.clone();
+    let receiver = Receiver::start(move |request| match seen.note(request) {
+        Some(_) => Reaction::Close,
+        None => accept_as_resend(request),
+    });
+    let mut post = by("resend", &receiver, &[]);
+    post.client.batch_execute(before).unwrap();
+    post.client
+        .batch_execute(
+            "BEGIN; SELECT mailroom_send('a@example.com', 'first 1', 'Text'); \
+             UPDATE outbox SET created_at = now() - interval '3 days'; COMMIT",
+        )
+        .unwrap();
+    (receiver, post)
+}
+
+fn wait_for_attempt(post: &mut Post, attempt: i32) {
+    post.wait_for(&format!("failed_attempts >= {attempt}"), 1);
+    post.client
+        .batch_execute(
+            "UPDATE outbox SET send_at = now() WHERE state = 'scheduled'; SELECT mailroom_wake_worker()",
+        )
+        .unwrap();
+}
+
+#[test]
+fn the_day_for_which_resend_knows_a_request_begins_with_its_first_attempt() {
+    let keys = Keys::default();
+    let (receiver, mut post) = send_scheduled_long_ago(&keys, "");
+    for attempt in 1..=4 {
+        wait_for_attempt(&mut post, attempt);
+    }
+    receiver.react(accept_as_resend);
+    post.wait_until_ended(1);
+    assert_eq!(post.count("state = 'sent' AND ambiguous_attempts >= 4"), 1);
+    assert!(keys.are_one());
+}
+
+#[test]
+fn what_resend_may_have_forgotten_is_not_repeated_more_often_than_with_others() {
+    let keys = Keys::default();
+    let a_day_ago = "CREATE FUNCTION a_day_ago() RETURNS trigger LANGUAGE plpgsql AS \
+        $$BEGIN NEW.started_at := NEW.started_at - interval '25 h'; RETURN NEW; END$$; \
+        CREATE TRIGGER a_day_ago BEFORE INSERT ON outbox_attempts FOR EACH ROW EXECUTE FUNCTION a_day_ago()";
+    let (_receiver, mut post) = send_scheduled_long_ago(&keys, a_day_ago);
+    wait_for_attempt(&mut post, 1);
+    post.wait_until_ended(1);
+    assert_eq!(post.count("state = 'error' AND ambiguous_attempts = 2"), 1);
+    assert_eq!(keys.count(), 2);
+}
+
 #[test]
 fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
     let keys = Keys::default();

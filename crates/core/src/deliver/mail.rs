@@ -16,7 +16,7 @@ pub struct Mail {
     /// `outbox.expires_at`, as the time after the claim: from then on the mail is not sent. By the clock of the database:
     /// that of this machine may be another one.
     pub expires_in: Option<Duration>,
-    /// The time from `outbox.created_at` to the claim, by the clock of the database.
+    /// The time from the claim for its first attempt to this claim, by the clock of the database; zero if this is the first.
     pub age: Duration,
     /// Approximate size of its contents in bytes.
     pub size: usize,
@@ -101,7 +101,7 @@ impl Mail {
             .is_some_and(|left| now >= self.claimed_at.saturating_add(left))
     }
 
-    /// Whether it was created at least this long ago.
+    /// Whether it was first claimed at least this long ago.
     pub fn is_older(&self, age: Duration, now: Time) -> bool {
         let since_claim = now.saturating_sub(self.claimed_at);
         self.age.saturating_add(since_claim) >= age

@@ -69,6 +69,7 @@ impl<H: Host> JobRunner<H> {
             held: HashSet::new(),
             extended_at: now,
             leases_began_at: Time::ZERO,
+            lease: Duration::ZERO,
             clock: Clock::start(),
             refusals: Refusals::default(),
             is_sending_allowed: true,
@@ -194,7 +195,7 @@ impl<H: Host> JobRunner<H> {
             }
         }
         result?;
-        if now >= self.extend_at() {
+        if now >= self.extend_at() || self.lease != self.host.lease() {
             self.extend(store, now)?;
         }
         let reload_at = self.reload_unreadable(now);

@@ -17,6 +17,8 @@ pub struct ClaimRequest<'a> {
     pub transport: &'a str,
     /// How much to claim.
     pub limit: ClaimLimit,
+    /// The duration of the claims' leases.
+    pub lease: Duration,
     /// The paused transports, and for how long they have been paused. Before the claim, their mail may fall back on this
     /// transport.
     pub paused: &'a [(Arc<str>, Duration)],
@@ -39,11 +41,16 @@ pub trait Store {
         claim: Option<ClaimRequest<'_>>,
     ) -> Result<(Vec<i64>, Option<Claimed>), Self::Error>;
 
-    /// Extends the leases of these mails. Returns `outbox.id` of the mails whose claims are still valid.
+    /// Has the leases of these mails end so long from now. Returns `outbox.id` of the mails whose claims are still valid.
     ///
     /// # Errors
     /// No lease was extended.
-    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, Self::Error>;
+    fn extend(
+        &mut self,
+        claimant: &str,
+        ids: &[i64],
+        lease: Duration,
+    ) -> Result<Vec<i64>, Self::Error>;
 
     /// Publishes the states of a deliverer's transports, as the JSON array of `_publish_transports`, and the error in its
     /// transports file.

@@ -246,7 +246,12 @@ impl Store for Trial {
         Ok((Vec::new(), claimed))
     }
 
-    fn extend(&mut self, _claimant: &str, ids: &[i64]) -> Result<Vec<i64>, DatabaseError> {
+    fn extend(
+        &mut self,
+        _claimant: &str,
+        ids: &[i64],
+        _lease: Duration,
+    ) -> Result<Vec<i64>, DatabaseError> {
         Ok(ids.to_vec())
     }
 

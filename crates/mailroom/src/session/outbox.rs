@@ -1,6 +1,7 @@
 //! The outbox as the job runner's store: settles and claims in one transaction, whose statements are sent together.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use mailroom_core::deliver::exchange::Claimed;
 use mailroom_core::deliver::settlements::Settlements;
@@ -181,9 +182,18 @@ impl Store for Outbox<'_> {
         Ok((lost, Some(claimed)))
     }
 
-    fn extend(&mut self, claimant: &str, ids: &[i64]) -> Result<Vec<i64>, DatabaseError> {
+    fn extend(
+        &mut self,
+        claimant: &str,
+        ids: &[i64],
+        lease: Duration,
+    ) -> Result<Vec<i64>, DatabaseError> {
         let statement = include_str!("../../../../sql/queries/extend_claims.sql");
-        let parameters: [Parameter<'_>; 2] = [(&ids, Type::INT8_ARRAY), (&claimant, Type::TEXT)];
+        let parameters: [Parameter<'_>; 3] = [
+            (&ids, Type::INT8_ARRAY),
+            (&claimant, Type::TEXT),
+            (&lease.as_secs_f64(), Type::FLOAT8),
+        ];
         self.session
             .call(STATEMENT_TIMEOUT, statement, &parameters, |row| {
                 row.try_get(0)

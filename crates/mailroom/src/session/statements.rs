@@ -169,10 +169,11 @@ pub async fn claim(
     };
     let limit = integer(wanted.limit.mails);
     let transports = vec![wanted.transport];
-    let parameters: [Parameter<'_>; 3] = [
+    let parameters: [Parameter<'_>; 4] = [
         (&limit, Type::INT4),
         (&claimant, Type::TEXT),
         (&transports, Type::TEXT_ARRAY),
+        (&wanted.lease.as_secs_f64(), Type::FLOAT8),
     ];
     let statement = include_str!("../../../../sql/queries/claim_mail.sql");
     let rows = client.query_typed_raw(statement, parameters).await?;

@@ -1,8 +1,8 @@
 //! How long a provider recognizes a repeated request.
 //!
-//! The time of a mail's first attempt is not stored. `created_at` is not later than it, so the deliverer counts from there:
-//! a mail that was created long before it was due counts as no longer recognized too early, never too late. It is then
-//! repeated as often as with a provider that recognizes nothing.
+//! The time of a mail's first request is not stored. The deliverer counts from the claim for its first attempt, which is not
+//! later: a mail counts as no longer recognized a little too early, never too late. It is then repeated as often as with a
+//! provider that recognizes nothing.
 
 use std::time::Duration;
 

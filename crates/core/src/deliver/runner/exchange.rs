@@ -49,9 +49,11 @@ impl<H: Host> JobRunner<H> {
         }
         let began = Instant::now();
         let asked_at = self.thread.now();
+        let lease = self.host.lease();
         let request = limit.map(|limit| ClaimRequest {
             transport: &transport,
             limit,
+            lease,
             paused: &paused,
         });
         let (lost, claimed) = match store.exchange(&self.claimant, &settlements, request) {
@@ -69,8 +71,9 @@ impl<H: Host> JobRunner<H> {
         self.note_settled(&settlements);
         if let Some(claimed) = &claimed {
             if self.held.is_empty() {
-                (self.extended_at, self.leases_began_at) = (now, asked_at);
+                (self.extended_at, self.leases_began_at, self.lease) = (now, asked_at, lease);
             }
+            self.lease = self.lease.min(lease);
             let ids = claimed.mails.iter().map(|mail| mail.message.id);
             self.held.extend(ids);
             self.set_leases_end();
@@ -118,8 +121,9 @@ impl<H: Host> JobRunner<H> {
         let ids: Vec<i64> = self.held.iter().copied().collect();
         let mut statements = MAX_EXTENSIONS;
         let until = Instant::now() + EXTENSION_TIME;
+        let lease = self.host.lease();
         let valid = self.extend_all_but_refused(store, &ids, &mut statements, until)?;
-        self.leases_began_at = asked_at;
+        (self.leases_began_at, self.lease) = (asked_at, lease);
         if valid.len() < ids.len() {
             // The others stay in `held` until they are settled or released.
             self.thread.keep_claims(valid.into_iter().collect());
@@ -142,7 +146,7 @@ impl<H: Host> JobRunner<H> {
         until: Instant,
     ) -> Result<Vec<i64>, S::Error> {
         *statements = statements.saturating_sub(1);
-        let error = match store.extend(&self.claimant, ids) {
+        let error = match store.extend(&self.claimant, ids, self.host.lease()) {
             Ok(valid) => return Ok(valid),
             Err(error) => error,
         };
@@ -173,9 +177,8 @@ impl<H: Host> JobRunner<H> {
     }
 
     fn set_leases_end(&self) {
-        let lease = self.host.lease();
         self.thread
-            .set_leases_end(self.leases_began_at.saturating_add(lease));
+            .set_leases_end(self.leases_began_at.saturating_add(self.lease));
     }
 
     /// Settles each mail in a transaction of its own, after settling several together has failed. A mail that cannot be
@@ -259,7 +262,7 @@ impl<H: Host> JobRunner<H> {
 
     /// Whether another change of this row succeeds, which shows that the database works.
     fn can_extend<S: Store>(&self, store: &mut S, id: i64) -> bool {
-        store.extend(&self.claimant, &[id]).is_ok()
+        store.extend(&self.claimant, &[id], self.lease).is_ok()
     }
 
     /// The database refused these while it worked. Those that are locked are repeated until they are not. Others are

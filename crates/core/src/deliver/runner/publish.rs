@@ -195,7 +195,7 @@ mod tests {
             Err(Never)
         }
 
-        fn extend(&mut self, _: &str, _: &[i64]) -> Result<Vec<i64>, Never> {
+        fn extend(&mut self, _: &str, _: &[i64], _: Duration) -> Result<Vec<i64>, Never> {
             Err(Never)
         }
 

@@ -28,6 +28,8 @@ pub struct JobRunner<H> {
     pub(super) extended_at: Time,
     /// When these leases began, by the clock of the delivery thread.
     pub(super) leases_began_at: Time,
+    /// The shortest lease of the held mails. `mailroom.lease` may have changed since.
+    pub(super) lease: Duration,
     pub(super) clock: Clock,
     pub(super) refusals: Refusals,
     pub(super) is_sending_allowed: bool,
@@ -41,7 +43,7 @@ pub struct JobRunner<H> {
 impl<H: Host> JobRunner<H> {
     /// The age of a lease at which it is extended: two thirds of it are left for that.
     pub(super) fn extension_interval(&self) -> Duration {
-        self.host.lease() / 3
+        self.lease / 3
     }
 
     /// When to extend the leases, by the clock of the job runner.

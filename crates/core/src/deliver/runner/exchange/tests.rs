@@ -1,6 +1,6 @@
 //! A job runner with an outbox in memory that refuses to settle one mail.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -19,7 +19,10 @@ const BAD: i64 = 1;
 /// The lines of the log.
 type Log = Rc<RefCell<Vec<String>>>;
 
-struct TestHost(Log);
+struct TestHost {
+    log: Log,
+    lease: Rc<Cell<Duration>>,
+}
 
 impl Host for TestHost {
     fn load(&self) -> Result<Vec<TransportConfig>, ConfigError> {
@@ -28,7 +31,7 @@ impl Host for TestHost {
 
     fn log(&self, line: &LogLine) {
         let (LogLine::Log(text) | LogLine::Warning { message: text, .. }) = line;
-        self.0.borrow_mut().push(text.clone());
+        self.log.borrow_mut().push(text.clone());
     }
 
     fn stop_requested(&self) -> bool {
@@ -36,7 +39,7 @@ impl Host for TestHost {
     }
 
     fn lease(&self) -> Duration {
-        Duration::from_secs(3600)
+        self.lease.get()
     }
 
     fn wait(&self, _: Duration, _: RawFd) {}
@@ -62,6 +65,8 @@ struct Outbox {
     /// How often it was asked to settle the bad mail.
     tries: usize,
     extended: Vec<i64>,
+    /// The leases of claims and of extensions.
+    leases: Vec<u64>,
 }
 
 impl Store for Outbox {
@@ -79,6 +84,7 @@ impl Store for Outbox {
         }
         self.settled.extend(settlements.ids());
         let claimed = claim.map(|claim| {
+            self.leases.push(claim.lease.as_secs());
             let count = self.waiting.len().min(claim.limit.mails as usize);
             Claimed {
                 mails: self.waiting.drain(..count).collect(),
@@ -88,7 +94,8 @@ impl Store for Outbox {
         Ok((Vec::new(), claimed))
     }
 
-    fn extend(&mut self, _: &str, ids: &[i64]) -> Result<Vec<i64>, Refused> {
+    fn extend(&mut self, _: &str, ids: &[i64], lease: Duration) -> Result<Vec<i64>, Refused> {
+        self.leases.push(lease.as_secs());
         if ids.contains(&BAD) {
             return Err(Refused(Rc::clone(&self.log)));
         }
@@ -105,6 +112,7 @@ struct World {
     runner: JobRunner<TestHost>,
     outbox: Outbox,
     log: Log,
+    lease: Rc<Cell<Duration>>,
     began: Instant,
 }
 
@@ -113,7 +121,11 @@ impl World {
     fn start() -> Self {
         let log = Log::default();
         let spawn = |body: Box<dyn FnOnce() + Send>| std::thread::Builder::new().spawn(body);
-        let host = TestHost(Rc::clone(&log));
+        let lease = Rc::new(Cell::new(Duration::from_secs(3600)));
+        let host = TestHost {
+            log: Rc::clone(&log),
+            lease: Rc::clone(&lease),
+        };
         let runner = JobRunner::start(host, "test", "me".to_owned(), spawn, Time::ZERO);
         Self {
             runner: runner.unwrap().unwrap(),
@@ -123,8 +135,10 @@ impl World {
                 settled: Vec::new(),
                 tries: 0,
                 extended: Vec::new(),
+                leases: Vec::new(),
             },
             log,
+            lease,
             began: Instant::now(),
         }
     }
@@ -198,4 +212,23 @@ fn a_lease_that_cannot_be_extended_costs_no_other_mail_its_own() {
     // Where none can be extended, it is not that mail.
     world.runner.held = [BAD].into();
     assert!(world.runner.extend(&mut world.outbox, Time::ZERO).is_err());
+}
+
+#[test]
+fn leases_are_as_long_as_the_database_was_told_until_it_is_told_otherwise() {
+    let mut world = World::start();
+    world.outbox.waiting.clear();
+    world.runner.held = [2].into();
+    world.lease.set(Duration::from_secs(60));
+    assert!(world.runner.extend(&mut world.outbox, Time::ZERO).is_ok());
+    assert_eq!(world.runner.extend_at(), Duration::from_secs(20));
+    // They do not become longer or shorter by themselves when the setting changes, so they are set at once.
+    for (lease, extend_at) in [(1800, 600), (10, 3)] {
+        let now = world.began.elapsed();
+        world.lease.set(Duration::from_secs(lease));
+        assert!(world.runner.run_jobs(&mut world.outbox, now, true).is_ok());
+        assert_eq!(world.outbox.leases.last(), Some(&lease));
+        let next = world.runner.extend_at().saturating_sub(now);
+        assert_eq!(next.as_secs(), extend_at);
+    }
 }
