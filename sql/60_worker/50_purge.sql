@@ -82,13 +82,20 @@ COMMENT ON FUNCTION @extschema@._delete_rows(text, tid[]) IS
     'Internal. Deletes these locked rows of a table, mails with their attempts, but passes by those that a foreign key or a trigger of the application does not let go. Returns how many.';
 
 -- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A round ends where
--- there are no more rows, and the next one starts at the first row.
+-- there are no more rows, and the next one starts at the first row. The worker purges all the time, so it begins a round
+-- once an hour and goes on from its end until then: rows that stay would keep it busy.
 CREATE SEQUENCE @extschema@._purged_outbox MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_outbox IS
     'Internal. The outbox.id of the last mail that stayed in the current round of purges.';
 
 -- Long because the position of the round depends on what was looked at and on what stayed of it.
-CREATE FUNCTION @extschema@._purge_mails(horizon timestamptz, row_limit integer, OUT purged integer, OUT more boolean)
+CREATE FUNCTION @extschema@._purge_mails(
+    horizon timestamptz,
+    row_limit integer,
+    starts_over boolean,
+    OUT purged integer,
+    OUT more boolean
+)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -141,7 +148,7 @@ BEGIN
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
     purged := @extschema@._delete_rows('outbox'::text, places);
-    IF more THEN
+    IF more OR NOT starts_over THEN
         -- Materialized, so that they are sorted, and not looked for in an index of all that ended.
         WITH left_over AS MATERIALIZED (
             SELECT o.ended_at, o.id
@@ -160,8 +167,8 @@ BEGIN
     PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
-    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that stay. Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer, boolean) IS
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that stay, and may start over when there are no more. Returns how many, and whether there are more to look at.';
 
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_tokens IS
@@ -185,6 +192,7 @@ CREATE FUNCTION @extschema@._purge_by_id(
     ended text,
     horizon text,
     row_limit integer,
+    starts_over boolean,
     OUT purged integer,
     OUT more boolean
 )
@@ -210,7 +218,7 @@ BEGIN
     INTO places, last, more
     USING after, row_limit;
     purged := @extschema@._delete_rows(source, places);
-    IF more THEN
+    IF more OR NOT starts_over THEN
         PERFORM setval(reached, last);
     ELSIF round <> 0 THEN
         PERFORM setval(reached, 0);
@@ -218,10 +226,10 @@ BEGIN
     PERFORM @extschema@._walk_end(source, last);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text, text, integer) IS
-    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before this time by one column, and deletes those that ended before it by another, but passes by those that stay. Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text, text, integer, boolean) IS
+    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before this time by one column, and deletes those that ended before it by another, but passes by those that stay, and may start over when there are no more. Returns how many, and whether there are more to look at.';
 
-CREATE FUNCTION @extschema@._purge(batch_limit integer, OUT purged integer, OUT more boolean)
+CREATE FUNCTION @extschema@._purge(batch_limit integer, starts_over boolean, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -243,26 +251,26 @@ BEGIN
     -- Requests that were never answered, because the worker is paused or does not run.
     SELECT p.*
     INTO requests
-    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, 'requested_at'::text, moment, batch_limit) p;
-    SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
+    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, 'requested_at'::text, moment, batch_limit, starts_over) p;
+    SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit, starts_over) p;
     -- A token that was created later cannot have expired before.
     SELECT p.*
     INTO tokens
-    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, 'expires_at'::text, seconds, batch_limit) p;
+    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, 'expires_at'::text, seconds, batch_limit, starts_over) p;
     -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
     -- purge. Another purge may be deleting them with their mail, and may be about to wait for rows of this one.
     SELECT p.*
     INTO attempts
-    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, 'ended_at'::text, moment, batch_limit) p;
+    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, 'ended_at'::text, moment, batch_limit, starts_over) p;
     SELECT p.*
     INTO runs
-    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, 'started_at'::text, moment, batch_limit) p;
+    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, 'started_at'::text, moment, batch_limit, starts_over) p;
     purged := requests.purged + mails.purged + tokens.purged + runs.purged;
     more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge(integer) IS
-    'Internal. Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, and whether there are more.';
+COMMENT ON FUNCTION @extschema@._purge(integer, boolean) IS
+    'Internal. Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention; when there are no more, the next call may start over with the first row. Returns how many, and whether there are more.';
 
 CREATE FUNCTION @extschema@.mailroom_purge(batch_limit integer DEFAULT 1000, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql
@@ -272,7 +280,7 @@ BEGIN
     IF (batch_limit < 1) IS NOT FALSE THEN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
     END IF;
-    SELECT p.purged, p.more INTO purged, more FROM @extschema@._purge(batch_limit) p;
+    SELECT p.purged, p.more INTO purged, more FROM @extschema@._purge(batch_limit, true) p;
     PERFORM @extschema@._forget_deliverers();
 END;
 $$;

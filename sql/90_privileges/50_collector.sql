@@ -24,6 +24,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scan_position(smallint),
     @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._delete_pending(integer),
+    @extschema@._record_unusable(bigint[], text),
     @extschema@._note_progress(bigint),
     @extschema@._dequeue(integer, text),
     @extschema@._insert_outbox(bigint[]),
@@ -40,7 +41,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._expire_previous_claims(text),
     @extschema@.mailroom_purge(integer),
     @extschema@._walk_from(text),
-    @extschema@._purge(integer),
+    @extschema@._purge(integer, boolean),
     @extschema@._forget_workers(),
     @extschema@._forget_deliverers(),
     @extschema@._worker_report()

@@ -1,1 +1,1 @@
-SELECT more FROM mailroom_purge(1000)
+SELECT more, _forget_deliverers() FROM _purge($1, $2)

@@ -16,6 +16,7 @@ use crate::shared_memory::registry::{self, SlotIndex};
 use crate::shared_memory::wakeup::{self, Next, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
+use mailroom_core::purge::Purges;
 
 impl Worker {
     pub(super) fn new(session: Session, index: SlotIndex, wakeup: WorkerEnd) -> Self {
@@ -36,7 +37,7 @@ impl Worker {
             due_now: false,
             urgent_due: false,
             maintained_at: Time::ZERO,
-            purge_at: Time::ZERO,
+            purges: Purges::default(),
             purge_failed_at: None,
             answer_at: Time::ZERO,
             notify_owed: false,

@@ -26,6 +26,7 @@ use crate::pg::version::SETTINGS_THAT_END_PROCESSES;
 use crate::pg::{catalog, log, notify, options, process};
 use crate::{restore, settings};
 use mailroom_core::batching::Trigger;
+use mailroom_core::purge::{self, Purge};
 use statement::{call, count, integer, required};
 use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 
@@ -33,8 +34,6 @@ use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a statement may wait for a lock, such as that of an ALTER TABLE, before it fails and is retried.
 const LOCK_TIMEOUT: &CStr = c"5s";
-/// How long a purge may take. It is not urgent, and must not delay other work.
-const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long answering a batch of requests may take. Tokens wait for it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -250,9 +249,12 @@ impl Session {
     }
 
     /// Deletes a batch of rows that are older than the retention. Returns whether there are more.
-    pub fn purge(&self) -> Result<bool, Failure> {
-        let purge = include_str!("../../sql/queries/purge.sql");
-        self.call_within(PURGE_TIMEOUT, purge, |row| required(row, 1))
+    pub fn purge(&self, purge: Purge) -> Result<bool, Failure> {
+        let statement = include_str!("../../sql/queries/purge.sql");
+        let arguments = [purge.rows.into(), purge.starts_over.into()];
+        self.call_within(purge::TIMEOUT, statement, &arguments, |row| {
+            required(row, 1)
+        })
     }
 
     /// Takes one batch and records it. Notifies outside listeners in the same transaction if that is owed.
@@ -279,7 +281,7 @@ impl Session {
     /// Answers requests for links, without collecting the resulting tokens.
     pub fn answer_requests(&self) -> Result<(), Failure> {
         let answer = include_str!("../../sql/queries/answer_requests.sql");
-        self.call_within(ANSWER_TIMEOUT, answer, |_| Ok(()))
+        self.call_within(ANSWER_TIMEOUT, answer, &[], |_| Ok(()))
     }
 
     /// Notifies outside listeners in a separate transaction.
@@ -356,30 +358,23 @@ impl Session {
         arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        self.unless_restoring(STATEMENT_TIMEOUT, || call(statement, arguments, read))
+        self.call_within(STATEMENT_TIMEOUT, statement, arguments, read)
     }
 
-    /// As [`Self::call_unless_restoring`], without arguments and with this timeout.
+    /// As [`Self::call_unless_restoring`], with this timeout.
     fn call_within<R>(
         &self,
         timeout: Duration,
         statement: &'static str,
+        arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        self.unless_restoring(timeout, || call(statement, &[], read))
-    }
-
-    fn unless_restoring<R>(
-        &self,
-        timeout: Duration,
-        body: impl FnOnce() -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         transaction_within(timeout, Some(self.collector), || {
             self.check_extension()?;
             if !restore::may_hand_out() {
                 return Err(Failure::Restoring);
             }
-            body()
+            call(statement, arguments, read)
         })
     }
 

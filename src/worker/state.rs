@@ -8,6 +8,7 @@ use crate::shared_memory::registry::SlotIndex;
 use crate::shared_memory::wakeup::{Next, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Time, Trigger};
+use mailroom_core::purge::Purges;
 
 /// How often the worker checks whether a restore has ended, in case the restoring session did not wake it.
 pub const RESTORE_CHECK: Duration = Duration::from_secs(1);
@@ -85,8 +86,7 @@ pub struct Worker {
     pub(super) urgent_due: bool,
     /// When the outbox was last maintained, or senders were last notified.
     pub(super) maintained_at: Time,
-    /// When to purge next.
-    pub(super) purge_at: Time,
+    pub(super) purges: Purges,
     /// When a failed purge was last logged.
     pub(super) purge_failed_at: Option<Time>,
     /// The earliest time to answer requests again after a failure.

@@ -13,10 +13,8 @@ use mailroom_core::batching::{Backlog, Rule, Time};
 /// Minimum time between two notifications to senders that mail is due. Mail that becomes due in between is announced
 /// together, so a flood of mail costs at most 100 small transactions a second.
 const DUE_SPACING: Duration = Duration::from_millis(10);
-/// Pause between two batches of a purge, so that it does not hinder other work.
-const PURGE_PAUSE: Duration = Duration::from_millis(100);
-/// Pause after a failed purge, and minimum time between two log lines about it.
-const PURGE_RETRY: Duration = Duration::from_secs(60);
+/// Minimum time between two log lines about failed purges.
+const PURGE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Worker {
     pub(super) fn is_poll_due(&self) -> bool {
@@ -173,25 +171,27 @@ impl Worker {
     /// Deletes a batch of rows that are older than the retention if a purge is due. Returns whether it was. Nothing
     /// depends on the purge, so it may fail.
     pub(super) fn purge(&mut self) -> bool {
-        let now = self.now();
-        if now < self.purge_at || self.is_restoring {
+        let began = self.now();
+        let Some(purge) = self.purges.due(began).filter(|_| !self.is_restoring) else {
             return false;
-        }
-        let pause = match self.session.purge() {
-            Ok(true) => PURGE_PAUSE,
-            // At the next poll, which wakes this process anyway.
-            Ok(false) => self.poll_at().saturating_sub(self.now()),
+        };
+        match self.session.purge(purge) {
+            Ok(more) => {
+                let now = self.now();
+                // The next poll wakes this process anyway.
+                self.purges.done(purge, began, now, more, self.poll_at());
+            }
             Err(failure) => {
-                let spaced = |told: Time| now >= told.saturating_add(PURGE_RETRY);
+                let now = self.now();
+                self.purges.failed(now, failure.is_canceled());
+                let spaced = |told: Time| now >= told.saturating_add(PURGE_LOG_INTERVAL);
                 let tells = !stop_requested() && !matches!(failure, Failure::Restoring);
                 if tells && self.purge_failed_at.is_none_or(spaced) {
                     self.purge_failed_at = Some(now);
                     failure.warn("mailroom worker could not purge, and tries again in a minute");
                 }
-                PURGE_RETRY
             }
-        };
-        self.purge_at = self.now().saturating_add(pause);
+        }
         true
     }
 }

@@ -95,7 +95,7 @@ impl Worker {
             }
             self.take_due_times();
             if self.wakeup.take_recheck() {
-                self.purge_at = now;
+                self.purges.hurry(now);
                 if let Some(deliverer) = &mut self.deliverer {
                     deliverer.retry_now();
                 }
@@ -162,7 +162,7 @@ impl Worker {
             // again.
             return ControlFlow::Continue((now, wait.next));
         }
-        let next = [Some(self.poll_at()), Some(self.purge_at), announced_at]
+        let next = [Some(self.poll_at()), Some(self.purges.at()), announced_at]
             .into_iter()
             .flatten()
             .fold(wait.until, Time::min);

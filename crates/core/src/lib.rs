@@ -10,6 +10,7 @@
 //! | [`message`] | a claimed message |
 //! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |
+//! | [`purge`] | when to purge, and how much at a time |
 //! | [`backoff`] | consecutive failures: when to retry, and when to log |
 //! | [`deliver`] | which claimed mail is sent when, and how it is settled |
 //! | [`transport`] | providers and relays, and sending to them |
@@ -22,6 +23,7 @@ pub mod batching;
 pub mod deliver;
 pub mod mask;
 pub mod message;
+pub mod purge;
 pub mod row;
 pub mod secret_file;
 pub mod template;

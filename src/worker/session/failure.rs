@@ -42,6 +42,11 @@ impl Failure {
         matches!(self, Self::ExtensionGone)
     }
 
+    /// Whether the statement was cancelled, as at its time limit.
+    pub fn is_canceled(&self) -> bool {
+        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "57014")
+    }
+
     /// Whether the row that was written may have caused the error.
     pub fn is_row_at_fault(&self) -> bool {
         match self {

@@ -113,16 +113,18 @@ fn the_workers_statements_call_nothing_planted() {
             | "attach.sql"
             | "budget.sql"
             | "database_settings.sql"
-            | "purge.sql"
             | "notify_due.sql" => ("", ""),
             "pause_if_copied.sql" => ("(oid, text)", "(1, '3')"),
-            "claim_mail.sql" => ("(integer, text, text[])", "(10, 'me', '{one}')"),
+            "claim_mail.sql" => (
+                "(integer, text, text[], double precision)",
+                "(10, 'me', '{one}', 60)",
+            ),
             "fall_back.sql" => (
                 "(text, text[], double precision[], integer)",
                 "('two', '{one}', '{3600}', 1)",
             ),
             "publish_transports.sql" => ("(text, text, text)", "('me', '[]', NULL)"),
-            "extend_claims.sql" => ("(bigint[], text)", "('{1}', 'me')"),
+            "extend_claims.sql" => ("(bigint[], text, double precision)", "('{1}', 'me', 60)"),
             "expire_claims_of_predecessors.sql" => ("(text)", "('1')"),
             "settle_sent.sql" => (
                 "(bigint[], text[], text, integer[], text[])",
@@ -133,6 +135,7 @@ fn the_workers_statements_call_nothing_planted() {
                 "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}', '{00000000-0000-8000-8000-000000000000}')",
             ),
             "settle_released.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{0}')"),
+            "purge.sql" => ("(integer, boolean)", "(10, true)"),
             "poll.sql" => ("(integer, boolean)", "(10, true)"),
             "record_failure.sql" => ("(timestamptz, text, text)", "(NULL, 'poll', 'x')"),
             "run_batch.sql" => ("(integer, text)", "(10, 'poll')"),

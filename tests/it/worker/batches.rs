@@ -305,3 +305,75 @@ fn a_purge_and_answers_that_fail_hold_up_no_token() {
         0
     );
 }
+
+/// A worker that purges all the time does not try to delete the same rows all the time.
+#[test]
+fn rows_that_the_application_keeps_are_not_tried_with_every_purge() {
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '200ms'", "mailroom.retention = 0"]);
+    client
+        .batch_execute(
+            "CREATE SEQUENCE tried; GRANT USAGE ON SEQUENCE tried TO PUBLIC; \
+             CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$ \
+             BEGIN PERFORM nextval('public.tried'); RAISE foreign_key_violation; END $$; \
+             CREATE TRIGGER kept BEFORE DELETE ON outbox FOR EACH ROW WHEN (OLD.kind = 'kept') EXECUTE FUNCTION kept(); \
+             INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+             SELECT 'kept', '{a@example.com}', 'sent', '2000-01-01', '2000-01-01' FROM generate_series(1, 20)",
+        )
+        .unwrap();
+    cluster.worker("app");
+    let mut tried = Vec::new();
+    for _ in 0..6 {
+        client
+            .batch_execute(
+                "INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+                 VALUES ('gone', '{a@example.com}', 'sent', now() - interval '1 h', now() - interval '1 h')",
+            )
+            .unwrap();
+        eventually("the other mail to be purged", || {
+            let left = number(
+                &mut client,
+                "SELECT count(*) FROM outbox WHERE kind = 'gone'",
+            );
+            (left == 0).then_some(())
+        });
+        tried.push(number(&mut client, "SELECT last_value FROM tried"));
+    }
+    // The first purge ends a round, and the second one is the next round.
+    assert!(tried[0] >= 20, "{tried:?}");
+    assert_eq!(tried[2], tried[5], "{tried:?}");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM outbox"), 20);
+    // An operator asks for it sooner.
+    client
+        .batch_execute("DROP TRIGGER kept ON outbox; SELECT mailroom_wake_worker()")
+        .unwrap();
+    eventually("all to be purged", || {
+        (number(&mut client, "SELECT count(*) FROM outbox") == 0).then_some(())
+    });
+}
+
+/// Deleting rows that much refers to may take longer than a purge may.
+#[test]
+fn a_purge_that_takes_too_long_is_repeated_with_fewer_rows() {
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.poll_interval = '200ms'", "mailroom.retention = 0"]);
+    client
+        .batch_execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN OLD; END $$; \
+             CREATE TRIGGER slow BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION slow(); \
+             INSERT INTO outbox (kind, recipients, state, created_at, ended_at) \
+             SELECT 'own', '{a@example.com}', 'sent', '2000-01-01', '2000-01-01' FROM generate_series(1, 30)",
+        )
+        .unwrap();
+    cluster.worker("app");
+    eventually("a purge to take too long", || {
+        cluster.log().contains("could not purge").then_some(())
+    });
+    // An operator does not wait for the next try, nor for the one after that.
+    eventually("all to be purged", || {
+        client
+            .batch_execute("SELECT mailroom_wake_worker()")
+            .unwrap();
+        (number(&mut client, "SELECT count(*) FROM outbox") == 0).then_some(())
+    });
+}

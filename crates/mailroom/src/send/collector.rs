@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Backlog, Batcher, Decision, Look, Rule, Time, Trigger};
+use mailroom_core::purge::{self, Purges};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -15,11 +16,6 @@ use crate::database_error::DatabaseError;
 use crate::log::Log;
 use crate::session::{Parameter, STATEMENT_TIMEOUT, Session};
 
-/// Maximum duration of a purge.
-const PURGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The pause between two batches of a purge.
-const PURGE_PAUSE: Duration = Duration::from_millis(100);
-const PURGE_RETRY: Duration = Duration::from_secs(60);
 /// Maximum duration of answering a batch of requests, for which tokens wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long requests are not answered after that has failed; tokens are still collected.
@@ -42,7 +38,7 @@ pub struct Collector {
     /// Whether the latest check left nothing to do.
     is_done: bool,
     answer_at: Time,
-    purge_at: Time,
+    purges: Purges,
     failures: Failures,
 }
 
@@ -54,7 +50,7 @@ impl Collector {
             look_at: None,
             is_done: false,
             answer_at: Time::ZERO,
-            purge_at: Time::ZERO,
+            purges: Purges::default(),
             failures: Failures::default(),
         }
     }
@@ -62,7 +58,7 @@ impl Collector {
     /// When to call [`Self::work`] without a notification.
     pub fn next_at(&self) -> Time {
         self.look_at
-            .map_or(self.purge_at, |(at, _)| at.min(self.purge_at))
+            .map_or(self.purges.at(), |(at, _)| at.min(self.purges.at()))
     }
 
     /// Whether the latest check left nothing to do.
@@ -196,21 +192,25 @@ impl Collector {
         log: &Log,
         now: &dyn Fn() -> Time,
     ) -> Result<(), DatabaseError> {
-        if now() < self.purge_at {
+        let began = now();
+        let Some(purge) = self.purges.due(began) else {
             return Ok(());
-        }
+        };
         let statement = include_str!("../../../../sql/queries/purge.sql");
-        let pause = match session.call(PURGE_TIMEOUT, statement, &[], |row| row.try_get(0)) {
-            Ok(true) => PURGE_PAUSE,
-            Ok(false) => session.settings().poll_interval,
+        let parameters: [Parameter<'_>; 2] =
+            [(&purge.rows, Type::INT4), (&purge.starts_over, Type::BOOL)];
+        match session.call(purge::TIMEOUT, statement, &parameters, |row| row.try_get(0)) {
+            Ok(more) => {
+                let idle_until = now().saturating_add(session.settings().poll_interval);
+                self.purges.done(purge, began, now(), more, idle_until);
+            }
             Err(failure) if failure.is_gone() => return Err(failure),
             Err(failure) => {
+                self.purges.failed(now(), failure.sqlstate() == "57014");
                 let what = format!("mailroom send could not purge: {failure}");
                 log.warn(&what, "It tries again in a minute.", failure.hint());
-                PURGE_RETRY
             }
-        };
-        self.purge_at = now().saturating_add(pause);
+        }
         Ok(())
     }
 }

@@ -1,0 +1,146 @@
+//! When to purge, and how much at a time. Pure: the caller passes the time.
+//!
+//! A purge is not urgent, and must not delay other work: it deletes as many rows at a time as it can within its time limit,
+//! and rests in between. Rows that stay, for example because the application refers to them, are looked at once an hour.
+
+use std::time::Duration;
+
+use crate::batching::Time;
+
+/// The maximum duration of one purge.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum number of rows of each table in one purge.
+const MAX_ROWS: i32 = 1_000;
+/// The rest between two purges while there is more to delete.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The rest after a failure.
+const RETRY: Duration = Duration::from_secs(60);
+/// How often purges look again at the rows that they passed by.
+const ROUND: Duration = Duration::from_secs(3600);
+
+/// One purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The maximum number of rows of each table.
+    pub rows: i32,
+    /// Whether the next purge starts over with the first row if this one leaves none.
+    pub starts_over: bool,
+}
+
+/// When to purge next.
+pub struct Purges {
+    at: Time,
+    /// When to look again at the rows that stayed.
+    starts_over_at: Time,
+    rows: i32,
+}
+
+impl Default for Purges {
+    fn default() -> Self {
+        Self {
+            at: Time::ZERO,
+            starts_over_at: Time::ZERO,
+            rows: MAX_ROWS,
+        }
+    }
+}
+
+impl Purges {
+    /// When the next purge is due.
+    pub fn at(&self) -> Time {
+        self.at
+    }
+
+    /// The next purge, if it is due.
+    pub fn due(&self, now: Time) -> Option<Purge> {
+        (now >= self.at).then_some(Purge {
+            rows: self.rows,
+            starts_over: now >= self.starts_over_at,
+        })
+    }
+
+    /// Purges now, and looks at all rows.
+    pub fn hurry(&mut self, now: Time) {
+        (self.at, self.starts_over_at) = (now, now);
+    }
+
+    /// A purge that began at this time has ended. If it left no more rows, the next one is due at `idle_until`.
+    pub fn done(&mut self, purge: Purge, began: Time, now: Time, more: bool, idle_until: Time) {
+        if now.saturating_sub(began) < TIMEOUT / 4 {
+            self.rows = MAX_ROWS.min(2 * self.rows);
+        }
+        if more {
+            self.at = now.saturating_add(PAUSE);
+            return;
+        }
+        self.at = idle_until;
+        if purge.starts_over {
+            self.starts_over_at = now.saturating_add(ROUND);
+        }
+    }
+
+    /// A purge has failed; `took_too_long` if it was cancelled.
+    pub fn failed(&mut self, now: Time, took_too_long: bool) {
+        self.at = now.saturating_add(RETRY);
+        if took_too_long {
+            self.rows = (self.rows / 10).max(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn purge(rows: i32, starts_over: bool) -> Purge {
+        Purge { rows, starts_over }
+    }
+
+    #[test]
+    fn rows_that_stay_are_looked_at_once_an_hour_or_when_an_operator_asks() {
+        let mut purges = Purges::default();
+        let first = purges.due(Time::ZERO).unwrap();
+        assert_eq!(first, purge(1_000, true));
+        purges.done(first, Time::ZERO, Time::ZERO, true, Time::MAX);
+        assert_eq!(purges.due(Time::ZERO), None);
+        let second = purges.due(SECOND).unwrap();
+        assert!(second.starts_over, "the round has not ended");
+        purges.done(second, SECOND, SECOND, false, 30 * SECOND);
+        assert_eq!(purges.due(29 * SECOND), None);
+        let third = purges.due(30 * SECOND).unwrap();
+        assert!(!third.starts_over);
+        purges.done(third, 30 * SECOND, 30 * SECOND, false, 60 * SECOND);
+        assert!(purges.due(3_601 * SECOND).unwrap().starts_over);
+        purges.hurry(40 * SECOND);
+        assert!(purges.due(40 * SECOND).unwrap().starts_over);
+    }
+
+    #[test]
+    fn a_purge_that_takes_too_long_is_repeated_with_fewer_rows() {
+        let mut purges = Purges::default();
+        let mut now = Time::ZERO;
+        for rows in [1_000, 100, 10, 1, 1] {
+            assert_eq!(purges.due(now).unwrap().rows, rows);
+            purges.failed(now, true);
+            assert_eq!(purges.due(now), None);
+            now = purges.at();
+        }
+        // Slow ones stay as small, others grow.
+        let slow = purges.due(now).unwrap();
+        purges.done(slow, now, now + SECOND, true, now);
+        assert_eq!(purges.due(now + 2 * SECOND).unwrap().rows, 1);
+        let quick = purges.due(now + 2 * SECOND).unwrap();
+        purges.done(quick, now, now, false, now);
+        assert_eq!(purges.due(now).unwrap().rows, 2);
+    }
+
+    #[test]
+    fn other_failures_do_not_make_it_smaller() {
+        let mut purges = Purges::default();
+        purges.failed(SECOND, false);
+        assert_eq!(purges.due(60 * SECOND), None);
+        assert_eq!(purges.due(61 * SECOND).unwrap().rows, 1_000);
+    }
+}
