@@ -10,6 +10,7 @@
 -- Constraints of a domain are checked when a value is assigned, those of a table at each update of a row; and an error of
 -- the latter quotes the row, secrets and all.
 CREATE DOMAIN @extschema@._addresses AS text[]
+    CONSTRAINT outbox_addresses_must_have_one_dimension CHECK (array_ndims(VALUE) = 1)
     CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
     CONSTRAINT outbox_addresses_must_not_exceed_64_kb CHECK (cardinality(VALUE) = 0 OR octet_length(VALUE::text) <= 65536)
     CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR VALUE::text !~ E'[\\u0001-\\u001F\\u007F]');

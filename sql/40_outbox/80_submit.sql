@@ -57,8 +57,10 @@ CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS big
 AS $$
 DECLARE
     todo @extschema@._message[] := messages;
+    unknown @extschema@._message[] := messages;
     bad record;
-    repeatable uuid[];
+    repeatable uuid[] := ARRAY(SELECT (m.mail).message_id FROM unnest(messages) m WHERE m.is_repeatable);
+    known uuid[];
     keys text[];
     holders jsonb;
     replaced bigint[];
@@ -71,9 +73,20 @@ DECLARE
     done_before integer;
     idle_rounds integer := 0;
 BEGIN
+    IF cardinality(repeatable) > 0 THEN
+        -- A call that is repeated returns the id of its mail, even if it would be refused by now: because of the time, its
+        -- template, or its transport.
+        known := ARRAY(SELECT s.message_id FROM @extschema@._scheduled(repeatable) s);
+        unknown := ARRAY(
+            SELECT m
+            FROM unnest(messages) m
+            WHERE NOT m.is_repeatable
+               OR NOT EXISTS (SELECT FROM unnest(known) k (message_id) WHERE k.message_id = (m.mail).message_id)
+        );
+    END IF;
     SELECT m.ordinal, r.reason, r.remedy
     INTO bad
-    FROM unnest(messages) m
+    FROM unnest(unknown) m
     CROSS JOIN LATERAL (
         SELECT
             1,

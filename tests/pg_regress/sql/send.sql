@@ -186,6 +186,14 @@ SELECT mailroom_cancel(:'q'), mailroom_cancel(id => :'q');
 -- A message_id of the caller's own: the call can be repeated, whatever became of the mail, and by its role alone.
 SELECT mailroom_send('once@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001') AS once \gset
 SELECT mailroom_send('twice@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
+-- Even if it would be refused by now, also beside others in one call.
+SELECT mailroom_send('once@example.com', 'S', 'T', expires_at => '2000-01-01', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
+SELECT mailroom_send('once@example.com', kind => 'no template', transport => 'no-transport', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
+SELECT id = :once AS same FROM mailroom_send_many('[{"recipients": "no address", "message_id": "0197c5d0-0000-7000-8000-000000000001"}]');
+SELECT mailroom_send_many('[
+    {"recipients": "once@example.com", "message_id": "0197c5d0-0000-7000-8000-000000000001"},
+    {"recipients": "no address", "subject": "S", "body_text": "T", "message_id": "0197c5d0-0000-7000-8000-000000000009"}
+]');
 UPDATE outbox SET state = 'sent' WHERE id = :once;
 SELECT mailroom_send('once@example.com', 'S', 'T', item_key => 'once', on_conflict => 'replace', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
 SELECT array_agg(m.id = :once ORDER BY m.ordinality) AS same FROM mailroom_send_many('[
