@@ -5,9 +5,9 @@
 
 -- For roles that may not read tokens.
 CREATE VIEW @extschema@._token_ages AS
-SELECT t.id, t.created_at
+SELECT t.id, greatest(t.created_at, t.sent_again_at[cardinality(t.sent_again_at)]) AS asked_at
 FROM @extschema@.tokens t;
-COMMENT ON VIEW @extschema@._token_ages IS 'Internal. When each token was created, without its secret.';
+COMMENT ON VIEW @extschema@._token_ages IS 'Internal. When each token was created, or last asked for again, without its secret.';
 
 CREATE FUNCTION @extschema@._scheduled_transports() RETURNS SETOF @extschema@._transport
     LANGUAGE sql
@@ -78,16 +78,21 @@ AS $$
         w.last_batch_at,
         least(c.waiting, 10000),
         (
-            SELECT now() - to_timestamp(min(least(greatest(t.created_at, 0), 253402300799)))
-            FROM generate_series(0, 1) l (lane)
-            CROSS JOIN LATERAL (
-                SELECT p.token_id AS id
-                FROM @extschema@.pending p
-                WHERE p.lane = l.lane
-                ORDER BY p.lane, p.token_id
-                LIMIT 1
-            ) lowest
-            JOIN @extschema@._token_ages t USING (id)
+            SELECT now() - min(a.since)
+            FROM (
+                SELECT to_timestamp(least(greatest(t.asked_at, 0), 253402300799)) AS since
+                FROM generate_series(0, 1) l (lane)
+                CROSS JOIN LATERAL (
+                    SELECT p.token_id AS id
+                    FROM @extschema@.pending p
+                    WHERE p.lane = l.lane
+                    ORDER BY p.lane, p.token_id
+                    LIMIT 1
+                ) lowest
+                JOIN @extschema@._token_ages t USING (id)
+                UNION ALL
+                (SELECT r.requested_at FROM @extschema@.link_requests r ORDER BY r.id LIMIT 1)
+            ) a
         ),
         least(c.scheduled, 10000),
         now() - CASE
@@ -126,7 +131,14 @@ AS $$
     FROM (
         -- Each count is bounded, however long the backlog is.
         SELECT
-            (SELECT count(*)::integer FROM (SELECT FROM @extschema@.pending LIMIT 10001) l) AS waiting,
+            (
+                SELECT count(*)::integer
+                FROM (
+                    (SELECT FROM @extschema@.pending LIMIT 10001)
+                    UNION ALL
+                    (SELECT FROM @extschema@.link_requests LIMIT 10001)
+                ) l
+            ) AS waiting,
             m.scheduled,
             m.first_due,
             (SELECT count(*)::integer FROM (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' LIMIT 10001) l) AS claimed,
@@ -159,4 +171,4 @@ AS $$
     ) t
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'Returns one row about this database: its worker, waiting tokens, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';
+    'Returns one row about this database: its worker, waiting tokens and requests, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';

@@ -34,7 +34,7 @@ SELECT
     CASE
         WHEN o.send_at > now() AND o.failed_attempts > 0 THEN 'next try after a failure'
         WHEN o.send_at > now() THEN 'not due yet'
-        WHEN p.paused THEN 'the worker is paused'
+        WHEN p.paused AND o.transport <> '' THEN 'the worker is paused'
         WHEN o.transport <> '' AND w.name IS NULL THEN 'no deliverer has its transport'
         WHEN w.reason IS NOT NULL THEN w.reason
         WHEN o.group_key IS NOT NULL AND EXISTS (
@@ -75,4 +75,4 @@ CROSS JOIN LATERAL (
 CROSS JOIN (SELECT EXISTS (SELECT FROM @extschema@.pauses) AS paused) p
 WHERE o.state = 'scheduled';
 COMMENT ON VIEW @extschema@.outbox_waits IS
-    'Why each scheduled mail has not been sent yet, and until when at least: for a paused or throttled transport, its next probe. A pause applies to the worker only.';
+    'Why each scheduled mail has not been sent yet, and until when at least: for a paused or throttled transport, its next probe. A pause applies to the worker and to mailroom send, not to other clients.';

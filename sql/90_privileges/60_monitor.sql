@@ -5,6 +5,9 @@
 GRANT SELECT ON @extschema@.pending, @extschema@.jobs, @extschema@.job_runs, @extschema@.pauses,
     @extschema@._token_ages, @extschema@.outbox_history TO mailroom_monitor;
 
+-- When links were requested, not for which address.
+GRANT SELECT (id, requested_at) ON @extschema@.link_requests TO mailroom_monitor;
+
 -- All columns but refused_recipients.
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;

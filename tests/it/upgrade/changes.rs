@@ -97,7 +97,7 @@ pub(super) const CHANGES: &[Change] = &[
         ],
     },
     Change {
-        age: "CREATE OR REPLACE VIEW @extschema@._token_ages AS SELECT t.id, t.created_at FROM @extschema@.tokens t WHERE t.id > 0",
+        age: "CREATE OR REPLACE VIEW @extschema@._token_ages AS SELECT t.id, t.created_at AS asked_at FROM @extschema@.tokens t WHERE t.id > 0",
         mend: &["CREATE OR REPLACE VIEW @extschema@._token_ages AS {view _token_ages}"],
     },
     Change {

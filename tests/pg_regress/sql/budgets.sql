@@ -152,9 +152,12 @@ SELECT count(*) FROM mailroom_claim(1, '1 h', 'me');
 INSERT INTO budgets (period, amount) VALUES ('month', 0);
 SELECT o.recipients, regexp_replace(w.reason, ' until .*', '') AS reason, w.until > now() AS until
 FROM outbox_waits w JOIN outbox o ON o.id = w.outbox_id ORDER BY o.id;
+-- A pause concerns mail that the worker or mailroom send delivers.
+UPDATE outbox SET transport = 'one' WHERE recipients = '{c@example.com}';
 SELECT mailroom_pause();
-SELECT o.recipients, w.reason FROM outbox_waits w JOIN outbox o ON o.id = w.outbox_id ORDER BY o.id;
+SELECT o.recipients, regexp_replace(w.reason, ' until .*', '') AS reason FROM outbox_waits w JOIN outbox o ON o.id = w.outbox_id ORDER BY o.id;
 SELECT mailroom_resume();
+UPDATE outbox SET transport = '' WHERE recipients = '{c@example.com}';
 
 -- What a budget cannot be.
 INSERT INTO budgets (period, amount) VALUES ('day', -1);

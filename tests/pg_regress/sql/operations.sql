@@ -23,6 +23,16 @@ UPDATE accounts SET status = 'active' WHERE id = 3;
 INSERT INTO tokens (account, action, created_at) SELECT 3, 'password_recovery', floor(extract(epoch FROM now())) - 3600;
 TABLE status;
 
+-- A link that is sent again waits since it was asked for again; requests wait as well.
+BEGIN;
+DELETE FROM tokens;
+INSERT INTO tokens (account, action, created_at, expires_at, sent_again_at)
+SELECT 3, 'password_recovery', t.now - 7200, t.now + 7200, ARRAY[t.now - 60, t.now - 1] FROM (SELECT floor(extract(epoch FROM now()))::bigint) t (now);
+TABLE status;
+INSERT INTO link_requests (action, email, requested_at) VALUES ('password_recovery', 'a@example.com', now() - interval '2 hours');
+TABLE status;
+ROLLBACK;
+
 -- Paused, and by whom.
 SELECT mailroom_pause();
 SELECT mailroom_pause();
