@@ -48,7 +48,8 @@ SELECT pg_extension_config_dump('@extschema@._spent_month', '');
 SELECT pg_extension_config_dump('@extschema@.link_requests', '');
 SELECT pg_extension_config_dump('@extschema@.link_requests_id_seq', '');
 
--- pg_dump appends this text to SELECT columns FROM table. The OID of a dropped table may be that of another table where
+-- pg_dump appends this text to SELECT columns FROM table. It calls no function of the extension, because a role that may
+-- read all data, and nothing else, makes dumps. The OID of a dropped table may be that of another table where
 -- the dump is restored.
 SELECT pg_extension_config_dump('@extschema@.attached', $$
     WHERE EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = attached.relation)
@@ -69,7 +70,7 @@ $$);
 SELECT pg_extension_config_dump('@extschema@.outbox_attempts_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pending', $$
     UNION
-    SELECT @extschema@._lane(t.action), t.id
+    SELECT CASE t.action WHEN 'password_recovery' THEN 0 ELSE 1 END, t.id
     FROM @extschema@.outbox o
     JOIN @extschema@.tokens t ON t.id = o.token_id
     WHERE o.state IN ('scheduled', 'claimed')
