@@ -137,7 +137,10 @@ DECLARE
     made bigint;
 BEGIN
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
-    EXECUTE format('SELECT ($1).%1$I::text, ($2).%1$I::text, coalesce(($2).%2$I::text, ($2).%1$I::text)', names.email, names.login)
+    EXECUTE format(
+        'SELECT nullif(($1).%1$I::text, ''''), nullif(($2).%1$I::text, ''''), coalesce(nullif(($2).%2$I::text, ''''), ($2).%1$I::text)',
+        names.email, names.login
+    )
     INTO former, present, present_login
     USING OLD, NEW;
     IF TG_NAME = 'mailroom_login' AND former IS DISTINCT FROM present THEN
@@ -282,7 +285,10 @@ BEGIN
     END IF;
     SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
-        || format('n.%1$I::text, coalesce(n.%2$I::text, n.%1$I::text) FROM new_rows n WHERE n.%1$I IS NOT NULL', names.email, names.login)
+        || format(
+            'n.%1$I::text, coalesce(nullif(n.%2$I::text, ''''), n.%1$I::text) FROM new_rows n WHERE nullif(n.%1$I::text, '''') IS NOT NULL',
+            names.email, names.login
+        )
         || ' RETURNING id, email) INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m'
     USING TG_RELID::regclass;
     RETURN NULL;

@@ -118,8 +118,6 @@ CREATE FUNCTION @extschema@.mailroom_attach(
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    -- Rows that a policy hides have addresses too: an error is better than accounts for half of the rows.
-    SET row_security = off
 AS $$
 DECLARE
     login_column CONSTANT name := coalesce(login, email);
@@ -149,6 +147,13 @@ BEGIN
         PERFORM FROM pg_namespace n WHERE n.oid = (SELECT c.relnamespace FROM pg_class c WHERE c.oid = relation) FOR KEY SHARE;
     END IF;
     PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column]);
+    IF row_security_active(relation) THEN
+        -- Rows that a policy hides have addresses too.
+        PERFORM @extschema@._refuse_attachment(
+            relation, '42501'::text, 'Its policies may hide rows from the caller.'::text,
+            'Call it as a role that they do not apply to: the owner, without FORCE ROW LEVEL SECURITY, or one with BYPASSRLS.'::text
+        );
+    END IF;
     IF EXISTS (SELECT FROM @extschema@.mailroom_attached m WHERE m.relation = mailroom_attach.relation) THEN
         PERFORM @extschema@._refuse_attachment(
             relation, '42710'::text, 'It is attached already.'::text, 'Use mailroom_detach first to name other columns.'::text
@@ -161,11 +166,12 @@ BEGIN
 
     EXECUTE format('CREATE TRIGGER mailroom_insert AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_insert()';
+    -- As text, byte by byte: for the collation of a column, different addresses may be equal.
     EXECUTE format('CREATE TRIGGER mailroom_email AFTER UPDATE ON %s FOR EACH ROW', relation)
-        || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', email)
+        || format(' WHEN (OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C")', email)
         || ' EXECUTE FUNCTION @extschema@._attached_update()';
     EXECUTE format('CREATE TRIGGER mailroom_login AFTER UPDATE ON %s FOR EACH ROW', relation)
-        || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', login_column)
+        || format(' WHEN (OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C")', login_column)
         || ' EXECUTE FUNCTION @extschema@._attached_update()';
     EXECUTE format('CREATE TRIGGER mailroom_delete AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_delete()';
@@ -183,7 +189,10 @@ BEGIN
         );
     END IF;
     EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status) SELECT '
-        || format('r.%1$I::text, coalesce(r.%2$I::text, r.%1$I::text), $1 FROM %3$s r WHERE r.%1$I IS NOT NULL', email, login_column, relation)
+        || format(
+            'r.%1$I::text, coalesce(nullif(r.%2$I::text, ''''), r.%1$I::text), $1 FROM %3$s r WHERE nullif(r.%1$I::text, '''') IS NOT NULL',
+            email, login_column, relation
+        )
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
         || '@extschema@._fold(' || format('r.%I::text COLLATE "default"))', email)
     USING coalesce(existing, 'active'::@extschema@.account_status);

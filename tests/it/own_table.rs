@@ -3,6 +3,7 @@
 mod attaching;
 mod orders;
 mod rows;
+mod surroundings;
 
 use crate::cluster::Cluster;
 use postgres::Client;

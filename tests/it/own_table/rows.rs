@@ -239,6 +239,29 @@ fn an_account_that_is_edited_stays_with_its_row() {
     cluster.verify();
 }
 
+/// Frameworks store an empty string where there is no address.
+#[test]
+fn an_empty_address_is_none() {
+    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let (mut client, mut web) = prepare(&cluster, client);
+    web.batch_execute("INSERT INTO shop.users (mail, nick) VALUES ('', 'none')")
+        .unwrap();
+    assert_eq!(attach(&cluster, "shop.users", "'mail', 'nick'").unwrap(), 0);
+    web.batch_execute("UPDATE shop.users SET mail = 'a@example.com', nick = ''")
+        .unwrap();
+    let expected = ["a@example.com a@example.com provisioned"];
+    assert_eq!(accounts(&mut client), expected);
+    web.batch_execute("UPDATE shop.users SET mail = ''; INSERT INTO shop.users (mail, nick) VALUES (NULL, ''); DELETE FROM shop.users")
+        .unwrap();
+    assert!(accounts(&mut client).is_empty());
+    web.batch_execute(
+        "INSERT INTO shop.users (mail, nick) VALUES ('', 'none'), ('b@example.com', '')",
+    )
+    .unwrap();
+    let expected = ["b@example.com b@example.com provisioned"];
+    assert_eq!(accounts(&mut client), expected);
+}
+
 #[test]
 fn rows_swap_what_a_deferrable_key_lets_them_swap() {
     let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
