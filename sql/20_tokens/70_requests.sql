@@ -94,9 +94,15 @@ BEGIN
             WHERE v.eligible AND NOT v.locked AND t.expires_at - stamp >= (t.expires_at - t.created_at) / 3
         ))[1] AS open,
         bool_or(v.eligible AND v.locked) AS locked,
-        max(greatest(t.created_at, t.sent_again_at[cardinality(t.sent_again_at)])) AS latest,
-        sum((t.created_at > stamp - 3600)::integer + (SELECT count(*) FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600))
-            AS within_hour
+        -- Not in the future: the clock may have been set back since.
+        max(greatest(
+            CASE WHEN t.created_at <= stamp THEN t.created_at END,
+            (SELECT max(g.at) FROM unnest(t.sent_again_at) g (at) WHERE g.at <= stamp)
+        )) AS latest,
+        sum(
+            (t.created_at > stamp - 3600 AND t.created_at <= stamp)::integer
+                + (SELECT count(*) FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600 AND g.at <= stamp)
+        ) AS within_hour
     INTO sent
     FROM @extschema@.tokens t
     CROSS JOIN LATERAL (SELECT w.* FROM @extschema@._token_verdicts w WHERE w.token_id = t.id OFFSET 0) v

@@ -143,6 +143,32 @@ AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._mask_control_characters(text) IS
     'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
 
+CREATE FUNCTION @extschema@._record_unusable(tokens bigint[], forbidden text) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    ended CONSTANT bigint[] := ARRAY(
+        SELECT v.token_id FROM @extschema@._token_verdicts v WHERE v.token_id = ANY (tokens) AND NOT v.eligible
+    );
+    unspeakable CONSTANT bigint[] := ARRAY(
+        SELECT v.token_id
+        FROM @extschema@._token_verdicts v
+        WHERE v.token_id = ANY (tokens)
+          AND v.eligible
+          AND forbidden IS NOT NULL
+          AND position(forbidden IN v.email || v.login) > 0
+    );
+BEGIN
+    PERFORM @extschema@._insert_outbox_one_by_one(ended);
+    PERFORM @extschema@._fail_token(u.id, '22021'::text, 'email or login contains a character the line protocol cannot carry'::text)
+    FROM unnest(unspeakable) u (id);
+    RETURN ended || unspeakable;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._record_unusable(bigint[], text) IS
+    'Internal. Records those of the tokens that are not handed out, one at a time, because the application''s constraints or triggers refused one of them; returns them.';
+
 -- Long because one statement checks, records and returns the tokens.
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
 RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
@@ -160,6 +186,7 @@ DECLARE
     got integer := 0;
     part integer;
     picked bigint[];
+    unusable bigint[];
     highest bigint;
 BEGIN
     IF wanted < 1 THEN
@@ -173,35 +200,55 @@ BEGIN
         EXIT WHEN cardinality(picked) = 0;
         highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
         -- One statement checks, records and returns the tokens, so that one that expires in between cannot get lost.
-        RETURN QUERY
-        WITH judged AS MATERIALIZED (
+        BEGIN
+            RETURN QUERY
+            WITH judged AS MATERIALIZED (
+                SELECT
+                    v.*,
+                    forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
+                FROM @extschema@._token_verdicts v
+                WHERE v.token_id = ANY (picked)
+            ), routed AS MATERIALIZED (
+                SELECT d.action, @extschema@._route(d.action::text) AS transport
+                FROM (SELECT DISTINCT j.action FROM judged j WHERE NOT j.eligible OR j.unspeakable) d
+            ), recorded AS (
+                INSERT INTO @extschema@.outbox
+                    (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
+                SELECT
+                    j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._mask_control_characters(j.email::text)],
+                    jsonb_build_object('login', j.login),
+                    coalesce(j.final, 'error'), j.expires_at,
+                    coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
+                    now()
+                FROM judged j
+                WHERE NOT j.eligible OR j.unspeakable
+                RETURNING id
+            )
             SELECT
-                v.*,
-                forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
-            FROM @extschema@._token_verdicts v
-            WHERE v.token_id = ANY (picked)
-        ), routed AS MATERIALIZED (
-            SELECT d.action, @extschema@._route(d.action::text) AS transport
-            FROM (SELECT DISTINCT j.action FROM judged j WHERE NOT j.eligible OR j.unspeakable) d
-        ), recorded AS (
-            INSERT INTO @extschema@.outbox
-                (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
-            SELECT
-                j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._mask_control_characters(j.email::text)],
-                jsonb_build_object('login', j.login),
-                coalesce(j.final, 'error'), j.expires_at,
-                coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
-                now()
+                j.token_id, j.action, j.email, j.login,
+                @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
             FROM judged j
-            WHERE NOT j.eligible OR j.unspeakable
-        )
-        SELECT
-            j.token_id, j.action, j.email, j.login,
-            @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
-        FROM judged j
-        WHERE j.eligible AND NOT j.unspeakable
-        ORDER BY j.action DESC, j.token_id;
-        GET DIAGNOSTICS part = ROW_COUNT;
+            WHERE j.eligible AND NOT j.unspeakable
+              -- Nothing is returned if it fails.
+              AND (SELECT count(*) FROM recorded) >= 0
+            ORDER BY j.action DESC, j.token_id;
+            GET DIAGNOSTICS part = ROW_COUNT;
+        EXCEPTION
+            WHEN OTHERS THEN
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    RAISE;
+                END IF;
+                unusable := @extschema@._record_unusable(picked, forbidden);
+                RETURN QUERY
+                SELECT
+                    v.token_id, v.action, v.email, v.login,
+                    @extschema@._sign(v.action::text, v.secret::bytea, v.code::text), v.code
+                FROM @extschema@._token_verdicts v
+                WHERE v.token_id = ANY (picked)
+                  AND v.token_id <> ALL (unusable)
+                ORDER BY v.action DESC, v.token_id;
+                GET DIAGNOSTICS part = ROW_COUNT;
+        END;
         got := got + part;
         EXIT WHEN got >= wanted OR cardinality(picked) < asked;
     END LOOP;

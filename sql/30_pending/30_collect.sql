@@ -176,7 +176,8 @@ BEGIN
         END;
         EXIT WHEN collected >= wanted
             OR cardinality(picked) < asked
-            OR skipped >= skip_limit
+            -- Those that failed need a good one, which tells what is the cause.
+            OR (skipped >= skip_limit AND (cardinality(failed) = 0 OR collected > 0))
             OR cardinality(failed) >= failure_limit;
     END LOOP;
     -- Bad rows are skipped until a good one shows that the rows are the cause. If no row can be written, everything is

@@ -19,6 +19,17 @@ SELECT @s@.mailroom_collect(10::integer);
 
 DO $$ BEGIN UPDATE @s@.outbox SET token_id = NULL WHERE secrets IS NOT NULL; EXCEPTION WHEN check_violation THEN NULL; END $$;
 
+-- A token that is no longer good, and whose row the application refuses.
+INSERT INTO @s@.accounts (email, login) VALUES ('refused@example.com', 'refused');
+
+UPDATE @s@.accounts SET status = 'suspended' WHERE login OPERATOR(pg_catalog.=) 'refused';
+
+ALTER TABLE @s@.outbox ADD CONSTRAINT refusing CHECK (recipients[1] OPERATOR(pg_catalog.<>) 'refused@example.com'::pg_catalog.text);
+
+SELECT * FROM @s@.mailroom_dequeue(10::integer);
+
+ALTER TABLE @s@.outbox DROP CONSTRAINT refusing;
+
 -- Where somebody else has a say in the rows, statements do what the library does elsewhere.
 CREATE RULE passing AS ON DELETE TO @s@.pending DO ALSO NOTHING;
 
@@ -122,7 +133,7 @@ SELECT * FROM @s@.mailroom_claim_group(NULL::integer, '1 min'::pg_catalog.interv
 
 SELECT @s@.mailroom_release_many(ARRAY[id], 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE group_key OPERATOR(pg_catalog.=) 'group' AND state OPERATOR(pg_catalog.=) 'claimed';
 
-SELECT id, @s@._redirect_to() FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
+SELECT id, @s@._redirect_to(), @s@._first_attempt_at(id) FROM @s@.mailroom_claim(100::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
 
 SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::integer), @s@.mailroom_extend_many(ARRAY[id], '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, ARRAY[failed_attempts]) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 

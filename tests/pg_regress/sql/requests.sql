@@ -104,6 +104,14 @@ SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests
 SELECT * FROM links WHERE account = 2;
 RESET mailroom.recovery_ttl;
 
+-- The clock was set back: a link that is said to have been sent in the future is sent again.
+DELETE FROM tokens WHERE account = 2;
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+UPDATE tokens SET created_at = created_at + 86400, expires_at = expires_at + 86400 WHERE account = 2;
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+-- From then on, time counts.
+SELECT mailroom_request_recovery('active@example.com'), mailroom_answer_requests(), deliver();
+
 -- A stranger asks once a minute for two hours: the owner has a live link that was sent at every moment, and his mailbox
 -- is not flooded.
 DELETE FROM tokens WHERE account = 2;
