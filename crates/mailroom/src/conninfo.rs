@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `url` | `postgresql://` |
 //! | `keywords` | `host=… dbname=…` |
+//! | `names` | the supported options |
 //! | `passfile` | `~/.pgpass` |
 //! | `environment` | the environment |
 //!
-//! Errors name an option, never its value, which may be a password in the wrong place.
+//! Errors name an option, never its value, which may be a password in the wrong place; so
+//! may be the name of an unknown option.
 
 mod environment;
 mod keywords;
+mod names;
 mod passfile;
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
 pub use self::environment::Environment;
+use self::names::{KNOWN, looks_like_url};
 use crate::tls::{Mode, Roots, Tls};
 
 /// Options by their names in libpq.
@@ -38,35 +42,6 @@ const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVES_COUNT: u32 = 3;
 /// Directories of the server's socket.
 const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
-
-/// The supported options, each with the environment variable of its default.
-const KNOWN: [(&str, Option<&str>); 24] = [
-    ("host", Some("PGHOST")),
-    ("hostaddr", Some("PGHOSTADDR")),
-    ("port", Some("PGPORT")),
-    ("dbname", Some("PGDATABASE")),
-    ("user", Some("PGUSER")),
-    ("password", Some("PGPASSWORD")),
-    ("passfile", Some("PGPASSFILE")),
-    ("connect_timeout", Some("PGCONNECT_TIMEOUT")),
-    ("options", Some("PGOPTIONS")),
-    ("application_name", Some("PGAPPNAME")),
-    ("sslmode", Some("PGSSLMODE")),
-    ("sslrootcert", Some("PGSSLROOTCERT")),
-    ("sslcert", Some("PGSSLCERT")),
-    ("sslkey", Some("PGSSLKEY")),
-    ("channel_binding", Some("PGCHANNELBINDING")),
-    ("target_session_attrs", Some("PGTARGETSESSIONATTRS")),
-    ("load_balance_hosts", Some("PGLOADBALANCEHOSTS")),
-    ("keepalives", None),
-    ("keepalives_idle", None),
-    ("keepalives_interval", None),
-    ("keepalives_count", None),
-    ("tcp_user_timeout", None),
-    // Accepted and ignored: their behaviour is the default here, or does not apply.
-    ("client_encoding", None),
-    ("fallback_application_name", None),
-];
 
 /// An error in connection parameters.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,16 +77,13 @@ impl Target {
     pub fn parse(given: &str, around: &Environment) -> Result<Self, ConninfoError> {
         let mut options = if url::is_url(given) {
             url::parse(given)?
+        } else if looks_like_url(given.split('=').next().unwrap_or_default()) {
+            return problem("a URL has to begin with postgresql:// or postgres://");
         } else if given.contains('=') {
             keywords::parse(given)?
         } else {
             Options::from([("dbname".to_owned(), given.to_owned())])
         };
-        for name in options.keys() {
-            if !KNOWN.iter().any(|(known, _)| known == name) {
-                return problem(format!("the connection option \"{name}\" is not known"));
-            }
-        }
         options.retain(|_, value| !value.is_empty());
         for (name, variable) in KNOWN {
             let value = variable.and_then(|variable| around.variables.get(variable));
@@ -119,6 +91,12 @@ impl Target {
                 options
                     .entry(name.to_owned())
                     .or_insert_with(|| value.clone());
+            }
+        }
+        // The log names them.
+        for name in ["dbname", "host"] {
+            if options.get(name).is_some_and(|value| looks_like_url(value)) {
+                return problem(format!("{name} holds a URL, which --database takes"));
             }
         }
         Self::from_options(&options, around)

@@ -3,6 +3,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use super::names::check_name;
 use super::{ConninfoError, Options, problem};
 
 /// Parses a keyword string.
@@ -12,10 +13,10 @@ use super::{ConninfoError, Options, problem};
 pub fn parse(given: &str) -> Result<Options, ConninfoError> {
     let mut options = Options::new();
     let mut rest = given.chars().peekable();
-    loop {
+    for number in 1.. {
         skip_space(&mut rest);
         if rest.peek().is_none() {
-            return Ok(options);
+            break;
         }
         let mut name = String::new();
         while let Some(&c) = rest.peek() {
@@ -29,6 +30,7 @@ pub fn parse(given: &str) -> Result<Options, ConninfoError> {
         if rest.next() != Some('=') {
             return problem("the connection string has a word without \"=\" after it");
         }
+        check_name(&name, number, "a value with a space needs quotes")?;
         skip_space(&mut rest);
         let value = match rest.peek() {
             Some('\'') => {
@@ -39,6 +41,7 @@ pub fn parse(given: &str) -> Result<Options, ConninfoError> {
         };
         options.insert(name, value);
     }
+    Ok(options)
 }
 
 fn skip_space(rest: &mut Peekable<Chars<'_>>) {

@@ -126,7 +126,22 @@ fn errors_name_options_and_hold_no_value() {
         ("postgresql://u:hunter2%zz@db/", "%"),
         ("postgresql://db/?application_name", "no value"),
         ("postgresql://[::1/app", "bracket"),
-        ("host=db passwort=hunter2", "\"passwort\" is not known"),
+        ("host=db passwort=hunter2", "option 2 "),
+        ("host=db sslcrl=hunter2", "\"sslcrl\" is not supported"),
+        ("password=ab hunter2=ef", "needs quotes"),
+        ("password=ab hunter2 =ef", "needs quotes"),
+        ("postgresql://db/app?password=ab&hunter2=ef", "%26"),
+        (
+            "postgresql+asyncpg://app:hunter2@db/app?ssl=require",
+            "postgresql://",
+        ),
+        ("postgresql+psycopg2://app:hunter2@db/app", "postgresql://"),
+        ("Postgresql://app:hunter2@db/app", "postgresql://"),
+        (" postgresql://app:hunter2@db/app", "postgresql://"),
+        ("app:hunter2@db/app", "postgresql://"),
+        ("postgresql://app:12/hunter2@db/app", "%2F"),
+        ("dbname=postgres://app:hunter2@db/app", "dbname"),
+        ("host=app:hunter2@db", "host"),
         ("host=db password='hunter2", "quote"),
         ("host=a,b port=1,2,3", "ports"),
         ("host=a hostaddr=hunter2", "hostaddr"),
@@ -140,6 +155,13 @@ fn errors_name_options_and_hold_no_value() {
         assert!(told.contains(wrong), "{given}: {told}");
         assert!(!told.contains("hunter2"), "{given}: {told}");
     }
+}
+
+#[test]
+fn a_password_may_look_like_a_url() {
+    let target = parse("host=db password=x://a:b@c dbname=app");
+    assert_eq!(target.label(), "app@db");
+    assert_eq!(target.config().get_password(), Some(&b"x://a:b@c"[..]));
 }
 
 #[test]

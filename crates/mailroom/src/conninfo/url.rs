@@ -1,5 +1,6 @@
 //! URLs: `postgresql://user:password@host:port,host:port/database?option=value`. Pure.
 
+use super::names::check_name;
 use super::{ConninfoError, Options, problem};
 
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
@@ -20,6 +21,9 @@ pub fn parse(given: &str) -> Result<Options, ConninfoError> {
         .unwrap_or(given);
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+    if database.contains('@') {
+        return problem("the URL has an @ after its hosts; in a password, / is %2F and @ is %40");
+    }
     let mut options = Options::new();
     let mut put = |name: &str, value: String| {
         if !value.is_empty() {
@@ -49,7 +53,8 @@ pub fn parse(given: &str) -> Result<Options, ConninfoError> {
         put("port", ports.join(","));
     }
     put("dbname", decode(database)?);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    for (index, pair) in pairs.enumerate() {
         let Some((name, value)) = pair.split_once('=') else {
             return problem("an option of the URL has no value");
         };
@@ -58,6 +63,7 @@ pub fn parse(given: &str) -> Result<Options, ConninfoError> {
         if name == "ssl" && value == "true" {
             put("sslmode", "require".to_owned());
         } else {
+            check_name(&name, index + 1, "in a value, & is %26")?;
             put(&name, value);
         }
     }
