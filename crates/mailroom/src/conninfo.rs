@@ -5,6 +5,7 @@
 //! | `url` | `postgresql://` |
 //! | `keywords` | `host=… dbname=…` |
 //! | `names` | the supported options |
+//! | `places` | hosts, addresses and ports |
 //! | `passfile` | `~/.pgpass` |
 //! | `environment` | the environment |
 //!
@@ -15,6 +16,7 @@ mod environment;
 mod keywords;
 mod names;
 mod passfile;
+mod places;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -28,6 +30,7 @@ use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSe
 
 pub use self::environment::Environment;
 use self::names::{KNOWN, looks_like_url};
+use self::places::Place;
 use crate::tls::{Mode, Roots, Tls};
 
 /// Options by their names in libpq.
@@ -40,9 +43,6 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVES_COUNT: u32 = 3;
-/// Directories of the server's socket.
-const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
-
 /// An error in connection parameters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConninfoError(String);
@@ -60,13 +60,20 @@ fn problem<T>(text: impl Into<String>) -> Result<T, ConninfoError> {
 /// The connection parameters of a database.
 #[derive(Clone)]
 pub struct Target {
+    /// The configuration of a connection, without the host.
     config: Config,
+    places: Vec<Place>,
     /// The options of TLS.
     pub tls: Tls,
-    /// Host and database, for people.
-    label: String,
     database: String,
     passfile: Option<PathBuf>,
+}
+
+/// A host of a database, and the configuration of a connection to it.
+pub struct Host {
+    /// The name of the host in messages.
+    pub label: String,
+    pub config: Config,
 }
 
 impl Target {
@@ -111,55 +118,79 @@ impl Target {
             .user(user)
             .dbname(database)
             .application_name(get("application_name").unwrap_or("mailroom send"));
-        let places = set_places(&mut config, options)?;
+        let places = places::parse(options)?;
         set_timeouts(&mut config, options)?;
         set_session(&mut config, options, places.len())?;
         if let Some(password) = get("password") {
             config.password(password);
         }
-        let tls = tls_of(options, around)?;
-        // As in libpq: a local socket needs no encryption.
-        let is_local = places.iter().all(|place| place.starts_with('/'));
-        config.ssl_mode(match tls.mode {
-            _ if is_local => SslMode::Disable,
-            Mode::Disable => SslMode::Disable,
-            Mode::Prefer => SslMode::Prefer,
-            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
-        });
         let in_home = || around.home.as_ref().map(|home| home.join(".pgpass"));
         Ok(Self {
-            tls,
-            label: format!("{database}@{}", places.join(",")),
+            tls: tls_of(options, around)?,
+            places,
             database: database.to_owned(),
             passfile: get("passfile").map(PathBuf::from).or_else(in_home),
             config,
         })
     }
 
-    /// The configuration of a connection. The password file is read each time, because passwords change.
-    pub fn config(&self) -> Config {
-        let mut config = self.config.clone();
-        if config.get_password().is_none()
-            && let Some(password) = self.password_of_file()
-        {
-            config.password(password);
-        }
-        config
-    }
-
-    fn password_of_file(&self) -> Option<String> {
-        let path: &Path = self.passfile.as_deref()?;
-        let content = passfile::read(path)?;
+    /// The hosts. The password file is read each time, because passwords change.
+    pub fn hosts(&self) -> Vec<Host> {
+        let passwords = match self.config.get_password() {
+            Some(_) => None,
+            None => self.passfile.as_deref().and_then(passfile::read),
+        };
         let user = self.config.get_user().unwrap_or_default();
-        let ports = self.config.get_ports();
-        hosts(&self.config).enumerate().find_map(|(place, host)| {
-            let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
-            passfile::find(&content, &[&host, &port.to_string(), &self.database, user])
-        })
+        let password = passwords.and_then(|content| {
+            self.places.iter().find_map(|place| {
+                let (host, port) = (place.name_in_passfile(), place.port.to_string());
+                passfile::find(&content, &[host, &port, &self.database, user])
+            })
+        });
+        let host = |place: &Place| {
+            let mut config = self.config.clone();
+            config.host(&place.host).port(place.port);
+            config.ssl_mode(self.ssl_mode(place));
+            if let Some(address) = place.address {
+                config.hostaddr(address);
+            }
+            if let Some(password) = &password {
+                config.password(password);
+            }
+            Host {
+                label: place.label(),
+                config,
+            }
+        };
+        self.places.iter().map(host).collect()
     }
 
-    /// The password file, if it is ignored because other users may read it.
+    /// As in libpq: a local socket needs no encryption.
+    fn ssl_mode(&self, place: &Place) -> SslMode {
+        match self.tls.mode {
+            _ if place.is_local() => SslMode::Disable,
+            Mode::Disable => SslMode::Disable,
+            Mode::Prefer => SslMode::Prefer,
+            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
+        }
+    }
+
+    /// The maximum duration of an attempt to connect to an address of a host.
+    pub fn connect_timeout(&self) -> Duration {
+        let timeout = self.config.get_connect_timeout().copied();
+        timeout.unwrap_or(CONNECT_TIMEOUT)
+    }
+
+    /// Whether hosts, and the addresses of a host, are tried in random order.
+    pub fn is_random(&self) -> bool {
+        self.config.get_load_balance_hosts() == LoadBalanceHosts::Random
+    }
+
+    /// The password file, if it is needed, and ignored because other users may read it.
     pub fn unused_passfile(&self) -> Option<&Path> {
+        if self.config.get_password().is_some() {
+            return None;
+        }
         let path = self.passfile.as_deref()?;
         passfile::is_too_open(path).then_some(path)
     }
@@ -169,83 +200,11 @@ impl Target {
         &self.database
     }
 
-    /// The database and its host.
-    pub fn label(&self) -> &str {
-        &self.label
+    /// The database and its hosts.
+    pub fn label(&self) -> String {
+        let hosts: Vec<String> = self.places.iter().map(Place::label).collect();
+        format!("{}@{}", self.database, hosts.join(","))
     }
-}
-
-/// The hosts as the password file names them.
-fn hosts(config: &Config) -> impl Iterator<Item = String> {
-    use tokio_postgres::config::Host;
-    config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(path)
-            if SOCKET_DIRECTORIES
-                .iter()
-                .any(|known| path == Path::new(known)) =>
-        {
-            "localhost".to_owned()
-        }
-        Host::Unix(path) => path.to_string_lossy().into_owned(),
-    })
-}
-
-/// Sets hosts, addresses and ports; returns the hosts with their ports.
-fn set_places(config: &mut Config, options: &Options) -> Result<Vec<String>, ConninfoError> {
-    let list = |name: &str| -> Vec<String> {
-        let value = options.get(name).map(String::as_str).unwrap_or_default();
-        value
-            .split(',')
-            .map(|part| part.trim().to_owned())
-            .collect()
-    };
-    let mut hosts = list("host");
-    let addresses = list("hostaddr");
-    if hosts == [""] {
-        let usual = SOCKET_DIRECTORIES
-            .iter()
-            .find(|path| Path::new(path).is_dir());
-        hosts = if addresses == [""] {
-            vec![usual.unwrap_or(&"localhost").to_string()]
-        } else {
-            addresses.clone()
-        };
-    }
-    let ports = list("port");
-    if ports.len() > 1 && ports.len() != hosts.len() {
-        return problem("there are not as many ports as hosts");
-    }
-    if addresses != [""] {
-        if addresses.len() != hosts.len() {
-            return problem("there are not as many addresses in hostaddr as hosts");
-        }
-        for address in &addresses {
-            let Ok(address) = address.parse() else {
-                return problem("hostaddr holds what is no address");
-            };
-            config.hostaddr(address);
-        }
-    }
-    let mut places = Vec::new();
-    for (number, host) in hosts.iter().enumerate() {
-        let port = ports.get(number).or(ports.first()).map(String::as_str);
-        let port = match port.unwrap_or_default() {
-            "" => 5432,
-            port => match port.parse::<u16>() {
-                Ok(port) if port > 0 => port,
-                _ => return problem("port is not a number from 1 to 65535"),
-            },
-        };
-        config.host(if host.is_empty() { "localhost" } else { host });
-        config.port(port);
-        places.push(if port == 5432 {
-            host.clone()
-        } else {
-            format!("{host}:{port}")
-        });
-    }
-    Ok(places)
 }
 
 fn number(options: &Options, name: &str) -> Result<Option<u32>, ConninfoError> {

@@ -45,6 +45,22 @@ impl DatabaseError {
         }
     }
 
+    /// The failures of attempts to connect, each with the name of the attempt, as one.
+    pub fn of_attempts(mut failures: Vec<(String, Self)>) -> Self {
+        if failures.len() == 1
+            && let Some((_, failure)) = failures.pop()
+        {
+            return failure;
+        }
+        let told = failures
+            .iter()
+            .map(|(name, failure)| format!("{name}: {failure}"));
+        let message = told.collect::<Vec<_>>().join("; ");
+        let mut hints = failures.into_iter().map(|(_, failure)| failure.hint);
+        let hint = hints.find(|hint| !hint.is_empty());
+        Self::unusable(message, hint.unwrap_or_default())
+    }
+
     /// The server returned an unexpected result.
     pub fn unexpected(what: &str) -> Self {
         Self {

@@ -169,7 +169,7 @@ fn labels(targets: &[Target]) -> Vec<String> {
     let is_enough = names.len() == targets.len();
     let label = |target: &Target| match is_enough {
         true => target.database().to_owned(),
-        false => target.label().to_owned(),
+        false => target.label(),
     };
     targets.iter().map(label).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `attach` | connecting and polling |
+//! | `connect` | connecting to one of the hosts |
+//! | `attach` | checking the database, and polling |
 //! | [`outbox`] | the store of the job runner |
 //! | `statements` | the statements that settle and claim |
 //! | `row` | reading a claimed mail from a row |
@@ -13,6 +14,7 @@
 //! transaction costs one round trip.
 
 mod attach;
+mod connect;
 pub mod outbox;
 mod row;
 mod statements;

@@ -1,5 +1,5 @@
 use super::*;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::Host as ConfigHost;
 
 fn around(variables: &[(&str, &str)]) -> Environment {
     Environment {
@@ -23,8 +23,13 @@ fn error(given: &str) -> String {
         .to_string()
 }
 
-fn host(name: &str) -> Host {
-    Host::Tcp(name.to_owned())
+fn host(name: &str) -> ConfigHost {
+    ConfigHost::Tcp(name.to_owned())
+}
+
+/// The configuration of the first host.
+fn first(target: &Target) -> Config {
+    target.hosts().remove(0).config
 }
 
 #[test]
@@ -32,14 +37,16 @@ fn a_url_gives_all_there_is() {
     let target = parse(
         "postgresql://shop%20user:p%40ss:w@rd@db1.example:6432,[2001:db8::1]/my%2Fdb?sslmode=disable&connect_timeout=3",
     );
-    let config = target.config();
+    let config = first(&target);
     assert_eq!(config.get_user(), Some("shop user"));
     assert_eq!(config.get_password(), Some(&b"p@ss:w@rd"[..]));
-    assert_eq!(
-        config.get_hosts(),
-        [host("db1.example"), host("2001:db8::1")]
-    );
-    assert_eq!(config.get_ports(), [6432, 5432]);
+    let hosts = target.hosts();
+    let places = hosts.iter().map(|one| {
+        let config = &one.config;
+        (config.get_hosts()[0].clone(), config.get_ports()[0])
+    });
+    let expected = [(host("db1.example"), 6432), (host("2001:db8::1"), 5432)];
+    assert_eq!(places.collect::<Vec<_>>(), expected);
     assert_eq!(config.get_dbname(), Some("my/db"));
     assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(3)));
     assert_eq!(config.get_ssl_mode(), SslMode::Disable);
@@ -54,18 +61,53 @@ fn a_url_gives_all_there_is() {
 #[test]
 fn a_socket_can_be_in_a_url() {
     let target = parse("postgres:///app?host=/run/pg&port=5433&sslmode=verify-full");
-    let config = target.config();
-    assert_eq!(config.get_hosts(), [Host::Unix("/run/pg".into())]);
+    let config = first(&target);
+    assert_eq!(config.get_hosts(), [ConfigHost::Unix("/run/pg".into())]);
     assert_eq!(config.get_ports(), [5433]);
     assert_eq!(config.get_ssl_mode(), SslMode::Disable, "as in libpq");
     let target = parse("postgresql://%2Frun%2Fpg/app");
-    assert_eq!(target.config().get_hosts(), [Host::Unix("/run/pg".into())]);
+    assert_eq!(
+        first(&target).get_hosts(),
+        [ConfigHost::Unix("/run/pg".into())]
+    );
+}
+
+#[test]
+fn each_host_has_its_own_address_port_and_mode_of_tls() {
+    let given = "host=/run/pg,db,,/run/pg hostaddr=,192.0.2.1,192.0.2.2,2001:db8::1 port=,6000,, sslmode=require";
+    let hosts = parse(given).hosts();
+    let places = hosts.iter().map(|one| {
+        let config = &one.config;
+        let address = config.get_hostaddrs().first().map(ToString::to_string);
+        let (name, port) = (config.get_hosts()[0].clone(), config.get_ports()[0]);
+        (
+            name,
+            address.unwrap_or_default(),
+            port,
+            config.get_ssl_mode(),
+        )
+    });
+    let tcp = |name: &str, address: &str, port: u16| {
+        (host(name), address.to_owned(), port, SslMode::Require)
+    };
+    let expected = [
+        (
+            ConfigHost::Unix("/run/pg".into()),
+            String::new(),
+            5432,
+            SslMode::Disable,
+        ),
+        tcp("db", "192.0.2.1", 6000),
+        tcp("192.0.2.2", "192.0.2.2", 5432),
+        tcp("2001:db8::1", "2001:db8::1", 5432),
+    ];
+    assert_eq!(places.collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn keyword_strings_are_quoted_as_in_libpq() {
     let target = parse(r"host = db user='a b' password='it\'s \\' dbname=x\ y port=1");
-    let config = target.config();
+    let config = first(&target);
     assert_eq!(config.get_user(), Some("a b"));
     assert_eq!(config.get_password(), Some(&br"it's \"[..]));
     assert_eq!(config.get_dbname(), Some("x y"));
@@ -83,7 +125,7 @@ fn what_is_not_said_comes_from_the_environment() {
         ("PGSSLMODE", "require"),
         ("PGCONNECT_TIMEOUT", "7"),
     ]);
-    let config = Target::parse("app", &around).unwrap().config();
+    let config = first(&Target::parse("app", &around).unwrap());
     assert_eq!(config.get_hosts(), [host("db")]);
     assert_eq!(config.get_ports(), [6000]);
     assert_eq!(config.get_user(), Some("sender"));
@@ -96,7 +138,7 @@ fn what_is_not_said_comes_from_the_environment() {
 
 #[test]
 fn the_user_is_that_of_the_system_and_the_database_that_of_the_user() {
-    let config = parse("host=db").config();
+    let config = first(&parse("host=db"));
     assert_eq!(config.get_user(), Some("ada"));
     assert_eq!(config.get_dbname(), Some("ada"));
     let connect_timeout = config.get_connect_timeout();
@@ -113,7 +155,7 @@ fn modes_of_tls_are_those_of_libpq() {
     assert_eq!(mode("host=db sslmode=verify-full"), Mode::VerifyFull);
     assert_eq!(mode("host=db sslrootcert=system"), Mode::VerifyFull);
     let target = parse("host=db sslmode=verify-ca sslrootcert=/ca.pem");
-    assert_eq!(target.config().get_ssl_mode(), SslMode::Require);
+    assert_eq!(first(&target).get_ssl_mode(), SslMode::Require);
     assert_eq!(target.tls.roots, Some(Roots::File("/ca.pem".into())));
 }
 
@@ -161,7 +203,7 @@ fn errors_name_options_and_hold_no_value() {
 fn a_password_may_look_like_a_url() {
     let target = parse("host=db password=x://a:b@c dbname=app");
     assert_eq!(target.label(), "app@db");
-    assert_eq!(target.config().get_password(), Some(&b"x://a:b@c"[..]));
+    assert_eq!(first(&target).get_password(), Some(&b"x://a:b@c"[..]));
 }
 
 #[test]
@@ -188,7 +230,7 @@ fn a_password_file_for_others_to_read_is_not_used() {
     for (mode, password) in [(0o600, Some(&b"secret"[..])), (0o640, None)] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let target = parse(&given);
-        assert_eq!(target.config().get_password(), password);
+        assert_eq!(first(&target).get_password(), password);
         assert_eq!(target.unused_passfile().is_some(), password.is_none());
     }
     std::fs::remove_file(&path).unwrap();

@@ -1,16 +1,15 @@
-//! Connecting to a database, and polling it.
+//! Attaching to a database, and polling it.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Connection, Row};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Row};
 
-use super::{ConnectionEvent, OUTBOX_CHANNEL, STATEMENT_TIMEOUT, Session, search_path};
+use super::connect::{Connected, connect};
+use super::{NO_ANSWER, OUTBOX_CHANNEL, STATEMENT_TIMEOUT, Session, search_path};
 use crate::conninfo::Target;
 use crate::control::Control;
 use crate::database_error::DatabaseError;
@@ -95,27 +94,25 @@ impl Session {
         control: &Control,
         log: &Log,
     ) -> Result<Self, DatabaseError> {
-        let tls = target.tls.client_config().map_err(DatabaseError::lost)?;
-        let config = target.config();
         let mut stopping = control.clone();
-        let attached = runtime.block_on(async {
+        let (connected, found) = runtime.block_on(async {
             let attach = async {
-                let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
-                let (sender, events) = unbounded_channel();
-                let connection = tokio::spawn(receive(connection, sender));
-                let found = find(&client).await?;
-                Ok::<_, DatabaseError>((client, events, connection, found))
+                let connected = connect(target).await?;
+                let found = timeout(STATEMENT_TIMEOUT, find(&connected.client)).await;
+                let found = found.unwrap_or_else(|_| Err(DatabaseError::lost(NO_ANSWER)))?;
+                Ok::<_, DatabaseError>((connected, found))
             };
             tokio::select! {
                 biased;
                 () = stopping.stopped() => Err(DatabaseError::lost("told to stop")),
                 attached = attach => attached,
-                () = tokio::time::sleep(STATEMENT_TIMEOUT) => {
-                    Err(DatabaseError::lost("the server did not answer in time"))
-                }
             }
-        });
-        let (client, events, connection, found) = attached?;
+        })?;
+        let Connected {
+            client,
+            events,
+            connection,
+        } = connected;
         Ok(Self {
             runtime: Rc::clone(runtime),
             control: control.clone(),
@@ -177,40 +174,18 @@ impl Session {
         }
         let client = &self.client;
         let done = self.runtime.block_on(async {
-            let limit = tokio::time::timeout(STATEMENT_TIMEOUT, client.batch_execute(&statement));
+            let limit = timeout(STATEMENT_TIMEOUT, client.batch_execute(&statement));
             limit.await.ok()
         });
         match done {
             Some(done) => done?,
             None => {
                 self.is_broken = true;
-                return Err(DatabaseError::lost("the server did not answer in time"));
+                return Err(DatabaseError::lost(NO_ANSWER));
             }
         }
         self.listening_on = Some(wanted);
         Ok(())
-    }
-}
-
-/// Drives a connection, and forwards its events until it ends.
-async fn receive<S, T>(mut connection: Connection<S, T>, events: UnboundedSender<ConnectionEvent>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    loop {
-        let event = match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-            Some(Ok(AsyncMessage::Notification(notification))) => ConnectionEvent::Notified(
-                notification.channel().to_owned(),
-                notification.payload().to_owned(),
-            ),
-            Some(Ok(_)) => continue,
-            Some(Err(error)) => ConnectionEvent::Ended(DatabaseError::from(error).to_string()),
-            None => return,
-        };
-        if events.send(event).is_err() {
-            return;
-        }
     }
 }
 

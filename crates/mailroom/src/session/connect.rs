@@ -1,0 +1,152 @@
+//! Connecting to the first host of a database that can be used.
+//!
+//! As libpq does: each address of each host has `connect_timeout` for the connection, TLS, authentication and the check
+//! of `target_session_attrs`, so that a host that is silent keeps no other from its turn.
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::config::Host;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::ConnectionEvent;
+use crate::conninfo::{self, Target};
+use crate::database_error::DatabaseError;
+
+/// A connection, and the task that sends and receives.
+pub struct Connected {
+    pub client: Client,
+    pub events: UnboundedReceiver<ConnectionEvent>,
+    pub connection: JoinHandle<()>,
+}
+
+/// Connects to the first host that can be used.
+///
+/// # Errors
+/// Why none can be used.
+pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
+    let tls = target.tls.client_config().map_err(DatabaseError::lost)?;
+    let tls = MakeRustlsConnect::new(tls);
+    let limit = target.connect_timeout();
+    let mut hosts = target.hosts();
+    if target.is_random() {
+        shuffle(&mut hosts);
+    }
+    let mut failures = Vec::new();
+    for host in hosts {
+        let addresses = match within(limit, resolve(&host.config)).await {
+            Ok(mut addresses) => {
+                if target.is_random() {
+                    shuffle(&mut addresses);
+                }
+                addresses
+            }
+            Err(failure) => {
+                failures.push((host.label, failure));
+                continue;
+            }
+        };
+        let is_one = addresses.len() == 1;
+        for config in addresses {
+            match within(limit, attempt(&config, tls.clone())).await {
+                Ok(connected) => return Ok(connected),
+                Err(failure) => failures.push((name(&host, &config, is_one), failure)),
+            }
+        }
+    }
+    Err(DatabaseError::of_attempts(failures))
+}
+
+/// Runs a future with a time limit.
+async fn within<R>(
+    limit: Duration,
+    work: impl Future<Output = Result<R, DatabaseError>>,
+) -> Result<R, DatabaseError> {
+    let silent = || {
+        DatabaseError::lost(format!(
+            "the server did not answer within {} s",
+            limit.as_secs()
+        ))
+    };
+    timeout(limit, work).await.unwrap_or_else(|_| Err(silent()))
+}
+
+fn shuffle<T>(all: &mut [T]) {
+    all.sort_by_cached_key(|_| RandomState::new().hash_one(0));
+}
+
+/// The name of an address in messages.
+fn name(host: &conninfo::Host, config: &Config, is_one: bool) -> String {
+    match config.get_hostaddrs().first() {
+        Some(address) if !is_one => format!("{} ({address})", host.label),
+        _ => host.label.clone(),
+    }
+}
+
+/// The configuration for each address of a host.
+async fn resolve(config: &Config) -> Result<Vec<Config>, DatabaseError> {
+    let (Some(Host::Tcp(name)), []) = (config.get_hosts().first(), config.get_hostaddrs()) else {
+        return Ok(vec![config.clone()]);
+    };
+    let port = config.get_ports().first().copied().unwrap_or_default();
+    let found = tokio::net::lookup_host((name.as_str(), port)).await;
+    let found =
+        found.map_err(|error| DatabaseError::lost(format!("the host has no address: {error}")))?;
+    let with_address = |address: std::net::SocketAddr| {
+        let mut config = config.clone();
+        config.hostaddr(address.ip());
+        config
+    };
+    Ok(found.map(with_address).collect())
+}
+
+/// Connects to one address.
+async fn attempt(config: &Config, tls: MakeRustlsConnect) -> Result<Connected, DatabaseError> {
+    Ok(open(config, tls).await?)
+}
+
+async fn open<T>(config: &Config, tls: T) -> Result<Connected, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await?;
+    let (sender, events) = unbounded_channel();
+    Ok(Connected {
+        client,
+        events,
+        connection: tokio::spawn(receive(connection, sender)),
+    })
+}
+
+/// Drives a connection, and forwards its events until it ends.
+async fn receive<S, T>(mut connection: Connection<S, T>, events: UnboundedSender<ConnectionEvent>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        let event = match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            Some(Ok(AsyncMessage::Notification(notification))) => ConnectionEvent::Notified(
+                notification.channel().to_owned(),
+                notification.payload().to_owned(),
+            ),
+            Some(Ok(_)) => continue,
+            Some(Err(error)) => ConnectionEvent::Ended(DatabaseError::from(error).to_string()),
+            None => return,
+        };
+        if events.send(event).is_err() {
+            return;
+        }
+    }
+}
