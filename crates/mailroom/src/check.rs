@@ -95,7 +95,14 @@ pub fn run(arguments: &Check) -> ExitCode {
         match Target::parse(given, &around) {
             Ok(target) => {
                 let what = format!("database \"{}\"", target.label());
-                report.say(&what, database(&runtime, &target, &transports));
+                let found = database(&runtime, &target, &transports);
+                let unused = target.unused_passfile().filter(|_| found.is_err());
+                report.say(&what, found);
+                if let Some(path) = unused {
+                    let what = format!("password file \"{}\"", path.display());
+                    let problem = "not used, because others than its owner may read it";
+                    report.say(&what, Err(with_hint(problem, "Set its mode to 0600.")));
+                }
             }
             Err(problem) => report.say("database", Err(problem.to_string())),
         }

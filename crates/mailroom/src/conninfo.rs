@@ -141,12 +141,6 @@ impl Target {
             None => self.passfile.as_deref().and_then(passfile::read),
         };
         let user = self.config.get_user().unwrap_or_default();
-        let password = passwords.and_then(|content| {
-            self.places.iter().find_map(|place| {
-                let (host, port) = (place.name_in_passfile(), place.port.to_string());
-                passfile::find(&content, &[host, &port, &self.database, user])
-            })
-        });
         let host = |place: &Place| {
             let mut config = self.config.clone();
             config.host(&place.host).port(place.port);
@@ -154,7 +148,12 @@ impl Target {
             if let Some(address) = place.address {
                 config.hostaddr(address);
             }
-            if let Some(password) = &password {
+            let (host, port) = (place.name_in_passfile(), place.port.to_string());
+            let wanted = [host, &port, &self.database, user];
+            let password = passwords
+                .as_deref()
+                .and_then(|content| passfile::find(content, &wanted));
+            if let Some(password) = password {
                 config.password(password);
             }
             Host {

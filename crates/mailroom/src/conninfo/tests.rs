@@ -221,17 +221,46 @@ fn password_files_are_read_as_libpq_reads_them() {
     assert_eq!(find(["x", "1", "app", "eve"]).unwrap(), "a:b");
 }
 
+/// Writes a password file; the name is that of the test.
+fn write_passfile(name: &str, content: &str, mode: u32) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("mailroom-{name}-{}", std::process::id()));
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+#[test]
+fn each_host_has_the_password_of_its_own_line() {
+    let content = "other:5432:*:*:second\ndb:6000:*:*:third\nlocalhost:*:*:*:fourth\n";
+    let path = write_passfile("hosts", content, 0o600);
+    let target = parse(&format!(
+        "host=db,other,db,/tmp port=5432,5432,6000,5432 passfile={}",
+        path.display()
+    ));
+    let hosts = target.hosts();
+    let passwords = hosts.iter().map(|host| host.config.get_password());
+    let expected = [
+        None,
+        Some(&b"second"[..]),
+        Some(&b"third"[..]),
+        Some(&b"fourth"[..]),
+    ];
+    assert_eq!(passwords.collect::<Vec<_>>(), expected);
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn a_password_file_for_others_to_read_is_not_used() {
-    use std::os::unix::fs::PermissionsExt;
-    let path = std::env::temp_dir().join(format!("mailroom-pgpass-{}", std::process::id()));
-    std::fs::write(&path, "localhost:5432:*:*:secret\n").unwrap();
-    let given = format!("host=/tmp user=ada passfile={}", path.display());
+    let content = "localhost:5432:*:*:secret\n";
     for (mode, password) in [(0o600, Some(&b"secret"[..])), (0o640, None)] {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let path = write_passfile("modes", content, mode);
+        let given = format!("host=/tmp user=ada passfile={}", path.display());
         let target = parse(&given);
         assert_eq!(first(&target).get_password(), password);
         assert_eq!(target.unused_passfile().is_some(), password.is_none());
+        let target = parse(&format!("{given} password=x"));
+        assert_eq!(target.unused_passfile(), None, "it is not needed");
+        std::fs::remove_file(&path).unwrap();
     }
-    std::fs::remove_file(&path).unwrap();
 }

@@ -98,6 +98,7 @@ impl Database {
                     "",
                     failure.hint(),
                 );
+                plan.warn_of_passfile();
                 return Ending::Unreached;
             }
             if self.now().saturating_sub(began) >= STABLE {

@@ -33,13 +33,7 @@ impl Outage {
                 ),
                 failure.hint(),
             );
-            if let Some(path) = plan.target.unused_passfile() {
-                plan.log.warn(
-                    &format!("the password file \"{}\" is not used", path.display()),
-                    "Others than its owner may read it.",
-                    "Set its mode to 0600.",
-                );
-            }
+            plan.warn_of_passfile();
         }
         delay
     }

@@ -43,6 +43,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Writes a warning if the password file is ignored.
+    pub fn warn_of_passfile(&self) {
+        if let Some(path) = self.target.unused_passfile() {
+            self.log.warn(
+                &format!("the password file \"{}\" is not used", path.display()),
+                "Others than its owner may read it.",
+                "Set its mode to 0600.",
+            );
+        }
+    }
+
     /// The time between two polls.
     pub fn poll_interval(&self) -> Duration {
         if self.once {
