@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cell::LazyCell;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -14,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::ConnectionEvent;
@@ -30,13 +31,16 @@ pub struct Connected {
     pub connection: JoinHandle<()>,
 }
 
+/// The configuration of TLS, or which file is wrong.
+type TlsConfig = Result<MakeRustlsConnect, String>;
+
 /// Connects to the first host that can be used.
 ///
 /// # Errors
 /// Why none can be used.
 pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
-    let tls = target.tls.client_config().map_err(DatabaseError::lost)?;
-    let tls = MakeRustlsConnect::new(tls);
+    // The files are not read for a connection without TLS.
+    let tls = LazyCell::new(|| target.tls.client_config().map(MakeRustlsConnect::new));
     let limit = target.connect_timeout();
     let mut hosts = target.hosts();
     if target.is_random() {
@@ -58,7 +62,7 @@ pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
         };
         let is_one = addresses.len() == 1;
         for config in addresses {
-            match within(limit, attempt(&config, tls.clone())).await {
+            match within(limit, attempt(&config, || (*tls).clone())).await {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => failures.push((name(&host, &config, is_one), failure)),
             }
@@ -111,7 +115,14 @@ async fn resolve(config: &Config) -> Result<Vec<Config>, DatabaseError> {
 }
 
 /// Connects to one address.
-async fn attempt(config: &Config, tls: MakeRustlsConnect) -> Result<Connected, DatabaseError> {
+async fn attempt(
+    config: &Config,
+    tls: impl FnOnce() -> TlsConfig,
+) -> Result<Connected, DatabaseError> {
+    if config.get_ssl_mode() == SslMode::Disable {
+        return Ok(open(config, NoTls).await?);
+    }
+    let tls = tls().map_err(DatabaseError::lost)?;
     Ok(open(config, tls).await?)
 }
 

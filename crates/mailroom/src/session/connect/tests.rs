@@ -159,3 +159,31 @@ fn all_addresses_of_a_name_are_tried_and_it_stays_the_name_of_the_certificate() 
     assert_eq!(given.len(), 1);
     assert!(resolved("host=/run/pg")[0].get_hostaddrs().is_empty());
 }
+
+#[test]
+fn a_connection_without_tls_needs_no_files_of_tls() {
+    let primary = Server::start(Kind::Primary);
+    for (given, wrong) in [
+        (
+            "host=/absent sslmode=verify-full",
+            &["error connecting"][..],
+        ),
+        (
+            "host=/absent,127.0.0.1 port=1 sslmode=verify-full",
+            &[
+                "/absent:1: error connecting",
+                "127.0.0.1:1: there is no root",
+            ],
+        ),
+    ] {
+        let told = try_out(given).unwrap_err();
+        for wrong in wrong {
+            assert!(told.contains(wrong), "{given}: {told}");
+        }
+    }
+    let given = format!(
+        "host=127.0.0.1 port={} sslmode=disable sslcert=/absent sslkey=/absent",
+        primary.port
+    );
+    assert_eq!(try_out(&given), Ok(()));
+}
