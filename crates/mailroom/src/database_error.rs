@@ -45,6 +45,14 @@ impl DatabaseError {
         }
     }
 
+    /// Gives the error a hint if it has none.
+    pub fn or_hint(mut self, hint: &str) -> Self {
+        if self.hint.is_empty() {
+            self.hint = hint.to_owned();
+        }
+        self
+    }
+
     /// The failures of attempts to connect, each with the name of the attempt, as one.
     pub fn of_attempts(mut failures: Vec<(String, Self)>) -> Self {
         if failures.len() == 1

@@ -7,15 +7,18 @@
 mod tests;
 
 use std::cell::LazyCell;
+use std::error::Error;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use rustls::{CertificateError, Error as TlsError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -114,16 +117,76 @@ async fn resolve(config: &Config) -> Result<Vec<Config>, DatabaseError> {
     Ok(found.map(with_address).collect())
 }
 
-/// Connects to one address.
+/// Connects to one address; with `sslmode=prefer` without TLS if the first attempt fails because of TLS.
 async fn attempt(
     config: &Config,
     tls: impl FnOnce() -> TlsConfig,
 ) -> Result<Connected, DatabaseError> {
-    if config.get_ssl_mode() == SslMode::Disable {
+    let mode = config.get_ssl_mode();
+    if mode == SslMode::Disable {
         return Ok(open(config, NoTls).await?);
     }
-    let tls = tls().map_err(DatabaseError::lost)?;
-    Ok(open(config, tls).await?)
+    let (with_tls, is_of_tls) = match tls() {
+        Ok(tls) => match open(config, tls).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => {
+                let is_of_tls = is_of_tls(&error);
+                let hint = hint(&error);
+                (DatabaseError::from(error).or_hint(hint), is_of_tls)
+            }
+        },
+        Err(problem) => (DatabaseError::lost(problem), true),
+    };
+    if mode != SslMode::Prefer || !is_of_tls {
+        return Err(with_tls);
+    }
+    let mut config = config.clone();
+    config.ssl_mode(SslMode::Disable);
+    open(&config, NoTls).await.map_err(|error| {
+        let without = DatabaseError::from(error);
+        if without.to_string() == with_tls.to_string() {
+            return with_tls;
+        }
+        let failures = [("with TLS", with_tls), ("without TLS", without)];
+        let failures = failures.map(|(name, failure)| (name.to_owned(), failure));
+        DatabaseError::of_attempts(failures.into())
+    })
+}
+
+/// Whether a connection without TLS may succeed: the handshake failed, or the server refuses the client's address with
+/// TLS (`hostnossl` in pg_hba.conf).
+fn is_of_tls(error: &tokio_postgres::Error) -> bool {
+    // The kind of the error is private.
+    error
+        .to_string()
+        .starts_with("error performing TLS handshake")
+        || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+}
+
+/// The remedy if rustls refuses a certificate that libpq may accept.
+fn hint(error: &tokio_postgres::Error) -> &'static str {
+    let cause = error
+        .source()
+        .and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let cause = cause.and_then(std::io::Error::get_ref);
+    let Some(TlsError::InvalidCertificate(problem)) =
+        cause.and_then(|cause| cause.downcast_ref::<TlsError>())
+    else {
+        return "";
+    };
+    match problem {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "The host must be one of the subject alternative names of the server's certificate."
+        }
+        CertificateError::Other(other) => match other.to_string().as_str() {
+            "UnsupportedCertVersion" => "The server needs a certificate of X.509 version 3.",
+            "CaUsedAsEndEntity" => {
+                "The server needs a certificate that an authority issued, not that of the authority."
+            }
+            _ => "",
+        },
+        _ => "",
+    }
 }
 
 async fn open<T>(config: &Config, tls: T) -> Result<Connected, tokio_postgres::Error>

@@ -6,6 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::*;
 use crate::conninfo::Environment;
 
+/// The code that a client sends to ask for TLS.
+const SSL_REQUEST: [u8; 4] = [4, 210, 22, 47];
+
 /// A server without TLS.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -13,6 +16,8 @@ enum Kind {
     Silent,
     Standby,
     Primary,
+    /// It says that it speaks TLS, and then does not.
+    BreaksTls,
 }
 
 struct Server {
@@ -61,7 +66,14 @@ fn talk(stream: &mut TcpStream, kind: Kind, heard: &Sender<String>) -> std::io::
     if kind == Kind::Silent {
         return std::io::copy(stream, &mut std::io::sink()).map(|_| ());
     }
-    read(stream)?;
+    if read(stream)? == SSL_REQUEST {
+        heard.send("TLS".to_owned()).unwrap();
+        if kind == Kind::BreaksTls {
+            return stream.write_all(b"S");
+        }
+        stream.write_all(b"N")?;
+        read(stream)?;
+    }
     heard.send("start".to_owned()).unwrap();
     write(stream, b'R', &[0, 0, 0, 0])?;
     write(stream, b'Z', b"I")?;
@@ -186,4 +198,27 @@ fn a_connection_without_tls_needs_no_files_of_tls() {
         primary.port
     );
     assert_eq!(try_out(&given), Ok(()));
+}
+
+#[test]
+fn prefer_alone_goes_on_without_tls_when_the_handshake_fails() {
+    let broken = Server::start(Kind::BreaksTls);
+    let url = |options: &str| format!("postgresql://127.0.0.1:{}/app?{options}", broken.port);
+    for (mode, result, heard) in [
+        ("prefer", Ok(()), &["TLS", "start"][..]),
+        ("require", Err("TLS handshake"), &["TLS"][..]),
+        ("disable", Ok(()), &["start"][..]),
+    ] {
+        let told = try_out(&url(&format!("sslmode={mode}")));
+        assert_eq!(told.is_ok(), result.is_ok(), "{mode}: {told:?}");
+        if let (Err(told), Err(wrong)) = (told, result) {
+            assert!(told.contains(wrong), "{told}");
+        }
+        assert_eq!(broken.heard(), heard, "{mode}");
+    }
+    // As libpq does when the files of the client cannot be used.
+    assert_eq!(try_out(&url("sslcert=/absent&sslkey=/absent")), Ok(()));
+    let told = try_out(&url("channel_binding=require")).unwrap_err();
+    assert!(told.contains("with TLS: error performing"), "{told}");
+    assert!(told.contains("without TLS: authentication"), "{told}");
 }
