@@ -83,6 +83,7 @@ mod reference;
 mod secrets;
 mod sender;
 mod sender_connections;
+mod sender_once;
 mod sender_tls;
 mod senders;
 mod smtp;

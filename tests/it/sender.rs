@@ -191,47 +191,6 @@ fn one_that_is_frozen_beyond_its_lease_is_counted() {
 }
 
 #[test]
-fn once_sends_what_is_due_and_ends() {
-    let mut scene = Scene::start(&[]);
-    let url = scene.url("collector", "app");
-    let once = |scene: &Scene, url: &str| {
-        let mut sender = Sender::start("once", scene, &["--database", url, "--once"]);
-        let status = sender.child.wait().unwrap();
-        status.code()
-    };
-    scene.load(200);
-    scene
-        .client
-        .batch_execute(
-            "INSERT INTO accounts (email, login) SELECT i || '@example.com', 'p' || i FROM generate_series(1, 250) i; \
-             SELECT mailroom_send('a@example.com', 'Later', 'Text', send_at => now() + interval '1 day')",
-        )
-        .unwrap();
-    assert_eq!(once(&scene, &url), Some(0));
-    assert_eq!(scene.count("state = 'sent'"), 450);
-    assert_eq!(scene.count("state = 'scheduled'"), 1);
-    assert_eq!(scene.receiver.count(), 450);
-    assert_eq!(once(&scene, &url), Some(0), "there is nothing to do");
-    let absent = scene.url("collector", "absent");
-    assert_eq!(once(&scene, &absent), Some(1));
-    scene.load(1);
-    scene
-        .client
-        .batch_execute("SELECT mailroom_pause()")
-        .unwrap();
-    assert_eq!(once(&scene, &url), Some(3));
-    scene
-        .client
-        .batch_execute("SELECT mailroom_resume()")
-        .unwrap();
-    // The receiver refuses all mail: the transport is paused.
-    scene.receiver.react(|_| status(410));
-    scene.load(1);
-    assert_eq!(once(&scene, &url), Some(3));
-    assert_eq!(scene.count("state = 'claimed'"), 0, "all is given back");
-}
-
-#[test]
 fn a_signal_has_the_file_read_again() {
     let mut scene = Scene::start(&[]);
     write_transports(&scene.transports, &scene.receiver, "another");

@@ -120,7 +120,7 @@ impl Collector {
         };
         let is_left = !settings.collect;
         self.look_at = None;
-        self.is_done = true;
+        self.is_done = false;
         let mut collected = Collected::default();
         let (backlog, paused) = waiting(session, rule.limit)?;
         if is_left || paused {
@@ -128,6 +128,7 @@ impl Collector {
             if backlog.urgent && !paused {
                 self.answer(session, log, now)?;
             }
+            self.is_done = (is_left || backlog.count == 0) && !self.leaves_requests(now());
             return Ok(collected);
         }
         match self.batcher.decide(rule, now(), backlog, look) {
@@ -146,21 +147,23 @@ impl Collector {
                 self.batcher.taken(batch.moved);
                 collected.any = batch.collected > 0;
                 collected.urgent = collected.any && backlog.urgent;
-                if batch.moved < size {
-                    // Nothing is left.
+                let is_last = batch.moved < size;
+                self.is_done = is_last && !self.leaves_requests(now());
+                if is_last {
                     self.batcher = Batcher::default();
                 } else {
                     self.look_at = Some((now(), Look::AfterBatch));
-                    self.is_done = false;
                 }
             }
-            Decision::LingerUntil(at) => {
-                self.look_at = Some((at, Look::Woken));
-                self.is_done = false;
-            }
-            Decision::Idle => {}
+            Decision::LingerUntil(at) => self.look_at = Some((at, Look::Woken)),
+            Decision::Idle => self.is_done = true,
         }
         Ok(collected)
+    }
+
+    /// Whether requests wait because answering them has failed.
+    fn leaves_requests(&self, now: Time) -> bool {
+        now < self.answer_at
     }
 
     /// Answers requests, which become tokens. A failure does not delay the tokens that exist.
@@ -170,7 +173,7 @@ impl Collector {
         log: &Log,
         now: &dyn Fn() -> Time,
     ) -> Result<(), DatabaseError> {
-        if now() < self.answer_at {
+        if self.leaves_requests(now()) {
             return Ok(());
         }
         let statement = include_str!("../../../../sql/queries/answer_requests.sql");

@@ -1,5 +1,7 @@
 //! One database: a thread with its connection, its job runner and its back-off.
 
+mod poll;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::collector::Collector;
 use super::host::{self, Process};
-use super::once::{Once, State};
+use super::once::Once;
 use super::outage::{Outage, jitter};
 use super::plan::{Ending, Plan};
 use super::watch::Watch;
@@ -139,6 +141,11 @@ impl Database {
                 let answer = self.poll(session, &mut watch)?;
                 look = look.or(answer.map(|_| Look::Polled));
                 is_left = answer.filter(|_| !holds);
+                if plan.once
+                    && let Some(ending) = once.end_unpolled(self.now(), answer.is_some())
+                {
+                    return Ok(ending);
+                }
             }
             self.apply_reload(session, &mut jobs_fd);
             if self.start_at.is_some_and(|at| at <= self.now()) {
@@ -204,71 +211,6 @@ impl Database {
             runner.retry_now();
         }
         Ok(notifications.tokens)
-    }
-
-    /// Polls the database. Returns whether mail is due; `None` after an error.
-    fn poll(
-        &mut self,
-        session: &mut Session,
-        watch: &mut Watch,
-    ) -> Result<Option<bool>, DatabaseError> {
-        let transports = self.runner.iter().flat_map(JobRunner::transports);
-        let names: Vec<String> = transports.map(|name| name.to_string()).collect();
-        let polled = match session.poll(&names) {
-            Ok(polled) => polled,
-            Err(failure) if failure.is_gone() => return Err(failure),
-            Err(failure) => {
-                let delay = self.outage.begin(&self.plan, &failure, self.now());
-                watch.put_off(self.now(), delay);
-                return Ok(None);
-            }
-        };
-        self.lease.set(session.settings().lease);
-        self.paused = polled.paused;
-        if let Some(runner) = &mut self.runner {
-            runner.set_redirect(session.settings().redirect_to.as_deref());
-        }
-        if polled.is_not_listening && std::mem::take(&mut self.plan.listen) {
-            self.plan.log.log(
-                "notifications do not reach this connection, as behind a pooler in transaction mode: it polls",
-            );
-        }
-        if self.plan.listen && !self.plan.once {
-            session.listen()?;
-        }
-        Outbox::new(session, &mut self.ledger)
-            .release_orphans(&self.claimant)
-            .or_else(|failure| {
-                if failure.is_gone() {
-                    Err(failure)
-                } else {
-                    Ok(())
-                }
-            })?;
-        self.outage.end(&self.plan, session, self.now());
-        if watch.answer(self.now(), polled.due_in) {
-            self.mail_due(false);
-        }
-        Ok(Some(polled.due_in.is_some_and(|seconds| seconds <= 0.0)))
-    }
-
-    /// With `--once`: how it ends, if it does.
-    fn is_over(&self, once: &mut Once, is_left: bool, collected: bool) -> Option<Ending> {
-        let state = State {
-            tried: self.ledger.tried(),
-            holds: self.runner.as_ref().is_some_and(|runner| runner.held() > 0),
-            is_left: is_left || !collected,
-            is_paused: self.paused,
-        };
-        let ending = once.end(self.now(), &state)?;
-        if ending == Ending::Left {
-            self.plan.log.warn(
-                "mail is due that cannot be sent now",
-                "It is left for later.",
-                "Look at mailroom_transports, mailroom_budgets and pauses.",
-            );
-        }
-        Some(ending)
     }
 
     fn mail_due(&self, urgent: bool) {

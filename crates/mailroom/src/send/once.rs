@@ -6,7 +6,7 @@ use mailroom_core::deliver::Time;
 
 use super::plan::Ending;
 
-/// How long mail may stay due while none is sent, before the sender ends without it.
+/// How long mail may stay due while none is sent, and how long polls may fail, before the sender ends.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// What a sender knows of its database.
@@ -26,9 +26,21 @@ pub struct State {
 pub struct Once {
     tried: u64,
     since: Option<Time>,
+    /// When the first poll failed since one succeeded.
+    unpolled_since: Option<Time>,
 }
 
 impl Once {
+    /// How the sender ends after a poll, because no poll has succeeded for a while.
+    pub fn end_unpolled(&mut self, now: Time, is_polled: bool) -> Option<Ending> {
+        if is_polled {
+            self.unpolled_since = None;
+            return None;
+        }
+        let since = *self.unpolled_since.get_or_insert(now);
+        (now.saturating_sub(since) >= MAX_WAIT).then_some(Ending::Unreached)
+    }
+
     /// How the sender ends, or `None` while it goes on.
     pub fn end(&mut self, now: Time, state: &State) -> Option<Ending> {
         let Some(since) = self.since.filter(|_| state.tried == self.tried) else {
@@ -86,5 +98,17 @@ mod tests {
             ..left(2)
         };
         assert_eq!(once.end(at(99), &done), Some(Ending::Done));
+    }
+
+    #[test]
+    fn it_ends_when_polls_fail() {
+        let at = Duration::from_secs;
+        let mut once = Once::default();
+        assert_eq!(once.end_unpolled(at(0), false), None);
+        assert_eq!(once.end_unpolled(at(4), false), None);
+        assert_eq!(once.end_unpolled(at(5), true), None);
+        assert_eq!(once.end_unpolled(at(6), false), None);
+        assert_eq!(once.end_unpolled(at(10), false), None);
+        assert_eq!(once.end_unpolled(at(11), false), Some(Ending::Unreached));
     }
 }
