@@ -37,6 +37,25 @@ fn a_restart_of_the_server_is_survived() {
 }
 
 #[test]
+fn an_update_of_the_extension_is_noticed() {
+    let mut scene = Scene::start(&[]);
+    let query = "SELECT extversion FROM pg_extension WHERE extname = 'mailroom'";
+    let current: String = scene.client.query_one(query, &[]).unwrap().get(0);
+    let set = |scene: &mut Scene, version: &str| {
+        let update = "UPDATE pg_extension SET extversion = $1 WHERE extname = 'mailroom'";
+        scene.client.execute(update, &[&version]).unwrap();
+    };
+    let sender = scene.sender("sender", &["--poll", "1"]);
+    sender.wait_for("started", 1);
+    set(&mut scene, "99");
+    sender.wait_for("the extension is version 99, this program", 1);
+    scene.load(3);
+    set(&mut scene, &current);
+    scene.wait_for("state = 'sent'", 3);
+    sender.wait_for("the database can be used again", 1);
+}
+
+#[test]
 fn a_database_that_is_not_there_keeps_no_other_waiting() {
     let mut scene = Scene::start(&[]);
     let mut other = scene.cluster.create_database("other");

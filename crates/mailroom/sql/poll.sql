@@ -9,4 +9,5 @@ SELECT
     current_setting('mailroom.channel'),
     quote_ident(current_setting('mailroom.channel')),
     'outbox_due' IN (SELECT c.channel FROM pg_listening_channels() c (channel)),
-    _redirect_setting()
+    _redirect_setting(),
+    (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mailroom')

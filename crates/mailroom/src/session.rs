@@ -32,6 +32,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 pub use self::attach::Settings;
+use self::attach::VERSION;
 use crate::control::Control;
 use crate::database_error::DatabaseError;
 use crate::log::Log;
@@ -200,15 +201,18 @@ impl Session {
         })
     }
 
-    /// Whether the connection works, and the database has the extension in the same schema.
+    /// Whether the connection works, and the database has the extension in the same schema and of this version.
     fn is_usable(&mut self) -> bool {
         let installed = include_str!("../../../sql/queries/attach.sql");
         let found = self.run(STATEMENT_TIMEOUT, LOCK_TIMEOUT, async |client| {
             Ok(client.query_typed(installed, &[]).await?)
         });
         let row = found.ok().and_then(|rows| rows.into_iter().next());
-        row.and_then(|row| row.try_get::<_, String>(1).ok())
-            .is_some_and(|schema| self.path == search_path(&schema))
+        row.is_some_and(|row| {
+            let [version, schema] = [0, 1].map(|column| row.try_get::<_, String>(column).ok());
+            let path = schema.map(|schema| search_path(&schema));
+            version.as_deref() == Some(VERSION) && path.as_ref() == Some(&self.path)
+        })
     }
 
     fn run<R>(

@@ -16,7 +16,7 @@ use crate::database_error::DatabaseError;
 use crate::log::Log;
 
 /// The version of the extension that this program was built for.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The settings of the database that this program uses.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl Session {
     /// Asks when mail is due, and reads the settings.
     ///
     /// # Errors
-    /// If the statement fails.
+    /// If the statement fails, or the extension has become another version.
     pub fn poll(&mut self, transports: &[String]) -> Result<Polled, DatabaseError> {
         let statement = include_str!("../../sql/poll.sql");
         let parameters = [(
@@ -152,9 +152,12 @@ impl Session {
                 paused: row.try_get(1)?,
                 is_not_listening: was_to_listen && !is_listening,
             };
-            Ok((polled, settings))
+            let version: String = row.try_get(11)?;
+            Ok((polled, settings, version))
         };
-        let (polled, settings) = self.call(STATEMENT_TIMEOUT, statement, &parameters, read)?;
+        let (polled, settings, version) =
+            self.call(STATEMENT_TIMEOUT, statement, &parameters, read)?;
+        check_version(&version)?;
         self.settings = settings;
         Ok(polled)
     }
@@ -198,6 +201,16 @@ struct Found {
     is_utf8: bool,
 }
 
+fn check_version(version: &str) -> Result<(), DatabaseError> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(DatabaseError::unusable(
+        format!("the extension is version {version}, this program {VERSION}"),
+        "Run ALTER EXTENSION mailroom UPDATE, or the program of that version.",
+    ))
+}
+
 async fn find(client: &Client) -> Result<Found, DatabaseError> {
     let installed = include_str!("../../../../sql/queries/attach.sql");
     let row = client.query_typed(installed, &[]).await?.into_iter().next();
@@ -208,12 +221,7 @@ async fn find(client: &Client) -> Result<Found, DatabaseError> {
         ));
     };
     let version: String = row.try_get(0)?;
-    if version != VERSION {
-        return Err(DatabaseError::unusable(
-            format!("the extension is version {version}, this program {VERSION}"),
-            "Run ALTER EXTENSION mailroom UPDATE, or the program of that version.",
-        ));
-    }
+    check_version(&version)?;
     let rights = client.query_typed(include_str!("../../sql/rights.sql"), &[]);
     let rights = rights.await?.into_iter().next();
     let rights = rights.ok_or_else(|| DatabaseError::unexpected("no row"))?;
