@@ -53,10 +53,7 @@ impl Endpoint {
             _ => authority,
         };
         let (path, query) = parts.path_and_query.map_or((String::new(), None), |whole| {
-            (
-                whole.path().trim_end_matches('/').to_owned(),
-                whole.query().map(str::to_owned),
-            )
+            (whole.path().to_owned(), whole.query().map(str::to_owned))
         });
         Ok(Self {
             scheme,
@@ -66,12 +63,14 @@ impl Endpoint {
         })
     }
 
-    /// As [`Endpoint::new`], for an endpoint to which paths are appended.
+    /// As [`Endpoint::new`], for an endpoint to which paths are appended: slashes at its end are dropped.
     ///
     /// # Errors
     /// Also if it has a query.
     pub fn base(setting: &str, default: &str) -> Result<Self, Invalid> {
-        let endpoint = Self::new(setting, default)?;
+        let mut endpoint = Self::new(setting, default)?;
+        let length = endpoint.path.trim_end_matches('/').len();
+        endpoint.path.truncate(length);
         if endpoint.query.is_some() {
             let what = "must not have a query for this provider";
             return Err(Invalid::new(KEY, what));
@@ -117,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn uri(setting: &str, path: &str) -> String {
-        let endpoint = Endpoint::new(setting, "https://default.example/").unwrap();
+        let endpoint = Endpoint::base(setting, "https://default.example/").unwrap();
         endpoint.uri(path).unwrap().to_string()
     }
 
@@ -136,7 +135,23 @@ mod tests {
         assert_eq!(uri("http://[::1]:80/", "/x"), "http://[::1]/x");
         assert_eq!(uri("http://[::1]:81/", "/x"), "http://[::1]:81/x");
         assert_eq!(uri("http://a:443/p/", "/x"), "http://a:443/p/x");
-        assert_eq!(uri("https://a/hook?k=v", ""), "https://a/hook?k=v");
+        assert_eq!(uri("https://a/v3//", "/x"), "https://a/v3/x");
+    }
+
+    #[test]
+    fn without_paths_below_it_an_endpoint_stays_as_written() {
+        for (setting, whole) in [
+            ("https://a.example", "https://a.example/"),
+            ("https://a.example/", "https://a.example/"),
+            ("https://a/hook", "https://a/hook"),
+            ("https://a/mail/", "https://a/mail/"),
+            ("https://a/hook?k=v", "https://a/hook?k=v"),
+            ("https://a/hook/?k=v", "https://a/hook/?k=v"),
+            ("https://a?k=v", "https://a/?k=v"),
+        ] {
+            let endpoint = Endpoint::new(setting, "").unwrap();
+            assert_eq!(endpoint.uri("").unwrap(), whole);
+        }
     }
 
     #[test]
