@@ -1,54 +1,164 @@
 //! Resolves host names on the current thread; the system's resolver would start a thread for each name.
 //!
-//! It uses the system's configuration and hosts file, and reads them again after a failure, because they may have
-//! changed.
+//! As with the system's resolver, the hosts file comes first: a name in it has the addresses that it has there and no
+//! others. Other names are looked up in DNS as `/etc/resolv.conf` says, at 127.0.0.1 if it names no server. Both files are
+//! read again after a failure, because they may have changed.
 
 use std::error::Error;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
+use futures_util::future::{Either, select};
+use hickory_resolver::config::{ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::system_conf::parse_resolv_conf;
+use hickory_resolver::{Hosts, TokioResolver};
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// What a file without a name server means.
+const DEFAULT_SERVER: &[u8] = b"\nnameserver 127.0.0.1\n";
+/// How long the addresses of one family wait for those of the other (RFC 8305, "Resolution Delay"): some networks drop the
+/// queries for one of them.
+const GRACE: Duration = Duration::from_millis(50);
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A resolver.
 #[derive(Default)]
 pub struct Resolver {
-    resolver: Mutex<Option<TokioResolver>>,
+    system: Mutex<Option<Arc<System>>>,
 }
 
 impl Resolver {
-    /// The addresses of a host. The host may be an address itself, an IPv6 address in brackets.
+    /// The addresses of a host, those of IPv4 first. The host may be an address itself, an IPv6 address in brackets.
     ///
     /// # Errors
     /// Why there is no address.
-    pub async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
+    pub async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, BoxError> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = bare.parse() {
             return Ok(vec![address]);
         }
-        let resolver = self.resolver()?;
-        match resolver.lookup_ip(host).await {
-            Ok(found) => Ok(found.iter().collect()),
-            Err(error) => {
-                *self.lock() = None;
-                Err(format!("looking up {host}: {error}").into())
-            }
-        }
+        let system = self.system()?;
+        system.look_up(host).await.map_err(|error| {
+            *self.lock() = None;
+            format!("looking up {host}: {error}").into()
+        })
     }
 
-    fn resolver(&self) -> Result<TokioResolver, Box<dyn Error + Send + Sync>> {
+    fn system(&self) -> Result<Arc<System>, BoxError> {
         let mut kept = self.lock();
-        if let Some(resolver) = &*kept {
-            return Ok(resolver.clone());
+        if let Some(system) = &*kept {
+            return Ok(Arc::clone(system));
         }
-        let mut builder = TokioResolver::builder_tokio()?;
-        // Both A and AAAA are queried, independent of the machine's routes.
-        builder.options_mut().ip_strategy = hickory_resolver::config::LookupIpStrategy::Ipv4AndIpv6;
-        let resolver = builder.build()?;
-        Ok(kept.insert(resolver).clone())
+        let (config, options) = read(std::fs::read(RESOLV_CONF).unwrap_or_default())?;
+        let hosts = Hosts::from_system().unwrap_or_default();
+        let system = System::new(config, options, hosts)?;
+        Ok(Arc::clone(kept.insert(Arc::new(system))))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<TokioResolver>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<System>>> {
         // The value behind the mutex is consistent even after a panic.
-        self.resolver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.system.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Reads the content of `/etc/resolv.conf`.
+fn read(mut content: Vec<u8>) -> Result<(ResolverConfig, ResolverOpts), NetError> {
+    parse_resolv_conf(&content).or_else(|_| {
+        content.extend(DEFAULT_SERVER);
+        parse_resolv_conf(&content)
+    })
+}
+
+/// The system's configuration, and the answers of its name servers while they are valid.
+struct System {
+    hosts: Hosts,
+    dns: TokioResolver,
+    /// The domains in which incomplete names are looked up.
+    search: Vec<Name>,
+}
+
+impl System {
+    fn new(
+        config: ResolverConfig,
+        mut options: ResolverOpts,
+        hosts: Hosts,
+    ) -> Result<Self, NetError> {
+        let search = config.domain().into_iter().chain(config.search());
+        let search = search.cloned().collect();
+        // The library would ask DNS for the family that a name does not have in the file.
+        options.use_hosts_file = ResolveHosts::Never;
+        let dns = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let dns = dns.with_options(options).build()?;
+        Ok(Self { hosts, dns, search })
+    }
+
+    async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, NetError> {
+        let name = Name::from_utf8(host)?;
+        let kinds = [RecordType::A, RecordType::AAAA].into_iter();
+        let listed: Vec<IpAddr> = kinds
+            .map(|kind| Query::query(name.clone(), kind))
+            .filter_map(|query| self.hosts.lookup_static_host(&query))
+            .flat_map(|found| addresses(&found))
+            .collect();
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
+        let mut found = Ok(Vec::new());
+        for name in self.names(name) {
+            found = self.query(name).await;
+            if found.as_ref().is_ok_and(|found| !found.is_empty()) {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The complete names that this one may stand for, in the order in which they are tried. The library would search the
+    /// domains for each family by itself, and might mix the addresses of two hosts.
+    fn names(&self, name: Name) -> Vec<Name> {
+        let mut complete = name.clone();
+        complete.set_fqdn(true);
+        if name.is_fqdn() {
+            return vec![complete];
+        }
+        let has_dots = usize::from(name.num_labels()) > self.dns.options().ndots;
+        let in_domains = self.search.iter();
+        let mut names: Vec<Name> = in_domains
+            .filter_map(|domain| name.clone().append_domain(domain).ok())
+            .collect();
+        let is_first = has_dots || complete.is_localhost();
+        names.insert(if is_first { 0 } else { names.len() }, complete);
+        names
+    }
+
+    /// The addresses of a complete name in DNS.
+    async fn query(&self, name: Name) -> Result<Vec<IpAddr>, NetError> {
+        let query = |kind| Box::pin(self.dns.lookup(name.clone(), kind));
+        let answered = select(query(RecordType::A), query(RecordType::AAAA)).await;
+        let (Either::Left((first, other)) | Either::Right((first, other))) = answered;
+        let mut found = first.as_ref().map(addresses).unwrap_or_default();
+        if found.is_empty() {
+            return other.await.map(|found| addresses(&found));
+        }
+        if let Ok(Ok(second)) = tokio::time::timeout(GRACE, other).await {
+            found.extend(addresses(&second));
+        }
+        found.sort_by_key(IpAddr::is_ipv6);
+        Ok(found)
+    }
+}
+
+fn addresses(found: &Lookup) -> Vec<IpAddr> {
+    let records = found.answers().iter();
+    records.filter_map(|record| record.data.ip_addr()).collect()
+}
+
+#[cfg(test)]
+mod tests;
