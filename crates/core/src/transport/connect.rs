@@ -1,17 +1,19 @@
 //! Connecting to a host that has several addresses.
 
 use std::io;
-use std::net::IpAddr;
 
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+
+use super::network_policy::Permitted;
 
 /// Connects to the first of these addresses that responds by the deadline. Each but the last has half of the time that is
 /// left: a network that drops packets, as many do with IPv6, must not keep the next address from being tried.
 ///
 /// # Errors
-/// The last failure.
-pub async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> io::Result<TcpStream> {
+/// The last failure, with the address that was denied.
+pub async fn connect(permitted: &Permitted, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let addresses = &permitted.addresses;
     let mut failure = io::Error::other("the name has no address");
     for (address, untried) in addresses.iter().zip((0..addresses.len()).rev()) {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -26,12 +28,18 @@ pub async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> io::
             Err(_) => failure = io::Error::new(io::ErrorKind::TimedOut, "timeout while connecting"),
         }
     }
-    Err(failure)
+    Err(match permitted.denied {
+        Some(denied) => {
+            let text = format!("{failure}; address {denied} was denied, see allowed_networks");
+            io::Error::new(failure.kind(), text)
+        }
+        None => failure,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
     use tokio::net::{TcpListener, TcpSocket};
@@ -39,6 +47,13 @@ mod tests {
     use super::*;
 
     const SILENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+    fn permitted(addresses: &[Ipv4Addr]) -> Permitted {
+        Permitted {
+            addresses: addresses.iter().copied().map(IpAddr::V4).collect(),
+            denied: None,
+        }
+    }
 
     #[test]
     fn an_address_that_does_not_respond_leaves_time_for_the_next() {
@@ -55,13 +70,38 @@ mod tests {
             let _silent = silent.listen(0).unwrap();
             let _first = TcpStream::connect((SILENT, port)).await.unwrap();
             let deadline = || Instant::now() + Duration::from_secs(2);
-            let alone = connect(&[SILENT.into()], port, deadline()).await;
+            let alone = connect(&permitted(&[SILENT]), port, deadline()).await;
             assert_eq!(alone.unwrap_err().kind(), io::ErrorKind::TimedOut);
-            let both = [SILENT.into(), Ipv4Addr::LOCALHOST.into()];
+            let both = permitted(&[SILENT, Ipv4Addr::LOCALHOST]);
             let connected = connect(&both, port, deadline()).await.unwrap();
             assert_eq!(connected.peer_addr().unwrap().ip(), Ipv4Addr::LOCALHOST);
-            let none = connect(&[], port, deadline()).await;
+            let none = connect(&permitted(&[]), port, deadline()).await;
             assert_eq!(none.unwrap_err().to_string(), "the name has no address");
+        });
+    }
+
+    #[test]
+    fn a_failure_names_the_address_that_was_denied() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = closed.local_addr().unwrap().port();
+            drop(closed);
+            let rest = Permitted {
+                denied: Some([10, 0, 0, 1].into()),
+                ..permitted(&[Ipv4Addr::LOCALHOST])
+            };
+            let deadline = Instant::now() + Duration::from_secs(2);
+            let error = connect(&rest, port, deadline).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            let text = error.to_string();
+            assert!(
+                text.ends_with("; address 10.0.0.1 was denied, see allowed_networks"),
+                "{text}"
+            );
         });
     }
 }

@@ -38,7 +38,7 @@ impl AllowedNetworks {
 
     /// Whether the address may be connected to.
     pub fn permit(&self, address: IpAddr) -> bool {
-        let address = unwrap_mapped(address);
+        let address = unwrap_nat64(unwrap_mapped(address));
         self.contain(address) || is_public(address)
     }
 
@@ -53,7 +53,7 @@ impl AllowedNetworks {
     ///
     /// # Errors
     /// Why the first was denied, if all were.
-    pub fn select(&self, addresses: Vec<IpAddr>, in_clear: bool) -> Result<Vec<IpAddr>, Denial> {
+    pub fn select(&self, addresses: Vec<IpAddr>, in_clear: bool) -> Result<Permitted, Denial> {
         let mut denied = None;
         let mut permitted = addresses;
         permitted.retain(|address| {
@@ -64,14 +64,26 @@ impl AllowedNetworks {
             } else {
                 return true;
             };
-            denied.get_or_insert(denial);
+            denied.get_or_insert((*address, denial));
             false
         });
         match denied {
-            Some(denied) if permitted.is_empty() => Err(denied),
-            _ => Ok(permitted),
+            Some((_, denial)) if permitted.is_empty() => Err(denial),
+            _ => Ok(Permitted {
+                addresses: permitted,
+                denied: denied.map(|(address, _)| address),
+            }),
         }
     }
+}
+
+/// The addresses of a host that may be connected to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Permitted {
+    /// In the order in which they are tried.
+    pub addresses: Vec<IpAddr>,
+    /// The first address that was denied, if any was.
+    pub denied: Option<IpAddr>,
 }
 
 /// Why an address must not be connected to.
@@ -126,6 +138,21 @@ fn unwrap_mapped(address: IpAddr) -> IpAddr {
     }
 }
 
+/// An IPv6 address in the well-known prefix 64:ff9b::/96 is treated like the IPv4 address to which it is translated (NAT64,
+/// RFC 6052): on a host without IPv4, DNS64 gives no other address to a name that has IPv4 addresses only.
+fn unwrap_nat64(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => match v6.segments() {
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
+                let [.., a, b, c, d] = v6.octets();
+                Ipv4Addr::new(a, b, c, d).into()
+            }
+            _ => address,
+        },
+        IpAddr::V4(_) => address,
+    }
+}
+
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -160,7 +187,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 /// Only 2000::/3 is allocated. Within it, addresses that embed an IPv4 address are denied (6to4, Teredo): no mail
-/// provider needs them. NAT64 and IPv4-compatible addresses are outside.
+/// provider needs them. IPv4-compatible addresses and the prefixes of NAT64 are outside.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     const SPECIAL: [(Ipv6Addr, u8); 5] = [
         // Teredo, benchmarking, ORCHID and similar.
@@ -219,8 +246,11 @@ mod tests {
             "::ffff:169.254.169.254",
             "::127.0.0.1",
             "64:ff9b::127.0.0.1",
+            "64:ff9b::10.0.0.1",
             "64:ff9b::a9fe:a9fe",
+            "64:ff9b::1:8.8.8.8",
             "64:ff9b:1::1",
+            "64:ff9b:1::8.8.8.8",
             "100::1",
             "2001::1",
             "2001:db8::1",
@@ -248,6 +278,7 @@ mod tests {
             "193.0.0.1",
             "223.255.255.255",
             "::ffff:8.8.8.8",
+            "64:ff9b::8.8.8.8",
             "2606:4700:4700::1111",
             "2a00:1450:4001:80e::200e",
         ] {
@@ -277,9 +308,39 @@ mod tests {
         };
         assert!(permit("127.0.0.0/8", "127.0.0.1"));
         assert!(permit("127.0.0.0/8", "::ffff:127.0.0.1"));
+        // It leaves this machine for its translator.
+        assert!(!permit("127.0.0.0/8", "64:ff9b::127.0.0.1"));
         assert!(!permit("", "127.0.0.1"));
         assert!(!permit("0.0.0.0/0", "10.0.0.1"));
         assert!(!permit("0.0.0.0/0", "8.8.8.8"));
+    }
+
+    #[test]
+    fn an_address_that_was_denied_is_remembered() {
+        let networks = AllowedNetworks::parse("127.0.0.1").unwrap();
+        let select = |addresses: &[&str], in_clear| {
+            let addresses = addresses.iter().map(|address| address.parse().unwrap());
+            networks.select(addresses.collect(), in_clear)
+        };
+        let (public, private, loopback) = ("8.8.8.8", "64:ff9b::10.0.0.1", "127.0.0.1");
+        let permitted = |address: &str, denied: Option<&str>| {
+            Ok(Permitted {
+                addresses: vec![address.parse().unwrap()],
+                denied: denied.map(|address| address.parse().unwrap()),
+            })
+        };
+        assert_eq!(select(&[public], false), permitted(public, None));
+        assert_eq!(
+            select(&[private, public], false),
+            permitted(public, Some(private))
+        );
+        assert_eq!(
+            select(&[public, loopback], true),
+            permitted(loopback, Some(public))
+        );
+        let private = Denial::NotPublic(private.parse().unwrap());
+        assert_eq!(select(&["64:ff9b::10.0.0.1"], false), Err(private));
+        assert_eq!(select(&[public], true), Err(Denial::InClear));
     }
 
     #[test]
@@ -305,7 +366,10 @@ mod tests {
         fn mapped_addresses_are_what_they_stand_for(bits: u32) {
             let v4 = Ipv4Addr::from_bits(bits);
             let networks = AllowedNetworks::default();
+            let [.., high, low] = v4.to_ipv6_mapped().segments();
+            let translated = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low);
             prop_assert_eq!(networks.permit(v4.into()), networks.permit(v4.to_ipv6_mapped().into()));
+            prop_assert_eq!(networks.permit(v4.into()), networks.permit(translated.into()));
         }
 
         #[test]
