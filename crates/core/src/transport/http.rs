@@ -9,7 +9,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,6 +32,7 @@ use super::resolver::Resolver;
 mod outgoing;
 
 use outgoing::Outgoing;
+pub use outgoing::Taken;
 
 /// Maximum size of the head of a response in bytes.
 const HEAD_LIMIT: usize = 256 * 1024;
@@ -151,15 +151,21 @@ impl Client {
     /// Sends one request and waits for the head of its response.
     ///
     /// When an HTTP/2 server closes a connection, it tells which requests it has not processed. These are sent again
-    /// over another connection.
+    /// over another connection. `before` is called each time before the request is sent: if the returned future is dropped
+    /// later, [`Taken`] tells whether the request may have been written.
     ///
     /// # Errors
     /// There is no status code; the outcome of all messages of the request tells whether it was written.
-    pub async fn post(&self, request: Request) -> Result<HttpResponse, MessageOutcome> {
+    pub async fn post(
+        &self,
+        request: Request,
+        before: &mut (dyn FnMut(&Taken) + Send),
+    ) -> Result<HttpResponse, MessageOutcome> {
         let deadline = Instant::now() + self.timeout;
         let mut delay = FIRST_RETURN;
         loop {
-            let (body, is_taken) = Outgoing::new(request.body.clone());
+            let (body, taken) = Outgoing::new(request.body.clone());
+            before(&taken);
             let mut outgoing = hyper::Request::new(body);
             *outgoing.method_mut() = Method::POST;
             *outgoing.uri_mut() = request.uri.clone();
@@ -169,8 +175,8 @@ impl Client {
                 .insert(USER_AGENT, HeaderValue::from_static(AGENT));
             let connection = capture_connection(&mut outgoing);
             let exchange = self.inner.request(outgoing);
-            // From now on the body cannot be taken.
-            let is_unwritten = || !is_taken.swap(true, Ordering::AcqRel);
+            // From then on the body cannot be taken.
+            let is_unwritten = || taken.take();
             return match tokio::time::timeout_at(deadline, exchange).await {
                 Ok(Err(error)) if is_returned(&error) && Instant::now() + delay < deadline => {
                     tokio::time::sleep(delay).await;

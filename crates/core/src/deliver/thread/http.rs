@@ -8,7 +8,7 @@ use super::request::{Completion, RequestFuture, RequestHandle};
 use crate::deliver::events::{Event, RequestResult};
 use crate::deliver::mail::Mail;
 use crate::message::Message;
-use crate::transport::http::{Client, ClientOptions, HttpResponse};
+use crate::transport::http::{Client, ClientOptions, HttpResponse, Taken};
 use crate::transport::providers::{MessageOutcome, Provider, Request, Response};
 
 /// How long to wait for the body of the response to one accepted mail, which has its id.
@@ -32,7 +32,7 @@ impl ProviderClient {
 
     /// Builds a request with those of the mails that can be put into one. If there are none, the request has ended.
     pub(super) fn prepare(self, handle: RequestHandle, mails: &[Mail]) -> Option<RequestFuture> {
-        let completion = Completion::new(handle);
+        let completion = Completion::unwritten(handle, mails.len());
         let end = |mail: &Mail, reason| {
             completion.handle.send(Event::Unsendable {
                 request: completion.handle.request,
@@ -67,7 +67,9 @@ impl ProviderClient {
 }
 
 async fn send(client: ProviderClient, request: Request, count: usize, mut completion: Completion) {
-    let result = match client.client.post(request).await {
+    let mut watch = |taken: &Taken| completion.watch(taken);
+    let posted = client.client.post(request, &mut watch).await;
+    let result = match posted {
         Ok(mut response) => {
             let mut time = Duration::MAX;
             if count == 1 && (200..300).contains(&response.status) {

@@ -16,7 +16,7 @@ pub(super) fn prepare(
     handle: RequestHandle,
     mails: &Arc<Vec<Mail>>,
 ) -> Option<RequestFuture> {
-    let completion = Completion::unwritten(handle, "given up before it was sent");
+    let completion = Completion::unwritten(handle, mails.len());
     let outcome = match mails.as_slice() {
         [mail] => match check(&single, mail) {
             Ok(()) => {

@@ -235,6 +235,39 @@ fn without_any_transport_there_is_nothing_to_wait_for() {
     assert!(runner.names().is_empty());
 }
 
+/// Stops while three mails are under way, and returns how many of them may have been sent.
+fn ambiguous_after_stop(file: String, are_under_way: impl Fn() -> bool) -> i32 {
+    let mut runner = TestRunner::new(file);
+    runner.schedule("a", 3);
+    runner.until("all are under way", |_| are_under_way());
+    runner.thread.stop();
+    runner.thread.abandon_requests();
+    runner.until("it rests", |runner| runner.thread.has_stopped());
+    assert_eq!((runner.sent("a"), runner.waiting("a")), (0, 3));
+    let waiting = runner.waiting["a"].iter();
+    waiting.map(|mail| mail.ambiguous_attempts).sum()
+}
+
+#[test]
+fn only_mail_that_was_written_may_have_been_sent_when_the_worker_stops() {
+    let hangs = Receiver::start(200);
+    hangs.close();
+    let written = file(&[("a", hangs.address, "")]);
+    assert_eq!(ambiguous_after_stop(written, || hangs.requests() == 3), 3);
+    // It takes no part in the TLS handshake.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let address = silent.local_addr().unwrap();
+    let waits = file(&[("a", address, "")]).replace("http:", "https:");
+    let connections = Mutex::new(Vec::new());
+    let are_connecting = || {
+        let mut connections = connections.lock().unwrap();
+        connections.extend(silent.accept());
+        connections.len() == 3
+    };
+    assert_eq!(ambiguous_after_stop(waits, are_connecting), 0);
+}
+
 /// Starts a server that accepts each request, and never ends the body of its response.
 fn start_without_end() -> std::net::SocketAddr {
     use std::io::{BufRead, BufReader, Write};

@@ -8,24 +8,35 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
+/// Whether the body of a request was taken, and with it the right to take it.
+#[derive(Clone, Default)]
+pub struct Taken(Arc<AtomicBool>);
+
+impl Taken {
+    /// Takes the body, unless it was taken: from now on the server cannot get it. Returns false if it was taken before.
+    pub fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
 /// A body that is taken once: by the client to be written, or by the caller who gives the request up. Until the client
 /// takes it the server cannot have the whole request. The client may do so after the caller has stopped waiting: over
 /// HTTP/2 it keeps one request that waits for a stream, and writes it when there is one.
 pub(super) struct Outgoing {
     data: Option<Bytes>,
-    is_taken: Arc<AtomicBool>,
+    taken: Taken,
 }
 
 impl Outgoing {
     /// The body, which must not be empty, and whether it was taken.
-    pub(super) fn new(data: Bytes) -> (Self, Arc<AtomicBool>) {
+    pub(super) fn new(data: Bytes) -> (Self, Taken) {
         debug_assert!(!data.is_empty(), "an empty body is not asked for");
-        let is_taken = Arc::new(AtomicBool::new(false));
+        let taken = Taken::default();
         let body = Self {
             data: Some(data),
-            is_taken: Arc::clone(&is_taken),
+            taken: taken.clone(),
         };
-        (body, is_taken)
+        (body, taken)
     }
 }
 
@@ -40,7 +51,7 @@ impl Body for Outgoing {
         let Some(data) = self.data.take() else {
             return Poll::Ready(None);
         };
-        if self.is_taken.swap(true, Ordering::AcqRel) {
+        if !self.taken.take() {
             return Poll::Ready(Some(Err(h2::Reason::CANCEL.into())));
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
@@ -74,12 +85,12 @@ mod tests {
             .block_on(test)
     }
 
-    fn request() -> (hyper::Request<Outgoing>, Arc<AtomicBool>) {
-        let (body, is_taken) = Outgoing::new(Bytes::from_static(b"body"));
+    fn request() -> (hyper::Request<Outgoing>, Taken) {
+        let (body, taken) = Outgoing::new(Bytes::from_static(b"body"));
         let mut request = hyper::Request::new(body);
         *request.method_mut() = hyper::Method::POST;
         *request.uri_mut() = "http://example.com/".parse().unwrap();
-        (request, is_taken)
+        (request, taken)
     }
 
     async fn connection() -> (TcpStream, TcpStream) {
@@ -93,7 +104,7 @@ mod tests {
     async fn is_taken_before_the_end(is_written: bool) -> bool {
         let (stream, server) = connection().await;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-        let (request, is_taken) = request();
+        let (request, taken) = request();
         let answer = sender.send_request(request);
         if is_written {
             let serve = async {
@@ -106,7 +117,7 @@ mod tests {
             drop(connection);
             answer.await.unwrap_err();
         }
-        is_taken.load(Ordering::Acquire)
+        !taken.take()
     }
 
     #[test]
@@ -147,11 +158,11 @@ mod tests {
         let (sender, connection) = handshake.unwrap();
         tokio::spawn(connection);
         let send = || {
-            let (request, is_taken) = request();
+            let (request, taken) = request();
             let mut sender = sender.clone();
             (
                 tokio::spawn(async move { sender.send_request(request).await }),
-                is_taken,
+                taken,
             )
         };
         // The server's limit has arrived with its answer.
@@ -161,13 +172,8 @@ mod tests {
         first.await.unwrap().unwrap();
         let mut sent: Vec<_> = (0..5).map(|_| send()).collect();
         read.push(reads.recv().await.unwrap());
-        let taken = sent
-            .iter()
-            .filter(|(_, is_taken)| is_taken.load(Ordering::Acquire))
-            .count();
-        for (_, is_taken) in &sent {
-            is_taken.store(true, Ordering::Release);
-        }
+        // Gives up those that are not taken.
+        let taken = sent.iter().filter(|(_, taken)| !taken.take()).count();
         answer.notify_one();
         sent.remove(0).0.await.unwrap().unwrap();
         for (request, _) in sent {
