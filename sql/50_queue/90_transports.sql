@@ -29,7 +29,7 @@ COMMENT ON TABLE @extschema@.transports IS
 COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that delivers through it.';
 COMMENT ON COLUMN @extschema@.transports.provider IS 'The provider, as in the transports file.';
 COMMENT ON COLUMN @extschema@.transports.allow_from IS
-    'The sender addresses, or patterns of them, that it allows; empty for its own address only.';
+    'Sender addresses, or patterns of them, from the transports file. They have no effect: all mail is from its own address.';
 COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
 COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
 COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next probe is sent, if it waits.';
