@@ -88,7 +88,10 @@ fn options(parser: &mut Parser, is_send: bool) -> Result<Command, String> {
             Arg::Short('d') | Arg::Long("database") => databases.push(text(parser, "--database")?),
             Arg::Short('t') | Arg::Long("transports") => {
                 let value = parser.value().map_err(|error| tell(&error))?;
-                transports = Some(PathBuf::from(value));
+                // The names in the file are relative to its directory, and some must be absolute.
+                let path = std::path::absolute(value)
+                    .map_err(|_| "the value of --transports is not a path".to_owned())?;
+                transports = Some(path);
             }
             Arg::Long("once") if is_send => once = true,
             Arg::Long("no-listen") if is_send => listen = false,
@@ -192,6 +195,20 @@ mod tests {
         };
         let line = "check --transports /t --to a@example.com";
         assert_eq!(read(line), Ok(Command::Check(expected)));
+    }
+
+    #[test]
+    fn a_transports_file_is_named_from_the_root() {
+        let expected = std::env::current_dir().unwrap().join("conf/t.toml");
+        for command in ["send -d x", "check"] {
+            let transports = match read(&format!("{command} -t conf/t.toml")).unwrap() {
+                Command::Send(send) => send.transports,
+                Command::Check(check) => check.transports,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(transports, expected);
+        }
+        assert!(read("check --transports=").is_err());
     }
 
     #[test]
