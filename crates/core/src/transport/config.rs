@@ -25,6 +25,7 @@ mod values;
 
 pub use error::ConfigError;
 use method::System;
+pub use section::SectionState;
 use section::{Section, line_of};
 
 /// How many ambiguous attempts of one mail are repeated by default.
@@ -53,12 +54,15 @@ pub struct TransportConfig {
     pub provider_name: &'static str,
     /// The databases that may use the transport; `None` for all.
     pub databases: Option<Vec<String>>,
-    /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given.
+    /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given. They
+    /// are published and have no effect: all mail is from `from`.
     pub allow_from: Vec<String>,
     /// The configuration of the state machine.
     pub delivery: DeliveryConfig,
     /// The protocol.
     pub method: Method,
+    /// The same as before if neither the table nor a file that it names has changed.
+    pub state: SectionState,
 }
 
 /// The protocol of a transport.
@@ -169,6 +173,7 @@ fn syntax_error(content: &str, error: &toml::de::Error) -> ConfigError {
 fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, ConfigError> {
     let provider_name = section.provider()?;
     section.check_names(provider_name)?;
+    let state = section.state();
     let from = section.text("from")?.unwrap_or("").trim();
     let made = method::make(section, provider_name, from, system)?;
     let delivery = DeliveryConfig {
@@ -192,6 +197,7 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, 
         allow_from: allow_from(section, from)?,
         delivery,
         method: made.method,
+        state,
     })
 }
 

@@ -110,7 +110,7 @@ impl Deliverer {
     }
 
     /// Whether this configuration names the account that is in use.
-    pub fn uses_account_of(&self, config: &DeliveryConfig) -> bool {
+    pub(super) fn uses_account_of(&self, config: &DeliveryConfig) -> bool {
         self.account() == Some(config.account.as_str())
     }
 

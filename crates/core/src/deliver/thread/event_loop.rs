@@ -17,8 +17,7 @@ use crate::deliver::clock::Clock;
 use crate::deliver::events::{Action, Event, TransportStatus};
 use crate::deliver::machine::Deliverer;
 use crate::deliver::mail::Mail;
-use crate::transport::capabilities::DeliveryConfig;
-use crate::transport::config::TransportConfig;
+use crate::transport::config::{SectionState, TransportConfig};
 
 /// How often the other transports check for mail that may fall back on them while a transport is paused.
 const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,8 +29,17 @@ struct Transport {
     number: u64,
     deliverer: Deliverer,
     client: TransportClient,
+    /// What the client was created from.
+    section: SectionState,
     /// Whether it was removed from the transports file.
     is_removed: bool,
+}
+
+impl Transport {
+    /// Whether a reload for the probe of another transport does not close the connections of this one.
+    fn keeps_client(&self, section: &SectionState) -> bool {
+        self.deliverer.paused_since().is_none() && self.section == *section
+    }
 }
 
 /// The event loop.
@@ -185,27 +193,24 @@ impl EventLoop {
             return;
         }
         // Creates the clients first, so that a panic here changes nothing.
-        let configured: Vec<(Arc<str>, DeliveryConfig, TransportClient)> = transports
+        let configured: Vec<_> = transports
             .into_iter()
             .map(|transport| {
                 let client = TransportClient::new(transport.method);
-                (transport.name, transport.delivery, client)
+                (transport.name, transport.delivery, client, transport.state)
             })
             .collect();
         let mut old = std::mem::take(&mut self.transports);
         let mut events = Vec::new();
-        for (name, config, client) in configured {
+        for (name, config, client, section) in configured {
             let known = old.iter().position(|known| known.name == name);
             let mut transport = match known.map(|index| old.remove(index)) {
-                // A reload for the probe of another transport does not close the connections of this one.
-                Some(known)
-                    if is_for_probe
-                        && known.deliverer.paused_since().is_none()
-                        && known.deliverer.uses_account_of(&config) =>
-                {
-                    known
-                }
-                Some(known) => Transport { client, ..known },
+                Some(known) if is_for_probe && known.keeps_client(&section) => known,
+                Some(known) => Transport {
+                    client,
+                    section,
+                    ..known
+                },
                 None => {
                     self.latest_number += 1;
                     Transport {
@@ -213,6 +218,7 @@ impl EventLoop {
                         number: self.latest_number,
                         deliverer: Deliverer::default(),
                         client,
+                        section,
                         is_removed: true,
                     }
                 }

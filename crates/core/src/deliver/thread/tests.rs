@@ -108,6 +108,34 @@ fn a_probe_goes_with_the_file_as_it_is_then_or_as_it_was() {
 }
 
 #[test]
+fn a_probe_of_another_takes_up_all_of_a_changed_section_and_leaves_the_connections_of_others() {
+    let (gone, works) = (Receiver::start(410), Receiver::start(200));
+    let of_gone = file(&[("gone", gone.address, "")]);
+    let of_works = file(&[("works", works.address, "concurrency = 1")]);
+    let mut runner = TestRunner::new(format!("{of_gone}{of_works}"));
+    runner.schedule("gone", 1);
+    runner.schedule("works", 1);
+    runner.until("one is paused, the other works", |runner| {
+        runner.state("gone") == Some("paused") && runner.sent("works") == 1
+    });
+    let asked = runner.asked;
+    runner.until("one is probed", |runner| runner.asked > asked);
+    runner.schedule("works", 1);
+    runner.until("it is sent", |runner| runner.sent("works") == 2);
+    assert_eq!(works.connections(), 1);
+    // Of the same account, with another client.
+    let changed = of_works.replace("[\"127.0.0.1\"]", "[\"10.0.0.0/8\"]");
+    runner.file = Some(of_gone + &changed);
+    let asked = runner.asked;
+    runner.until("one is probed again", |runner| runner.asked > asked);
+    runner.schedule("works", 1);
+    runner.until("the new networks hold", |runner| {
+        runner.state("works") == Some("paused")
+    });
+    assert_eq!((works.connections(), works.requests()), (1, 2));
+}
+
+#[test]
 fn probes_of_several_ask_for_the_file_once() {
     let (a, b) = (Receiver::start(410), Receiver::start(410));
     let mut runner = TestRunner::new(file(&[("a", a.address, ""), ("b", b.address, "")]));

@@ -6,13 +6,14 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use super::error::{ConfigError, file_hint};
 use super::{keys, values};
-use crate::secret_file;
+use crate::secret_file::{self, Fingerprint};
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -31,6 +32,13 @@ pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
 }
 
+/// Identifies what a table and the files that it names say, without revealing it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SectionState {
+    table: [u8; 32],
+    files: Vec<Option<Fingerprint>>,
+}
+
 impl<'a> Section<'a> {
     pub(super) fn new(
         content: &'a str,
@@ -44,6 +52,29 @@ impl<'a> Section<'a> {
             name: name.get_ref(),
             line: line_of(content, name.span().start),
             table,
+        }
+    }
+
+    /// The state of the table and its files. To be taken before the files are read: what changes meanwhile is then noticed
+    /// the next time.
+    pub(super) fn state(&self) -> SectionState {
+        let mut hash = Sha256::new();
+        let mut files = Vec::new();
+        for (name, value) in self.table {
+            let written = self.content.get(value.span()).unwrap_or_default();
+            for part in [name.get_ref().as_ref(), written] {
+                hash.update(part.len().to_le_bytes());
+                hash.update(part);
+            }
+            if let Some(path) = value.get_ref().as_str()
+                && name.get_ref().ends_with(keys::FILE)
+            {
+                files.push(Fingerprint::at(&self.base.join(path)));
+            }
+        }
+        SectionState {
+            table: hash.finalize().into(),
+            files,
         }
     }
 

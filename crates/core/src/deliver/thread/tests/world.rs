@@ -24,6 +24,7 @@ pub(super) struct Receiver {
 
 struct State {
     status: AtomicU16,
+    connections: AtomicUsize,
     requests: AtomicUsize,
     /// Answers wait until this is true.
     open: Mutex<bool>,
@@ -36,6 +37,7 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let state = Arc::new(State {
             status: AtomicU16::new(status),
+            connections: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             open: Mutex::new(true),
             opened: Condvar::new(),
@@ -57,6 +59,11 @@ impl Receiver {
         self.state.status.store(status, Ordering::SeqCst);
     }
 
+    /// Connections that were made.
+    pub(super) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
     /// Requests that came.
     pub(super) fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
@@ -75,6 +82,7 @@ impl Receiver {
 
 impl State {
     fn serve(&self, stream: TcpStream) {
+        self.connections.fetch_add(1, Ordering::SeqCst);
         let mut reader = BufReader::new(&stream);
         loop {
             let mut length = 0;

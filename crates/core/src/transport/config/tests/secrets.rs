@@ -162,3 +162,24 @@ fn secrets_of_a_webhook() {
         );
     }
 }
+
+#[test]
+fn a_section_is_the_same_until_it_or_one_of_its_files_changes() {
+    let directory = Directory::new("state");
+    directory.write("key", "re_1", 0o600);
+    let from = |others: &str, from: &str| {
+        let section = format!(
+            "{others}[transports.a]\nprovider = \"resend\"\nfrom = \"{from}\"\napi_key_file = \"key\"\n"
+        );
+        let mut all = parse(&section, &directory.0).unwrap();
+        all.pop().unwrap().state
+    };
+    let first = from("", "a@example.com");
+    let log = "[transports.log]\nprovider = \"log\"\n\n";
+    assert!(first == from(log, "a@example.com"));
+    assert!(first != from("", "b@example.com"));
+    // Replaced, as Kubernetes and editors do.
+    let other = directory.write("other", "re_2", 0o600);
+    std::fs::rename(other, directory.0.join("key")).unwrap();
+    assert!(first != from("", "a@example.com"));
+}
