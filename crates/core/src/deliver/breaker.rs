@@ -1,7 +1,8 @@
 //! The circuit breaker of a transport: whether to send requests now. Pure; the time comes from the caller.
 //!
 //! A failure concerns either one message or the transport. Different messages decide which: while others are accepted, a
-//! single message does not pause the transport. One response to a batch counts as one piece of evidence.
+//! single message does not pause the transport. One response to a batch counts as one piece of evidence, except that each
+//! message that it refuses for its contents or addresses counts: the provider has judged each of them.
 //!
 //! | state | requests | entered when |
 //! |---|---|---|

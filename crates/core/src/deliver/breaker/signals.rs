@@ -8,7 +8,7 @@ pub struct Origin {
     /// `outbox.id`.
     pub id: i64,
     /// The same of the first message of the request. The messages of a request count once, under the leader, because they
-    /// had one response.
+    /// had one response; only refusals for contents or addresses count for each message.
     pub leader: i64,
     /// Number of the request.
     pub request: u64,

@@ -41,3 +41,18 @@ fn one_batch_that_goes_through_widens_the_window_by_one_request() {
     }
     assert_eq!(breaker.permit(until), SendPermit::Requests(33));
 }
+
+#[test]
+fn messages_that_one_answer_refuses_for_their_contents_count_each() {
+    let mut breaker = CircuitBreaker::new(64);
+    for id in 0..9 {
+        let disposal = breaker.record_in_batch(seconds(0), id, 0, 1, rejects());
+        assert_eq!(disposal, Disposition::Settle);
+    }
+    assert!(!paused(&breaker));
+    for id in 9..500 {
+        let disposal = breaker.record_in_batch(seconds(0), id, 0, 1, rejects());
+        assert_eq!(disposal, Disposition::Release, "none is lost");
+    }
+    assert!(paused(&breaker));
+}
