@@ -48,6 +48,8 @@ const DEPTH: usize = 32;
 const KEPT_MAX: usize = 16 << 20;
 /// Maximum characters of the template that an error quotes.
 const QUOTE_MAX: usize = 60;
+/// Maximum octets of a locale tag. BCP 47 (RFC 5646, section 4.4.1) needs 35.
+const LOCALE_MAX: usize = 100;
 
 /// A part of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,10 +343,12 @@ fn explain_failure(error: &Error, piece: Option<&str>) -> String {
 }
 
 /// The locales in which to look for a template, best first: the requested one, its shorter forms, then the default and
-/// its shorter forms. Tags are compared in lower case, with hyphens.
+/// its shorter forms. Tags are compared in lower case, with hyphens. A tag of more than [`LOCALE_MAX`] octets is ignored:
+/// the shorter forms take memory in proportion to the square of its length.
 pub fn locales(wanted: Option<&str>, default: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for tag in wanted.into_iter().chain([default]) {
+    let tags = wanted.into_iter().chain([default]);
+    for tag in tags.filter(|tag| tag.len() <= LOCALE_MAX) {
         let tag = tag.to_lowercase().replace('_', "-");
         let mut rest = tag.as_str();
         while !rest.is_empty() {

@@ -49,6 +49,8 @@ SELECT * FROM mailroom_preview('w', '[]');
 SELECT * FROM mailroom_preview('w', NULL);
 -- Which locale: exact, shorter, default.
 SELECT l, p.subject FROM unnest(ARRAY['pt-BR', 'pt_BR', 'pt-PT', 'PT', 'de', NULL]) l CROSS JOIN LATERAL mailroom_preview('w', '{"name": "Ann", "count": 2}', l) p;
+-- A tag that is too long is not taken apart.
+SELECT subject FROM mailroom_preview('w', '{"name": "Ann", "count": 2}', repeat('pt-', 200000));
 SET mailroom.locale = 'pt-BR';
 SELECT l, p.subject FROM unnest(ARRAY['en', 'pt', 'de', NULL]) l CROSS JOIN LATERAL mailroom_preview('w', '{"name": "Ann", "count": 2}', l) p;
 -- The library's own are the last resort, and so is what replaces them.
