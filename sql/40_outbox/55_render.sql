@@ -64,7 +64,7 @@ DECLARE
     samples CONSTANT jsonb := jsonb_build_object('login', 'alice') || @extschema@._sample_secrets(kind);
     template record;
     error text;
-    remedy text := 'Pass what the template needs in data, or let it do without: {{ name | default("") }}.';
+    remedy text := 'Pass what the template needs in data, or let it do without: {{ name | default("", true) }}.';
 BEGIN
     IF jsonb_typeof(data) IS DISTINCT FROM 'object' THEN
         RAISE invalid_parameter_value USING

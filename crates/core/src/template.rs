@@ -210,7 +210,9 @@ impl Engine {
     /// An engine without compiled templates.
     pub fn new() -> Self {
         let mut environment = Environment::empty();
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        // A missing variable counts as false in a condition, so that a template can do without it. Written, it is an
+        // error.
+        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
         environment.set_fuel(Some(FUEL));
         environment.set_recursion_limit(DEPTH);
         // Needed for the place of an error.

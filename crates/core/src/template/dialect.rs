@@ -12,7 +12,9 @@ use minijinja::machinery::ast::{
 };
 use minijinja::value::Value;
 
-use super::meter::{AllowedNames, CHARGE_OUTER, CHARGE_RESULT, CHARGE_VALUE, ONLY_NUMBERS};
+use super::meter::{
+    AllowedNames, CHARGE_OUTER, CHARGE_RESULT, CHARGE_VALUE, ONLY_NUMBERS, ONLY_PRESENT,
+};
 use super::refusal::Refusal;
 
 /// Checks a syntax tree, and copies it with metering.
@@ -167,7 +169,7 @@ impl DialectChecker<'_> {
                 CHARGE_RESULT,
                 Expr::Slice(Spanned::new(
                     Slice {
-                        expr: self.charged(&slice.expr)?,
+                        expr: wrap(ONLY_PRESENT, self.charged(&slice.expr)?),
                         start: self.optional(slice.start.as_ref())?,
                         stop: self.optional(slice.stop.as_ref())?,
                         step: self.optional(slice.step.as_ref())?,

@@ -29,6 +29,8 @@ pub const CHARGE_RESULT: &str = "made";
 pub const CHARGE_OUTER: &str = "picked";
 /// The filter that lets only numbers pass: multiplication makes any other value longer.
 pub const ONLY_NUMBERS: &str = "factor";
+/// The filter that lets no missing variable and no null pass: a slice of either is an empty list.
+pub const ONLY_PRESENT: &str = "present";
 
 /// The remaining budget of a part.
 #[derive(Clone, Default)]
@@ -270,6 +272,12 @@ pub fn register(environment: &mut Environment<'static>, meter: &Meter) -> Allowe
             ErrorKind::InvalidOperation,
             "only numbers can be multiplied",
         ))
+    });
+    environment.add_filter(ONLY_PRESENT, |value: &Value| -> Result<Value, Error> {
+        if value.is_undefined() || value.is_none() {
+            return Err(Error::from(ErrorKind::UndefinedError));
+        }
+        Ok(value.clone())
     });
     let ours = meter.clone();
     environment.add_function(
