@@ -28,7 +28,7 @@ CREATE TABLE @extschema@.accounts (
 COMMENT ON TABLE @extschema@.accounts IS
     'One row for each person. An INSERT of email and login sends an activation mail at COMMIT.';
 COMMENT ON COLUMN @extschema@.accounts.email IS
-    'Address with one @, without spaces and control characters, at most 254 characters, stored in lower case; unique.';
+    'Address with one @, without spaces and control characters, at most 254 characters, stored in lower case; unique. A domain beyond ASCII has a form in ASCII.';
 COMMENT ON COLUMN @extschema@.accounts.status IS 'Change it by UPDATE; triggers set the columns with the times.';
 COMMENT ON COLUMN @extschema@.accounts.login IS
     'Name to sign in with: not empty, without control characters, at most 254 characters, stored in lower case; unique.';

@@ -3,8 +3,14 @@
 //! An address is `local@domain` as in an SMTP envelope, without display name, comment, quoted local part and address
 //! literal. Letters beyond ASCII are allowed in both parts (RFC 6531). Lengths are in octets; the limits are those of
 //! RFC 5321 section 4.5.3.1.
+//!
+//! A domain beyond ASCII must have a form in ASCII (UTS 46). The conversion maps some characters to ASCII ones that end
+//! an address, such as the fullwidth comma and @: a domain with one of them has no such form.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use idna::AsciiDenyList;
 
 /// Maximum octets of the local part.
 const LOCAL_MAX: usize = 64;
@@ -38,6 +44,8 @@ pub enum AddressError {
     DomainCharacter(char),
     /// The domain has an empty label, one that is too long, or one that begins or ends with a hyphen.
     DomainLabel,
+    /// The domain has characters beyond ASCII, and no form in ASCII.
+    DomainConversion,
 }
 
 impl fmt::Display for AddressError {
@@ -62,6 +70,9 @@ impl fmt::Display for AddressError {
             ),
             Self::DomainCharacter(found) => write!(f, "has {found:?} behind the @"),
             Self::DomainLabel => write!(f, "has no domain name behind the @"),
+            Self::DomainConversion => {
+                write!(f, "has a domain behind the @ that has no form in ASCII")
+            }
         }
     }
 }
@@ -71,6 +82,37 @@ impl fmt::Display for AddressError {
 /// # Errors
 /// The first error found.
 pub fn check(address: &str) -> Result<(), AddressError> {
+    to_ascii(address).map(drop)
+}
+
+/// Checks an address, and returns it with its domain in ASCII.
+///
+/// # Errors
+/// The first error found.
+pub fn to_ascii(address: &str) -> Result<Cow<'_, str>, AddressError> {
+    check_syntax(address)?;
+    let (local, domain) = address.rsplit_once('@').ok_or(AddressError::NoAt)?;
+    if domain.is_ascii() {
+        return Ok(Cow::Borrowed(address));
+    }
+    let domain = domain_to_ascii(domain).ok_or(AddressError::DomainConversion)?;
+    let address = format!("{local}@{domain}");
+    check_syntax(&address)?;
+    Ok(Cow::Owned(address))
+}
+
+/// The ASCII form of a domain: letters, digits, hyphens and dots; `None` if it has none. An ASCII domain is returned as
+/// it is.
+pub fn domain_to_ascii(domain: &str) -> Option<Cow<'_, str>> {
+    if domain.is_ascii() {
+        return Some(Cow::Borrowed(domain));
+    }
+    idna::domain_to_ascii_cow(domain.as_bytes(), AsciiDenyList::STD3)
+        .ok()
+        .filter(|domain| check_domain(domain).is_ok())
+}
+
+fn check_syntax(address: &str) -> Result<(), AddressError> {
     if address.is_empty() {
         return Err(AddressError::Empty);
     }
@@ -186,6 +228,47 @@ mod tests {
     }
 
     #[test]
+    fn a_domain_goes_in_ascii() {
+        for (address, expected) in [
+            ("a@Example.COM", "a@Example.COM"),
+            ("δοκιμή@παράδειγμα.ελ", "δοκιμή@xn--hxajbheg2az3al.xn--qxam"),
+            ("a@BÜCHER.example", "a@xn--bcher-kva.example"),
+            // The Japanese full stop, letters and digits of full width, and a hyphen that is not shown.
+            ("a@例え。example", "a@xn--r8jz45g.example"),
+            ("a@ｓｈｏｐ１．example", "a@shop1.example"),
+            ("a@ex\u{ad}ample.com", "a@example.com"),
+        ] {
+            assert_eq!(to_ascii(address).as_deref(), Ok(expected), "{address}");
+        }
+    }
+
+    #[test]
+    fn one_address_stays_one_in_ascii() {
+        for (bad, why) in [
+            ("a@x.example，b＠y.example", AddressError::DomainConversion),
+            ("a@x.example；b＠y.example", AddressError::DomainConversion),
+            ("a@x.example\u{b4}y", AddressError::DomainConversion),
+            ("a@x.example＞", AddressError::DomainConversion),
+            ("a@℀.example", AddressError::DomainConversion),
+            ("a@bücher＿x.example", AddressError::DomainConversion),
+            ("a@－x.example", AddressError::DomainConversion),
+            ("a@\u{ad}", AddressError::DomainConversion),
+            ("a@\u{ad}.example", AddressError::DomainConversion),
+            ("a@ü。。example", AddressError::DomainConversion),
+        ] {
+            assert_eq!(check(bad), Err(why), "{bad}");
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+        for c in ('\u{80}'..'\u{20000}').filter(|c| !c.is_control()) {
+            let address = format!("a@x{c}y.example");
+            if let Ok(ascii) = to_ascii(&address) {
+                let domain = ascii.strip_prefix("a@").unwrap();
+                assert!(domain.chars().all(fits), "U+{:04X}: {ascii}", u32::from(c));
+            }
+        }
+    }
+
+    #[test]
     fn lengths_are_those_of_rfc_5321() {
         let label = "d".repeat(LABEL_MAX);
         let local = |octets| "l".repeat(octets);
@@ -227,6 +310,8 @@ mod tests {
                 prop_assert!(!text.contains(|c: char| c.is_control() || c.is_whitespace() || "<>()[],;:\\\"".contains(c)));
                 prop_assert_eq!(text.matches('@').count(), 1);
                 prop_assert!(text.len() <= ADDRESS_MAX);
+                let ascii = to_ascii(&text).unwrap();
+                prop_assert_eq!(to_ascii(&ascii).unwrap(), ascii.clone());
             }
         }
     }

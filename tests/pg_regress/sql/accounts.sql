@@ -185,6 +185,7 @@ FROM (VALUES
     ('space', 'us er@example.com', 'l'),
     ('space before', ' user@example.com', 'l'),
     ('space after', 'user@example.com ', 'l'),
+    ('two addresses in the domain', 'user@example.com，victim＠example.org', 'l'),
     ('255 characters', repeat('a', 243) || '@example.com', 'l'),
     ('10,000 characters', repeat('a', 10000) || '@example.com', 'l'),
     ('login missing', 'login@example.com', NULL),
@@ -194,6 +195,7 @@ FROM (VALUES
     -- And these are fine.
     ('254 characters', repeat('a', 242) || '@example.com', 'a254'),
     ('254 characters that are not ASCII', repeat('é', 242) || '@example.com', 'e254'),
+    ('domain that is not ASCII', 'user@bücher.example', 'idn'),
     ('login of 254 characters', 'login254@example.com', repeat('l', 254)),
     ('login with a space', 'login@example.com', 'Anna Müller'),
     ('plus, dots and dashes', 'first.last+tag@mail.exa-mple.com', 'plus')

@@ -50,6 +50,7 @@ SELECT mailroom_send('{a@example.com,b@example.com}', 'S', 'T');
 SELECT mailroom_send('', 'S', 'T');
 SELECT mailroom_send('nobody', 'S', 'T');
 SELECT mailroom_send('Ann <ann@example.com>', 'S', 'T');
+SELECT mailroom_send('a@example.com，victim＠example.org', 'S', 'T');
 SELECT mailroom_send(E'a@example.com\r\nBcc: b@example.com', 'S', 'T');
 SELECT mailroom_send(repeat('l', 65) || '@example.com', 'S', 'T');
 SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T');

@@ -106,6 +106,8 @@ mod tests {
             "a*@example.com",
             "*@*.example.com",
             "a <a@b>",
+            "*@x.example，y.example",
+            "a@x.example；b＠y.example",
         ] {
             assert_eq!(pattern(bad), None, "{bad}");
         }

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{Message, bodies};
-use crate::address;
+use crate::address::{self, AddressError};
 use crate::transport::invalid::Invalid;
 
 /// Maximum bytes of text in an encoded word, which has at most 75 characters (RFC 2047).
@@ -48,8 +48,7 @@ impl Mailbox {
                 (Some(name).filter(|name| !name.is_empty()), address.trim())
             }
         };
-        address::check(address).map_err(|problem| wrong(&problem.to_string()))?;
-        let address = in_ascii(address).ok_or_else(|| wrong("has a domain that is none"))?;
+        let address = address::to_ascii(address).map_err(|problem| wrong(&problem.to_string()))?;
         Ok(Self {
             name,
             address: address.into_owned(),
@@ -133,21 +132,11 @@ pub fn encode(name: &str) -> String {
     words.join(" ")
 }
 
-/// The address with its domain in ASCII (RFC 5891); `None` if the domain has no such form.
-fn in_ascii(address: &str) -> Option<Cow<'_, str>> {
-    let (local, domain) = address.rsplit_once('@')?;
-    if domain.is_ascii() {
-        return Some(Cow::Borrowed(address));
-    }
-    let domain = idna::domain_to_ascii(domain).ok()?;
-    Some(Cow::Owned(format!("{local}@{domain}")))
-}
-
 /// Prepares a mail for a provider: checks it as [`check`] does, converts the domains of its addresses to ASCII, and
 /// makes its [`bodies`].
 ///
 /// # Errors
-/// As [`check`]; or if a domain has no ASCII form.
+/// As [`check`].
 pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String> {
     check(message, most)?;
     let is_ascii = |list: &Vec<String>| list.iter().all(|address| address.is_ascii());
@@ -158,13 +147,24 @@ pub fn ready(message: &Message, most: usize) -> Result<Cow<'_, Message>, String>
     let mut message = message.clone();
     for (name, list) in message.address_lists_mut() {
         for (index, address) in list.iter_mut().enumerate() {
-            let wrong = || format!("{name}[{}] has a domain that is none", index + 1);
-            *address = in_ascii(address).ok_or_else(wrong)?.into_owned();
+            let ascii = address::to_ascii(address).map_err(|why| invalid(name, index, &why))?;
+            *address = ascii.into_owned();
         }
     }
     message.body_text = bodies::text(&message).map(Cow::into_owned);
     message.body_html = bodies::html(&message).map(str::to_owned);
     Ok(Cow::Owned(message))
+}
+
+/// The problem of an address in a list. It does not name a character, which is part of the address.
+fn invalid(list: &str, index: usize, why: &AddressError) -> String {
+    let what = match why {
+        AddressError::LocalCharacter(_) | AddressError::DomainCharacter(_) => {
+            "has a character that no address may have".to_owned()
+        }
+        other => other.to_string(),
+    };
+    format!("{list}[{}] {what}", index + 1)
 }
 
 /// Prepares several mails as [`ready`] does.
@@ -189,17 +189,7 @@ pub fn check(message: &Message, most: usize) -> Result<(), String> {
     let original = ("original_recipients", &message.original_recipients);
     for (name, list) in message.address_lists().into_iter().chain([original]) {
         for (index, address) in list.iter().enumerate() {
-            address::check(address).map_err(|problem| {
-                // The reason does not name the character, which is part of the address.
-                let what = match problem {
-                    address::AddressError::LocalCharacter(_)
-                    | address::AddressError::DomainCharacter(_) => {
-                        "has a character that no address may have".to_owned()
-                    }
-                    other => other.to_string(),
-                };
-                format!("{name}[{}] {what}", index + 1)
-            })?;
+            address::check(address).map_err(|why| invalid(name, index, &why))?;
         }
     }
     if message.recipients.is_empty() {
@@ -273,6 +263,10 @@ mod tests {
                 "\"Example <a@example.com>",
                 "from has a name that cannot be read: quote it",
             ),
+            (
+                "Example <a@x.example，b＠y.example>",
+                "from has a domain behind the @ that has no form in ASCII",
+            ),
         ] {
             assert_eq!(
                 Mailbox::parse(setting).unwrap_err().to_string(),
@@ -305,6 +299,10 @@ mod tests {
         assert_eq!(
             check_with(|m| m.reply_to = vec!["a@example.com\r\nBcc: b@example.com".to_owned()]),
             "reply_to[1] contains a control character"
+        );
+        assert_eq!(
+            check_with(|m| m.reply_to = vec!["a@x.example，b＠y.example".to_owned()]),
+            "reply_to[1] has a domain behind the @ that has no form in ASCII"
         );
         assert_eq!(
             check_with(|m| {
