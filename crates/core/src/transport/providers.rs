@@ -293,6 +293,24 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_beyond_ascii_is_for_those_that_take_it() {
+        let all = fixture::credentials(&format!(
+            "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        ));
+        for Entry { name: sender, .. } in ALL {
+            let chosen = choose(sender, "https://a.example", "jörg@example.com", &all);
+            match sender {
+                "webhook" | "sendgrid" => assert!(chosen.is_ok(), "{sender}"),
+                _ => assert_eq!(
+                    chosen.err().unwrap().to_string(),
+                    "from has letters beyond ASCII before the @, which the provider does not take"
+                ),
+            }
+        }
+    }
+
+    #[test]
     fn each_makes_a_text_of_mail_with_html_alone() {
         let all = fixture::credentials(&format!(
             "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",

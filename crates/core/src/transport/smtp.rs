@@ -28,6 +28,7 @@ use super::delivered::Delivered;
 use super::invalid::Invalid;
 use super::mime;
 use super::network_policy::AllowedNetworks;
+use super::providers::MessageOutcome;
 use super::providers::mailbox::{self, Mailbox};
 use super::resolver::Resolver;
 use crate::message::Message;
@@ -189,9 +190,13 @@ impl Relay {
     pub fn check(&self, message: &Message) -> Result<(), String> {
         let ready = mailbox::ready(message, RECIPIENTS_MAX)?;
         let content = mime::build(&self.from, &ready, SystemTime::UNIX_EPOCH)?;
-        match *self.known() {
-            Some(extensions) => Envelope::new(&self.from, &ready, &content).fits(extensions),
-            None => Ok(()),
+        let Some(extensions) = *self.known() else {
+            return Ok(());
+        };
+        match Envelope::new(&self.from, &ready, &content).fits(extensions) {
+            Err(MessageOutcome::Unsendable { reason }) => Err(reason),
+            // What is wrong with the account shows when the message is sent.
+            _ => Ok(()),
         }
     }
 
@@ -270,9 +275,9 @@ impl Relay {
         envelope: &Envelope<'_>,
         before_end: &mut (dyn FnMut() + Send),
     ) -> Result<Delivered, transaction::Stale> {
-        if let Err(reason) = envelope.fits(session.extensions()) {
+        if let Err(outcome) = envelope.fits(session.extensions()) {
             self.pool.give_back(session);
-            return Ok(Delivered::unsendable(reason));
+            return Ok(Delivered::decided(outcome, None));
         }
         let delivered = session.send(envelope, before_end).await?;
         self.pool.give_back(session);

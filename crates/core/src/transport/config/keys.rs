@@ -67,7 +67,7 @@ pub(super) const KEYS: [Key; 29] = [
     ),
     common(
         "from",
-        "Write an address, or a name and an address as in \"Shop <shop@example.com>\".",
+        "Write an address, or a name and an address as in \"Shop <shop@example.com>\"; before the @ in ASCII, which every provider takes.",
     ),
     common(
         "allow_from",

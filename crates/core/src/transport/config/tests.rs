@@ -302,6 +302,10 @@ fn errors_have_line_problem_and_remedy() {
             "line 3: transport \"a\": from has no @",
         ),
         (
+            "[transports.a]\nprovider = \"resend\"\nfrom = \"jörg@a.example\"\napi_key = \"a\"",
+            "line 3: transport \"a\": from has letters beyond ASCII before the @, which the provider does not take",
+        ),
+        (
             "[transports.a]\n[transports.b]\n[transports.a]",
             "line 3: this key or table is there twice",
         ),

@@ -55,6 +55,20 @@ impl Mailbox {
         })
     }
 
+    /// As [`Mailbox::parse`], for a provider that accepts no mail from an address with a non-ASCII local part, or loses
+    /// it. Every message would be refused.
+    ///
+    /// # Errors
+    /// The error in the setting.
+    pub fn parse_ascii(setting: &str) -> Result<Self, Invalid> {
+        let mailbox = Self::parse(setting)?;
+        if !mailbox.address.is_ascii() {
+            let problem = "has letters beyond ASCII before the @, which the provider does not take";
+            return Err(Invalid::new("from", problem));
+        }
+        Ok(mailbox)
+    }
+
     /// The address.
     pub fn address(&self) -> &str {
         &self.address

@@ -35,7 +35,7 @@ impl Mailgun {
     /// # Errors
     /// The setting that is missing, or the domain that is invalid.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
-        let from = Mailbox::parse(from)?;
+        let from = Mailbox::parse_ascii(from)?;
         let domain = credentials.get("domain").unwrap_or(from.domain());
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if !domain.chars().all(good) {

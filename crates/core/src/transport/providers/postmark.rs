@@ -39,7 +39,7 @@ impl Postmark {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
-            from: Mailbox::parse(from)?.text(),
+            from: Mailbox::parse_ascii(from)?.text(),
             token: Zeroizing::new(credentials.require("api_key")?.to_owned()),
             stream: credentials.get("message_stream").map(str::to_owned),
         })

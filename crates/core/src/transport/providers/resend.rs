@@ -46,7 +46,7 @@ impl Resend {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.resend.com")?,
-            from: Mailbox::parse(from)?.text(),
+            from: Mailbox::parse_ascii(from)?.text(),
             authorization: json::bearer(credentials.require("api_key")?),
         })
     }

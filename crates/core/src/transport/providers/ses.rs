@@ -52,7 +52,7 @@ impl Ses {
             .to_owned();
         Ok(Self {
             endpoint,
-            from: Mailbox::parse(from)?.ascii_text(),
+            from: Mailbox::parse_ascii(from)?.ascii_text(),
             configuration_set: credentials.get("configuration_set").map(str::to_owned),
             signer: Signer::new(credentials, &region, "ses")?,
         })

@@ -4,6 +4,7 @@ use super::extensions::Extensions;
 use super::outcome::Stage;
 use crate::message::Message;
 use crate::transport::mime;
+use crate::transport::providers::MessageOutcome;
 use crate::transport::providers::mailbox::Mailbox;
 
 /// The envelope and content of one message.
@@ -45,19 +46,29 @@ impl<'m> Envelope<'m> {
     /// Checks whether a server with these extensions can accept the message.
     ///
     /// # Errors
-    /// Why it cannot; the reason quotes no part of the message.
-    pub fn fits(&self, extensions: Extensions) -> Result<(), String> {
+    /// `AccountRefused` if it can accept no message of this sender, `Unsendable` if it cannot accept this one; the reason
+    /// quotes no part of the message.
+    pub fn fits(&self, extensions: Extensions) -> Result<(), MessageOutcome> {
+        if !self.from.is_ascii() && !extensions.utf8 {
+            let reason =
+                "from has letters beyond ASCII before the @, and the server has no SMTPUTF8: \
+                          use another address in from"
+                    .to_owned();
+            return Err(MessageOutcome::AccountRefused { reason });
+        }
         if self.needs_utf8 && !extensions.utf8 {
-            return Err(
+            let reason =
                 "an address has letters beyond ASCII before the @, and the server has no SMTPUTF8"
-                    .to_owned(),
-            );
+                    .to_owned();
+            return Err(MessageOutcome::Unsendable { reason });
         }
         let size = self.content.len();
         match extensions.size_limit {
-            Some(limit) if size > limit => Err(format!(
-                "the mail has {size} bytes, and the server takes {limit} at most"
-            )),
+            Some(limit) if size > limit => {
+                let reason =
+                    format!("the mail has {size} bytes, and the server takes {limit} at most");
+                Err(MessageOutcome::Unsendable { reason })
+            }
             _ => Ok(()),
         }
     }

@@ -154,6 +154,39 @@ fn addresses_beyond_ascii() {
     );
 }
 
+/// Every message would end otherwise, and at once.
+#[test]
+fn a_sender_that_the_server_cannot_take_ends_no_mail() {
+    for (extensions, is_taken) in [(&["PIPELINING"][..], false), (&["SMTPUTF8"][..], true)] {
+        run(async {
+            let (port, seen) = start(script(extensions)).await;
+            let mut settings = settings(port);
+            settings.from = "Shop <jörg@bücher.example>".to_owned();
+            let relay = Relay::new(settings).unwrap();
+            for number in 1..3 {
+                let delivered = relay.send(&fixture::plain(number), now()).await;
+                if is_taken {
+                    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+                } else {
+                    let MessageOutcome::AccountRefused { reason } = delivered.outcome else {
+                        panic!("{delivered:?}");
+                    };
+                    assert!(
+                        reason.starts_with("from has letters beyond ASCII"),
+                        "{reason}"
+                    );
+                }
+                assert_eq!(relay.check(&fixture::plain(number)), Ok(()));
+            }
+            assert_eq!(seen.commands("MAIL").len(), if is_taken { 2 } else { 0 });
+            // Nor does it end mail to a recipient that needs the same.
+            let mut message = fixture::plain(3);
+            message.recipients = vec!["jörg@example.com".to_owned()];
+            assert_eq!(relay.check(&message), Ok(()));
+        });
+    }
+}
+
 #[test]
 fn reports_are_asked_for_where_the_server_makes_them() {
     let message = fixture::plain(1);
