@@ -203,6 +203,8 @@ fn end_of_tag(inside: &str) -> usize {
 #[derive(Default)]
 struct Writer {
     text: String,
+    /// The length of `text` without the white space at its end.
+    end: usize,
     /// Line breaks to write before the next word.
     breaks: usize,
     /// Whether to write a space before the next word.
@@ -211,8 +213,8 @@ struct Writer {
     preformatted: usize,
     /// The hidden element, and the number of open elements with its name.
     hidden: Option<(String, usize)>,
-    /// Targets of the open links, and the positions of their texts.
-    links: Vec<(String, usize)>,
+    /// The target of the open link, and the position of its text.
+    link: Option<(String, usize)>,
 }
 
 impl Writer {
@@ -236,7 +238,7 @@ impl Writer {
 
     fn put(&mut self, c: char) {
         if self.breaks > 0 && !self.text.is_empty() {
-            self.text.truncate(self.text.trim_end().len());
+            self.text.truncate(self.end);
             self.text.extend(std::iter::repeat_n('\n', self.breaks));
         } else if self.space && !self.text.is_empty() && !self.text.ends_with([' ', '\n']) {
             self.text.push(' ');
@@ -244,6 +246,9 @@ impl Writer {
         self.breaks = 0;
         self.space = false;
         self.text.push(c);
+        if !c.is_whitespace() {
+            self.end = self.text.len();
+        }
     }
 
     fn put_all(&mut self, text: &str) {
@@ -289,10 +294,11 @@ impl Writer {
             ("pre", true) => self.preformatted = self.preformatted.saturating_sub(1),
             ("img", false) => self.put_all(&tag.attribute("alt").unwrap_or_default()),
             ("a", false) => {
+                // A link ends where the next one begins, so that no text is read for more than one.
+                self.end_link();
                 let target = tag.attribute("href").unwrap_or_default();
                 // A line break removes white space at the end.
-                let begin = self.text.trim_end().len();
-                self.links.push((target.trim().to_owned(), begin));
+                self.link = Some((target.trim().to_owned(), self.end));
             }
             ("a", true) => self.end_link(),
             _ => {}
@@ -318,7 +324,7 @@ impl Writer {
     }
 
     fn end_link(&mut self) {
-        let Some((target, begin)) = self.links.pop() else {
+        let Some((target, begin)) = self.link.take() else {
             return;
         };
         let scheme = target.split_once(':').map(|(scheme, _)| scheme);
@@ -327,22 +333,24 @@ impl Writer {
             Some("mailto") => target[7..].split('?').next().unwrap_or_default(),
             _ => return,
         };
-        let text = self.text.get(begin..).unwrap_or_default().trim();
+        let text = self.text.get(begin..self.end).unwrap_or_default().trim();
         if text == shown || shown.is_empty() {
             return;
         }
         if text.is_empty() {
             self.put_all(shown);
         } else {
-            self.space = true;
+            // A space at the end of the text follows the target.
+            let space = std::mem::replace(&mut self.space, true);
             self.put_all("(");
             self.put_all(shown);
             self.put_all(")");
+            self.space = space;
         }
     }
 
     fn finish(mut self) -> String {
-        self.text.truncate(self.text.trim_end().len());
+        self.text.truncate(self.end);
         if !self.text.is_empty() {
             self.text.push('\n');
         }
