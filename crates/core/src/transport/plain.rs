@@ -7,9 +7,10 @@ mod entities;
 #[cfg(test)]
 mod tests;
 
-/// Elements whose content is not shown.
-const UNREAD: [&str; 8] = [
-    "head", "title", "script", "style", "template", "noscript", "object", "svg",
+/// Elements whose content is not shown. All of these have end tags; `head`, whose end tag may be left out, contains nothing
+/// else but elements without content.
+const UNREAD: [&str; 7] = [
+    "title", "script", "style", "template", "noscript", "object", "svg",
 ];
 /// Of those, the elements whose content is not markup.
 const RAW: [&str; 3] = ["title", "script", "style"];
@@ -33,6 +34,8 @@ const BLOCKS: [&str; 14] = [
     "address", "article", "aside", "body", "div", "dd", "dl", "dt", "footer", "header", "li",
     "main", "section", "tr",
 ];
+/// Elements that end an open `p` besides [`PARAGRAPHS`] and [`BLOCKS`].
+const ENDS_OF_P: [&str; 5] = ["center", "form", "hr", "td", "th"];
 /// Elements without content.
 const VOID: [&str; 8] = ["area", "br", "col", "hr", "img", "input", "link", "meta"];
 
@@ -132,6 +135,14 @@ impl<'h> Tag<'h> {
     /// Whether content follows.
     fn opens(&self) -> bool {
         !self.is_end && !self.is(&VOID) && !self.attributes.ends_with('/')
+    }
+
+    /// Whether it ends a `p` without an end tag: a block begins, or the element around the `p` ends.
+    fn ends_p(&self) -> bool {
+        if self.name == "p" {
+            return !self.is_end;
+        }
+        self.is(&PARAGRAPHS) || self.is(&BLOCKS) || self.is(&ENDS_OF_P)
     }
 
     /// The value of an attribute with its character references replaced.
@@ -310,6 +321,10 @@ impl Writer {
         let Some((name, depth)) = &mut self.hidden else {
             return false;
         };
+        if name == "p" && tag.ends_p() {
+            self.hidden = None;
+            return false;
+        }
         if *name == tag.name {
             if tag.is_end {
                 *depth -= 1;

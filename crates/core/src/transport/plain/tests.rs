@@ -19,6 +19,20 @@ fn a_mail_as_templates_write_it() {
     );
 }
 
+/// HTML lets these be left out, and tools that make a page smaller do so.
+#[test]
+fn end_tags_that_are_left_out() {
+    check("<head><title>No</title><meta charset=utf-8><body>a", "a\n");
+    check("<html><head><link href=x><style>p {}</style><p>a", "a\n");
+    let hidden = "<p style=\"display:none\">Preview";
+    check(&format!("{hidden}<p>a<p>b"), "a\n\nb\n");
+    check(&format!("{hidden}<div>a</div>"), "a\n");
+    check(&format!("<div>{hidden} <b>more</b></div>a"), "a\n");
+    check(&format!("<table><tr><td>{hidden}</td><td>a"), "a\n");
+    check(&format!("{hidden}{hidden}</p>a"), "a\n");
+    check(&format!("{hidden} <b>more</b></p>a"), "a\n");
+}
+
 #[test]
 fn links() {
     check(
