@@ -91,17 +91,8 @@ unsafe fn with_row(
     }
 }
 
-/// A database of this server that accepts connections.
-#[derive(Clone, Copy)]
-pub struct Database {
-    /// `pg_database.oid`.
-    pub oid: pg_sys::Oid,
-    /// Whether it is a template for CREATE DATABASE.
-    pub is_template: bool,
-}
-
 /// Returns the databases that accept connections, except those whose DROP was interrupted. Outside a transaction.
-pub fn open_databases() -> Vec<Database> {
+pub fn open_databases() -> Vec<pg_sys::Oid> {
     let mut found = Vec::new();
     // SAFETY: main thread of a worker that may read shared catalogs. One transaction around a plain scan of
     // pg_database; the tuples are read while the scan holds them, and only their fixed fields.
@@ -118,10 +109,7 @@ pub fn open_databases() -> Vec<Database> {
             let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
             // -1: no limit on connections; -2: its DROP was interrupted (DATCONNLIMIT_INVALID_DB).
             if row.datallowconn && row.datconnlimit >= -1 {
-                found.push(Database {
-                    oid: row.oid,
-                    is_template: row.datistemplate,
-                });
+                found.push(row.oid);
             }
         }
         // table_endscan is an inline function in C; this is its body.

@@ -15,7 +15,7 @@ use super::catalog;
 pub struct Handlers {
     /// Called before a permitted statement that fails while another process is connected to this database.
     pub before_exclusive: fn(pg_sys::Oid),
-    /// Called after a statement that created this database or set its ALLOW_CONNECTIONS or IS_TEMPLATE.
+    /// Called after a statement that created this database or set its ALLOW_CONNECTIONS.
     pub after_opened: fn(pg_sys::Oid),
     /// Called after COMMIT PREPARED and ROLLBACK PREPARED, in their transaction.
     pub after_prepared: fn(),
@@ -48,7 +48,7 @@ pub fn install(handlers: Handlers) {
 struct Concern {
     /// The database that must have no connections; `None` also if the current user may not run the statement.
     exclusive: Option<pg_sys::Oid>,
-    /// The name of the database that is created, or whose ALLOW_CONNECTIONS or IS_TEMPLATE is set.
+    /// The name of the database that is created, or whose ALLOW_CONNECTIONS is set.
     opened: Option<*const c_char>,
 }
 
@@ -77,11 +77,7 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
             }
             pg_sys::NodeTag::T_AlterDatabaseStmt => {
                 let alter = &*statement.cast::<pg_sys::AlterDatabaseStmt>();
-                let opens = [c"allow_connections", c"is_template"];
-                if opens
-                    .iter()
-                    .any(|name| option(alter.options, name).is_some())
-                {
+                if option(alter.options, c"allow_connections").is_some() {
                     concern.opened = Some(alter.dbname);
                 }
                 if string_option(alter.options, c"tablespace").is_none() {

@@ -78,7 +78,7 @@ pub fn main() {
     registry::register_launcher();
     log!("mailroom launcher started");
     let mut launcher = Launcher {
-        unknown: databases().into(),
+        unknown: open_databases().into(),
         queue: VecDeque::new(),
         starting: None,
         delayed: Vec::new(),
@@ -177,7 +177,7 @@ impl Launcher {
                 if !registry::take_slot_available() {
                     break;
                 }
-                self.unknown = databases().into();
+                self.unknown = open_databases().into();
             }
             if self.queue.is_empty() {
                 self.look_into_next();
@@ -294,14 +294,5 @@ impl Launcher {
 
 /// Whether a database exists and accepts connections.
 fn accepts_connections(database: pg_sys::Oid) -> bool {
-    open_databases().iter().any(|one| one.oid == database)
-}
-
-/// Returns all databases that accept connections, except templates: a template cannot be copied while a worker is
-/// connected to it.
-fn databases() -> Vec<pg_sys::Oid> {
-    let open = open_databases().into_iter();
-    open.filter(|one| !one.is_template)
-        .map(|one| one.oid)
-        .collect()
+    open_databases().contains(&database)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{AT_ONCE, expect_mail, served, wait_for_workers};
-use crate::cluster::{Cluster, eventually, find_worker, number};
+use crate::cluster::{Cluster, Stop, eventually, find_worker, number};
 use postgres::Client;
 
 /// Ends the pause that the worker begins in a copy with waiting mail.
@@ -138,6 +138,24 @@ fn a_template_is_copied_by_whoever_may_copy_it() {
     let mut copy = cluster.connect("copy");
     resume_copy(&mut copy);
     expect_mail(&mut copy, "b");
+}
+
+#[test]
+fn a_template_has_a_worker_after_a_restart_too() {
+    let cluster = Cluster::start(AT_ONCE);
+    drop(cluster.create_database("pattern"));
+    cluster
+        .connect("postgres")
+        .batch_execute("ALTER DATABASE pattern IS_TEMPLATE true")
+        .unwrap();
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["pattern"]);
+    client
+        .batch_execute("CREATE DATABASE copy TEMPLATE pattern")
+        .unwrap();
+    wait_for_workers(&mut client, &["copy", "pattern"]);
 }
 
 #[test]
