@@ -1,5 +1,5 @@
-//! Hooks for statements that need a database to themselves or open one to connections, for the end of prepared
-//! transactions, and for DROP and ALTER EXTENSION.
+//! Hooks for statements that need a database to themselves, or open or close it to connections, for the end of
+//! prepared transactions, and for DROP and ALTER EXTENSION.
 //!
 //! This file reads the server's parse trees; [`crate::worker::utility`] decides what to do.
 
@@ -16,7 +16,7 @@ pub struct Handlers {
     /// Called before a permitted statement that fails while another process is connected to this database.
     pub before_exclusive: fn(pg_sys::Oid),
     /// Called after a statement that created this database or set its ALLOW_CONNECTIONS.
-    pub after_opened: fn(pg_sys::Oid),
+    pub after_changed: fn(pg_sys::Oid),
     /// Called after COMMIT PREPARED and ROLLBACK PREPARED, in their transaction.
     pub after_prepared: fn(),
     /// Called when this extension is dropped or altered in this database, while its catalog row still exists.
@@ -49,7 +49,7 @@ struct Concern {
     /// The database that must have no connections; `None` also if the current user may not run the statement.
     exclusive: Option<pg_sys::Oid>,
     /// The name of the database that is created, or whose ALLOW_CONNECTIONS is set.
-    opened: Option<*const c_char>,
+    changed: Option<*const c_char>,
 }
 
 /// Returns the part of a statement that concerns the workers.
@@ -59,7 +59,7 @@ struct Concern {
 unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
     let mut concern = Concern {
         exclusive: None,
-        opened: None,
+        changed: None,
     };
     // SAFETY: the tag gives the type of the node; names in it are NUL-terminated or null.
     unsafe {
@@ -78,7 +78,7 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
             pg_sys::NodeTag::T_AlterDatabaseStmt => {
                 let alter = &*statement.cast::<pg_sys::AlterDatabaseStmt>();
                 if option(alter.options, c"allow_connections").is_some() {
-                    concern.opened = Some(alter.dbname);
+                    concern.changed = Some(alter.dbname);
                 }
                 if string_option(alter.options, c"tablespace").is_none() {
                     return concern;
@@ -87,7 +87,7 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
             }
             pg_sys::NodeTag::T_CreatedbStmt => {
                 let create = &*statement.cast::<pg_sys::CreatedbStmt>();
-                concern.opened = Some(create.dbname);
+                concern.changed = Some(create.dbname);
                 // No TEMPLATE, or TEMPLATE DEFAULT.
                 string_option(create.options, c"template")
                     .unwrap_or(c"template1".as_ptr().cast_mut())
@@ -99,7 +99,7 @@ unsafe fn concern(statement: *mut pg_sys::Node) -> Concern {
             // Checked first: asking for the owner of a missing database is an error, which the statement must raise.
             let may = database != pg_sys::InvalidOid
                 && (catalog::owns_database(database)
-                    || (concern.opened.is_some() && catalog::may_copy(database)));
+                    || (concern.changed.is_some() && catalog::may_copy(database)));
             concern.exclusive = may.then_some(database);
         }
     }
@@ -208,11 +208,11 @@ unsafe extern "C-unwind" fn after(statement: *mut pg_sys::Node) {
     // SAFETY: as the caller promises; the name is part of the statement's parse tree.
     let database = unsafe {
         concern(statement)
-            .opened
+            .changed
             .map(|name| pg_sys::get_database_oid(name, true))
     };
     if let (Some(database), Some(handlers)) = (database, HANDLERS.get()) {
-        (handlers.after_opened)(database);
+        (handlers.after_changed)(database);
     }
 }
 

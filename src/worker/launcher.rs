@@ -149,6 +149,13 @@ impl Launcher {
                     .starting
                     .as_ref()
                     .is_some_and(|start| start.index == index);
+            if slot.requested
+                && slot.worker != 0
+                && !accepts_connections(pg_sys::Oid::from(slot.database))
+            {
+                // ALTER DATABASE has closed it, and asked the launcher to look.
+                process::terminate(slot.worker);
+            }
             // A blocked database is checked again when it is unblocked.
             if known || slot.worker != 0 || registry::is_blocked(&slot) {
                 continue;

@@ -4,6 +4,8 @@
 //! is connected to the database. The server itself waits 5 s for other processes to disconnect, so it suffices to stop
 //! the worker before such a statement and to start it again afterwards. Only a user who may run the statement can stop
 //! a worker: the owner of the database or, if it is a template, a role that may copy it.
+//!
+//! After ALTER DATABASE … ALLOW_CONNECTIONS, the launcher starts a worker, or ends the one that is there.
 
 use pgrx::prelude::*;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
@@ -16,7 +18,7 @@ use crate::shared_memory::{announce, registry};
 pub fn install_hooks() {
     hooks::install(Handlers {
         before_exclusive: block_worker,
-        after_opened: registry::request_at_commit,
+        after_changed: registry::request_at_commit,
         after_prepared: recheck_after_prepared,
         on_extension_changed: announce::recheck_at_commit,
     });
