@@ -111,16 +111,14 @@ impl Launcher {
             None => {
                 self.unknown.clear();
                 let message = format!(
-                    "mailroom looks after {} databases at most; some have no worker",
+                    "mailroom looks after {} databases at most; the others were not checked",
                     settings::max_databases()
                 );
-                let hint =
-                    "Raise mailroom.max_databases, or call mailroom_collect() in the others.";
                 log::warn_as(
                     PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                     &message,
-                    "",
-                    hint,
+                    "Some of the others may have the extension, and have no worker then.",
+                    "Raise mailroom.max_databases, or call mailroom_collect() in those.",
                 );
             }
         }
