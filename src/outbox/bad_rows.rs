@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 
 use crate::pg::log::OnceAMinute;
 use crate::pg::{log, transaction};
-use crate::shared_memory::announce;
+use crate::shared_memory::{announce, mail_due};
 
 /// Time after a failure during which rows are changed one at a time.
 const MEMORY: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ fn is_careful() -> bool {
 /// commit ignores synchronous_commit, because a crash must not lose the claim of a message that is about to be sent.
 #[pg_extern(sql = false)]
 fn _claimed(until: TimestampWithTimeZone) -> bool {
-    announce::announce_claim(until.into_inner());
+    mail_due::announce_claim(until.into_inner());
     transaction::force_sync_commit();
     _begin_changes()
 }

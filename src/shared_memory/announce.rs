@@ -6,10 +6,8 @@
 //! commit instead.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::CStr;
 use std::time::Instant;
 
-use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
 
 use crate::pg::shared_memory::Wakeup;
@@ -18,6 +16,7 @@ use crate::pg::{notify, process};
 use crate::settings::{self, Notify};
 
 use super::registry;
+use super::senders::notify_recheck;
 use super::wakeup::{self, NEVER};
 
 /// Makes the worker check everything now; without one, requests one and notifies senders. Returns whether there was
@@ -42,28 +41,6 @@ fn _recheck_at_commit() {
         notify_recheck();
     }
 }
-
-/// Notifies senders, when this transaction commits, that they must check and retry everything.
-pub fn notify_recheck() {
-    // A standby cannot notify.
-    if settings::notify() != Notify::Off && !process::is_in_recovery() {
-        notify::notify_with(OUTBOX_CHANNEL, RECHECK_PAYLOAD);
-    }
-}
-
-/// Notifies senders, when this transaction commits, that urgent mail is due.
-pub fn notify_urgent() {
-    if settings::notify() != Notify::Off {
-        notify::notify_with(OUTBOX_CHANNEL, URGENT_PAYLOAD);
-    }
-}
-
-/// The channel on which senders are notified that mail is due.
-const OUTBOX_CHANNEL: &CStr = c"outbox_due";
-/// The payload on [`OUTBOX_CHANNEL`] that asks senders to retry everything at once, including paused transports.
-const RECHECK_PAYLOAD: &CStr = c"recheck";
-/// The payload that announces urgent mail, with which a paused transport is probed.
-const URGENT_PAYLOAD: &CStr = c"urgent";
 
 /// Whether this database has a worker that accepts announcements.
 pub fn has_worker() -> bool {
@@ -116,12 +93,6 @@ pub fn change_failed_at() -> Option<Instant> {
     CHANGE_FAILED_AT.get()
 }
 
-/// Announces the end of the lease of mail that this transaction claims, in microseconds since 2000-01-01.
-pub fn announce_claim(until: i64) {
-    announce_due(until);
-    queue(|part| part.claimed = true);
-}
-
 /// Handles the rollback of these (sub)transactions.
 fn give_back(parts: impl Iterator<Item = Queued>) {
     let mut all = Queued::at(1);
@@ -145,20 +116,20 @@ fn give_back(parts: impl Iterator<Item = Queued>) {
 
 /// The announcements of one (sub)transaction of this process.
 #[derive(Clone, Copy)]
-struct Queued {
+pub(super) struct Queued {
     /// Nesting level of the (sub)transaction, 1 for the transaction itself.
     level: i32,
     tokens: u32,
     urgent: bool,
     requested: bool,
     /// As in [`Wakeup`].
-    due_now: bool,
-    urgent_due: bool,
-    due: i64,
+    pub(super) due_now: bool,
+    pub(super) urgent_due: bool,
+    pub(super) due: i64,
     /// Whether it took rows of pending, which a rollback puts back.
     took: bool,
     /// Whether it claimed mail, which a rollback puts back.
-    claimed: bool,
+    pub(super) claimed: bool,
     /// Whether it is changing rows of the outbox, any of which may raise an error.
     changing: bool,
 }
@@ -194,7 +165,7 @@ impl Queued {
 }
 
 /// Adds to the announcements of the current (sub)transaction.
-fn queue(change: impl FnOnce(&mut Queued)) {
+pub(super) fn queue(change: impl FnOnce(&mut Queued)) {
     transaction::at_end(at_end, at_sub_end);
     let level = transaction::level();
     let mut part = Queued::at(level);
@@ -254,82 +225,6 @@ fn announce(lane: i16, requested: bool) {
     if notifies {
         notify::notify(&settings::channel());
     }
-}
-
-/// Announces that a message becomes due or a claim expires at this time, in the same way as [`_announce`].
-#[pg_extern(sql = false)]
-fn _mail_due(due: TimestampWithTimeZone) {
-    if announce_due(due.into_inner()) {
-        notify::notify(OUTBOX_CHANNEL);
-    }
-}
-
-/// Announces that the message that [`_mail_due`] announced is urgent, in the same way.
-#[pg_extern(sql = false)]
-fn _urgent_mail_due() {
-    if is_worker() {
-        if others_deliver() {
-            notify_urgent();
-        }
-        return;
-    }
-    let worker_tells = wakeup::of_this_database().is_some();
-    if worker_tells {
-        queue(|part| part.urgent_due = true);
-    }
-    if !worker_tells || settings::notify() == Notify::Commit {
-        notify_urgent();
-    }
-}
-
-/// As [`_mail_due`], but announces the time only to the worker.
-#[pg_extern(sql = false)]
-fn _announce_due(due: TimestampWithTimeZone) {
-    announce_due(due.into_inner());
-}
-
-/// Announces a time, in microseconds since 2000-01-01, to the worker. Returns whether the caller must send NOTIFY.
-fn announce_due(due: i64) -> bool {
-    let mode = settings::notify();
-    let is_due = due <= process::now();
-    if is_worker() && !DELIVERS.get() {
-        // Without a deliverer, the worker reads later times from the outbox, and notifies senders in this transaction.
-        return mode != Notify::Off && is_due;
-    }
-    if !is_worker() && wakeup::of_this_database().is_none() {
-        return mode != Notify::Off;
-    }
-    queue(|part| {
-        part.due_now = is_due;
-        part.due = if is_due { NEVER } else { due };
-    });
-    if is_worker() {
-        return mode != Notify::Off && is_due && others_deliver();
-    }
-    mode == Notify::Commit
-}
-
-thread_local! {
-    /// Whether this process is a worker with a deliverer.
-    static DELIVERS: Cell<bool> = const { Cell::new(false) };
-    /// Whether there are other deliverers besides this worker.
-    static OTHERS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether other senders must be notified of due mail: this worker has no deliverer, other deliverers have published
-/// transports, or mail without a transport is left to clients because `mailroom.transport` is empty.
-pub fn others_deliver() -> bool {
-    !DELIVERS.get() || OTHERS.get() || settings::transport().is_empty()
-}
-
-/// Sets whether there are other deliverers besides this worker.
-pub fn set_others(others: bool) {
-    OTHERS.set(others);
-}
-
-/// Sets whether this worker has a deliverer, and so needs the announcements of its own statements.
-pub fn set_delivers(delivers: bool) {
-    DELIVERS.set(delivers);
 }
 
 /// Publishes or discards the announcements when a transaction ends. After a commit nothing may fail: this function

@@ -6,6 +6,8 @@
 //! | [`registry`] | which databases have or need a worker |
 //! | [`wakeup`] | waking the worker of a database |
 //! | [`announce`] | what a transaction announces to the worker when it ends |
+//! | [`mail_due`] | announcements of due mail and of claims |
+//! | [`senders`] | NOTIFY to other senders than the worker |
 //! | [`status`] | what `mailroom_status()` shows about the worker |
 //! | `abuse_log` | log lines about abuse of links |
 
@@ -13,6 +15,8 @@
 
 mod abuse_log;
 pub mod announce;
+pub mod mail_due;
 pub mod registry;
+pub mod senders;
 pub mod status;
 pub mod wakeup;

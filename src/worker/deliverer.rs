@@ -14,7 +14,7 @@ use super::transports;
 use crate::pg::signals::stop_requested;
 use crate::pg::{log, process};
 use crate::settings;
-use crate::shared_memory::announce;
+use crate::shared_memory::senders;
 
 /// Time since the worker started.
 type Time = Duration;
@@ -80,7 +80,7 @@ impl Deliverer {
             return Ok(None);
         };
         runner.set_redirect(settings::redirect_to().as_deref());
-        announce::set_delivers(true);
+        senders::set_delivers(true);
         Ok(Some(Self { runner }))
     }
 
@@ -135,7 +135,7 @@ impl Deliverer {
 
     /// Releases mail that was not sent, waits up to `mailroom.stop_grace` for requests in flight, and settles them.
     pub fn finish(self, session: &mut Session, now: impl Fn() -> Time) {
-        announce::set_delivers(false);
+        senders::set_delivers(false);
         self.runner.shut_down(session, now);
     }
 }

@@ -11,8 +11,8 @@ use super::state::{Cause, POLL_PAUSE, RESTORE_CHECK, Wait, Worker};
 use crate::pg::options;
 use crate::pg::signals::stop_requested;
 use crate::settings;
-use crate::shared_memory::announce;
 use crate::shared_memory::registry::{self, SlotIndex};
+use crate::shared_memory::senders;
 use crate::shared_memory::wakeup::{self, Next, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
@@ -115,7 +115,7 @@ impl Worker {
             Cause::Announced | Cause::Deadline => (Look::Woken, self.announced()),
             Cause::Notified => (Look::Woken, self.look(rule)?),
             Cause::Rechecked => {
-                self.session.notify_senders(announce::notify_recheck)?;
+                self.session.notify_senders(senders::notify_recheck)?;
                 (Look::Woken, self.poll(rule, Tell::None)?)
             }
             Cause::Polled => (Look::Polled, self.poll(rule, Tell::None)?),

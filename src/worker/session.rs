@@ -240,7 +240,7 @@ impl Session {
         )
     }
 
-    /// Notifies senders by a function of [`crate::shared_memory::announce`].
+    /// Notifies senders by a function of [`crate::shared_memory::senders`].
     pub fn notify_senders(&self, notify: fn()) -> Result<(), Failure> {
         transaction(None, || {
             notify();

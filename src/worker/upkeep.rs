@@ -7,7 +7,7 @@ use super::state::{POLL_PAUSE, Worker};
 use crate::pg::process;
 use crate::pg::signals::stop_requested;
 use crate::settings::{self, Notify};
-use crate::shared_memory::announce;
+use crate::shared_memory::senders;
 use mailroom_core::batching::{Backlog, Rule, Time};
 
 /// Minimum time between two notifications to senders that mail is due. Mail that becomes due in between is announced
@@ -116,10 +116,10 @@ impl Worker {
         if let Some(deliverer) = &self.deliverer {
             deliverer.mail_due(urgent);
         }
-        if !announce::others_deliver() {
+        if !senders::others_deliver() {
             return Ok(Tell::None);
         }
-        if urgent && let Err(failure) = self.session.notify_senders(announce::notify_urgent) {
+        if urgent && let Err(failure) = self.session.notify_senders(senders::notify_urgent) {
             self.urgent_due = true;
             return Err(failure);
         }
@@ -137,7 +137,7 @@ impl Worker {
 
     pub(super) fn note_maintained(&mut self, state: &OutboxState) {
         self.next_due = state.next_due;
-        announce::set_others(state.others);
+        senders::set_others(state.others);
         self.poll_pause = if state.more {
             POLL_PAUSE
         } else {

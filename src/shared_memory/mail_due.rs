@@ -1,0 +1,70 @@
+//! Announcements of due mail and of claims: to the worker at commit, or without one to other senders by NOTIFY.
+
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::prelude::*;
+
+use crate::pg::process;
+use crate::settings::{self, Notify};
+
+use super::announce::{is_worker, queue};
+use super::senders::{self, others_deliver};
+use super::wakeup::{self, NEVER};
+
+/// Announces the end of the lease of mail that this transaction claims, in microseconds since 2000-01-01.
+pub fn announce_claim(until: i64) {
+    announce_due(until);
+    queue(|part| part.claimed = true);
+}
+
+/// Announces that a message becomes due or a claim expires at this time, in the same way as tokens.
+#[pg_extern(sql = false)]
+fn _mail_due(due: TimestampWithTimeZone) {
+    if announce_due(due.into_inner()) {
+        senders::notify_due();
+    }
+}
+
+/// Announces that the message that [`_mail_due`] announced is urgent, in the same way.
+#[pg_extern(sql = false)]
+fn _urgent_mail_due() {
+    if is_worker() {
+        if others_deliver() {
+            senders::notify_urgent();
+        }
+        return;
+    }
+    let worker_tells = wakeup::of_this_database().is_some();
+    if worker_tells {
+        queue(|part| part.urgent_due = true);
+    }
+    if !worker_tells || settings::notify() == Notify::Commit {
+        senders::notify_urgent();
+    }
+}
+
+/// As [`_mail_due`], but announces the time only to the worker.
+#[pg_extern(sql = false)]
+fn _announce_due(due: TimestampWithTimeZone) {
+    announce_due(due.into_inner());
+}
+
+/// Announces a time, in microseconds since 2000-01-01, to the worker. Returns whether the caller must send NOTIFY.
+fn announce_due(due: i64) -> bool {
+    let mode = settings::notify();
+    let is_due = due <= process::now();
+    if is_worker() && !senders::delivers() {
+        // Without a deliverer, the worker reads later times from the outbox, and notifies senders in this transaction.
+        return mode != Notify::Off && is_due;
+    }
+    if !is_worker() && wakeup::of_this_database().is_none() {
+        return mode != Notify::Off;
+    }
+    queue(|part| {
+        part.due_now = is_due;
+        part.due = if is_due { NEVER } else { due };
+    });
+    if is_worker() {
+        return mode != Notify::Off && is_due && others_deliver();
+    }
+    mode == Notify::Commit
+}
