@@ -102,6 +102,8 @@ pub struct Wakeup {
     pub limit: AtomicU32,
     /// Something besides the queue changed: the worker must check everything.
     pub recheck: AtomicBool,
+    /// A transaction ended whose changes no session could announce: the worker must search for them.
+    pub search: AtomicBool,
     /// A (sub)transaction that had taken tokens was rolled back.
     pub given_back: AtomicBool,
     /// Due mail was announced.

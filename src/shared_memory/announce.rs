@@ -53,6 +53,11 @@ pub fn recheck_at_commit() {
     RECHECK.set(true);
 }
 
+/// When this transaction commits, makes the worker search for tokens and mail that were not announced.
+pub fn search_at_commit() {
+    queue(|part| part.search = true);
+}
+
 /// Makes the worker check everything now. For a process that is about to end.
 pub fn recheck_now() {
     if let Some(wakeup) = wakeup::of_this_database() {
@@ -126,6 +131,7 @@ pub(super) struct Queued {
     pub(super) due_now: bool,
     pub(super) urgent_due: bool,
     pub(super) due: i64,
+    search: bool,
     /// Whether it took rows of pending, which a rollback puts back.
     took: bool,
     /// Whether it claimed mail, which a rollback puts back.
@@ -145,6 +151,7 @@ impl Queued {
             due_now: false,
             urgent_due: false,
             due: NEVER,
+            search: false,
             took: false,
             claimed: false,
             changing: false,
@@ -158,6 +165,7 @@ impl Queued {
         self.due_now |= other.due_now;
         self.urgent_due |= other.urgent_due;
         self.due = self.due.min(other.due);
+        self.search |= other.search;
         self.took |= other.took;
         self.claimed |= other.claimed;
         self.changing |= other.changing;
@@ -228,7 +236,7 @@ fn announce(lane: i16, requested: bool) {
 }
 
 /// Publishes or discards the announcements when a transaction ends. After a commit nothing may fail: this function
-/// allocates nothing, raises no error, and takes no lock except for a recheck.
+/// allocates nothing, raises no error, and takes no lock unless there is no worker.
 fn at_end(end: End) {
     match end {
         End::Commit => QUEUED.with_borrow_mut(|queued| {
@@ -246,16 +254,19 @@ fn at_end(end: End) {
                     if all.due != NEVER {
                         wakeup.set_due(all.due);
                     }
+                    if all.search {
+                        wakeup.search();
+                    }
                     if recheck {
                         wakeup.recheck();
                     }
                 }
                 // Wakes a worker that waits to retry its start.
-                None if recheck => registry::wake_worker(),
+                None if recheck || all.search => registry::wake_worker(),
                 None => {}
             }
         }),
-        // Another session ends a prepared transaction; `worker/utility.rs` makes the worker check then.
+        // Another session ends a prepared transaction; `worker/utility.rs` makes the worker search then.
         End::Abort | End::Prepare => {
             RECHECK.set(false);
             QUEUED.with_borrow_mut(|queued| {

@@ -120,6 +120,12 @@ impl Wakeup {
         process::set_latch_of(self.worker.load(Ordering::Acquire));
     }
 
+    /// Makes the worker search for tokens and mail that were not announced.
+    pub fn search(&self) {
+        self.search.store(true, Ordering::Release);
+        process::set_latch_of(self.worker.load(Ordering::Acquire));
+    }
+
     /// Makes the worker check everything.
     pub fn recheck(&self) {
         self.recheck.store(true, Ordering::Release);
@@ -155,6 +161,7 @@ impl WorkerEnd {
         wakeup.notify_owed.store(false, Ordering::Relaxed);
         wakeup.limit.store(limit, Ordering::Relaxed);
         wakeup.recheck.store(false, Ordering::Relaxed);
+        wakeup.search.store(false, Ordering::Relaxed);
         wakeup.given_back.store(false, Ordering::Relaxed);
         wakeup.due_now.store(false, Ordering::Relaxed);
         wakeup.urgent_due.store(false, Ordering::Relaxed);
@@ -175,6 +182,16 @@ impl WorkerEnd {
     /// Whether the worker must check everything; resets the flag.
     pub fn take_recheck(&self) -> bool {
         self.wakeup.recheck.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the worker must search for tokens and mail that were not announced.
+    pub fn must_search(&self) -> bool {
+        self.wakeup.search.load(Ordering::Acquire)
+    }
+
+    /// As [`Self::must_search`]; resets the flag. Must be called before the search.
+    pub fn take_search(&self) -> bool {
+        self.wakeup.search.swap(false, Ordering::AcqRel)
     }
 
     /// Whether a rollback put tokens back; resets the flag.

@@ -114,7 +114,7 @@ impl Worker {
             self.notify_due()?;
         }
         if self.is_poll_due() {
-            self.poll(rule, Tell::None)
+            self.poll(rule)
         } else if urgent || (announced.count < rule.limit && self.beyond) {
             // The batch may have had room for only one of two urgent tokens.
             self.look(rule)

@@ -33,6 +33,7 @@ impl Worker {
             beyond: true,
             polled_at: Time::ZERO,
             poll_pause: POLL_PAUSE,
+            search: true,
             next_due: None,
             due_now: false,
             urgent_due: false,
@@ -59,7 +60,7 @@ impl Worker {
     pub(super) fn run(&mut self) {
         self.session.take_over();
         self.start_deliverer();
-        let mut cause = Cause::Started;
+        let mut cause = Cause::Polled;
         loop {
             let wait = match self.work(cause) {
                 Ok(wait) => wait,
@@ -98,10 +99,11 @@ impl Worker {
             );
         }
         self.paused = true;
+        self.search = true;
         self.next_due = None;
         Wait {
             until: self.now().saturating_add(RESTORE_CHECK),
-            then: Cause::Started,
+            then: Cause::Polled,
             idle: true,
             next: Next::Restored,
         }
@@ -116,10 +118,9 @@ impl Worker {
             Cause::Notified => (Look::Woken, self.look(rule)?),
             Cause::Rechecked => {
                 self.session.notify_senders(senders::notify_recheck)?;
-                (Look::Woken, self.poll(rule, Tell::None)?)
+                (Look::Woken, self.poll(rule)?)
             }
-            Cause::Polled => (Look::Polled, self.poll(rule, Tell::None)?),
-            Cause::Started => (Look::Polled, self.poll(rule, Tell::Senders)?),
+            Cause::Polled => (Look::Polled, self.poll(rule)?),
             Cause::DueNow => {
                 self.notify_due()?;
                 (Look::Woken, self.announced())
@@ -129,11 +130,6 @@ impl Worker {
                 (Look::Woken, self.announced())
             }
         };
-        // Listeners may not have been notified of these tokens: of a commit without a worker, of a prepared
-        // transaction, or from before a pause.
-        self.notify_owed |= matches!(cause, Cause::Started | Cause::Rechecked)
-            && backlog.count > 0
-            && self.leaves_tokens_to_clients();
         loop {
             if self.leaves_tokens_to_clients() {
                 return self.serve_clients();

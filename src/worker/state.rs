@@ -41,10 +41,8 @@ pub enum Cause {
     DueNow,
     /// A message that was scheduled for later has become due, or a claim has expired.
     Due,
-    /// The poll floor, or the next attempt after a failure.
+    /// The poll floor, a search, or the next attempt after a failure.
     Polled,
-    /// The first check after a start or a restore: senders are notified of mail that became due before it.
-    Started,
 }
 
 /// The result of a round of delivery.
@@ -78,6 +76,9 @@ pub struct Worker {
     pub(super) polled_at: Time,
     /// Pause between that poll and the next one.
     pub(super) poll_pause: Duration,
+    /// Whether there may be tokens and mail that were not announced: of commits without a worker, of a restore, of
+    /// prepared transactions, or from before a pause. The next poll notifies senders and listeners.
+    pub(super) search: bool,
     /// When the outbox next needs the worker, in microseconds since 2000-01-01.
     pub(super) next_due: Option<i64>,
     /// Whether there is due mail of which senders have not been notified.

@@ -10,15 +10,16 @@ use crate::settings::{self, Notify};
 use crate::shared_memory::senders;
 use mailroom_core::batching::{Backlog, Rule, Time};
 
-/// Minimum time between two notifications to senders that mail is due. Mail that becomes due in between is announced
-/// together, so a flood of mail costs at most 100 small transactions a second.
+/// Minimum time between two notifications to senders that mail is due, and between two searches. Mail that becomes due
+/// in between is announced together, so a flood of mail costs at most 100 small transactions a second.
 const DUE_SPACING: Duration = Duration::from_millis(10);
 /// Minimum time between two log lines about failed purges.
 const PURGE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Worker {
     pub(super) fn is_poll_due(&self) -> bool {
-        self.now() >= self.poll_at()
+        let now = self.now();
+        now >= self.poll_at() || self.search_at().is_some_and(|at| at <= now)
     }
 
     /// Reads the queue, and corrects the announced count.
@@ -27,11 +28,13 @@ impl Worker {
     }
 
     /// Reads the queue and maintains the outbox, in one statement.
-    pub(super) fn poll(&mut self, rule: Rule, tell: Tell) -> Result<Backlog, Failure> {
+    pub(super) fn poll(&mut self, rule: Rule) -> Result<Backlog, Failure> {
+        self.search |= self.wakeup.take_search();
         // The statement returns the next due time after now, so mail that is due by now must be announced here.
-        let due = self.due_now || self.next_due.is_some_and(|due| due <= process::now());
+        let due = self.next_due.is_some_and(|due| due <= process::now());
+        let tells = due || self.due_now || self.search;
         self.due_now = false;
-        let tell = self.senders_to_notify(if due { Tell::Senders } else { tell })?;
+        let tell = self.senders_to_notify(if tells { Tell::Senders } else { Tell::None })?;
         self.check_clock_jump()?;
         self.polled_at = self.now();
         self.maintained_at = self.polled_at;
@@ -44,6 +47,8 @@ impl Worker {
         if let Some(state) = state {
             self.note_maintained(&state);
         }
+        self.notify_owed |= self.search && backlog.count > 0 && self.leaves_tokens_to_clients();
+        self.search = false;
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(backlog)
     }
@@ -150,6 +155,12 @@ impl Worker {
         // The setting may have been lowered since the last poll.
         let pause = self.poll_pause.min(settings::poll_interval());
         self.polled_at.saturating_add(pause)
+    }
+
+    /// When to search for what was not announced; `None` if nothing requires it. A restore has its own interval.
+    pub(super) fn search_at(&self) -> Option<Time> {
+        let required = self.wakeup.must_search() || (self.search && !self.is_restoring);
+        required.then(|| self.maintained_at.saturating_add(DUE_SPACING))
     }
 
     /// When the outbox next needs maintenance.

@@ -19,7 +19,7 @@ pub fn install_hooks() {
     hooks::install(Handlers {
         before_exclusive: block_worker,
         after_changed: registry::request_at_commit,
-        after_prepared: recheck_after_prepared,
+        after_prepared: search_after_prepared,
         on_extension_changed: announce::recheck_at_commit,
     });
 }
@@ -40,11 +40,12 @@ fn block_worker(database: pg_sys::Oid) {
     }
 }
 
-/// Makes the worker check everything: the prepared transaction may have enqueued tokens, put some back, or created or
-/// dropped the extension, and the session that prepared it could not know when it would end.
-fn recheck_after_prepared() {
+/// Makes the worker search: the prepared transaction may have enqueued tokens or mail, put some back, or created or
+/// dropped the extension, and the session that prepared it could not know when it would end. Most have nothing to do
+/// with mail, so what the worker learned from providers stays in force.
+fn search_after_prepared() {
     if catalog::extension().is_some() && !announce::has_worker() {
         registry::request_at_commit(process::database());
     }
-    announce::recheck_at_commit();
+    announce::search_at_commit();
 }

@@ -99,6 +99,7 @@ impl Worker {
                 if let Some(deliverer) = &mut self.deliverer {
                     deliverer.retry_now();
                 }
+                self.search = true;
                 return Some(Cause::Rechecked);
             }
             // During a back-off, a wake-up causes no earlier attempt: the next attempt reads all rows.
@@ -166,7 +167,10 @@ impl Worker {
             .into_iter()
             .flatten()
             .fold(wait.until, Time::min);
-        let due_at = [maintain_at, notify_at].into_iter().flatten().min();
+        let due_at = [maintain_at, notify_at, self.search_at()]
+            .into_iter()
+            .flatten()
+            .min();
         ControlFlow::Continue(match due_at.filter(|&at| at < next) {
             Some(at) => (at, Next::Due),
             None => (next, wait.next),

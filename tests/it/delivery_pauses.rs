@@ -163,6 +163,28 @@ fn throttling_slows_the_transport_and_costs_no_attempt() {
     assert!(begin.lock().unwrap().unwrap().elapsed() >= Duration::from_secs(2));
 }
 
+/// Most prepared transactions have nothing to do with mail.
+#[test]
+fn a_prepared_transaction_does_not_end_throttling() {
+    let receiver = Receiver::start(|_| {
+        Reaction::Answer(429, "retry-after: 3600\r\n".to_owned(), String::new())
+    });
+    let settings = ["max_prepared_transactions = 2", "mailroom.batch_limit = 1"];
+    let mut post = Post::start(&receiver, &settings);
+    post.send(1);
+    post.wait_for_status("transport_state", "throttled");
+    post.wait_for("state = 'scheduled'", 1);
+    let requests = receiver.requests();
+    post.client
+        .batch_execute("BEGIN; INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); PREPARE TRANSACTION 'p'")
+        .unwrap();
+    post.client.batch_execute("COMMIT PREPARED 'p'").unwrap();
+    post.wait_for("kind = 'activation'", 1);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(receiver.requests(), requests, "it was tried again");
+    assert_eq!(post.status("transport_state"), "throttled");
+}
+
 #[test]
 fn what_is_not_public_is_not_dialled_unless_it_is_listed() {
     let receiver = Receiver::start(|_| status(200));

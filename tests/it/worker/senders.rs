@@ -110,6 +110,34 @@ fn senders_hear_of_claims_that_are_rolled_back_and_of_groups_that_are_free_again
     assert_eq!(number(&mut client, free), 1);
 }
 
+/// The mail of a prepared transaction cannot be announced at its commit. A search finds it; senders keep what they know
+/// of their transports.
+#[test]
+fn senders_hear_of_mail_of_a_prepared_transaction_and_need_not_recheck() {
+    use postgres::fallible_iterator::FallibleIterator;
+    let (cluster, mut client) = Cluster::start_with_app(&[
+        "mailroom.poll_interval = '1h'",
+        "max_prepared_transactions = 2",
+    ]);
+    cluster.worker("app");
+    let mut listener = cluster.connect("app");
+    listener.batch_execute("LISTEN outbox_due").unwrap();
+    settle(&mut client, &mut listener);
+    client
+        .batch_execute(
+            "BEGIN; SELECT mailroom_send('a@example.com', 'S', 'T'); PREPARE TRANSACTION 'p'",
+        )
+        .unwrap();
+    client.batch_execute("COMMIT PREPARED 'p'").unwrap();
+    let mut notifications = listener.notifications();
+    let first = notifications
+        .timeout_iter(crate::cluster::PATIENCE)
+        .next()
+        .unwrap()
+        .expect("a notification");
+    assert_eq!((first.channel(), first.payload()), ("outbox_due", ""));
+}
+
 #[test]
 fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
     let (cluster, mut client) =
