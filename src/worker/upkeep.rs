@@ -30,10 +30,8 @@ impl Worker {
     /// Reads the queue and maintains the outbox, in one statement.
     pub(super) fn poll(&mut self, rule: Rule) -> Result<Backlog, Failure> {
         self.search |= self.wakeup.take_search();
-        // The statement returns the next due time after now, so mail that is due by now must be announced here.
-        let due = self.next_due.is_some_and(|due| due <= process::now());
-        let tells = due || self.due_now || self.search;
-        self.due_now = false;
+        // The statement returns the next due time after now, so senders must be notified here of mail due by now.
+        let tells = self.due_now || self.search || self.is_past_due();
         let tell = self.senders_to_notify(if tells { Tell::Senders } else { Tell::None })?;
         self.check_clock_jump()?;
         self.polled_at = self.now();
@@ -44,6 +42,9 @@ impl Worker {
             state = Some(rest);
             Ok(waiting)
         })?;
+        // Only now: if the statement fails, the next one notifies senders. Mail that became due after the decision to
+        // notify nobody is not in the state that the statement returned.
+        self.due_now = !tells && self.is_past_due();
         if let Some(state) = state {
             self.note_maintained(&state);
         }
@@ -80,24 +81,29 @@ impl Worker {
         })
     }
 
+    /// Whether mail has become due that was not due at the last check.
+    fn is_past_due(&self) -> bool {
+        self.next_due.is_some_and(|due| due <= process::now())
+    }
+
     /// Notifies senders of due mail that was announced.
     pub(super) fn notify_due(&mut self) -> Result<(), Failure> {
-        self.due_now = false;
         self.maintained_at = self.now();
         if self.senders_to_notify(Tell::Senders)? == Tell::Senders {
             self.session.notify_due()?;
             self.echo |= settings::notify() != Notify::Off;
         }
+        self.due_now = false;
         Ok(())
     }
 
     /// Takes expired claims back, notifies senders of due mail if `tell` says so, and notes when to do that again.
     pub(super) fn maintain_outbox(&mut self, tell: Tell) -> Result<(), Failure> {
-        self.due_now = false;
         self.check_clock_jump()?;
         self.maintained_at = self.now();
         let tell = self.senders_to_notify(tell)?;
         let state = self.session.maintain_outbox(tell)?;
+        self.due_now = false;
         self.note_maintained(&state);
         self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(())

@@ -1,7 +1,8 @@
 //! The notifications of mail that senders get.
 
 use super::{hear_on, insert_accounts, settle, with_mail_that_a_sender_heard_of};
-use crate::cluster::{Cluster, eventually, number};
+use crate::cluster::{Cluster, Stop, eventually, number};
+use postgres::Client;
 
 #[test]
 fn senders_hear_of_mail_when_it_becomes_due() {
@@ -138,8 +139,22 @@ fn senders_hear_of_mail_of_a_prepared_transaction_and_need_not_recheck() {
     assert_eq!((first.channel(), first.payload()), ("outbox_due", ""));
 }
 
-#[test]
-fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
+/// Discards the notifications so far.
+fn drain(listener: &mut Client) {
+    use postgres::fallible_iterator::FallibleIterator;
+    let mut notifications = listener.notifications();
+    while notifications.iter().next().unwrap().is_some() {}
+}
+
+/// Waits until the worker has failed this often in a row.
+fn wait_for_failures(client: &mut Client, count: i64) {
+    eventually("failures of the worker", || {
+        (number(client, "SELECT errors_in_a_row FROM mailroom_status()") >= count).then_some(())
+    });
+}
+
+/// Schedules mail for this time while the worker fails; senders must be notified when it recovers.
+fn expect_notification_after_failures(send_at: &str) {
     let (cluster, mut client) =
         Cluster::start_with_app(&["mailroom.batch_limit = 1", "mailroom.poll_interval = '1h'"]);
     cluster.worker("app");
@@ -149,25 +164,64 @@ fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
         .batch_execute("REVOKE SELECT ON pending FROM mailroom_collector")
         .unwrap();
     insert_accounts(&mut client, "a", 1);
-    eventually("a failure", || {
-        (number(&mut client, "SELECT errors_in_a_row FROM mailroom_status()") > 0).then_some(())
-    });
+    wait_for_failures(&mut client, 1);
     client
-        .batch_execute(
-            "SELECT mailroom_send('a@example.com', 'S', 'T', send_at => now() + interval '200 ms')",
-        )
+        .batch_execute(&format!(
+            "SELECT mailroom_send('a@example.com', 'S', 'T', send_at => {send_at})"
+        ))
         .unwrap();
-    eventually("two failures more", || {
-        (number(&mut client, "SELECT errors_in_a_row FROM mailroom_status()") > 2).then_some(())
-    });
-    {
-        use postgres::fallible_iterator::FallibleIterator;
-        let mut notifications = listener.notifications();
-        while notifications.iter().next().unwrap().is_some() {}
-    }
+    // More failures, after the mail was announced or has become due.
+    wait_for_failures(&mut client, 3);
+    drain(&mut listener);
     // Without the queue, only the outbox has something to announce.
     client
         .batch_execute("DELETE FROM pending; GRANT SELECT ON pending TO mailroom_collector")
         .unwrap();
     hear_on(&mut listener, "outbox_due");
+}
+
+#[test]
+fn mail_that_becomes_due_while_the_worker_fails_is_told_when_it_recovers() {
+    expect_notification_after_failures("now() + interval '200 ms'");
+}
+
+#[test]
+fn mail_that_is_due_at_once_while_the_worker_fails_is_told_when_it_recovers() {
+    expect_notification_after_failures("now()");
+}
+
+/// What waits from before a start is announced by the first check, even if that is not the first attempt.
+#[test]
+fn what_waits_is_told_after_a_start_whose_first_check_fails() {
+    let (cluster, mut client) =
+        Cluster::start_with_app(&["mailroom.collect = off", "mailroom.poll_interval = '1h'"]);
+    cluster.worker("app");
+    client
+        .batch_execute("REVOKE SELECT ON pending FROM mailroom_collector")
+        .unwrap();
+    insert_accounts(&mut client, "a", 1);
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    drop(client);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    let mut client = cluster.connect("app");
+    let mut listeners = ["outbox_due", "token_insert"].map(|channel| {
+        let mut listener = cluster.connect("app");
+        listener
+            .batch_execute(&format!("LISTEN {channel}"))
+            .unwrap();
+        (listener, channel)
+    });
+    wait_for_failures(&mut client, 2);
+    for (listener, _) in &mut listeners {
+        drain(listener);
+    }
+    client
+        .batch_execute("GRANT SELECT ON pending TO mailroom_collector")
+        .unwrap();
+    for (listener, channel) in &mut listeners {
+        hear_on(listener, channel);
+    }
 }
