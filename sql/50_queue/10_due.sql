@@ -1,8 +1,8 @@
 -- Due mail: when messages become due, and who is told.
 --
 -- Every function that schedules, returns or claims mail calls _mail_due with the time at which it needs attention. With
--- a worker that takes no lock: the worker is told at COMMIT, sleeps until the earliest time, and notifies outside
--- senders on the writers' behalf. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due
+-- a worker that takes no lock: the worker is told at COMMIT, sleeps until the earliest time, and notifies other
+-- senders on the writers' behalf, unless it delivers all mail itself. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due
 -- how long to wait.
 
 CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
@@ -22,6 +22,12 @@ CREATE FUNCTION @extschema@._urgent_mail_due() RETURNS void
 COMMENT ON FUNCTION @extschema@._urgent_mail_due() IS
     'Internal. As _mail_due, says that the message that it announces is urgent: a paused transport is probed with it.';
 
+CREATE FUNCTION @extschema@._mail_for_clients() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_mail_for_clients_wrapper';
+COMMENT ON FUNCTION @extschema@._mail_for_clients() IS
+    'Internal. Says of a message that _mail_due announces next that no deliverer has published its transport: the worker tells the sessions that listen on outbox_due.';
+
 -- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
 -- so a search from now on skips no dead entries.
 CREATE INDEX outbox_timer ON @extschema@.outbox (send_at) WHERE state = 'scheduled' AND send_at > created_at;
@@ -31,11 +37,15 @@ CREATE FUNCTION @extschema@._outbox_announce() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM @extschema@._mail_due(m.earliest), CASE WHEN m.is_urgent THEN @extschema@._urgent_mail_due() END
+    PERFORM
+        CASE WHEN m.is_for_clients THEN @extschema@._mail_for_clients() END,
+        @extschema@._mail_due(m.earliest),
+        CASE WHEN m.is_urgent THEN @extschema@._urgent_mail_due() END
     FROM (
         SELECT
             min(n.send_at) AS earliest,
-            bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent
+            bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent,
+            bool_or(n.transport <> ALL (ARRAY(SELECT t.name::text FROM @extschema@.transports t))) AS is_for_clients
         FROM new_mail n
         WHERE n.state = 'scheduled'
     ) m

@@ -36,6 +36,8 @@ BEGIN
     GET DIAGNOSTICS retried = ROW_COUNT;
     IF retried > 0 THEN
         PERFORM @extschema@._mail_due(now());
+        -- Clients may deliver it.
+        PERFORM @extschema@._search_at_commit();
     END IF;
     RETURN retried;
 END;
@@ -89,6 +91,8 @@ BEGIN
     GET DIAGNOSTICS retried = ROW_COUNT;
     IF retried > 0 THEN
         PERFORM @extschema@._mail_due(now());
+        -- Clients may deliver it.
+        PERFORM @extschema@._search_at_commit();
     END IF;
     RETURN retried;
 END;

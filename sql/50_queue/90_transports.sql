@@ -149,3 +149,49 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._forget_deliverers() IS
     'Internal. Removes the deliverers that have published nothing for an hour, except the worker of this database, and their transports.';
+
+CREATE FUNCTION @extschema@._others_deliver(own_transports text[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+AS $$
+DECLARE
+    others boolean;
+BEGIN
+    IF own_transports = '{}' OR EXISTS (
+        SELECT FROM @extschema@.deliverers d WHERE NOT starts_with(d.name, 'mailroom worker/')
+    ) THEN
+        RETURN true;
+    END IF;
+    -- As in _next_lapse, an expensive search is made in a twentieth of the time only.
+    IF @extschema@._walk_begin('others'::text) IS NULL THEN
+        others := EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND o.transport = '')
+            OR EXISTS (
+                -- Between the names of the worker's transports, whose mail may be any number of rows; ~ is after any name.
+                SELECT
+                FROM (
+                    SELECT
+                        u.name COLLATE "C" AS low,
+                        lead(u.name, 1, '~') OVER (ORDER BY u.name COLLATE "C") COLLATE "C" AS high
+                    FROM unnest(own_transports || ''::text) u (name)
+                ) g
+                CROSS JOIN LATERAL (
+                    SELECT
+                    FROM @extschema@.outbox o
+                    WHERE o.state = 'scheduled'
+                      AND o.transport > g.low
+                      AND o.transport < g.high
+                    LIMIT 1
+                ) w
+            )
+            OR EXISTS (
+                SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' AND o.transport <> ALL (own_transports)
+            );
+    END IF;
+    PERFORM @extschema@._walk_end('others'::text, NULL::bigint);
+    RETURN others;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._others_deliver(text[]) IS
+    'Internal. Whether there are senders besides a worker with these transports: other deliverers, or clients, for mail of other transports is still to be sent. NULL if it was not searched for.';

@@ -51,7 +51,11 @@ BEGIN
         RETURNING o.send_at
     )
     SELECT count(*), min(c.send_at) INTO moved, earliest FROM changed c;
-    PERFORM @extschema@._mail_due(earliest);
+    IF moved > 0 THEN
+        PERFORM @extschema@._mail_due(earliest);
+        -- Clients may deliver it from now on.
+        PERFORM @extschema@._search_at_commit();
+    END IF;
     RETURN moved;
 END;
 $$;

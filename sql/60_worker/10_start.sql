@@ -15,6 +15,12 @@ CREATE FUNCTION @extschema@._recheck_at_commit() RETURNS void
 COMMENT ON FUNCTION @extschema@._recheck_at_commit() IS
     'Internal. Makes the worker look at everything when this transaction commits.';
 
+CREATE FUNCTION @extschema@._search_at_commit() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_search_at_commit_wrapper';
+COMMENT ON FUNCTION @extschema@._search_at_commit() IS
+    'Internal. Makes the worker search, when this transaction commits, for tokens and mail that were not announced.';
+
 CREATE FUNCTION @extschema@._worker_report(
     OUT pid integer,
     OUT since timestamptz,

@@ -79,21 +79,18 @@ $$;
 COMMENT ON FUNCTION @extschema@._pending_summary(integer) IS
     'Internal. How many tokens wait, counted up to the limit in each lane, whether one is urgent, and whether the worker is paused.';
 
-CREATE FUNCTION @extschema@._maintain_outbox(tell boolean, OUT next_due timestamptz, OUT more boolean)
+CREATE FUNCTION @extschema@._maintain_outbox(OUT next_due timestamptz, OUT more boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- This also tells senders that there is mail for them.
     more := @extschema@._expire_leases(clock_timestamp(), 1000) = 1000;
-    IF tell THEN
-        PERFORM @extschema@._mail_due(now());
-    END IF;
     next_due := @extschema@._next_wake();
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._maintain_outbox(boolean) IS
-    'Internal. Maintains the outbox for the worker: takes expired claims back and, if tell, tells senders that mail is due. Returns when the next message becomes due or the next claim expires, and whether there is more to do at once.';
+COMMENT ON FUNCTION @extschema@._maintain_outbox() IS
+    'Internal. Maintains the outbox for the worker: takes expired claims back. Returns when the next message becomes due or the next claim expires, and whether there is more to do at once.';
 
 CREATE FUNCTION @extschema@._run_batch(batch_limit integer, trigger text, OUT collected integer, OUT skipped integer)
     LANGUAGE plpgsql

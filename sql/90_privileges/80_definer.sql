@@ -59,6 +59,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._log_abuse(text, bigint),
     @extschema@._mail_due(timestamptz),
     @extschema@._urgent_mail_due(),
+    @extschema@._mail_for_clients(),
+    @extschema@._search_at_commit(),
     @extschema@._urgent_priority(),
     @extschema@._announce(smallint),
     @extschema@._announce_request(smallint),

@@ -1,2 +1,2 @@
-SELECT next_due, more, EXISTS (SELECT FROM deliverers d WHERE NOT starts_with(d.name, 'mailroom worker/'))
-FROM _maintain_outbox($1)
+SELECT next_due, more, _others_deliver($1)
+FROM _maintain_outbox()

@@ -1,2 +1,2 @@
-SELECT w.waiting, w.urgent, w.paused, t.next_due, t.more, EXISTS (SELECT FROM deliverers d WHERE NOT starts_with(d.name, 'mailroom worker/'))
-FROM _pending_summary($1) w, _maintain_outbox($2) t
+SELECT w.waiting, w.urgent, w.paused, t.next_due, t.more, _others_deliver($2)
+FROM _pending_summary($1) w, _maintain_outbox() t

@@ -54,6 +54,12 @@ pub fn recheck_at_commit() {
 }
 
 /// When this transaction commits, makes the worker search for tokens and mail that were not announced.
+#[pg_extern(sql = false)]
+fn _search_at_commit() {
+    search_at_commit();
+}
+
+/// As [`_search_at_commit`], for callers in this library.
 pub fn search_at_commit() {
     queue(|part| part.search = true);
 }
@@ -130,6 +136,7 @@ pub(super) struct Queued {
     /// As in [`Wakeup`].
     pub(super) due_now: bool,
     pub(super) urgent_due: bool,
+    pub(super) for_clients: bool,
     pub(super) due: i64,
     search: bool,
     /// Whether it took rows of pending, which a rollback puts back.
@@ -150,6 +157,7 @@ impl Queued {
             requested: false,
             due_now: false,
             urgent_due: false,
+            for_clients: false,
             due: NEVER,
             search: false,
             took: false,
@@ -164,6 +172,7 @@ impl Queued {
         self.requested |= other.requested;
         self.due_now |= other.due_now;
         self.urgent_due |= other.urgent_due;
+        self.for_clients |= other.for_clients;
         self.due = self.due.min(other.due);
         self.search |= other.search;
         self.took |= other.took;
@@ -247,6 +256,9 @@ fn at_end(end: End) {
                 Some(wakeup) => {
                     if all.tokens > 0 {
                         wakeup.announce(all.tokens, all.urgent, all.requested);
+                    }
+                    if all.for_clients {
+                        wakeup.set_for_clients();
                     }
                     if all.due_now {
                         wakeup.set_due_now(all.urgent_due);

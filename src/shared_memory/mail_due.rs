@@ -24,6 +24,17 @@ fn _mail_due(due: TimestampWithTimeZone) {
     }
 }
 
+/// Says that no deliverer has published the transport of a message that [`_mail_due`] announces next: clients deliver
+/// it, so the worker must notify them. Without a worker, they are notified of all mail.
+#[pg_extern(sql = false)]
+fn _mail_for_clients() {
+    if is_worker() {
+        senders::set_others(true);
+    } else if wakeup::of_this_database().is_some() {
+        queue(|part| part.for_clients = true);
+    }
+}
+
 /// Announces that the message that [`_mail_due`] announced is urgent, in the same way.
 #[pg_extern(sql = false)]
 fn _urgent_mail_due() {

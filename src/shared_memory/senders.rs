@@ -1,6 +1,7 @@
 //! NOTIFY to senders that LISTEN on `outbox_due`: other deliverers than the worker, and clients.
 //!
-//! With a worker, only the worker notifies them, on the writers' behalf, and only if it does not deliver all mail itself.
+//! With a worker, only the worker notifies them, on the writers' behalf, and only if it does not deliver all mail
+//! itself.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -17,7 +18,9 @@ const URGENT_PAYLOAD: &CStr = c"urgent";
 
 /// Notifies senders, when this transaction commits, that mail is due.
 pub fn notify_due() {
-    notify::notify(OUTBOX_CHANNEL);
+    if settings::notify() != Notify::Off {
+        notify::notify(OUTBOX_CHANNEL);
+    }
 }
 
 /// Notifies senders, when this transaction commits, that they must check and retry everything.
@@ -38,14 +41,14 @@ pub fn notify_urgent() {
 thread_local! {
     /// Whether this process is a worker with a deliverer.
     static DELIVERS: Cell<bool> = const { Cell::new(false) };
-    /// Whether there are other deliverers besides this worker.
+    /// Whether there are other senders besides this worker.
     static OTHERS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether other senders must be notified of due mail: this worker has no deliverer, other deliverers have published
-/// transports, or mail without a transport is left to clients because `mailroom.transport` is empty.
+/// transports, or there is mail whose transport none has published, which is left to clients.
 pub fn others_deliver() -> bool {
-    !DELIVERS.get() || OTHERS.get() || settings::transport().is_empty()
+    !DELIVERS.get() || OTHERS.get()
 }
 
 /// Whether this process is a worker with a deliverer.
@@ -53,7 +56,7 @@ pub fn delivers() -> bool {
     DELIVERS.get()
 }
 
-/// Sets whether there are other deliverers besides this worker.
+/// Sets whether there are other senders besides this worker.
 pub fn set_others(others: bool) {
     OTHERS.set(others);
 }

@@ -95,6 +95,13 @@ impl Wakeup {
         }
     }
 
+    /// Announces that clients deliver mail that is announced next.
+    pub fn set_for_clients(&self) {
+        if !self.for_clients.load(Ordering::Relaxed) {
+            self.for_clients.store(true, Ordering::Release);
+        }
+    }
+
     /// Announces that mail is due, and wakes the worker unless that was announced before.
     pub fn set_due_now(&self, urgent: bool) {
         if urgent {
@@ -165,6 +172,7 @@ impl WorkerEnd {
         wakeup.given_back.store(false, Ordering::Relaxed);
         wakeup.due_now.store(false, Ordering::Relaxed);
         wakeup.urgent_due.store(false, Ordering::Relaxed);
+        wakeup.for_clients.store(false, Ordering::Relaxed);
         wakeup.due.store(NEVER, Ordering::Relaxed);
         wakeup.status.last_batch.store(0, Ordering::Relaxed);
         wakeup.status.next_wake.store(0, Ordering::Relaxed);
@@ -207,6 +215,12 @@ impl WorkerEnd {
     /// Whether urgent due mail was announced since the last call. Must be called after [`Self::take_due_now`].
     pub fn take_urgent_due(&self) -> bool {
         self.wakeup.urgent_due.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether mail for clients was announced since the last call. Must be called after [`Self::take_due_now`] and
+    /// [`Self::take_due`], and before the outbox is searched for such mail.
+    pub fn take_for_clients(&self) -> bool {
+        self.wakeup.for_clients.swap(false, Ordering::AcqRel)
     }
 
     /// The earliest of the times announced since the last call at which the outbox needs the worker, in microseconds

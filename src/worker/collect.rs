@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pgrx::prelude::*;
 
-use super::session::{Failure, Listeners, Tell};
+use super::session::{Failure, Listeners};
 use super::state::{Wait, Worker};
 use crate::pg::signals::stop_requested;
 use crate::settings::{self, Notify};
@@ -109,7 +109,7 @@ impl Worker {
         self.take_due_times();
         let now = self.now();
         if self.maintain_at(now).is_some_and(|at| at <= now) {
-            self.maintain_outbox(Tell::Senders)?;
+            self.maintain_outbox()?;
         } else if self.notify_at().is_some_and(|at| at <= now) {
             self.notify_due()?;
         }

@@ -84,6 +84,11 @@ impl Deliverer {
         Ok(Some(Self { runner }))
     }
 
+    /// The names of the transports.
+    pub fn transports(&self) -> Vec<String> {
+        self.runner.transports()
+    }
+
     /// Mail may be due. `urgent`: a person waits for it.
     pub fn mail_due(&self, urgent: bool) {
         self.runner.mail_due(urgent);

@@ -6,7 +6,7 @@ use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 
 use super::deliverer::Deliverer;
-use super::session::{Failure, Listeners, Session, Tell};
+use super::session::{Failure, Listeners, Session};
 use super::state::{Cause, POLL_PAUSE, RESTORE_CHECK, Wait, Worker};
 use crate::pg::options;
 use crate::pg::signals::stop_requested;
@@ -126,7 +126,7 @@ impl Worker {
                 (Look::Woken, self.announced())
             }
             Cause::Due => {
-                self.maintain_outbox(Tell::Senders)?;
+                self.maintain_outbox()?;
                 (Look::Woken, self.announced())
             }
         };

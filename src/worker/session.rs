@@ -212,32 +212,32 @@ impl Session {
         )
     }
 
-    /// Reads the queue and maintains the outbox, in one statement.
-    pub fn poll(&self, limit: u32, tell: Tell) -> Result<(Waiting, OutboxState), Failure> {
-        let arguments = [integer(limit).into(), (tell == Tell::Senders).into()];
-        self.call_unless_restoring(
-            include_str!("../../sql/queries/poll.sql"),
-            &arguments,
-            |row| Ok((Waiting::read(row)?, OutboxState::read(row, 4)?)),
-        )
+    /// Reads the queue and maintains the outbox, in one statement. `own`: the transports that the worker delivers
+    /// through.
+    pub fn poll(
+        &self,
+        limit: u32,
+        own: Vec<String>,
+        tell: Tell,
+    ) -> Result<(Waiting, OutboxState), Failure> {
+        let poll = include_str!("../../sql/queries/poll.sql");
+        self.unless_restoring(STATEMENT_TIMEOUT, || {
+            // Made here because looking up an array type requires a transaction.
+            call(poll, &[integer(limit).into(), own.into()], |row| {
+                let state = OutboxState::read(row, 4)?.tell(tell);
+                Ok((Waiting::read(row)?, state))
+            })
+        })
     }
 
-    /// Maintains the outbox only.
-    pub fn maintain_outbox(&self, tell: Tell) -> Result<OutboxState, Failure> {
-        self.call_unless_restoring(
-            include_str!("../../sql/queries/maintain_outbox.sql"),
-            &[(tell == Tell::Senders).into()],
-            |row| OutboxState::read(row, 1),
-        )
-    }
-
-    /// Notifies senders that mail is due, and does nothing else.
-    pub fn notify_due(&self) -> Result<(), Failure> {
-        self.call(
-            include_str!("../../sql/queries/notify_due.sql"),
-            &[],
-            |_| Ok(()),
-        )
+    /// Maintains the outbox only, and notifies senders that mail is due.
+    pub fn maintain_outbox(&self, own: Vec<String>) -> Result<OutboxState, Failure> {
+        let maintain = include_str!("../../sql/queries/maintain_outbox.sql");
+        self.unless_restoring(STATEMENT_TIMEOUT, || {
+            call(maintain, &[own.into()], |row| {
+                Ok(OutboxState::read(row, 1)?.tell(Tell::Senders))
+            })
+        })
     }
 
     /// Notifies senders by a function of [`crate::shared_memory::senders`].

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::deliverer::Deliverer;
 use super::session::{Failure, OutboxState, Session, Tell, Waiting};
 use super::state::{POLL_PAUSE, Worker};
 use crate::pg::process;
@@ -30,15 +31,18 @@ impl Worker {
     /// Reads the queue and maintains the outbox, in one statement.
     pub(super) fn poll(&mut self, rule: Rule) -> Result<Backlog, Failure> {
         self.search |= self.wakeup.take_search();
+        self.take_due_times();
         // The statement returns the next due time after now, so senders must be notified here of mail due by now.
         let tells = self.due_now || self.search || self.is_past_due();
-        let tell = self.senders_to_notify(if tells { Tell::Senders } else { Tell::None })?;
+        let tell = if tells { Tell::Senders } else { Tell::None };
+        self.notify_deliverer()?;
         self.check_clock_jump()?;
         self.polled_at = self.now();
         self.maintained_at = self.polled_at;
+        let own = self.own_transports();
         let mut state = None;
         let backlog = self.look_with(rule, |session| {
-            let (waiting, rest) = session.poll(rule.limit, tell)?;
+            let (waiting, rest) = session.poll(rule.limit, own, tell)?;
             state = Some(rest);
             Ok(waiting)
         })?;
@@ -50,7 +54,6 @@ impl Worker {
         }
         self.notify_owed |= self.search && backlog.count > 0 && self.leaves_tokens_to_clients();
         self.search = false;
-        self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(backlog)
     }
 
@@ -89,23 +92,24 @@ impl Worker {
     /// Notifies senders of due mail that was announced.
     pub(super) fn notify_due(&mut self) -> Result<(), Failure> {
         self.maintained_at = self.now();
-        if self.senders_to_notify(Tell::Senders)? == Tell::Senders {
-            self.session.notify_due()?;
+        self.notify_deliverer()?;
+        if senders::others_deliver() {
+            self.session.notify_senders(senders::notify_due)?;
             self.echo |= settings::notify() != Notify::Off;
         }
         self.due_now = false;
         Ok(())
     }
 
-    /// Takes expired claims back, notifies senders of due mail if `tell` says so, and notes when to do that again.
-    pub(super) fn maintain_outbox(&mut self, tell: Tell) -> Result<(), Failure> {
+    /// Takes expired claims back, notifies senders of due mail, and notes when to do that again.
+    pub(super) fn maintain_outbox(&mut self) -> Result<(), Failure> {
+        self.take_due_times();
         self.check_clock_jump()?;
         self.maintained_at = self.now();
-        let tell = self.senders_to_notify(tell)?;
-        let state = self.session.maintain_outbox(tell)?;
+        self.notify_deliverer()?;
+        let state = self.session.maintain_outbox(self.own_transports())?;
         self.due_now = false;
         self.note_maintained(&state);
-        self.echo |= tell == Tell::Senders && settings::notify() != Notify::Off;
         Ok(())
     }
 
@@ -118,23 +122,26 @@ impl Worker {
         }
     }
 
-    /// Notifies the deliverer. Returns `tell` if other senders must be notified too, [`Tell::None`] otherwise.
+    /// Notifies the deliverer of due mail, and other senders if some of it is urgent.
     ///
     /// # Errors
-    /// If other senders cannot be notified of urgent mail.
-    pub(super) fn senders_to_notify(&mut self, tell: Tell) -> Result<Tell, Failure> {
-        let urgent = std::mem::take(&mut self.urgent_due);
+    /// If other senders cannot be notified.
+    fn notify_deliverer(&mut self) -> Result<(), Failure> {
         if let Some(deliverer) = &self.deliverer {
-            deliverer.mail_due(urgent);
+            deliverer.mail_due(self.urgent_due);
         }
-        if !senders::others_deliver() {
-            return Ok(Tell::None);
+        if self.urgent_due && senders::others_deliver() {
+            self.session.notify_senders(senders::notify_urgent)?;
         }
-        if urgent && let Err(failure) = self.session.notify_senders(senders::notify_urgent) {
-            self.urgent_due = true;
-            return Err(failure);
-        }
-        Ok(tell)
+        self.urgent_due = false;
+        Ok(())
+    }
+
+    /// The transports that this worker delivers through.
+    fn own_transports(&self) -> Vec<String> {
+        self.deliverer
+            .as_ref()
+            .map_or_else(Vec::new, Deliverer::transports)
     }
 
     /// Reads what commits announced about the outbox.
@@ -144,11 +151,14 @@ impl Worker {
         if let Some(due) = self.wakeup.take_due() {
             self.next_due = Some(self.next_due.map_or(due, |known| known.min(due)));
         }
+        if self.wakeup.take_for_clients() {
+            senders::set_others(true);
+        }
     }
 
     pub(super) fn note_maintained(&mut self, state: &OutboxState) {
         self.next_due = state.next_due;
-        senders::set_others(state.others);
+        self.echo |= state.told;
         self.poll_pause = if state.more {
             POLL_PAUSE
         } else {

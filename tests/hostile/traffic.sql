@@ -153,7 +153,9 @@ SELECT @s@.mailroom_retry_failed(NULL::pg_catalog.text, NULL::pg_catalog.text, '
 
 SELECT id FROM @s@.mailroom_claim(NULL::integer, NULL::pg_catalog.interval, NULL::pg_catalog.text, NULL::pg_catalog.text[]);
 
-SELECT * FROM @s@._maintain_outbox(true);
+SELECT * FROM @s@._maintain_outbox();
+
+SELECT @s@._others_deliver('{one}'::pg_catalog._text);
 
 SELECT @s@._retry_tokens('{0}'::pg_catalog._int8);
 

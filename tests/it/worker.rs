@@ -2,6 +2,7 @@
 
 mod apply;
 mod batches;
+mod clients;
 mod ends;
 mod listeners;
 mod meanwhile;
@@ -104,9 +105,17 @@ fn wait_for_lock(client: &mut Client, worker: i32) {
     });
 }
 
+/// Discards the notifications so far.
+fn drain(listener: &mut Client) {
+    use postgres::fallible_iterator::FallibleIterator;
+    // Receives what the server has sent.
+    listener.batch_execute("SELECT 1").unwrap();
+    let mut notifications = listener.notifications();
+    while notifications.iter().next().unwrap().is_some() {}
+}
+
 /// Waits until the worker only polls, then discards the notifications so far.
 fn settle(client: &mut Client, listener: &mut Client) {
-    use postgres::fallible_iterator::FallibleIterator;
     eventually("the worker to be idle for a while", || {
         client
             .query_opt(
@@ -116,8 +125,7 @@ fn settle(client: &mut Client, listener: &mut Client) {
             )
             .unwrap()
     });
-    let mut notifications = listener.notifications();
-    while notifications.iter().next().unwrap().is_some() {}
+    drain(listener);
 }
 
 /// A database with a due mail, which was announced, and a session that listens for mail; the worker is idle.

@@ -302,11 +302,7 @@ pub const OPERATIONS: [Operation; 60] = [
         "PERFORM set_config('mailroom.retention', '7d', true);",
         "PERFORM mailroom_purge(1000);",
     ),
-    one(
-        "the worker's upkeep",
-        "",
-        "PERFORM _maintain_outbox(false);",
-    ),
+    one("the worker's upkeep", "", "PERFORM _maintain_outbox();"),
     one(
         "attach, 100 rows",
         PEOPLE,

@@ -6,7 +6,8 @@ use pgrx::spi::SpiTupleTable;
 use super::Failure;
 use super::statement::{count, required};
 use crate::pg::notify;
-use crate::settings;
+use crate::settings::{self, Notify};
+use crate::shared_memory::senders;
 
 /// The waiting tokens, see `_pending_summary`.
 pub struct Waiting {
@@ -35,8 +36,10 @@ pub struct OutboxState {
     pub next_due: Option<i64>,
     /// Whether there is more to do at once.
     pub more: bool,
-    /// Whether there are other deliverers than workers.
-    pub others: bool,
+    /// Whether there are other senders than the worker; `None` if that was not searched for.
+    pub others: Option<bool>,
+    /// Whether they were notified.
+    pub told: bool,
 }
 
 impl OutboxState {
@@ -46,8 +49,23 @@ impl OutboxState {
         Ok(Self {
             next_due: next_due.map(TimestampWithTimeZone::into_inner),
             more: required(row, first + 1)?,
-            others: required(row, first + 2)?,
+            others: row.get(first + 2)?,
+            told: false,
         })
+    }
+
+    /// Notifies other senders of due mail when this transaction commits, if there are any: if `tell` says so, or if the
+    /// worker knew of none, and so has not notified them before.
+    pub fn tell(mut self, tell: Tell) -> Self {
+        let knew = senders::others_deliver();
+        if let Some(others) = self.others {
+            senders::set_others(others);
+        }
+        if senders::others_deliver() && (tell == Tell::Senders || !knew) {
+            senders::notify_due();
+            self.told = settings::notify() != Notify::Off;
+        }
+        self
     }
 }
 
@@ -83,11 +101,11 @@ impl Listeners {
     }
 }
 
-/// Whether to notify senders that LISTEN on the channel of the outbox that mail is due.
+/// Whether to notify other senders that mail is due.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tell {
     /// They may not know yet.
     Senders,
-    /// No notification: there are no other senders, or they were notified when the mail became due.
+    /// They were notified when the mail became due.
     None,
 }

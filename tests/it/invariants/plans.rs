@@ -179,7 +179,7 @@ const DEEDS: [[&str; 3]; 38] = [
         ACCOUNTS,
         "SELECT waiting FROM _pending_summary(10)",
     ],
-    ["upkeep", MAIL, "SELECT more FROM _maintain_outbox(false)"],
+    ["upkeep", MAIL, "SELECT more FROM _maintain_outbox()"],
     [
         "purge",
         "WITH old AS ( \

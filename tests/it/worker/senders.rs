@@ -1,6 +1,6 @@
 //! The notifications of mail that senders get.
 
-use super::{hear_on, insert_accounts, settle, with_mail_that_a_sender_heard_of};
+use super::{drain, hear_on, insert_accounts, settle, with_mail_that_a_sender_heard_of};
 use crate::cluster::{Cluster, Stop, eventually, number};
 use postgres::Client;
 
@@ -137,13 +137,6 @@ fn senders_hear_of_mail_of_a_prepared_transaction_and_need_not_recheck() {
         .unwrap()
         .expect("a notification");
     assert_eq!((first.channel(), first.payload()), ("outbox_due", ""));
-}
-
-/// Discards the notifications so far.
-fn drain(listener: &mut Client) {
-    use postgres::fallible_iterator::FallibleIterator;
-    let mut notifications = listener.notifications();
-    while notifications.iter().next().unwrap().is_some() {}
 }
 
 /// Waits until the worker has failed this often in a row.

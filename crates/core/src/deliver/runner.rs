@@ -21,7 +21,6 @@ mod state;
 
 use std::collections::HashSet;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -138,10 +137,9 @@ impl<H: Host> JobRunner<H> {
         self.thread.has_failed()
     }
 
-    /// The names of the transports.
-    pub fn transports(&self) -> Vec<Arc<str>> {
-        let statuses = self.thread.statuses().into_iter();
-        statuses.map(|(name, _)| name).collect()
+    /// The names of the transports in the file.
+    pub fn transports(&self) -> Vec<String> {
+        self.publisher.names()
     }
 
     /// `mailroom.redirect_to` has this value. A change is logged.

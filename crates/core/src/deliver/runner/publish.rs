@@ -53,6 +53,11 @@ impl Publisher {
         self.published = None;
     }
 
+    /// The names of the transports in the file.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.transports.keys().map(ToString::to_string).collect()
+    }
+
     /// Whether the file has been unreadable from the start.
     pub(super) fn has_no_transports(&self) -> bool {
         self.file_error.is_some() && self.transports.is_empty()

@@ -1,1 +1,0 @@
-SELECT _mail_due(now())
