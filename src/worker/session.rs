@@ -252,8 +252,8 @@ impl Session {
     pub fn purge(&self, purge: Purge) -> Result<bool, Failure> {
         let statement = include_str!("../../sql/queries/purge.sql");
         let arguments = [purge.rows.into(), purge.starts_over.into()];
-        self.call_within(purge::TIMEOUT, statement, &arguments, |row| {
-            required(row, 1)
+        self.unless_restoring(purge::TIMEOUT, || {
+            call(statement, &arguments, |row| required(row, 1))
         })
     }
 
@@ -281,7 +281,7 @@ impl Session {
     /// Answers requests for links, without collecting the resulting tokens.
     pub fn answer_requests(&self) -> Result<(), Failure> {
         let answer = include_str!("../../sql/queries/answer_requests.sql");
-        self.call_within(ANSWER_TIMEOUT, answer, &[], |_| Ok(()))
+        self.unless_restoring(ANSWER_TIMEOUT, || call(answer, &[], |_| Ok(())))
     }
 
     /// Notifies outside listeners in a separate transaction.
@@ -358,23 +358,20 @@ impl Session {
         arguments: &[DatumWithOid<'_>],
         read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        self.call_within(STATEMENT_TIMEOUT, statement, arguments, read)
+        self.unless_restoring(STATEMENT_TIMEOUT, || call(statement, arguments, read))
     }
 
-    /// As [`Self::call_unless_restoring`], with this timeout.
-    fn call_within<R>(
+    fn unless_restoring<R>(
         &self,
         timeout: Duration,
-        statement: &'static str,
-        arguments: &[DatumWithOid<'_>],
-        read: impl FnOnce(&SpiTupleTable<'_>) -> Result<R, Failure>,
+        body: impl FnOnce() -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         transaction_within(timeout, Some(self.collector), || {
             self.check_extension()?;
             if !restore::may_hand_out() {
                 return Err(Failure::Restoring);
             }
-            call(statement, arguments, read)
+            body()
         })
     }
 

@@ -109,10 +109,9 @@ fn the_workers_statements_call_nothing_planted() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let (types, values) = match name.as_str() {
-            "answer_requests.sql"
-            | "attach.sql"
-            | "budget.sql"
-            | "database_settings.sql" => ("", ""),
+            "answer_requests.sql" | "attach.sql" | "budget.sql" | "database_settings.sql" => {
+                ("", "")
+            }
             "pause_if_copied.sql" => ("(oid, text)", "(1, '3')"),
             "claim_mail.sql" => (
                 "(integer, text, text[], double precision)",
