@@ -118,6 +118,7 @@ CREATE FUNCTION @extschema@._select_due(
     wanted integer,
     moment timestamptz,
     took_back boolean,
+    careful boolean,
     OUT ctids tid[],
     OUT in_order boolean
 )
@@ -259,7 +260,11 @@ BEGIN
                 span.id := picked.last_id;
                 row_budget := row_budget - picked.looked;
                 share := share - picked.looked;
-                EXIT WHEN cardinality(ctids) >= wanted OR NOT more;
+                IF cardinality(ctids) >= wanted OR NOT more THEN
+                    -- These may all be bad: then the next sweep has to go on after them.
+                    unfinished := careful AND more;
+                    EXIT;
+                END IF;
                 unfinished := row_budget <= 0 OR share <= 0;
                 EXIT WHEN unfinished;
             END LOOP;
@@ -304,5 +309,5 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean) IS
+COMMENT ON FUNCTION @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean, boolean) IS
     'Internal. Locks up to the wanted number of due and claimable rows of a transport, or of its groups, up to a priority (32767: all), in the order of claims, and ends those that can no longer be sent. Returns their ctids, and whether they are in that order and complete: without secrets, and with subject and body of their own.';

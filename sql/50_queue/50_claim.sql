@@ -225,7 +225,9 @@ DECLARE
     names CONSTANT text[] := @extschema@._transports(transports);
     place integer := 1;
     took_back boolean := false;
-    careful CONSTANT boolean := @extschema@._begin_changes();
+    careful boolean;
+    -- Rows that were found while rows are claimed one at a time.
+    passed tid[] := '{}'::tid[];
     -- First all mail; then urgent mail, from what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
@@ -246,10 +248,11 @@ BEGIN
         SELECT b.room, b.urgent_room INTO room, urgent_room FROM @extschema@._budget(1) b;
         wanted := least(wanted, room);
     END IF;
-    IF wanted > 0 THEN
+    IF wanted > 0 OR urgent_room > 0 THEN
         PERFORM @extschema@._refuse_while_restoring();
         took_back := @extschema@._expire_leases(moment, 1000) > 0;
     END IF;
+    careful := @extschema@._begin_changes();
     FOR round IN 1 .. 100 + cardinality(names) LOOP
         IF up_to = 32767 AND urgent_room > room AND (wanted = 0 OR NOT fits) THEN
             up_to := @extschema@._urgent_priority();
@@ -259,8 +262,7 @@ BEGIN
         EXIT WHEN wanted <= 0 OR NOT fits OR place > cardinality(names);
         SELECT g.*
         INTO found
-        -- So many bad rows may be in front of others.
-        FROM @extschema@._select_due(names[place], false, up_to, CASE WHEN careful THEN greatest(wanted, 100) ELSE wanted END, moment, took_back) g;
+        FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back, careful) g;
         IF found.ctids = '{}' THEN
             place := place + 1;
             CONTINUE;
@@ -306,10 +308,14 @@ BEGIN
         END IF;
         wanted := wanted - claimed;
         total := total + claimed;
-        -- Other rows may take the place of rows that could not be rendered, but bad rows would be found again.
-        IF careful THEN
+        -- Other rows may take the place of rows that could not be rendered or changed.
+        IF careful AND claimed < cardinality(found.ctids) THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
-            place := place + 1;
+            IF found.ctids <@ passed THEN
+                -- There are no others.
+                place := place + 1;
+            END IF;
+            passed := passed || found.ctids;
         ELSIF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
             place := place + 1;
         END IF;

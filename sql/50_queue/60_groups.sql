@@ -143,7 +143,7 @@ BEGIN
             -- The first group may have nothing but bad rows. Then the next ones are needed.
             first := first || (
                 SELECT g.ctids
-                FROM @extschema@._select_due(of_transport, true, 32767, CASE WHEN careful THEN 100 ELSE 1 END, moment, took_back) g
+                FROM @extschema@._select_due(of_transport, true, 32767, CASE WHEN careful THEN 100 ELSE 1 END, moment, took_back, careful) g
             );
             EXIT WHEN first <> '{}' AND NOT careful;
         END LOOP;

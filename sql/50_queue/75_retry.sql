@@ -116,7 +116,7 @@ BEGIN
           AND o.state::text = 'error'
           AND o.token_id IS NOT NULL
     ) THEN
-        IF NOT has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE') THEN
+        IF NOT has_function_privilege('@extschema@._retry_tokens(bigint[])', 'EXECUTE') THEN
             RAISE insufficient_privilege USING
                 MESSAGE = 'permission denied to sign token mail',
                 DETAIL = 'The link was removed when the mail ended, and only a new signature can replace it.',
@@ -223,7 +223,7 @@ BEGIN
           AND (
               o.token_id IS NULL
               OR (
-                  has_function_privilege('@extschema@._secrets(text, bytea, text)', 'EXECUTE')
+                  has_function_privilege('@extschema@._retry_tokens(bigint[])', 'EXECUTE')
                   AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible)
                   AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
                   AND NOT EXISTS (

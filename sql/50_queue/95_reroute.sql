@@ -144,8 +144,8 @@ DECLARE
     after_id bigint;
     seen record;
 BEGIN
-    -- From where this session's last call ended.
-    SELECT c.priority, c.send_at, c.id INTO of_priority, after_send_at, after_id FROM @extschema@._fallback_cursor(of_transport) c;
+    -- From where this session's last call for these two ended.
+    SELECT c.priority, c.send_at, c.id INTO of_priority, after_send_at, after_id FROM @extschema@._fallback_cursor(of_transport || ' ' || to_transport) c;
     LOOP
         IF after_id IS NULL THEN
             SELECT o.priority, '-infinity'::timestamptz, 0::bigint
@@ -234,7 +234,7 @@ BEGIN
         EXIT WHEN moved >= wanted OR row_budget <= 0;
     END LOOP;
     -- If this call reached the end, the next one starts at the beginning.
-    PERFORM @extschema@._fallback_note(of_transport, CASE WHEN after_id IS NOT NULL THEN of_priority::smallint END, after_send_at, after_id);
+    PERFORM @extschema@._fallback_note(of_transport || ' ' || to_transport, CASE WHEN after_id IS NOT NULL THEN of_priority::smallint END, after_send_at, after_id);
     RETURN moved;
 END;
 $$;

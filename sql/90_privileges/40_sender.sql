@@ -83,7 +83,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._filter_claimable(tid[], timestamptz, integer),
     @extschema@._due_priorities(text, boolean, boolean),
     @extschema@._lock_due_skipping_groups(text, boolean, text[], integer, smallint, timestamptz, bigint, timestamptz, bigint, integer, timestamptz),
-    @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean),
+    @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean, boolean),
     @extschema@._claim_rows(tid[], text, timestamptz, interval),
     @extschema@._lock_group_due(text, text[], timestamptz, integer),
     @extschema@._lock_claimed(bigint[], text, integer[]),

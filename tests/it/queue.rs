@@ -7,6 +7,7 @@ mod groups;
 mod hands;
 mod kills;
 mod lapses;
+mod obstacles;
 mod random;
 mod retries;
 
