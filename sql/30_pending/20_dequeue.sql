@@ -161,7 +161,7 @@ DECLARE
     );
 BEGIN
     PERFORM @extschema@._insert_outbox_one_by_one(ended);
-    PERFORM @extschema@._fail_token(u.id, '22021'::text, 'email or login contains a character the line protocol cannot carry'::text)
+    PERFORM @extschema@._fail_token(u.id, '22023'::text, 'email or login contains a character the line protocol cannot carry'::text)
     FROM unnest(unspeakable) u (id);
     RETURN ended || unspeakable;
 END;
@@ -169,7 +169,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._record_unusable(bigint[], text) IS
     'Internal. Records those of the tokens that are not handed out, one at a time, because the application''s constraints or triggers refused one of them; returns them.';
 
--- Long because one statement checks, records and returns the tokens.
+-- Long because one statement checks the tokens and records those that are not handed out.
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
 RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
     LANGUAGE plpgsql
@@ -199,9 +199,7 @@ BEGIN
         picked := @extschema@._delete_pending(asked);
         EXIT WHEN cardinality(picked) = 0;
         highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
-        -- One statement checks, records and returns the tokens, so that one that expires in between cannot get lost.
         BEGIN
-            RETURN QUERY
             WITH judged AS MATERIALIZED (
                 SELECT
                     v.*,
@@ -222,33 +220,28 @@ BEGIN
                     now()
                 FROM judged j
                 WHERE NOT j.eligible OR j.unspeakable
-                RETURNING id
             )
-            SELECT
-                j.token_id, j.action, j.email, j.login,
-                @extschema@._sign(j.action::text, j.secret::bytea, j.code::text), j.code
-            FROM judged j
-            WHERE j.eligible AND NOT j.unspeakable
-              -- Nothing is returned if it fails.
-              AND (SELECT count(*) FROM recorded) >= 0
-            ORDER BY j.action DESC, j.token_id;
-            GET DIAGNOSTICS part = ROW_COUNT;
+            SELECT coalesce(array_agg(j.token_id) FILTER (WHERE NOT j.eligible OR j.unspeakable), '{}')
+            INTO unusable
+            FROM judged j;
         EXCEPTION
             WHEN OTHERS THEN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 unusable := @extschema@._record_unusable(picked, forbidden);
-                RETURN QUERY
-                SELECT
-                    v.token_id, v.action, v.email, v.login,
-                    @extschema@._sign(v.action::text, v.secret::bytea, v.code::text), v.code
-                FROM @extschema@._token_verdicts v
-                WHERE v.token_id = ANY (picked)
-                  AND v.token_id <> ALL (unusable)
-                ORDER BY v.action DESC, v.token_id;
-                GET DIAGNOSTICS part = ROW_COUNT;
         END;
+        -- Not in the block: what a block has returned remains if it fails. And all but those that were recorded, so that a
+        -- token that has expired in between does not get lost.
+        RETURN QUERY
+        SELECT
+            v.token_id, v.action, v.email, v.login,
+            @extschema@._sign(v.action::text, v.secret::bytea, v.code::text), v.code
+        FROM @extschema@._token_verdicts v
+        WHERE v.token_id = ANY (picked)
+          AND v.token_id <> ALL (unusable)
+        ORDER BY v.action DESC, v.token_id;
+        GET DIAGNOSTICS part = ROW_COUNT;
         got := got + part;
         EXIT WHEN got >= wanted OR cardinality(picked) < asked;
     END LOOP;

@@ -133,6 +133,18 @@ SELECT substr(mailroom_dequeue_line(10), 1, 21);
 SELECT token_id, recipients, state, last_error FROM mails ORDER BY token_id;
 SELECT count(*) AS left_behind FROM pending;
 ALTER TABLE outbox DROP CONSTRAINT no_such_domain;
+-- Nor does one that is refused after it was written; and each of the others is handed out once.
+CREATE FUNCTION pg_temp.refuse_later() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE foreign_key_violation; END $$;
+CREATE TRIGGER refuse_later AFTER INSERT ON outbox FOR EACH ROW WHEN (NEW.recipients[1] LIKE 'bad%') EXECUTE FUNCTION pg_temp.refuse_later();
+CALL pg_temp.start_over();
+SELECT _scan_end(true, 0, 0);
+INSERT INTO accounts (email, login) VALUES
+    ('bad@example.com', 'bad'), ('b@example.com', 'suspended'), ('d@example.com', 'good'), ('e@example.com', 'also good');
+UPDATE accounts SET status = 'suspended' WHERE login IN ('bad', 'suspended');
+SELECT login FROM mailroom_dequeue(10);
+SELECT token_id, recipients, state FROM mails ORDER BY token_id;
+SELECT count(*) AS left_behind FROM pending;
+DROP TRIGGER refuse_later ON outbox;
 
 -- When nothing goes through it is not the rows that are bad: the call fails and nothing is lost.
 CALL pg_temp.start_over();
