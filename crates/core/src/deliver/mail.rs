@@ -16,7 +16,8 @@ pub struct Mail {
     /// `outbox.expires_at`, as the time after the claim: from then on the mail is not sent. By the clock of the database:
     /// that of this machine may be another one.
     pub expires_in: Option<Duration>,
-    /// The time from the claim for its first attempt to this claim, by the clock of the database; zero if this is the first.
+    /// The time from the claim for its first attempt to this claim, by the clock of the database; zero if this is the first,
+    /// and the time from `outbox.created_at` if the first one was purged.
     pub age: Duration,
     /// Approximate size of its contents in bytes.
     pub size: usize,
