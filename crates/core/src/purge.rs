@@ -1,7 +1,7 @@
 //! When to purge, and how much at a time. Pure: the caller passes the time.
 //!
-//! A purge is not urgent, and must not delay other work: it deletes as many rows at a time as it can within its time limit,
-//! and rests in between. Rows that stay, for example because the application refers to them, are looked at once an hour.
+//! A purge is not urgent, and must not delay other work: it deletes as many rows at a time as it can in a short time, and
+//! rests much longer. Rows that stay, for example because the application refers to them, are looked at once an hour.
 
 use std::time::Duration;
 
@@ -11,8 +11,12 @@ use crate::batching::Time;
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of rows of each table in one purge.
 const MAX_ROWS: i32 = 1_000;
-/// The rest between two purges while there is more to delete.
+/// A purge that took longer is followed by smaller ones, and one that took less than half of it by larger ones.
+const AIM: Duration = Duration::from_millis(250);
+/// The shortest rest between two purges while there is more to delete.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How much longer the rest is than the purge.
+const REST: u32 = 4;
 /// The rest after a failure.
 const RETRY: Duration = Duration::from_secs(60);
 /// How often purges look again at the rows that they passed by.
@@ -66,11 +70,14 @@ impl Purges {
 
     /// A purge that began at this time has ended. If it left no more rows, the next one is due at `idle_until`.
     pub fn done(&mut self, purge: Purge, began: Time, now: Time, more: bool, idle_until: Time) {
-        if now.saturating_sub(began) < TIMEOUT / 4 {
+        let took = now.saturating_sub(began);
+        if took < AIM / 2 {
             self.rows = MAX_ROWS.min(2 * self.rows);
+        } else if took > AIM {
+            self.rows = (self.rows / 2).max(1);
         }
         if more {
-            self.at = now.saturating_add(PAUSE);
+            self.at = now.saturating_add(PAUSE.max(took * REST));
             return;
         }
         self.at = idle_until;
@@ -127,13 +134,22 @@ mod tests {
             assert_eq!(purges.due(now), None);
             now = purges.at();
         }
-        // Slow ones stay as small, others grow.
-        let slow = purges.due(now).unwrap();
-        purges.done(slow, now, now + SECOND, true, now);
-        assert_eq!(purges.due(now + 2 * SECOND).unwrap().rows, 1);
-        let quick = purges.due(now + 2 * SECOND).unwrap();
+        // Quick ones grow.
+        let quick = purges.due(now).unwrap();
         purges.done(quick, now, now, false, now);
         assert_eq!(purges.due(now).unwrap().rows, 2);
+    }
+
+    #[test]
+    fn the_longer_a_purge_takes_the_longer_the_rest_and_the_smaller_the_next() {
+        for (millis, rest, rows) in [(1, 100, 1_000), (50, 200, 1_000), (1_000, 4_000, 500)] {
+            let mut purges = Purges::default();
+            let took = Duration::from_millis(millis);
+            let purge = purges.due(Time::ZERO).unwrap();
+            purges.done(purge, Time::ZERO, took, true, Time::MAX);
+            assert_eq!(purges.at(), took + Duration::from_millis(rest));
+            assert_eq!(purges.due(purges.at()).unwrap().rows, rows);
+        }
     }
 
     #[test]
