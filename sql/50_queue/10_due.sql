@@ -26,7 +26,7 @@ CREATE FUNCTION @extschema@._mail_for_clients() RETURNS void
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_mail_for_clients_wrapper';
 COMMENT ON FUNCTION @extschema@._mail_for_clients() IS
-    'Internal. Says of a message that _mail_due announces next that no deliverer has published its transport: the worker tells the sessions that listen on outbox_due.';
+    'Internal. Says of a message that _mail_due announces next that the worker does not have its transport: the worker tells the sessions that listen on outbox_due.';
 
 -- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
 -- so a search from now on skips no dead entries.
@@ -45,7 +45,9 @@ BEGIN
         SELECT
             min(n.send_at) AS earliest,
             bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent,
-            bool_or(n.transport <> ALL (ARRAY(SELECT t.name::text FROM @extschema@.transports t))) AS is_for_clients
+            bool_or(n.transport <> ALL (ARRAY(
+                SELECT t.name::text FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/')
+            ))) AS is_for_clients
         FROM new_mail n
         WHERE n.state = 'scheduled'
     ) m

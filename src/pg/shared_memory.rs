@@ -110,7 +110,7 @@ pub struct Wakeup {
     pub due_now: AtomicBool,
     /// Whether some of the due mail is urgent.
     pub urgent_due: AtomicBool,
-    /// Mail was announced, due now or later, whose transport no deliverer has published.
+    /// Mail was announced, due now or later, whose transport the worker does not have.
     pub for_clients: AtomicBool,
     /// The earliest future time at which the outbox needs the worker, of those announced since the worker last read
     /// this field: microseconds since 2000-01-01, `i64::MAX` for none.

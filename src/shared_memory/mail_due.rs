@@ -24,7 +24,7 @@ fn _mail_due(due: TimestampWithTimeZone) {
     }
 }
 
-/// Says that no deliverer has published the transport of a message that [`_mail_due`] announces next: clients deliver
+/// Says that this worker does not have the transport of a message that [`_mail_due`] announces next: others deliver
 /// it, so the worker must notify them. Without a worker, they are notified of all mail.
 #[pg_extern(sql = false)]
 fn _mail_for_clients() {
