@@ -90,8 +90,11 @@ impl System {
         mut options: ResolverOpts,
         hosts: Hosts,
     ) -> Result<Self, NetError> {
-        let search = config.domain().into_iter().chain(config.search());
-        let search = search.cloned().collect();
+        // The domain of this machine's name counts only if the file names none.
+        let search = match config.search() {
+            [] => config.domain().into_iter().cloned().collect(),
+            search => search.to_vec(),
+        };
         // The library would ask DNS for the family that a name does not have in the file.
         options.use_hosts_file = ResolveHosts::Never;
         let dns = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
@@ -143,7 +146,12 @@ impl System {
         let query = |kind| Box::pin(self.dns.lookup(name.clone(), kind));
         let answered = select(query(RecordType::A), query(RecordType::AAAA)).await;
         let (Either::Left((first, other)) | Either::Right((first, other))) = answered;
-        let mut found = first.as_ref().map(addresses).unwrap_or_default();
+        let mut found = match first {
+            Ok(first) => addresses(&first),
+            // There is no such name, whatever the family.
+            Err(error) if error.is_nx_domain() => return Err(error),
+            Err(_) => Vec::new(),
+        };
         if found.is_empty() {
             return other.await.map(|found| addresses(&found));
         }

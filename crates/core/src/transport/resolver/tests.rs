@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
-use hickory_resolver::proto::op::{Message, MessageType};
+use hickory_resolver::proto::op::{Message, MessageType, ResponseCode};
 use hickory_resolver::proto::rr::{RData, Record};
 use tokio::net::UdpSocket;
 
@@ -49,6 +49,9 @@ async fn system(hosts: &str, answer: Answer) -> (System, Arc<AtomicUsize>) {
                 continue;
             };
             message.metadata.message_type = MessageType::Response;
+            if name.starts_with("nowhere.") {
+                message.metadata.response_code = ResponseCode::NXDomain;
+            }
             for address in addresses {
                 let data = RData::from(address);
                 message.add_answer(Record::from_rdata(query.name().clone(), 60, data));
@@ -136,6 +139,32 @@ fn a_network_that_drops_the_queries_of_a_family_does_not_hold_up_the_other() {
             let began = Instant::now();
             assert_eq!(system.look_up("half.test").await.unwrap(), [address]);
             assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+        });
+    }
+}
+
+#[test]
+fn a_name_that_does_not_exist_holds_up_no_other() {
+    run(async {
+        let (system, _) = system("", |_, kind| (kind == RecordType::A).then(Vec::new)).await;
+        let began = Instant::now();
+        assert!(system.look_up("nowhere").await.is_err());
+        assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn the_domain_of_this_machine_counts_only_without_others() {
+    let name = |text: &str| Name::from_ascii(text).unwrap();
+    for (search, expected) in [
+        (vec![], "prod.test."),
+        (vec![name("corp.test.")], "corp.test."),
+    ] {
+        run(async {
+            let config = ResolverConfig::from_parts(Some(name("prod.test.")), search, vec![]);
+            let options = ResolverOpts::default();
+            let system = System::new(config, options, Hosts::default()).unwrap();
+            assert_eq!(system.search, [name(expected)]);
         });
     }
 }
