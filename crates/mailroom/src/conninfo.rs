@@ -105,6 +105,14 @@ impl Target {
             if options.get(name).is_some_and(|value| looks_like_url(value)) {
                 return problem(format!("{name} holds a URL, which --database takes"));
             }
+            if options
+                .get(name)
+                .is_some_and(|value| value.contains(['=', ';']))
+            {
+                return problem(format!(
+                    "{name} holds several options, which white space has to separate"
+                ));
+            }
         }
         Self::from_options(&options, around)
     }

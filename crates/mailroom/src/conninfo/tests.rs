@@ -186,6 +186,8 @@ fn errors_name_options_and_hold_no_value() {
         ("host=app:hunter2@db", "host"),
         ("host=db password='hunter2", "quote"),
         ("host=a,b port=1,2,3", "ports"),
+        ("host=db;user=app;password=hunter2", "white space"),
+        ("dbname=app,password=hunter2", "white space"),
         ("host=a hostaddr=hunter2", "hostaddr"),
         (
             "host=a target_session_attrs=hunter2",

@@ -67,7 +67,14 @@ pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
         for config in addresses {
             match within(limit, attempt(&config, || (*tls).clone())).await {
                 Ok(connected) => return Ok(connected),
-                Err(failure) => failures.push((name(&host, &config, is_one), failure)),
+                Err(failure) => {
+                    // As in libpq: a server that refuses the role is the one that is meant.
+                    let is_refused = failure.sqlstate().starts_with("28");
+                    failures.push((name(&host, &config, is_one), failure));
+                    if is_refused {
+                        return Err(DatabaseError::of_attempts(failures));
+                    }
+                }
             }
         }
     }
