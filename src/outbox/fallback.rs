@@ -67,11 +67,7 @@ mod tests {
         assert_eq!(cursors.get(&b"one"[..]), None);
         assert_eq!(cursors.get(&b"two"[..]), Some(&(1, 1, 2)));
         for name in 0..10 * CURSORS_LIMIT {
-            note(
-                &mut cursors,
-                name.to_string().as_bytes(),
-                Some((0, 0, 0)),
-            );
+            note(&mut cursors, name.to_string().as_bytes(), Some((0, 0, 0)));
             assert!(cursors.len() <= CURSORS_LIMIT);
         }
     }

@@ -142,7 +142,11 @@ fn senders_hear_of_mail_of_a_prepared_transaction_and_need_not_recheck() {
 /// Waits until the worker has failed this often in a row.
 fn wait_for_failures(client: &mut Client, count: i64) {
     eventually("failures of the worker", || {
-        (number(client, "SELECT errors_in_a_row FROM mailroom_status()") >= count).then_some(())
+        (number(
+            client,
+            "SELECT coalesce(errors_in_a_row, 0) FROM mailroom_status()",
+        ) >= count)
+            .then_some(())
     });
 }
 

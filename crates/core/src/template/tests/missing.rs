@@ -23,10 +23,10 @@ fn they_are_never_written() {
                 "{% set copy = name %}{{ copy }}",
                 "{% if not name %}{{ name }}{% endif %}",
             ] {
-                let problem = render(part, source, variables.clone()).unwrap_err();
+                let said = render(part, source, variables.clone()).unwrap_err();
                 assert!(
-                    problem.contains("undefined or null") || problem.contains("invalid operation"),
-                    "{source}: {problem}"
+                    said.contains("undefined or null") || said.contains("invalid operation"),
+                    "{source}: {said}"
                 );
             }
         }

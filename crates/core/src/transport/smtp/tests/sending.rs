@@ -168,12 +168,12 @@ fn a_sender_that_the_server_cannot_take_ends_no_mail() {
                 if is_taken {
                     assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
                 } else {
-                    let MessageOutcome::AccountRefused { reason } = delivered.outcome else {
+                    let MessageOutcome::AccountRefused { reason: shown } = delivered.outcome else {
                         panic!("{delivered:?}");
                     };
                     assert!(
-                        reason.starts_with("from has letters beyond ASCII"),
-                        "{reason}"
+                        shown.starts_with("from has letters beyond ASCII"),
+                        "{shown}"
                     );
                 }
                 assert_eq!(relay.check(&fixture::plain(number)), Ok(()));
