@@ -31,6 +31,7 @@ CREATE FUNCTION @extschema@._lock_due_skipping_groups(
     SET enable_bitmapscan = off
 AS $$
 DECLARE
+    bad CONSTANT bigint[] := @extschema@._bad_rows();
     seen record;
     busy text[];
     passed integer[];
@@ -53,6 +54,7 @@ BEGIN
               AND o.priority = of_priority
               AND (o.send_at, o.id) > (after_send_at, after_id)
               AND (o.send_at, o.id) <= (until_send_at, until_id)
+              AND o.id <> ALL (bad)
             ORDER BY o.priority, o.send_at, o.id
             LIMIT look
         ) w;
@@ -71,6 +73,7 @@ BEGIN
               AND o.priority = of_priority
               AND (o.send_at, o.id) > (after_send_at, after_id)
               AND (o.send_at, o.id) <= (until_send_at, until_id)
+              AND o.id <> ALL (bad)
             ORDER BY o.priority, o.send_at, o.id
             LIMIT look
         ) w;
@@ -118,7 +121,6 @@ CREATE FUNCTION @extschema@._select_due(
     wanted integer,
     moment timestamptz,
     took_back boolean,
-    careful boolean,
     OUT ctids tid[],
     OUT in_order boolean
 )
@@ -144,6 +146,7 @@ DECLARE
     -- committed meanwhile.
     held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
     look integer := 32;
+    bad CONSTANT bigint[] := @extschema@._bad_rows();
     start text := @extschema@._due_begin(of_transport, of_groups);
     sweep boolean := start = 'sweep';
     again boolean := false;
@@ -221,6 +224,7 @@ BEGIN
                           AND o.priority = span.priority
                           AND (o.send_at, o.id) > (span.send_at, span.id)
                           AND (o.send_at, o.id) <= (span.until_send_at, span.until_id)
+                          AND o.id <> ALL (bad)
                         ORDER BY o.priority, o.send_at, o.id
                         LIMIT wanted - cardinality(ctids)
                         FOR UPDATE OF o SKIP LOCKED
@@ -260,11 +264,7 @@ BEGIN
                 span.id := picked.last_id;
                 row_budget := row_budget - picked.looked;
                 share := share - picked.looked;
-                IF cardinality(ctids) >= wanted OR NOT more THEN
-                    -- These may all be bad: then the next sweep has to go on after them.
-                    unfinished := careful AND more;
-                    EXIT;
-                END IF;
+                EXIT WHEN cardinality(ctids) >= wanted OR NOT more;
                 unfinished := row_budget <= 0 OR share <= 0;
                 EXIT WHEN unfinished;
             END LOOP;
@@ -309,5 +309,5 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean, boolean) IS
+COMMENT ON FUNCTION @extschema@._select_due(text, boolean, integer, integer, timestamptz, boolean) IS
     'Internal. Locks up to the wanted number of due and claimable rows of a transport, or of its groups, up to a priority (32767: all), in the order of claims, and ends those that can no longer be sent. Returns their ctids, and whether they are in that order and complete: without secrets, and with subject and body of their own.';

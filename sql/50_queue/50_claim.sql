@@ -226,8 +226,6 @@ DECLARE
     place integer := 1;
     took_back boolean := false;
     careful boolean;
-    -- Rows that were found while rows are claimed one at a time.
-    passed tid[] := '{}'::tid[];
     -- First all mail; then urgent mail, from what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
@@ -262,7 +260,7 @@ BEGIN
         EXIT WHEN wanted <= 0 OR NOT fits OR place > cardinality(names);
         SELECT g.*
         INTO found
-        FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back, careful) g;
+        FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back) g;
         IF found.ctids = '{}' THEN
             place := place + 1;
             CONTINUE;
@@ -311,11 +309,6 @@ BEGIN
         -- Other rows may take the place of rows that could not be rendered or changed.
         IF careful AND claimed < cardinality(found.ctids) THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
-            IF found.ctids <@ passed THEN
-                -- There are no others.
-                place := place + 1;
-            END IF;
-            passed := passed || found.ctids;
         ELSIF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
             place := place + 1;
         END IF;
@@ -325,6 +318,9 @@ BEGIN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         END IF;
     END LOOP;
+    IF careful AND place > cardinality(names) THEN
+        PERFORM @extschema@._forget_bad_rows();
+    END IF;
     PERFORM @extschema@._end_changes();
 END;
 $$;

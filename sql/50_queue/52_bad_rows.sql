@@ -3,7 +3,8 @@
 -- A constraint or a trigger of the application may refuse the change that a claim is, the end of a mail or of a lease, or the
 -- move to a fallback. The statement that changes a batch fails then, and with it the transaction. So the session then changes
 -- each row in a subtransaction of its own, and passes by those that fail, for a minute after the last failure
--- (src/outbox/bad_rows.rs). They stay as they are, and are tried again.
+-- (src/outbox/bad_rows.rs). They stay as they are. This session does not look at them again for a minute, or until it has found
+-- nothing else, so that no number of them hides others.
 
 CREATE FUNCTION @extschema@._begin_changes() RETURNS boolean
     LANGUAGE c VOLATILE
@@ -21,6 +22,18 @@ CREATE FUNCTION @extschema@._note_bad_row(id bigint, failed_with text) RETURNS v
     AS 'MODULE_PATHNAME', '_note_bad_row_wrapper';
 COMMENT ON FUNCTION @extschema@._note_bad_row(bigint, text) IS
     'Internal. Records that a row of the outbox could not be changed, with this SQLSTATE; warns at most once a minute.';
+
+CREATE FUNCTION @extschema@._bad_rows() RETURNS bigint[]
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_bad_rows_wrapper';
+COMMENT ON FUNCTION @extschema@._bad_rows() IS
+    'Internal. outbox.id of the rows that this session could not change in the last minute.';
+
+CREATE FUNCTION @extschema@._forget_bad_rows() RETURNS void
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_forget_bad_rows_wrapper';
+COMMENT ON FUNCTION @extschema@._forget_bad_rows() IS
+    'Internal. Has this session try the rows again that it could not change.';
 
 CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment timestamptz, term interval, row_limit integer)
     RETURNS SETOF @extschema@.claimed_mail

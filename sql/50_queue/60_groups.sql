@@ -77,7 +77,8 @@ AS $$
     SELECT array_agg(s.place)
     FROM (
         SELECT l.place
-        FROM unnest(of_transports) t (transport)
+        FROM (SELECT @extschema@._bad_rows() AS ids OFFSET 0) bad
+        CROSS JOIN unnest(of_transports) t (transport)
         CROSS JOIN LATERAL (
             SELECT o.ctid AS place, o.priority, o.send_at, o.id
             FROM @extschema@.outbox o
@@ -85,9 +86,10 @@ AS $$
               AND o.group_key = wanted
               AND o.transport = t.transport COLLATE "C"
               AND o.send_at <= moment
+              AND o.id <> ALL (bad.ids)
             ORDER BY o.priority, o.send_at, o.id
             LIMIT row_limit
-            FOR UPDATE SKIP LOCKED
+            FOR UPDATE OF o SKIP LOCKED
         ) l
         ORDER BY l.priority, l.send_at, l.id
         LIMIT row_limit
@@ -143,7 +145,7 @@ BEGIN
             -- The first group may have nothing but bad rows. Then the next ones are needed.
             first := first || (
                 SELECT g.ctids
-                FROM @extschema@._select_due(of_transport, true, 32767, CASE WHEN careful THEN 100 ELSE 1 END, moment, took_back, careful) g
+                FROM @extschema@._select_due(of_transport, true, 32767, CASE WHEN careful THEN 100 ELSE 1 END, moment, took_back) g
             );
             EXIT WHEN first <> '{}' AND NOT careful;
         END LOOP;
@@ -213,6 +215,9 @@ BEGIN
     IF cardinality(candidates) > 1 THEN
         -- The locks of the other groups have kept them from other sessions.
         PERFORM @extschema@._announce_due(moment + interval '1 s');
+    END IF;
+    IF careful AND claimed = 0 AND (candidates = '{}' OR mailroom_claim_group.group_key IS NOT NULL) THEN
+        PERFORM @extschema@._forget_bad_rows();
     END IF;
     PERFORM @extschema@._end_changes();
 END;

@@ -3,7 +3,8 @@
 //! A session learns that a claim failed when its transaction is rolled back. The state is local to this process;
 //! losing it costs one failed claim.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use pgrx::datum::TimestampWithTimeZone;
@@ -16,7 +17,12 @@ use crate::shared_memory::{announce, mail_due};
 /// Time after a failure during which rows are changed one at a time.
 const MEMORY: Duration = Duration::from_secs(60);
 
+/// Maximum number of rows that are remembered. If there are more, all are tried again.
+const ROWS: usize = 10_000;
+
 thread_local! {
+    /// The rows that could not be changed, by `outbox.id`, and when.
+    static BAD: RefCell<HashMap<i64, Instant>> = RefCell::default();
     static FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
     static WARNING: OnceAMinute = const { OnceAMinute::new() };
 }
@@ -51,10 +57,31 @@ fn _end_changes() {
     announce::end_changes();
 }
 
+/// The rows that could not be changed in the last minute.
+#[pg_extern(sql = false)]
+fn _bad_rows() -> Vec<i64> {
+    BAD.with_borrow_mut(|bad| {
+        bad.retain(|_, at| is_recent(Some(*at)));
+        bad.keys().copied().collect()
+    })
+}
+
+/// Has the rows tried again that could not be changed.
+#[pg_extern(sql = false)]
+fn _forget_bad_rows() {
+    BAD.with_borrow_mut(HashMap::clear);
+}
+
 /// Records that a row could not be changed; warns at most once a minute.
 #[pg_extern(sql = false)]
 fn _note_bad_row(id: i64, sqlstate: &str) {
     FAILED_AT.set(Some(Instant::now()));
+    BAD.with_borrow_mut(|bad| {
+        if bad.len() >= ROWS {
+            bad.clear();
+        }
+        bad.insert(id, Instant::now());
+    });
     if WARNING.with(OnceAMinute::is_due) {
         log::warn(
             &format!("mailroom: mail {id} cannot be changed, and waits"),

@@ -49,7 +49,7 @@ fn any_number_of_bad_rows_hides_no_other() {
     // It goes round: what becomes good is found again.
     client
         .batch_execute(
-            "ALTER TABLE outbox DROP CONSTRAINT short; ALTER TABLE outbox ADD CONSTRAINT some CHECK (id > 10) NOT VALID",
+            "ALTER TABLE outbox DROP CONSTRAINT short; ALTER TABLE outbox ADD CONSTRAINT ten CHECK (id > 10) NOT VALID",
         )
         .unwrap();
     claim(&mut client, CLAIM, 2_990, 400);
