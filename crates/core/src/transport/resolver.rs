@@ -146,17 +146,20 @@ impl System {
         let query = |kind| Box::pin(self.dns.lookup(name.clone(), kind));
         let answered = select(query(RecordType::A), query(RecordType::AAAA)).await;
         let (Either::Left((first, other)) | Either::Right((first, other))) = answered;
-        let mut found = match first {
-            Ok(first) => addresses(&first),
-            // There is no such name, whatever the family.
-            Err(error) if error.is_nx_domain() => return Err(error),
-            Err(_) => Vec::new(),
+        let (mut found, error) = match first {
+            Ok(first) => (addresses(&first), None),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        if found.is_empty() {
+        // There is no such name, whatever the family; but some servers say so of one family only.
+        let is_nowhere = error.as_ref().is_some_and(NetError::is_nx_domain);
+        if found.is_empty() && !is_nowhere {
             return other.await.map(|found| addresses(&found));
         }
         if let Ok(Ok(second)) = tokio::time::timeout(GRACE, other).await {
             found.extend(addresses(&second));
+        }
+        if let Some(error) = error.filter(|_| found.is_empty()) {
+            return Err(error);
         }
         found.sort_by_key(IpAddr::is_ipv6);
         Ok(found)
