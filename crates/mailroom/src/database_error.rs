@@ -22,6 +22,7 @@ pub struct DatabaseError {
     sqlstate: String,
     message: String,
     hint: String,
+    refuses_role: bool,
     log: Option<Log>,
 }
 
@@ -33,6 +34,7 @@ impl DatabaseError {
             sqlstate: String::new(),
             message: message.into(),
             hint: String::new(),
+            refuses_role: false,
             log: None,
         }
     }
@@ -64,9 +66,18 @@ impl DatabaseError {
             .iter()
             .map(|(name, failure)| format!("{name}: {failure}"));
         let message = told.collect::<Vec<_>>().join("; ");
+        let refuses_role = failures.last().is_some_and(|(_, last)| last.refuses_role);
         let mut hints = failures.into_iter().map(|(_, failure)| failure.hint);
         let hint = hints.find(|hint| !hint.is_empty());
-        Self::unusable(message, hint.unwrap_or_default())
+        Self {
+            refuses_role,
+            ..Self::unusable(message, hint.unwrap_or_default())
+        }
+    }
+
+    /// Whether a server refused the role, its password or its address.
+    pub fn refuses_role(&self) -> bool {
+        self.refuses_role
     }
 
     /// The server returned an unexpected result.
@@ -129,6 +140,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
                 // A trigger of the application may quote a row.
                 message: mask_error(said.message()),
                 hint: mask_error(said.hint().unwrap_or_default()),
+                refuses_role: sqlstate.starts_with("28"),
                 sqlstate,
                 log: None,
             };

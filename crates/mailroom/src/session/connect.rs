@@ -69,7 +69,7 @@ pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => {
                     // As in libpq: a server that refuses the role is the one that is meant.
-                    let is_refused = failure.sqlstate().starts_with("28");
+                    let is_refused = failure.refuses_role();
                     failures.push((name(&host, &config, is_one), failure));
                     if is_refused {
                         return Err(DatabaseError::of_attempts(failures));
