@@ -31,7 +31,7 @@ CREATE FUNCTION @extschema@._lock_due_skipping_groups(
     SET enable_bitmapscan = off
 AS $$
 DECLARE
-    bad CONSTANT bigint[] := @extschema@._bad_rows();
+    bad CONSTANT bigint[] := @extschema@._bad_rows(of_transport);
     seen record;
     busy text[];
     passed integer[];
@@ -54,7 +54,7 @@ BEGIN
               AND o.priority = of_priority
               AND (o.send_at, o.id) > (after_send_at, after_id)
               AND (o.send_at, o.id) <= (until_send_at, until_id)
-              AND o.id <> ALL (bad)
+              AND o.id NOT IN (SELECT unnest(bad))
             ORDER BY o.priority, o.send_at, o.id
             LIMIT look
         ) w;
@@ -73,7 +73,7 @@ BEGIN
               AND o.priority = of_priority
               AND (o.send_at, o.id) > (after_send_at, after_id)
               AND (o.send_at, o.id) <= (until_send_at, until_id)
-              AND o.id <> ALL (bad)
+              AND o.id NOT IN (SELECT unnest(bad))
             ORDER BY o.priority, o.send_at, o.id
             LIMIT look
         ) w;
@@ -146,7 +146,7 @@ DECLARE
     -- committed meanwhile.
     held text[] := CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN '{}'::text[] END;
     look integer := 32;
-    bad CONSTANT bigint[] := @extschema@._bad_rows();
+    bad CONSTANT bigint[] := @extschema@._bad_rows(of_transport);
     start text := @extschema@._due_begin(of_transport, of_groups);
     sweep boolean := start = 'sweep';
     again boolean := false;
@@ -224,7 +224,7 @@ BEGIN
                           AND o.priority = span.priority
                           AND (o.send_at, o.id) > (span.send_at, span.id)
                           AND (o.send_at, o.id) <= (span.until_send_at, span.until_id)
-                          AND o.id <> ALL (bad)
+                          AND o.id NOT IN (SELECT unnest(bad))
                         ORDER BY o.priority, o.send_at, o.id
                         LIMIT wanted - cardinality(ctids)
                         FOR UPDATE OF o SKIP LOCKED

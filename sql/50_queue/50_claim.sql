@@ -226,6 +226,7 @@ DECLARE
     place integer := 1;
     took_back boolean := false;
     careful boolean;
+    bad integer := 0;
     -- First all mail; then urgent mail, from what the budgets reserve for it.
     up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
@@ -262,6 +263,9 @@ BEGIN
         INTO found
         FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back) g;
         IF found.ctids = '{}' THEN
+            IF careful AND up_to = 32767 THEN
+                PERFORM @extschema@._forget_bad_rows(names[place]);
+            END IF;
             place := place + 1;
             CONTINUE;
         END IF;
@@ -309,7 +313,15 @@ BEGIN
         -- Other rows may take the place of rows that could not be rendered or changed.
         IF careful AND claimed < cardinality(found.ctids) THEN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
+            bad := bad + cardinality(found.ctids) - claimed;
+            IF bad >= 1000 THEN
+                -- So that the transaction stays short; the next call goes on behind them.
+                place := place + 1;
+            END IF;
         ELSIF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
+            IF careful AND up_to = 32767 THEN
+                PERFORM @extschema@._forget_bad_rows(names[place]);
+            END IF;
             place := place + 1;
         END IF;
         IF round = 100 + cardinality(names) THEN
@@ -318,9 +330,6 @@ BEGIN
             PERFORM @extschema@._announce_due(moment + interval '1 s');
         END IF;
     END LOOP;
-    IF careful AND place > cardinality(names) THEN
-        PERFORM @extschema@._forget_bad_rows();
-    END IF;
     PERFORM @extschema@._end_changes();
 END;
 $$;

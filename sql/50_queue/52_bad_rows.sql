@@ -4,7 +4,7 @@
 -- move to a fallback. The statement that changes a batch fails then, and with it the transaction. So the session then changes
 -- each row in a subtransaction of its own, and passes by those that fail, for a minute after the last failure
 -- (src/outbox/bad_rows.rs). They stay as they are. This session does not look at them again for a minute, or until it has found
--- nothing else, so that no number of them hides others.
+-- nothing else of their transport, so that ten thousand of them hide no other.
 
 CREATE FUNCTION @extschema@._begin_changes() RETURNS boolean
     LANGUAGE c VOLATILE
@@ -17,23 +17,23 @@ CREATE FUNCTION @extschema@._end_changes() RETURNS void
     AS 'MODULE_PATHNAME', '_end_changes_wrapper';
 COMMENT ON FUNCTION @extschema@._end_changes() IS 'Internal. Ends what _begin_changes began: the rows were changed.';
 
-CREATE FUNCTION @extschema@._note_bad_row(id bigint, failed_with text) RETURNS void
+CREATE FUNCTION @extschema@._note_bad_row(id bigint, transport text, failed_with text) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_note_bad_row_wrapper';
-COMMENT ON FUNCTION @extschema@._note_bad_row(bigint, text) IS
-    'Internal. Records that a row of the outbox could not be changed, with this SQLSTATE; warns at most once a minute.';
+COMMENT ON FUNCTION @extschema@._note_bad_row(bigint, text, text) IS
+    'Internal. Records that a row of the outbox, of this transport, could not be changed, with this SQLSTATE; warns at most once a minute.';
 
-CREATE FUNCTION @extschema@._bad_rows() RETURNS bigint[]
-    LANGUAGE c VOLATILE
+CREATE FUNCTION @extschema@._bad_rows(transport text) RETURNS bigint[]
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_bad_rows_wrapper';
-COMMENT ON FUNCTION @extschema@._bad_rows() IS
-    'Internal. outbox.id of the rows that this session could not change in the last minute.';
+COMMENT ON FUNCTION @extschema@._bad_rows(text) IS
+    'Internal. outbox.id of the rows of this transport that this session could not change in the last minute.';
 
-CREATE FUNCTION @extschema@._forget_bad_rows() RETURNS void
-    LANGUAGE c VOLATILE
+CREATE FUNCTION @extschema@._forget_bad_rows(transport text) RETURNS void
+    LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_forget_bad_rows_wrapper';
-COMMENT ON FUNCTION @extschema@._forget_bad_rows() IS
-    'Internal. Has this session try the rows again that it could not change.';
+COMMENT ON FUNCTION @extschema@._forget_bad_rows(text) IS
+    'Internal. Has this session try the rows of this transport again that it could not change.';
 
 CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment timestamptz, term interval, row_limit integer)
     RETURNS SETOF @extschema@.claimed_mail
@@ -60,7 +60,7 @@ BEGIN
                     RAISE;
                 END IF;
                 mail := NULL;
-                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
         END;
         -- Not in the block: what a block has returned remains if it fails.
         IF mail.id IS NOT NULL THEN
@@ -91,7 +91,7 @@ BEGIN
                     RAISE;
                 END IF;
                 kept := true;
-                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
         END;
     END LOOP;
     IF kept THEN

@@ -163,7 +163,7 @@ BEGIN
                         RAISE;
                     END IF;
                     kept := kept + 1;
-                    PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                    PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
             END;
         END LOOP;
     ELSE
@@ -223,7 +223,7 @@ BEGIN
                 IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
         END;
     END LOOP;
     RETURN ended;

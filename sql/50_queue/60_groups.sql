@@ -77,8 +77,7 @@ AS $$
     SELECT array_agg(s.place)
     FROM (
         SELECT l.place
-        FROM (SELECT @extschema@._bad_rows() AS ids OFFSET 0) bad
-        CROSS JOIN unnest(of_transports) t (transport)
+        FROM unnest(of_transports) t (transport)
         CROSS JOIN LATERAL (
             SELECT o.ctid AS place, o.priority, o.send_at, o.id
             FROM @extschema@.outbox o
@@ -86,7 +85,7 @@ AS $$
               AND o.group_key = wanted
               AND o.transport = t.transport COLLATE "C"
               AND o.send_at <= moment
-              AND o.id <> ALL (bad.ids)
+              AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(of_transports) b (name))
             ORDER BY o.priority, o.send_at, o.id
             LIMIT row_limit
             FOR UPDATE OF o SKIP LOCKED
@@ -217,7 +216,7 @@ BEGIN
         PERFORM @extschema@._announce_due(moment + interval '1 s');
     END IF;
     IF careful AND claimed = 0 AND (candidates = '{}' OR mailroom_claim_group.group_key IS NOT NULL) THEN
-        PERFORM @extschema@._forget_bad_rows();
+        PERFORM @extschema@._forget_bad_rows(n.name) FROM unnest(names) n (name);
     END IF;
     PERFORM @extschema@._end_changes();
 END;

@@ -109,7 +109,7 @@ BEGIN
                 IF NOT careful OR NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                PERFORM @extschema@._note_bad_row(o.id, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = ANY (part);
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = ANY (part);
         END;
     END LOOP;
     PERFORM @extschema@._end_changes();

@@ -14,15 +14,18 @@ use crate::pg::log::OnceAMinute;
 use crate::pg::{log, transaction};
 use crate::shared_memory::{announce, mail_due};
 
-/// Time after a failure during which rows are changed one at a time.
-const MEMORY: Duration = Duration::from_secs(60);
+/// Time during which a row that could not be changed is not looked at.
+const ROW_MEMORY: Duration = Duration::from_secs(60);
+/// Time after a failure during which rows are changed one at a time. Longer than the other, so that a bad row that is tried
+/// again is tried alone.
+const MEMORY: Duration = Duration::from_secs(120);
 
-/// Maximum number of rows that are remembered. If there are more, all are tried again.
+/// Maximum number of rows of a transport that are remembered. Others are tried again each time.
 const ROWS: usize = 10_000;
 
 thread_local! {
-    /// The rows that could not be changed, by `outbox.id`, and when.
-    static BAD: RefCell<HashMap<i64, Instant>> = RefCell::default();
+    /// The rows that could not be changed, by transport and `outbox.id`, and when.
+    static BAD: RefCell<HashMap<Box<[u8]>, HashMap<i64, Instant>>> = RefCell::default();
     static FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
     static WARNING: OnceAMinute = const { OnceAMinute::new() };
 }
@@ -57,30 +60,33 @@ fn _end_changes() {
     announce::end_changes();
 }
 
-/// The rows that could not be changed in the last minute.
+/// The rows of a transport that could not be changed in the last minute.
 #[pg_extern(sql = false)]
-fn _bad_rows() -> Vec<i64> {
+fn _bad_rows(transport: &[u8]) -> Vec<i64> {
     BAD.with_borrow_mut(|bad| {
-        bad.retain(|_, at| is_recent(Some(*at)));
-        bad.keys().copied().collect()
+        let Some(rows) = bad.get_mut(transport) else {
+            return Vec::new();
+        };
+        rows.retain(|_, at| at.elapsed() < ROW_MEMORY);
+        rows.keys().copied().collect()
     })
 }
 
-/// Has the rows tried again that could not be changed.
+/// Has the rows of a transport tried again that could not be changed.
 #[pg_extern(sql = false)]
-fn _forget_bad_rows() {
-    BAD.with_borrow_mut(HashMap::clear);
+fn _forget_bad_rows(transport: &[u8]) {
+    BAD.with_borrow_mut(|bad| bad.remove(transport));
 }
 
 /// Records that a row could not be changed; warns at most once a minute.
 #[pg_extern(sql = false)]
-fn _note_bad_row(id: i64, sqlstate: &str) {
+fn _note_bad_row(id: i64, transport: &[u8], sqlstate: &str) {
     FAILED_AT.set(Some(Instant::now()));
     BAD.with_borrow_mut(|bad| {
-        if bad.len() >= ROWS {
-            bad.clear();
+        let rows = bad.entry(transport.into()).or_default();
+        if rows.len() < ROWS {
+            rows.insert(id, Instant::now());
         }
-        bad.insert(id, Instant::now());
     });
     if WARNING.with(OnceAMinute::is_due) {
         log::warn(
