@@ -23,9 +23,12 @@ const MEMORY: Duration = Duration::from_secs(120);
 /// Maximum number of rows of a transport that are remembered. Others are tried again each time.
 const ROWS: usize = 10_000;
 
+/// Rows by `outbox.id`, and when they could not be changed.
+type Rows = HashMap<i64, Instant>;
+
 thread_local! {
-    /// The rows that could not be changed, by transport and `outbox.id`, and when.
-    static BAD: RefCell<HashMap<Box<[u8]>, HashMap<i64, Instant>>> = RefCell::default();
+    /// The rows that could not be changed, by transport.
+    static BAD: RefCell<HashMap<Box<[u8]>, Rows>> = RefCell::default();
     static FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
     static WARNING: OnceAMinute = const { OnceAMinute::new() };
 }
