@@ -143,33 +143,39 @@ AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
 COMMENT ON FUNCTION @extschema@._mask_control_characters(text) IS
     'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
 
-CREATE FUNCTION @extschema@._record_unusable(tokens bigint[], forbidden text) RETURNS bigint[]
+CREATE FUNCTION @extschema@._record_unusable(ended bigint[], unspeakable bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    ended CONSTANT bigint[] := ARRAY(
-        SELECT v.token_id FROM @extschema@._token_verdicts v WHERE v.token_id = ANY (tokens) AND NOT v.eligible
-    );
-    unspeakable CONSTANT bigint[] := ARRAY(
-        SELECT v.token_id
-        FROM @extschema@._token_verdicts v
-        WHERE v.token_id = ANY (tokens)
-          AND v.eligible
-          AND forbidden IS NOT NULL
-          AND position(forbidden IN v.email || v.login) > 0
-    );
+    problem CONSTANT text := 'email or login contains a character the line protocol cannot carry';
 BEGIN
-    PERFORM @extschema@._insert_outbox_one_by_one(ended);
-    PERFORM @extschema@._fail_token(u.id, '22023'::text, 'email or login contains a character the line protocol cannot carry'::text)
-    FROM unnest(unspeakable) u (id);
-    RETURN ended || unspeakable;
+    INSERT INTO @extschema@.outbox
+        (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
+    SELECT
+        v.action::text,
+        -- As in _insert_outbox, each route is asked for once.
+        CASE v.action
+            WHEN 'activation' THEN (SELECT @extschema@._route('activation'::text))
+            ELSE (SELECT @extschema@._route('password_recovery'::text))
+        END,
+        v.token_id, v.account_id,
+        ARRAY[@extschema@._mask_control_characters(v.email::text)], jsonb_build_object('login', v.login),
+        coalesce(v.final, 'error'), v.expires_at, coalesce(v.reason, problem), now()
+    FROM @extschema@._token_verdicts v
+    WHERE v.token_id = ANY (ended || unspeakable);
+EXCEPTION
+    WHEN OTHERS THEN
+        IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+            RAISE;
+        END IF;
+        PERFORM @extschema@._insert_outbox_one_by_one(ended);
+        PERFORM @extschema@._fail_token(u.id, '22023'::text, problem) FROM unnest(unspeakable) u (id);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._record_unusable(bigint[], text) IS
-    'Internal. Records those of the tokens that are not handed out, one at a time, because the application''s constraints or triggers refused one of them; returns them.';
+COMMENT ON FUNCTION @extschema@._record_unusable(bigint[], bigint[]) IS
+    'Internal. Records tokens that are not handed out: those that have ended, and those that the line protocol cannot carry. One at a time if the application''s constraints or triggers refuse one of them.';
 
--- Long because one statement checks the tokens and records those that are not handed out.
 CREATE FUNCTION @extschema@._dequeue(batch_limit integer, forbidden text)
 RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, login text, secret text, code text)
     LANGUAGE plpgsql
@@ -186,7 +192,8 @@ DECLARE
     got integer := 0;
     part integer;
     picked bigint[];
-    unusable bigint[];
+    ended bigint[];
+    unspeakable bigint[];
     highest bigint;
 BEGIN
     IF wanted < 1 THEN
@@ -199,47 +206,23 @@ BEGIN
         picked := @extschema@._delete_pending(asked);
         EXIT WHEN cardinality(picked) = 0;
         highest := greatest(highest, (SELECT max(p) FROM unnest(picked) p));
-        BEGIN
-            WITH judged AS MATERIALIZED (
-                SELECT
-                    v.*,
-                    forbidden IS NOT NULL AND position(forbidden IN v.email || v.login) > 0 AS unspeakable
-                FROM @extschema@._token_verdicts v
-                WHERE v.token_id = ANY (picked)
-            ), routed AS MATERIALIZED (
-                SELECT d.action, @extschema@._route(d.action::text) AS transport
-                FROM (SELECT DISTINCT j.action FROM judged j WHERE NOT j.eligible OR j.unspeakable) d
-            ), recorded AS (
-                INSERT INTO @extschema@.outbox
-                    (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
-                SELECT
-                    j.action::text, (SELECT r.transport FROM routed r WHERE r.action = j.action), j.token_id, j.account_id, ARRAY[@extschema@._mask_control_characters(j.email::text)],
-                    jsonb_build_object('login', j.login),
-                    coalesce(j.final, 'error'), j.expires_at,
-                    coalesce(j.reason, 'email or login contains a character the line protocol cannot carry'),
-                    now()
-                FROM judged j
-                WHERE NOT j.eligible OR j.unspeakable
-            )
-            SELECT coalesce(array_agg(j.token_id) FILTER (WHERE NOT j.eligible OR j.unspeakable), '{}')
-            INTO unusable
-            FROM judged j;
-        EXCEPTION
-            WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
-                    RAISE;
-                END IF;
-                unusable := @extschema@._record_unusable(picked, forbidden);
-        END;
-        -- Not in the block: what a block has returned remains if it fails. And all but those that were recorded, so that a
-        -- token that has expired in between does not get lost.
+        SELECT
+            coalesce(array_agg(v.token_id) FILTER (WHERE NOT v.eligible), '{}'),
+            coalesce(array_agg(v.token_id) FILTER (WHERE v.eligible AND position(forbidden IN v.email || v.login) > 0), '{}')
+        INTO ended, unspeakable
+        FROM @extschema@._token_verdicts v
+        WHERE v.token_id = ANY (picked);
+        IF ended || unspeakable <> '{}' THEN
+            PERFORM @extschema@._record_unusable(ended, unspeakable);
+        END IF;
+        -- All but those that were recorded, so that a token that has expired in between does not get lost.
         RETURN QUERY
         SELECT
             v.token_id, v.action, v.email, v.login,
             @extschema@._sign(v.action::text, v.secret::bytea, v.code::text), v.code
         FROM @extschema@._token_verdicts v
         WHERE v.token_id = ANY (picked)
-          AND v.token_id <> ALL (unusable)
+          AND v.token_id <> ALL (ended || unspeakable)
         ORDER BY v.action DESC, v.token_id;
         GET DIAGNOSTICS part = ROW_COUNT;
         got := got + part;

@@ -24,7 +24,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scan_position(smallint),
     @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._delete_pending(integer),
-    @extschema@._record_unusable(bigint[], text),
+    @extschema@._record_unusable(bigint[], bigint[]),
     @extschema@._note_progress(bigint),
     @extschema@._dequeue(integer, text),
     @extschema@._insert_outbox(bigint[]),
