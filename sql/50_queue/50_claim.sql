@@ -318,10 +318,7 @@ BEGIN
                 -- So that the transaction stays short; the next call goes on behind them.
                 place := place + 1;
             END IF;
-        ELSIF fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
-            IF careful AND up_to = 32767 THEN
-                PERFORM @extschema@._forget_bad_rows(names[place]);
-            END IF;
+        ELSIF NOT careful AND fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
             place := place + 1;
         END IF;
         IF round = 100 + cardinality(names) THEN
