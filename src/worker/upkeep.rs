@@ -46,8 +46,8 @@ impl Worker {
             state = Some(rest);
             Ok(waiting)
         })?;
-        // Only now: if the statement fails, the next one notifies senders. Mail that became due after the decision to
-        // notify nobody is not in the state that the statement returned.
+        // Only now: if the statement fails, the next one notifies senders. Mail that became due after the decision not
+        // to notify senders is not in the state that the statement returned.
         self.due_now = !tells && self.is_past_due();
         if let Some(state) = state {
             self.note_maintained(&state);
@@ -210,7 +210,7 @@ impl Worker {
             }
             Err(failure) => {
                 let now = self.now();
-                self.purges.failed(now, failure.is_canceled());
+                self.purges.failed(now, failure.sqlstate());
                 let spaced = |told: Time| now >= told.saturating_add(PURGE_LOG_INTERVAL);
                 let tells = !stop_requested() && !matches!(failure, Failure::Restoring);
                 if tells && self.purge_failed_at.is_none_or(spaced) {

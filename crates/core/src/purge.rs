@@ -9,6 +9,8 @@ use crate::batching::Time;
 
 /// The maximum duration of one purge.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// SQLSTATE of a purge that took longer: query_canceled.
+const CANCELED: &str = "57014";
 /// The maximum number of rows of each table in one purge.
 const MAX_ROWS: i32 = 1_000;
 /// A purge that took longer is followed by smaller ones, and one that took less than half of it by larger ones.
@@ -86,10 +88,10 @@ impl Purges {
         }
     }
 
-    /// A purge has failed; `took_too_long` if it was cancelled.
-    pub fn failed(&mut self, now: Time, took_too_long: bool) {
+    /// A purge has failed with this SQLSTATE.
+    pub fn failed(&mut self, now: Time, sqlstate: &str) {
         self.at = now.saturating_add(RETRY);
-        if took_too_long {
+        if sqlstate == CANCELED {
             self.rows = (self.rows / 10).max(1);
         }
     }
@@ -130,7 +132,7 @@ mod tests {
         let mut now = Time::ZERO;
         for rows in [1_000, 100, 10, 1, 1] {
             assert_eq!(purges.due(now).unwrap().rows, rows);
-            purges.failed(now, true);
+            purges.failed(now, CANCELED);
             assert_eq!(purges.due(now), None);
             now = purges.at();
         }
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn other_failures_do_not_make_it_smaller() {
         let mut purges = Purges::default();
-        purges.failed(SECOND, false);
+        purges.failed(SECOND, "55P03");
         assert_eq!(purges.due(60 * SECOND), None);
         assert_eq!(purges.due(61 * SECOND).unwrap().rows, 1_000);
     }

@@ -42,9 +42,12 @@ impl Failure {
         matches!(self, Self::ExtensionGone)
     }
 
-    /// Whether the statement was cancelled, as at its time limit.
-    pub fn is_canceled(&self) -> bool {
-        matches!(self, Self::Refused { sqlstate, .. } if sqlstate == "57014")
+    /// The SQLSTATE; empty if no statement failed.
+    pub fn sqlstate(&self) -> &str {
+        match self {
+            Self::ExtensionGone | Self::Restoring => "",
+            Self::Refused { sqlstate, .. } => sqlstate,
+        }
     }
 
     /// Whether the row that was written may have caused the error.

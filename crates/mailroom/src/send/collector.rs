@@ -209,7 +209,7 @@ impl Collector {
             }
             Err(failure) if failure.is_gone() => return Err(failure),
             Err(failure) => {
-                self.purges.failed(now(), failure.sqlstate() == "57014");
+                self.purges.failed(now(), failure.sqlstate());
                 let what = format!("mailroom send could not purge: {failure}");
                 log.warn(&what, "It tries again in a minute.", failure.hint());
             }
