@@ -40,6 +40,14 @@ fn settled(cluster: &Cluster) -> (Client, Client) {
     (client, listener)
 }
 
+/// Restarts the server; as [`settled`].
+fn restart(cluster: &Cluster, client: Client) -> (Client, Client) {
+    drop(client);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
+    settled(cluster)
+}
+
 fn wait_for_sent(client: &mut Client, count: i64) {
     let sent = "SELECT count(*) FROM outbox WHERE state = 'sent'";
     eventually("the mail to be sent", || {
@@ -48,7 +56,7 @@ fn wait_for_sent(client: &mut Client, count: i64) {
 }
 
 #[test]
-fn of_mail_that_the_worker_delivers_nobody_is_notified() {
+fn mail_that_the_worker_delivers_is_not_announced_to_clients() {
     use postgres::fallible_iterator::FallibleIterator;
     let (cluster, mut client, mut listener) = with_listener();
     send(&mut client, "priority => -10");
@@ -129,11 +137,8 @@ fn clients_hear_of_mail_from_before_a_start_of_the_worker() {
              FROM mailroom_claim(1, '1 h', 'me')",
         )
         .unwrap();
-    drop(client);
-    cluster.stop_server(Stop::Fast);
-    cluster.start_server();
     // The worker knows of no client while no mail is left to one.
-    let (mut client, mut listener) = settled(&cluster);
+    let (mut client, mut listener) = restart(&cluster, client);
     client
         .batch_execute("SELECT mailroom_retry(id) FROM outbox")
         .unwrap();
@@ -144,10 +149,7 @@ fn clients_hear_of_mail_from_before_a_start_of_the_worker() {
             "SELECT mailroom_reschedule(id, clock_timestamp() + interval '1 h') FROM outbox",
         )
         .unwrap();
-    drop(client);
-    cluster.stop_server(Stop::Fast);
-    cluster.start_server();
-    let (mut client, mut listener) = settled(&cluster);
+    let (mut client, mut listener) = restart(&cluster, client);
     client
         .batch_execute("SELECT mailroom_reschedule(id, clock_timestamp()) FROM outbox")
         .unwrap();

@@ -150,7 +150,7 @@ impl System {
             Ok(first) => (addresses(&first), None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        // There is no such name, whatever the family; but some servers say so of one family only.
+        // There is no such name in either family; but some servers say so of the one that it does not have.
         let is_nowhere = error.as_ref().is_some_and(NetError::is_nx_domain);
         if found.is_empty() && !is_nowhere {
             return other.await.map(|found| addresses(&found));
