@@ -43,6 +43,7 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVES_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVES_COUNT: u32 = 3;
+
 /// An error in connection parameters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConninfoError(String);

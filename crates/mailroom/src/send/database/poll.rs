@@ -18,8 +18,7 @@ impl Database {
         watch: &mut Watch,
     ) -> Result<Option<bool>, DatabaseError> {
         let transports = self.runner.iter().flat_map(JobRunner::transports);
-        let names: Vec<String> = transports.map(|name| name.to_string()).collect();
-        let polled = match session.poll(&names) {
+        let polled = match session.poll(&transports.collect::<Vec<String>>()) {
             Ok(polled) => polled,
             Err(failure) if failure.is_gone() => return Err(failure),
             Err(failure) => {
