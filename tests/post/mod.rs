@@ -252,16 +252,15 @@ impl Post {
     /// follow each other at once. The statistics of the database would also show earlier ones, which a session reports
     /// up to a second late.
     pub fn transactions_within(&mut self, time: Duration) -> i64 {
-        let latest = match self.program {
-            None => {
-                "SELECT state_change::text FROM pg_stat_activity WHERE backend_type = 'mailroom worker'"
-            }
-            Some(_) => "SELECT state_change::text FROM pg_stat_activity WHERE usename = 'sender'",
+        let whose = match self.program {
+            None => "backend_type = 'mailroom worker'",
+            Some(_) => "usename = 'sender'",
         };
+        let latest = format!("SELECT state_change::text FROM pg_stat_activity WHERE {whose}");
         let mut seen = HashSet::new();
         let end = Instant::now() + time;
         while Instant::now() < end {
-            let row = self.client.query_one(latest, &[]).unwrap();
+            let row = self.client.query_one(&latest, &[]).unwrap();
             seen.insert(row.get::<_, String>(0));
             std::thread::sleep(Duration::from_millis(5));
         }
