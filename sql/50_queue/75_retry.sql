@@ -186,8 +186,19 @@ BEGIN
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
           AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
           AND o.ended_at >= coalesce(since, '-infinity')
-          -- It may have been sent.
-          AND (o.ambiguous_attempts = 0 OR coalesce(mailroom_retry_failed.outcome = 'ambiguous', false))
+          -- Otherwise it may have been sent.
+          AND (
+              coalesce(mailroom_retry_failed.outcome IN ('ambiguous', 'lease_expired'), false)
+              OR (
+                  o.ambiguous_attempts = 0
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM @extschema@.outbox_attempts a
+                      WHERE a.outbox_id = o.id
+                        AND a.outcome = 'lease_expired'
+                  )
+              )
+          )
           AND (
               num_nonnulls(mailroom_retry_failed.transport, mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
               OR EXISTS (
@@ -257,4 +268,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
-    'Schedules up to batch_limit mails that ended as error again, those that ended first; at least one condition is required. Mail that may have been sent is left out unless outcome is ambiguous.';
+    'Schedules up to batch_limit mails that ended as error again, those that ended first; at least one condition is required. Mail that may have been sent is left out unless outcome is ambiguous or lease_expired.';

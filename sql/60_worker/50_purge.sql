@@ -60,7 +60,7 @@ BEGIN
     RETURN deleted;
 EXCEPTION
     WHEN OTHERS THEN
-        IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+        IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
             RAISE;
         END IF;
         IF cardinality(places) = 1 THEN
@@ -213,7 +213,10 @@ BEGIN
         || ' FROM @extschema@.' || quote_ident(source) || ' t WHERE t.id > $1 ORDER BY t.id LIMIT $2)'
         || ' SELECT ARRAY(SELECT t.ctid FROM @extschema@.' || quote_ident(source) || ' t'
         || ' WHERE t.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.has_ended))'
-        || ' AND t.' || quote_ident(ended) || ' < ' || quote_literal(horizon) || ' FOR UPDATE SKIP LOCKED),'
+        || ' AND t.' || quote_ident(ended) || ' < ' || quote_literal(horizon)
+        -- The attempts of a mail tell whether it may have been sent, for as long as it is kept.
+        || CASE WHEN source = 'outbox_attempts' THEN ' AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = t.outbox_id OFFSET 0)' ELSE '' END
+        || ' FOR UPDATE OF t SKIP LOCKED),'
         || ' max(l.id) FILTER (WHERE l.is_past), count(*) FILTER (WHERE l.is_past) = $2 FROM looked l'
     INTO places, last, more
     USING after, row_limit;
@@ -257,8 +260,8 @@ BEGIN
     SELECT p.*
     INTO tokens
     FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, 'expires_at'::text, seconds, batch_limit, starts_over) p;
-    -- Attempts of mail that is still to be sent, of mail that was deleted otherwise, or that was settled after its
-    -- purge. Another purge may be deleting them with their mail, and may be about to wait for rows of this one.
+    -- Attempts of mail that was deleted otherwise, or that was settled after its purge. Another purge may be deleting
+    -- them with their mail, and may be about to wait for rows of this one.
     SELECT p.*
     INTO attempts
     FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, 'ended_at'::text, moment, batch_limit, starts_over) p;
@@ -280,6 +283,8 @@ BEGIN
     IF (batch_limit < 1) IS NOT FALSE THEN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
     END IF;
+    -- A row to which a deferred foreign key of the application refers would fail the purge at COMMIT.
+    SET CONSTRAINTS ALL IMMEDIATE;
     SELECT p.purged, p.more INTO purged, more FROM @extschema@._purge(batch_limit, true) p;
     PERFORM @extschema@._forget_deliverers();
 END;

@@ -168,8 +168,8 @@ pub(super) fn renew_scratch() {
 /// Runs `body` in a transaction of a worker, committed on `Ok` and rolled back on `Err` and on any PostgreSQL error.
 /// After `timeout`, counted from the start of the transaction, the statement that is running is cancelled.
 ///
-/// With `role`, current_user is that role and the operation is security-restricted until after the commit, so that the
-/// restriction includes deferred triggers.
+/// With `role`, current_user is that role and the operation is security-restricted until after the commit. Deferrable
+/// constraints and triggers are then immediate, because the server defers none in such an operation.
 ///
 /// # Errors
 /// The error of `body`, or the error that PostgreSQL raised.
@@ -187,8 +187,8 @@ pub fn run<R, E: From<CaughtError>>(
         let value = body()?;
         // SAFETY: ends the transaction and pops the snapshot that `begin` opened.
         unsafe {
-            // Deferred triggers run before the timeout is disarmed, so it applies to them. The wait for standbys has no
-            // timeout, as in any session; only a stop or a cancel ends it.
+            // Deferred triggers of a transaction without a role run before the timeout is disarmed, so it applies to
+            // them. The wait for standbys has no timeout, as in any session; only a stop or a cancel ends it.
             pg_sys::AfterTriggerFireDeferred();
             disarm_statement_timeout();
             pg_sys::PopActiveSnapshot();
@@ -223,8 +223,22 @@ fn begin(timeout: Duration, role: Option<pg_sys::Oid>) {
             pg_sys::SetUserIdAndSecContext(role, context as i32);
         }
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        if role.is_some() {
+            set_constraints_immediate();
+        }
     }
     arm_statement_timeout(timeout);
+}
+
+/// SET CONSTRAINTS ALL IMMEDIATE.
+fn set_constraints_immediate() {
+    let mut all = pg_sys::ConstraintsSetStmt {
+        type_: pg_sys::NodeTag::T_ConstraintsSetStmt,
+        constraints: std::ptr::null_mut(),
+        deferred: false,
+    };
+    // SAFETY: in a transaction; the statement is only read.
+    unsafe { pg_sys::AfterTriggerSetState(&raw mut all) };
 }
 
 fn end() {

@@ -44,6 +44,45 @@ fn mail_that_cannot_be_rendered_ends_and_the_log_says_so_once() {
     assert!(!log.contains("canary"), "{log}");
 }
 
+/// Mail that a deliverer held when it was killed may have been sent.
+#[test]
+fn failed_mail_that_a_lease_ended_on_is_retried_only_by_that_name() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute("SELECT mailroom_send('a@example.com', 'S', 'T')")
+        .unwrap();
+    for _ in 0..4 {
+        lapse(&mut client);
+    }
+    assert_eq!(lapse(&mut client).1, "error");
+    let retry = |condition: &str| format!("SELECT mailroom_retry_failed({condition})::bigint");
+    for other in [
+        "since => '-infinity'",
+        "outcome => 'failed'",
+        "transport => 'main'",
+    ] {
+        assert_eq!(number(&mut client, &retry(other)), 0, "{other}");
+    }
+    assert_eq!(number(&mut client, &retry("outcome => 'lease_expired'")), 1);
+}
+
+/// The attempts of a mail tell whether it may have been sent, so they stay as long as it does.
+#[test]
+fn a_purge_leaves_the_attempts_of_mail_that_stays() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "SELECT mailroom_send('a@example.com', 'S', 'T') FROM generate_series(1, 2); \
+             SELECT mailroom_claim(2, '1 ms', 'me'); SELECT pg_sleep(0.01); SELECT mailroom_claim(2, '1 ms', 'me'); \
+             UPDATE outbox_attempts SET ended_at = now() - interval '1 year'; \
+             DELETE FROM outbox WHERE id = 1; \
+             SELECT mailroom_purge()",
+        )
+        .unwrap();
+    let attempts = "SELECT sum(outbox_id)::bigint FROM outbox_attempts";
+    assert_eq!(number(&mut client, attempts), 2);
+}
+
 #[test]
 fn five_lapses_in_a_row_end_a_mail_and_a_retry_gives_it_five_more() {
     let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
