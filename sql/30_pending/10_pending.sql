@@ -56,12 +56,13 @@ CREATE FUNCTION @extschema@._tokens_enqueue() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Pending rows of tokens that come from a dump are in the dump too.
-    INSERT INTO @extschema@.pending (lane, token_id)
-    SELECT @extschema@._announce(@extschema@._lane(n.action)), n.id
-    FROM new_tokens n
-    WHERE n.consumed_at IS NULL
-      AND NOT @extschema@._is_restoring();
+    -- Pending rows of tokens that come from a dump are in the dump too. As in _accounts_issue_activation.
+    IF NOT @extschema@._is_restoring() THEN
+        INSERT INTO @extschema@.pending (lane, token_id)
+        SELECT @extschema@._announce(@extschema@._lane(n.action)), n.id
+        FROM new_tokens n
+        WHERE n.consumed_at IS NULL;
+    END IF;
     RETURN NULL;
 END;
 $$;

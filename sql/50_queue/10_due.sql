@@ -37,22 +37,24 @@ CREATE FUNCTION @extschema@._outbox_announce() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM
-        CASE WHEN m.is_for_clients THEN @extschema@._mail_for_clients() END,
-        @extschema@._mail_due(m.earliest),
-        CASE WHEN m.is_urgent THEN @extschema@._urgent_mail_due() END
-    FROM (
-        SELECT
-            min(n.send_at) AS earliest,
-            bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent,
-            bool_or(n.transport <> ALL (ARRAY(
-                SELECT t.name::text FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/')
-            ))) AS is_for_clients
-        FROM new_mail n
-        WHERE n.state = 'scheduled'
-    ) m
-    WHERE m.earliest IS NOT NULL
-      AND NOT @extschema@._is_restoring();
+    -- As in _accounts_issue_activation.
+    IF NOT @extschema@._is_restoring() THEN
+        PERFORM
+            CASE WHEN m.is_for_clients THEN @extschema@._mail_for_clients() END,
+            @extschema@._mail_due(m.earliest),
+            CASE WHEN m.is_urgent THEN @extschema@._urgent_mail_due() END
+        FROM (
+            SELECT
+                min(n.send_at) AS earliest,
+                bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent,
+                bool_or(n.transport <> ALL (ARRAY(
+                    SELECT t.name::text FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/')
+                ))) AS is_for_clients
+            FROM new_mail n
+            WHERE n.state = 'scheduled'
+        ) m
+        WHERE m.earliest IS NOT NULL;
+    END IF;
     RETURN NULL;
 END;
 $$;

@@ -282,7 +282,12 @@ fn row_level_security_of_any_table_stops_nothing_of_ours() {
             .batch_execute(&format!("ALTER TABLE {table} FORCE ROW LEVEL SECURITY; ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
             .unwrap();
     }
-    // A worker that starts with row-level security works as well.
+    // A worker that starts with row-level security works as well, and where sessions begin with row_security = off.
+    people
+        .post
+        .client
+        .batch_execute("ALTER DATABASE app SET row_security = off")
+        .unwrap();
     let old = people.post.worker();
     people
         .post

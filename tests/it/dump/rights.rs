@@ -103,6 +103,31 @@ fn a_database_with_row_level_security_is_restored_with_our_policies() {
     assert_eq!(ask(&mut restored), ours);
 }
 
+/// pg_restore sets row_security = off, with which statements beside policies fail.
+#[test]
+fn rows_are_restored_into_tables_with_row_level_security() {
+    let (cluster, mut client) = Cluster::start_with_app(QUIET);
+    populate(&mut client);
+    let script = dump(&cluster, "app", &["--data-only"]);
+    let mut copy = cluster.create_database("copy");
+    copy.batch_execute(
+        "CREATE TABLE people (mail text, name text); SELECT mailroom_attach('people', 'mail', 'name'); \
+         ALTER TABLE accounts ENABLE ROW LEVEL SECURITY; ALTER TABLE tokens ENABLE ROW LEVEL SECURITY; \
+         ALTER TABLE pending ENABLE ROW LEVEL SECURITY; ALTER TABLE transports ENABLE ROW LEVEL SECURITY; \
+         ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",
+    )
+    .unwrap();
+    read_in(&cluster, "copy", &script);
+    for table in ["accounts", "tokens", "templates"] {
+        let count = format!("SELECT count(*) FROM {table}");
+        assert_eq!(
+            number(&mut copy, &count),
+            number(&mut client, &count),
+            "{table}"
+        );
+    }
+}
+
 #[test]
 fn no_link_is_in_a_dump() {
     let link = "mailroom.link_base_url = 'https://example.com/account'";
