@@ -20,7 +20,7 @@ pub struct LinkBaseUrl;
 
 impl Check for LinkBaseUrl {
     fn accepts(value: &CStr) -> bool {
-        keeps_tokens(value.to_bytes())
+        is_uri(value.to_bytes()) && keeps_tokens(value.to_bytes())
     }
 }
 
@@ -31,6 +31,12 @@ impl Check for TransportName {
     fn accepts(value: &CStr) -> bool {
         is_empty_or_name(value.to_bytes())
     }
+}
+
+/// Whether these are characters of a URI: others are written as punycode or percent-encoded, so that a link is the same
+/// in every encoding.
+fn is_uri(base: &[u8]) -> bool {
+    base.iter().all(u8::is_ascii_graphic)
 }
 
 /// Whether a link with this base keeps its token from the network: https, or this machine.
@@ -109,6 +115,14 @@ mod tests {
         ] {
             assert!(!keeps_tokens(bad.as_bytes()), "{bad}");
         }
+        for other in [
+            "https://m\u{fc}ller.example",
+            "https://a b.example",
+            "https://a\n",
+        ] {
+            assert!(!is_uri(other.as_bytes()), "{other}");
+        }
+        assert!(is_uri(b"https://xn--mller-kva.example/%C3%BC"));
     }
 
     #[test]
