@@ -104,7 +104,7 @@ AS $$
                 -- Every possible priority.
                 CROSS JOIN generate_series(-100, 100) p (priority)
                 CROSS JOIN LATERAL (
-                    SELECT o.send_at
+                    SELECT greatest(o.send_at, 'epoch') AS send_at
                     FROM @extschema@.outbox o
                     WHERE o.state = 'scheduled'
                       AND o.transport = t.transport
@@ -153,7 +153,7 @@ AS $$
                 ) l
             ) AS failed
         FROM (
-            SELECT count(*)::integer AS scheduled, min(l.send_at) FILTER (WHERE l.send_at <= now()) AS first_due
+            SELECT count(*)::integer AS scheduled, min(greatest(l.send_at, 'epoch')) FILTER (WHERE l.send_at <= now()) AS first_due
             FROM (SELECT o.send_at FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l
         ) m
         -- Not pulled up: each count would be taken for each use of it.

@@ -340,6 +340,7 @@ fn infinite_times_and_a_long_provider_id_stop_nothing() {
         .batch_execute(
             "UPDATE outbox SET claimed_until = now() WHERE state = 'claimed'; SELECT _expire_leases(clock_timestamp(), 10); \
              UPDATE outbox SET send_at = '-infinity' WHERE state = 'scheduled' AND isfinite(created_at) OR expires_at = 'infinity'; \
+             SELECT * FROM mailroom_status(); \
              SELECT mailroom_claim(10, '1 h', 'me'); \
              SELECT mailroom_mark_error_many(array_agg(id), array_agg('no'::text), claimant => 'me') FROM outbox WHERE state = 'claimed'; \
              UPDATE outbox SET send_at = now() WHERE state = 'scheduled' AND isfinite(send_at); \
