@@ -64,7 +64,13 @@ CREATE FUNCTION @extschema@._is_row_at_fault(code text) RETURNS boolean
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_is_row_at_fault_wrapper';
 COMMENT ON FUNCTION @extschema@._is_row_at_fault(text) IS
-    'Internal. Whether an error with this SQLSTATE may be caused by the data of the row that was written.';
+    'Internal. Whether an error with this SQLSTATE is about the row that was written.';
+
+CREATE FUNCTION @extschema@._may_pass_by(code text) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_may_pass_by_wrapper';
+COMMENT ON FUNCTION @extschema@._may_pass_by(text) IS
+    'Internal. Whether other rows may be changed after an error with this SQLSTATE, so that the row that failed is passed by.';
 
 -- In this order: a state before 'sent' is live.
 CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');

@@ -201,6 +201,7 @@ DECLARE
     asked record;
     answered integer := 0;
     made integer := 0;
+    refused_with text;
     -- Before rows of link_requests are locked: TRUNCATE locks in this order.
     locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
@@ -227,9 +228,10 @@ BEGIN
                 busy := busy || asked.requests;
                 answered := answered - 1;
             WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
+                refused_with := SQLSTATE;
                 -- The message may quote values from a constraint or trigger of the application.
                 RAISE WARNING USING
                     MESSAGE = 'mailroom could not answer a request',
@@ -237,6 +239,14 @@ BEGIN
                     HINT = 'Look for triggers or constraints that were added to tokens.';
         END;
     END LOOP;
+    -- No success shows that the account is the cause.
+    IF made = 0 AND NOT @extschema@._is_row_at_fault(refused_with) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = refused_with,
+            MESSAGE = 'mailroom could not answer requests',
+            DETAIL = format('SQLSTATE %s, and no token could be created.', refused_with),
+            HINT = 'Look for triggers, policies or constraints that were added to tokens.';
+    END IF;
     DELETE FROM @extschema@.link_requests r
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
     PERFORM @extschema@._walk_back('answers'::text, min(k) - 1) FROM unnest(busy || left_over) k;

@@ -166,7 +166,7 @@ BEGIN
     WHERE v.token_id = ANY (ended || unspeakable);
 EXCEPTION
     WHEN OTHERS THEN
-        IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+        IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
             RAISE;
         END IF;
         PERFORM @extschema@._insert_outbox_one_by_one(ended);

@@ -72,7 +72,7 @@ BEGIN
             skipped := skipped + part.skipped;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 IF EXISTS (SELECT FROM @extschema@.outbox l WHERE l.token_id = one AND l.state IN ('scheduled', 'claimed')) THEN
@@ -94,7 +94,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._insert_outbox_one_by_one(bigint[]) IS
     'Internal. As _insert_outbox, one token at a time; also returns those that failed, each with its SQLSTATE and reason.';
 
-CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_for text) RETURNS void
+CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_for text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -113,18 +113,23 @@ BEGIN
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
             FROM @extschema@._token_verdicts v
             WHERE v.token_id = failed;
-            RETURN;
+            RETURN true;
         EXCEPTION
             WHEN OTHERS THEN
-                IF address IS NOT NULL OR NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
         END;
     END LOOP;
+    RAISE WARNING USING
+        MESSAGE = format('mailroom could not write token %s to the outbox', failed),
+        DETAIL = format('SQLSTATE %s. It gets no mail, and no row says so.', failed_with),
+        HINT = 'Look for triggers, policies or constraints that were added to the outbox.';
+    RETURN false;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._fail_token(bigint, text, text) IS
-    'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8).';
+    'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8). Returns false, with a warning, if that is refused as well.';
 
 -- Long because rows that fail are counted over all rounds, and what they mean is decided after the last one.
 CREATE FUNCTION @extschema@._collect(
@@ -164,7 +169,7 @@ BEGIN
             skipped := skipped + part.skipped;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 SELECT e.* INTO part FROM @extschema@._insert_outbox_one_by_one(picked) e;
@@ -182,7 +187,7 @@ BEGIN
     END LOOP;
     -- Bad rows are skipped until a good one shows that the rows are the cause. If no row can be written, everything is
     -- rolled back and retried later.
-    IF collected = 0 AND cardinality(failed) > 1 THEN
+    IF collected = 0 AND (cardinality(failed) > 1 OR NOT @extschema@._is_row_at_fault(states[1])) THEN
         RAISE EXCEPTION USING
             ERRCODE = states[1],
             MESSAGE = reasons[1],
@@ -190,7 +195,13 @@ BEGIN
             HINT = 'Look for triggers or constraints that were added to the outbox.';
     END IF;
     FOR i IN 1 .. cardinality(failed) LOOP
-        PERFORM @extschema@._fail_token(failed[i], states[i], reasons[i]);
+        IF NOT @extschema@._fail_token(failed[i], states[i], reasons[i]) AND collected = 0 THEN
+            RAISE EXCEPTION USING
+                ERRCODE = states[i],
+                MESSAGE = reasons[i],
+                DETAIL = 'The token could not be recorded as failed either.',
+                HINT = 'Look for triggers, policies or constraints that were added to the outbox.';
+        END IF;
         skipped := skipped + 1;
     END LOOP;
     IF highest IS NOT NULL THEN

@@ -56,7 +56,7 @@ BEGIN
             SELECT c.* INTO mail FROM @extschema@._claim_rows(ARRAY[one], claimant, moment, term) c;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 mail := NULL;
@@ -87,7 +87,7 @@ BEGIN
             PERFORM @extschema@._end_useless(ARRAY[one], moment);
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 kept := true;

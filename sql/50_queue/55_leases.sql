@@ -159,7 +159,7 @@ BEGIN
                 PERFORM @extschema@._expire_claims(ARRAY[one], moment);
             EXCEPTION
                 WHEN OTHERS THEN
-                    IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                         RAISE;
                     END IF;
                     kept := kept + 1;
@@ -210,7 +210,7 @@ BEGIN
         RETURN cardinality(orphans);
     EXCEPTION
         WHEN OTHERS THEN
-            IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+            IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                 RAISE;
             END IF;
     END;
@@ -220,7 +220,7 @@ BEGIN
             ended := ended + 1;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;

@@ -106,7 +106,7 @@ BEGIN
             moved := moved + changed;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT careful OR NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                IF NOT careful OR NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
                 PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = ANY (part);

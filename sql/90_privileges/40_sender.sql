@@ -26,7 +26,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._urgent_priority(),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._refuse_while_restoring(),
-    @extschema@._is_row_at_fault(text),
+    @extschema@._may_pass_by(text),
     @extschema@._mail_due(timestamptz),
     @extschema@._announce_due(timestamptz),
     @extschema@._next_wake(),

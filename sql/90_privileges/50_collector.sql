@@ -30,6 +30,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._insert_outbox(bigint[]),
     @extschema@._insert_outbox_one_by_one(bigint[]),
     @extschema@._fail_token(bigint, text, text),
+    @extschema@._is_row_at_fault(text),
     @extschema@._mask_error(text),
     @extschema@._mask_control_characters(text),
     @extschema@._message_id(),

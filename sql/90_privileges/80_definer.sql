@@ -85,6 +85,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._requests_per_hour(),
     @extschema@._batch_limit(),
     @extschema@._is_row_at_fault(text),
+    @extschema@._may_pass_by(text),
     @extschema@._sample_secrets(text),
     @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]),
     @extschema@._template(text, text),

@@ -71,10 +71,10 @@ fn bad_rows_in_front_hide_nothing() {
     assert_eq!(number(&mut client, claim), 0);
 }
 
-/// A trigger that refuses each change after which this condition holds.
+/// A trigger that refuses each change after which this condition holds, with an error that a missing privilege has as well.
 fn refuse(condition: &str) -> String {
     format!(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege; END $$; \
          CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
     )
 }

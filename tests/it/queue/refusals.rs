@@ -1,0 +1,96 @@
+//! What a policy, a trigger or a foreign key of the application refuses: no other row waits for it.
+
+use crate::cluster::{Cluster, number};
+use crate::post::Post;
+use crate::receiver::{Receiver, status};
+
+/// A trigger that refuses each new row of a table for which this condition holds, as a policy does.
+fn refuse_new(table: &str, condition: &str) -> String {
+    format!(
+        "CREATE FUNCTION refuse_new() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege; END $$; \
+         CREATE TRIGGER refuse_new BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse_new()"
+    )
+}
+
+/// I8: the outbox takes not even the row that says that a mail failed.
+#[test]
+fn a_token_that_the_outbox_refuses_holds_up_no_other() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(&refuse_new("outbox", "NEW.account_id = 1"))
+        .unwrap();
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
+        .unwrap();
+    // Alone, it may be a missing privilege.
+    let collect = "SELECT mailroom_collect()::bigint";
+    let error = client.query(collect, &[]).unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42501", "{error:?}");
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 1);
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('b@example.com', 'b')")
+        .unwrap();
+    assert_eq!(number(&mut client, collect), 1);
+    assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 0);
+}
+
+/// I8
+#[test]
+fn an_account_whose_token_is_refused_holds_up_no_answer() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) SELECT i || '@example.com', i, 'active' FROM generate_series(1, 2) i; \
+             SELECT mailroom_request_recovery('1@example.com')",
+        )
+        .unwrap();
+    client
+        .batch_execute(&refuse_new("tokens", "NEW.account = 1"))
+        .unwrap();
+    let answer = "SELECT mailroom_answer_requests()::bigint";
+    let error = client.query(answer, &[]).unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42501", "{error:?}");
+    client
+        .batch_execute("SELECT mailroom_request_recovery('2@example.com')")
+        .unwrap();
+    assert_eq!(number(&mut client, answer), 1);
+    let left = "SELECT count(*) FROM link_requests";
+    assert_eq!(number(&mut client, left), 0);
+}
+
+/// Django declares its foreign keys so.
+const DEFERRED: &str = "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
+    CREATE CONSTRAINT TRIGGER look AFTER INSERT OR UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look(); \
+    CREATE CONSTRAINT TRIGGER look AFTER INSERT ON tokens DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION look(); \
+    CREATE TABLE refers (mail bigint REFERENCES outbox DEFERRABLE INITIALLY DEFERRED, token bigint REFERENCES tokens DEFERRABLE INITIALLY DEFERRED)";
+
+#[test]
+fn deferred_constraints_stop_no_delivery() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &["mailroom.retention = '1 min'"]);
+    post.client.batch_execute(DEFERRED).unwrap();
+    post.client
+        .batch_execute(
+            "INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a'); \
+             INSERT INTO accounts (email, login, status) VALUES ('b@example.com', 'b', 'active'); \
+             SELECT mailroom_request_recovery('b@example.com'); \
+             SELECT mailroom_send('c@example.com', 'S', 'T')",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent'", 3);
+    post.client
+        .batch_execute(
+            "SELECT mailroom_pause(); \
+             UPDATE outbox SET created_at = now() - interval '1 h', ended_at = now() - interval '1 h'; \
+             INSERT INTO refers SELECT min(id) FROM outbox; \
+             SELECT mailroom_purge()",
+        )
+        .unwrap();
+    assert_eq!(
+        number(&mut post.client, "SELECT count(*) FROM outbox"),
+        1,
+        "a mail to which a row refers stays"
+    );
+    let log = post.log();
+    assert!(!log.contains("deferred"), "{log}");
+}
