@@ -211,7 +211,12 @@ impl<H: Host> JobRunner<H> {
         match job {
             Job::ReloadConfig => {
                 let loaded = self.host.load();
-                self.configure(loaded);
+                if is_empty(&loaded) {
+                    // Perhaps the file is being written. Only a reload removes the last transport.
+                    self.thread.keep_config();
+                } else {
+                    self.configure(loaded);
+                }
                 Ok(())
             }
             Job::Log(transport, event) => {
