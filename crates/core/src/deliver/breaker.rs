@@ -9,10 +9,10 @@
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
 //! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
-//! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it may have been sent | see the limits below |
+//! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
 //!
-//! A long wait that the provider asks for is believed when two responses say so; the transport is then probed once a
-//! minute. A message that is throttled may have met a rate limit: its attempts count only if it was throttled in the first
+//! A long wait that the provider asks for, with a throttle or a failure, is believed when two responses say so; the
+//! transport is then probed once a minute. Throttles in a row, of different messages, pause it as well. A message that is throttled may have met a rate limit: its attempts count only if it was throttled in the first
 //! request after a wait, again and again, and others were accepted in between. A message that is refused for its contents or
 //! addresses may be refused because of our configuration as long as no other message is accepted.
 
@@ -49,11 +49,14 @@ const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_UNCERTAIN_PAUSE: Duration = Duration::from_secs(10);
 /// The wait after a throttle for which the provider names no time. It doubles with each further throttle.
 const FIRST_THROTTLE: Duration = Duration::from_millis(250);
-const LONGEST_THROTTLE: Duration = Duration::from_secs(60);
+/// A longer wait that a provider asks for is believed only when two responses say so.
+pub const LONGEST_THROTTLE: Duration = Duration::from_secs(60);
 /// The wait is doubled up to here, which is [`LONGEST_THROTTLE`].
 const MAX_THROTTLE_DOUBLINGS: u32 = 9;
 /// The minimum time between two lines of the log about throttles.
 const THROTTLE_LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Throttles in a row, each after a wait and with none accepted in between, that pause the transport: the last wait was 16 s.
+const MAX_WAITS_IN_VAIN: u32 = 8;
 /// Number of times that a message may be throttled in the first request after a wait, while others are accepted in
 /// between, before its attempts count.
 const MAX_THROTTLED: u32 = 1;
@@ -79,7 +82,7 @@ pub struct CircuitBreaker {
     evidence_from: u64,
     /// The number of the latest request.
     latest: u64,
-    /// First messages of the requests that were refused or failed since a message was last accepted.
+    /// First messages of the requests that were refused, or failed or were throttled, since a message was last accepted.
     refused: HashSet<i64>,
     failed: HashSet<i64>,
     /// Number of failed requests, of those that did not reach the provider, and of refusals of messages for their contents
@@ -87,6 +90,8 @@ pub struct CircuitBreaker {
     failures: usize,
     unreachable: usize,
     rejections: usize,
+    /// Number of throttles that began since a message was last accepted.
+    waits_in_vain: u32,
     /// The first message of the latest request for which the provider asked for a long wait.
     throttled_for_long: Option<i64>,
     /// The first message of the latest request that was throttled.
@@ -226,6 +231,7 @@ impl CircuitBreaker {
     fn forget_failures(&mut self) {
         self.failed.clear();
         (self.failures, self.unreachable, self.rejections) = (0, 0, 0);
+        self.waits_in_vain = 0;
     }
 
     fn longest_refusal_pause(&self) -> Duration {

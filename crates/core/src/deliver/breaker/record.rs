@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
     LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED,
-    MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, Origin, THROTTLE_LOG_INTERVAL, doubled,
+    MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, MAX_WAITS_IN_VAIN, Origin,
+    THROTTLE_LOG_INTERVAL, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -34,17 +35,16 @@ impl CircuitBreaker {
                 Disposition::Settle
             }
             MessageOutcome::Sent { .. } => self.note_accepted(now, of),
-            MessageOutcome::Retry { reason, .. } | MessageOutcome::NotSent { reason } => {
-                self.note_failed(now, of, reason)
-            }
+            MessageOutcome::Retry { reason, after } => self.note_failed(now, of, reason, *after),
+            MessageOutcome::NotSent { reason } => self.note_failed(now, of, reason, None),
             MessageOutcome::Ambiguous { reason } => {
                 // It may have been sent: that counts in each state.
-                self.note_failed(now, of, reason);
+                self.note_failed(now, of, reason, None);
                 Disposition::Settle
             }
             MessageOutcome::NoConnection { reason } => {
                 self.unreachable += usize::from(of.id == of.leader);
-                self.note_failed(now, of, reason)
+                self.note_failed(now, of, reason, None)
             }
             MessageOutcome::Throttled { reason, after } => {
                 self.note_throttled(now, of, reason, *after)
@@ -100,9 +100,21 @@ impl CircuitBreaker {
     }
 
     /// A message got no further. The attempt counts unless the transport is paused.
-    fn note_failed(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
-        if self.is_paused() {
+    fn note_failed(
+        &mut self,
+        now: Time,
+        of: Origin,
+        reason: &str,
+        after: Option<Duration>,
+    ) -> Disposition {
+        let is_paused = self.is_paused();
+        if is_paused {
             self.suspects.add_probed(of.id);
+        }
+        if self.is_long_wait_believed(of, after) {
+            return self.pause_for_long(now, of, reason);
+        }
+        if is_paused {
             return self.pause_after(now, of, reason, LONGEST_PAUSE);
         }
         if of.id == of.leader {
@@ -132,27 +144,29 @@ impl CircuitBreaker {
         if is_evidence {
             self.suspects.add(of.id, self.latest);
         }
-        let is_long = after.is_some_and(|after| after > LONGEST_THROTTLE);
-        let is_believed = is_long
-            && matches!(self.throttled_for_long.replace(of.leader), Some(other) if other != of.leader);
-        if self.is_paused() || is_believed && !is_at_fault {
-            if is_believed && of.request >= self.evidence_from {
-                // The pause has its maximum length at once.
-                self.pauses = LONGEST_AFTER;
-            }
-            return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
+        let is_paused = self.is_paused();
+        if self.is_long_wait_believed(of, after) && (is_paused || !is_at_fault) {
+            return self.pause_for_long(now, of, reason);
+        }
+        let named = after.filter(|after| *after <= LONGEST_THROTTLE);
+        if is_paused {
+            return self.pause_for_throttle(now, of, reason, named);
         }
         if is_at_fault && of.is_single {
             return Disposition::Settle;
         }
+        self.failed.insert(of.leader);
         if self.throttle.is_none() {
+            self.waits_in_vain += 1;
+            if self.waits_in_vain >= MAX_WAITS_IN_VAIN && self.failed.len() > 1 {
+                return self.pause_for_throttle(now, of, reason, named);
+            }
             // Once for all requests that were in flight at the same time.
             self.concurrency = (self.concurrency / 2).max(1);
             self.accepted = 0;
             self.throttles = (self.throttles + 1).min(MAX_THROTTLE_DOUBLINGS);
         }
         let own = doubled(FIRST_THROTTLE, self.throttles, LONGEST_THROTTLE);
-        let named = after.filter(|_| !is_long);
         let wait = named.unwrap_or(own).max(FIRST_THROTTLE);
         let until = now.saturating_add(wait);
         let logged_at = self.throttle_logged_at;
@@ -170,6 +184,35 @@ impl CircuitBreaker {
         } else {
             Disposition::Release
         }
+    }
+
+    /// Whether two different messages in a row were answered with a time that is too long for one message to be believed.
+    fn is_long_wait_believed(&mut self, of: Origin, after: Option<Duration>) -> bool {
+        after.is_some_and(|after| after > LONGEST_THROTTLE)
+            && matches!(self.throttled_for_long.replace(of.leader), Some(other) if other != of.leader)
+    }
+
+    /// Pauses for the maximum time at once.
+    fn pause_for_long(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
+        if of.request >= self.evidence_from {
+            self.pauses = LONGEST_AFTER;
+        }
+        self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE)
+    }
+
+    /// Pauses because of a throttle. The next probe is not sent before the time that the provider named.
+    fn pause_for_throttle(
+        &mut self,
+        now: Time,
+        of: Origin,
+        reason: &str,
+        named: Option<Duration>,
+    ) -> Disposition {
+        let disposition = self.pause_after(now, of, reason, LONGEST_PAUSE);
+        if let (Some(pause), Some(named)) = (&mut self.pause, named) {
+            pause.probe_at = pause.probe_at.max(now.saturating_add(named));
+        }
+        disposition
     }
 
     fn note_account_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::claims::SETTLE_BATCH;
 use super::state::Deliverer;
 use crate::deliver::Time;
-use crate::deliver::breaker::{Disposition, FIRST_PAUSE, Origin};
+use crate::deliver::breaker::{Disposition, FIRST_PAUSE, LONGEST_THROTTLE, Origin};
 use crate::deliver::events::RequestResult;
 use crate::deliver::mail::Mail;
 use crate::deliver::retry_batches::{batch_key, is_repeated};
@@ -242,7 +242,8 @@ impl Deliverer {
                 if let MessageOutcome::Retry { after, .. }
                 | MessageOutcome::Throttled { after, .. } = outcome
                 {
-                    attempt.retry_after = after;
+                    // A longer wait is the transport's, which believes it from two messages.
+                    attempt.retry_after = after.map(|after| after.min(LONGEST_THROTTLE));
                 }
                 self.fail(&mail, attempt);
             }

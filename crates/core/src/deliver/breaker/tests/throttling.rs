@@ -141,6 +141,95 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     );
 }
 
+/// A receiver that is down behind its proxy, for example: http 502 of a webhook.
+#[test]
+fn throttles_of_different_messages_in_a_row_pause_and_are_probed_every_half_minute() {
+    let mut breaker = CircuitBreaker::new(64);
+    let mut now = seconds(0);
+    for request in 1..=8 {
+        assert!(matches!(breaker.permit(now), SendPermit::Requests(_)));
+        breaker.note_request(request);
+        // The requests of one wait count once.
+        for id in [1, 2] {
+            assert_eq!(
+                breaker.record_single(now, id, request, throttle(None)),
+                Disposition::Release
+            );
+        }
+        if let SendPermit::WaitUntil(until) = breaker.permit(now) {
+            now = until;
+        }
+    }
+    assert!(breaker.is_paused());
+    assert!(now < seconds(40), "{now:?}");
+    for request in 9..20 {
+        assert_eq!(breaker.permit(now), SendPermit::Probe);
+        breaker.note_probe(request);
+        breaker.record_single(now, request as i64, request, throttle(None));
+        let SendPermit::WaitUntil(until) = breaker.permit(now) else {
+            panic!("no pause");
+        };
+        assert!(until <= now + seconds(30));
+        now = until;
+    }
+    // The provider's time is kept.
+    breaker.note_probe(20);
+    breaker.record_single(now, 20, 20, throttle(Some(seconds(50))));
+    assert_eq!(
+        breaker.permit(now),
+        SendPermit::WaitUntil(now + seconds(50))
+    );
+}
+
+#[test]
+fn one_message_that_is_throttled_or_an_accepted_one_in_between_pauses_nothing() {
+    let mut breaker = CircuitBreaker::new(64);
+    for request in 1..=20 {
+        let now = seconds(100 * request);
+        breaker.permit(now);
+        breaker.note_request(request);
+        breaker.record_single(now, 1, request, throttle(None));
+    }
+    assert!(!breaker.is_paused());
+    for request in 21..60 {
+        let now = seconds(100 * request);
+        breaker.permit(now);
+        breaker.note_request(request);
+        let id = request as i64;
+        if request % 7 == 0 {
+            breaker.record_single(now, id, request, SENT);
+        } else {
+            breaker.record_single(now, id, request, throttle(None));
+        }
+        assert!(!breaker.is_paused(), "{request}");
+    }
+}
+
+#[test]
+fn a_long_wait_after_failures_is_believed_from_two_messages() {
+    let mut breaker = CircuitBreaker::new(64);
+    let fails = || MessageOutcome::Retry {
+        reason: "http 503".to_owned(),
+        after: Some(seconds(3600)),
+    };
+    for request in 1..=2 {
+        breaker.note_request(request);
+    }
+    assert_eq!(
+        breaker.record_single(seconds(0), 1, 1, fails()),
+        Disposition::Settle
+    );
+    assert_eq!(breaker.permit(seconds(0)), SendPermit::Requests(64));
+    assert_eq!(
+        breaker.record_single(seconds(0), 2, 2, fails()),
+        Disposition::Release
+    );
+    assert_eq!(
+        breaker.permit(seconds(0)),
+        SendPermit::WaitUntil(seconds(60))
+    );
+}
+
 #[test]
 fn urgent_mail_does_not_cut_a_throttle_short() {
     let mut breaker = CircuitBreaker::new(64);

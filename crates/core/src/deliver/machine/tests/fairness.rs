@@ -220,6 +220,28 @@ fn a_batch_that_is_throttled_is_sent_together_again() {
     assert_eq!(world.sizes[1..], [100]);
 }
 
+/// One server of a provider that is being stopped, for example, names an hour.
+#[test]
+fn a_long_wait_of_one_failure_is_not_believed() {
+    let mut world = World::new(shape(), 7);
+    let mut is_first = true;
+    world.respond = Some(Box::new(move |_, mails| {
+        let fails = MessageOutcome::Retry {
+            reason: "http 503".to_owned(),
+            after: Some(Duration::from_secs(3_600)),
+        };
+        if std::mem::take(&mut is_first) {
+            (Some(503), vec![fails; mails.len()])
+        } else {
+            to_all(&sent(), mails)
+        }
+    }));
+    world.schedule_many(2);
+    let end = world.now + 2 * MINUTE;
+    world.run_until(end);
+    assert_eq!(world.count("sent"), 2);
+}
+
 #[test]
 fn mail_that_is_always_throttled_costs_its_neighbours_no_attempt_and_little_time() {
     for (batch, after, minutes) in [(50, None, 2), (1, Some(30), 2), (1, Some(60), 4)] {

@@ -130,6 +130,7 @@ impl World {
                 row.batch = None;
             } else {
                 let wait = Duration::from_secs(1 << row.attempts.min(6));
+                let wait = wait.max(attempt.retry_after.unwrap_or_default());
                 row.due = now + wait;
                 if let Some(end) = row.expires_at {
                     row.due = row
