@@ -105,7 +105,7 @@ pub struct Settings {
     pub networks: AllowedNetworks,
     /// The trusted certificate authorities, see [`super::tls::config`].
     pub tls_config: rustls::ClientConfig,
-    /// For one message, including a connection if a new one is needed.
+    /// For one message, including a connection if a new one is needed. For the last reply there is half of it at least.
     pub timeout: Duration,
     /// For look-up, connection and implicit TLS.
     pub connect_timeout: Duration,
@@ -279,7 +279,8 @@ impl Relay {
             self.pool.give_back(session);
             return Ok(Delivered::decided(outcome, None));
         }
-        let delivered = session.send(envelope, before_end).await?;
+        let last_reply = self.timeout / 2;
+        let delivered = session.send(envelope, last_reply, before_end).await?;
         self.pool.give_back(session);
         Ok(delivered)
     }

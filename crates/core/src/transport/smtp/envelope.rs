@@ -43,6 +43,14 @@ impl<'m> Envelope<'m> {
         }
     }
 
+    /// The same message to some of its recipients.
+    pub fn to<'r>(&'r self, recipients: impl Iterator<Item = &'r str>) -> Envelope<'r> {
+        Envelope {
+            recipients: recipients.collect(),
+            ..*self
+        }
+    }
+
     /// Checks whether a server with these extensions can accept the message.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! | reply | outcome |
 //! |---|---|
 //! | 4.2.z, or 4yz with a code of [`NAMES_RECIPIENT`], to RCPT, or to the content if there is one recipient | `RecipientDeferred` |
+//! | 4.7.z and 4.3.2, except to STARTTLS, where 454 4.7.0 concerns TLS alone; 421 to connection, EHLO or MAIL; 432 and 454 to MAIL, RCPT, DATA or the content | `Throttled` |
 //! | any other 4yz | `Retry` |
-//! | 4.7.z, except to STARTTLS, where 454 4.7.0 concerns TLS alone | `Throttled` |
 //! | 530 | `AccountRefused`: credentials or TLS required |
 //! | 534, 535, 538, 5.7.8, 5.7.9 | `AccountRefused`: credentials |
 //! | 5.4.5 | `AccountRefused`: quota of the account |
@@ -44,6 +44,12 @@ pub(super) enum Stage {
 const NAMES_RECIPIENT: [(u16, u16); 7] = [(1, 1), (1, 2), (1, 3), (1, 6), (1, 10), (2, 1), (2, 2)];
 /// The subject of enhanced codes on the state of a mailbox.
 const MAILBOX: u16 = 2;
+/// The subject of enhanced codes on security and policy, which limits of rates belong to.
+const POLICY: u16 = 7;
+/// The enhanced code that says that the system accepts no messages now.
+const BUSY: [(u16, u16); 1] = [(3, 2)];
+/// The enhanced code that says that a transaction has too many recipients.
+const TOO_MANY: [(u16, u16); 1] = [(5, 3)];
 /// Codes, and enhanced codes, that say that credentials are wrong or too weak.
 const LOGIN_CODES: [u16; 3] = [534, 535, 538];
 const LOGIN: [(u16, u16); 2] = [(7, 8), (7, 9)];
@@ -57,11 +63,10 @@ pub(super) fn of(reply: &Reply, stage: Stage) -> MessageOutcome {
     if reply.is_final() {
         of_final(reply, stage)
     } else if reply.is_temporary() {
-        let is_policy = reply.enhanced.is_some_and(|enhanced| enhanced.subject == 7);
         let (reason, after) = (reply.reason(), None);
         if matches!(stage, Stage::Recipient | Stage::TextToOne) && names_recipient(reply) {
             MessageOutcome::RecipientDeferred { reason }
-        } else if is_policy && stage != Stage::Tls {
+        } else if asks_for_less(reply, stage) {
             MessageOutcome::Throttled { reason, after }
         } else {
             MessageOutcome::Retry { reason, after }
@@ -74,6 +79,20 @@ pub(super) fn of(reply: &Reply, stage: Stage) -> MessageOutcome {
     }
 }
 
+/// Whether a temporary reply asks for fewer messages or connections. By the codes alone: 421 is what a server says that has
+/// too many connections, 432 is Exchange's, and 454 Amazon SES's.
+fn asks_for_less(reply: &Reply, stage: Stage) -> bool {
+    let is_limit = reply
+        .enhanced
+        .is_some_and(|code| code.subject == POLICY || code.is_any(&BUSY));
+    match (reply.code, stage) {
+        (_, Stage::Tls) => false,
+        (421, Stage::Hello | Stage::Sender) => true,
+        (_, Stage::Hello | Stage::Login) => is_limit,
+        (code, _) => is_limit || matches!(code, 432 | 454),
+    }
+}
+
 /// Whether a temporary reply concerns this recipient alone: a greylisting server replies so to each new one.
 fn names_recipient(reply: &Reply) -> bool {
     reply
@@ -81,9 +100,14 @@ fn names_recipient(reply: &Reply) -> bool {
         .is_some_and(|code| code.subject == MAILBOX || code.is_any(&NAMES_RECIPIENT))
 }
 
+/// Whether a recipient has to be named in another transaction (RFC 5321, section 4.5.3.1.10).
+pub(super) fn is_one_too_many(reply: &Reply) -> bool {
+    reply.is_temporary() && reply.enhanced.is_some_and(|code| code.is_any(&TOO_MANY))
+}
+
 fn of_final(reply: &Reply, stage: Stage) -> MessageOutcome {
     let has = |known: &[(u16, u16)]| reply.enhanced.is_some_and(|code| code.is_any(known));
-    let is_policy = reply.enhanced.is_some_and(|code| code.subject == 7);
+    let is_policy = reply.enhanced.is_some_and(|code| code.subject == POLICY);
     let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reply.reason()),
     };

@@ -58,6 +58,12 @@ impl Answers {
         }
     }
 
+    /// Why the server closes the connection instead of replying to the next command, if it says so.
+    fn closing(&self) -> Option<String> {
+        let next = self.replies.as_slice().first();
+        next.filter(|reply| reply.is_closing()).map(Reply::reason)
+    }
+
     fn lost(&self) -> Box<Delivered> {
         Box::new(Delivered::not_sent(format!(
             "before the mail was sent: {}",
@@ -74,15 +80,48 @@ impl Answers {
 }
 
 impl Session {
-    /// Sends one message. `before_end` is called before the final dot: until then, the message was not sent.
+    /// Sends one message. `before_end` is called before the final dot: until then, the message was not sent. The reply to
+    /// the final dot is waited for at least for `last_reply`.
+    ///
+    /// Recipients that are too many for one transaction get the message in further ones. If one of these fails, they count
+    /// as refused, because the others have the message.
     ///
     /// # Errors
     /// When the connection was closed before the server accepted any part of the message.
     pub async fn send(
         &mut self,
         envelope: &Envelope<'_>,
+        last_reply: Duration,
         before_end: &mut (dyn FnMut() + Send),
     ) -> Result<Delivered, Stale> {
+        let (mut delivered, mut rest) = self.transact(envelope, last_reply, before_end).await?;
+        while !rest.is_empty() && matches!(delivered.outcome, MessageOutcome::Sent { .. }) {
+            let others = envelope.to(rest.iter().map(|one| one.recipient.as_str()));
+            let further = match self.is_usable {
+                true => self.transact(&others, last_reply, before_end).await,
+                false => break,
+            };
+            match further {
+                Ok((further, left)) if matches!(further.outcome, MessageOutcome::Sent { .. }) => {
+                    delivered.refused.extend(further.refused);
+                    rest = left;
+                }
+                _ => break,
+            }
+        }
+        if matches!(delivered.outcome, MessageOutcome::Sent { .. }) {
+            delivered.refused.extend(rest);
+        }
+        Ok(delivered)
+    }
+
+    /// One transaction. Also returns the recipients that were too many for it.
+    async fn transact(
+        &mut self,
+        envelope: &Envelope<'_>,
+        last_reply: Duration,
+        before_end: &mut (dyn FnMut() + Send),
+    ) -> Result<(Delivered, Vec<Refused>), Stale> {
         let mut commands = Vec::with_capacity(envelope.recipients.len() + 3);
         let is_kept = self.begun > 0;
         if is_kept {
@@ -102,7 +141,11 @@ impl Session {
             self.is_usable = false;
             return Err(Stale(reason));
         }
-        let delivered = match self.begin(envelope, &mut answers) {
+        if is_kept && let Some(closing) = answers.closing() {
+            return Err(Stale(closing));
+        }
+        let mut rest = Vec::new();
+        let delivered = match self.begin(envelope, &mut answers, &mut rest) {
             Err(delivered) => {
                 if has_data {
                     self.end_empty(&mut answers).await;
@@ -113,11 +156,13 @@ impl Session {
                 if !has_data {
                     answers = self.exchange(&["DATA\r\n".to_owned()]).await;
                 }
-                let delivered = self.finish(envelope, &mut answers, before_end).await;
+                let delivered = self
+                    .finish(envelope, &mut answers, last_reply, before_end)
+                    .await;
                 with_refused(delivered, refused)
             }
         };
-        Ok(*delivered)
+        Ok((*delivered, rest))
     }
 
     /// Sends commands, together if the server offers PIPELINING, and reads their replies up to a 421.
@@ -158,7 +203,8 @@ impl Session {
         Ok(())
     }
 
-    /// Judges the replies to MAIL and RCPT; returns the recipients that will not get the message.
+    /// Judges the replies to MAIL and RCPT; returns the recipients that will not get the message, and adds those to `rest`
+    /// that were too many for this transaction.
     ///
     /// # Errors
     /// The result, if the message is not to be sent.
@@ -166,6 +212,7 @@ impl Session {
         &mut self,
         envelope: &Envelope<'_>,
         answers: &mut Answers,
+        rest: &mut Vec<Refused>,
     ) -> Result<Vec<Refused>, Box<Delivered>> {
         let judged =
             |reply: &Reply, stage| Delivered::decided(outcome::of(reply, stage), Some(reply.code));
@@ -173,6 +220,7 @@ impl Session {
         if !sender.is_done() {
             return Err(Box::new(judged(&sender, Stage::Sender)));
         }
+        let mut is_accepted = false;
         let mut deferred = None;
         let mut refused = Vec::new();
         let mut refusals = Vec::new();
@@ -182,13 +230,19 @@ impl Session {
                 return Err(Box::new(judged(&reply, Stage::Recipient)));
             }
             if reply.is_done() {
+                is_accepted = true;
                 continue;
             }
-            refused.push(Refused {
+            let one = Refused {
                 recipient: (*recipient).to_owned(),
                 code: reply.code,
                 reason: reply.reason(),
-            });
+            };
+            if outcome::is_one_too_many(&reply) && is_accepted {
+                rest.push(one);
+                continue;
+            }
+            refused.push(one);
             let delivered = judged(&reply, Stage::Recipient);
             if reply.is_final() {
                 refusals.push(delivered);
@@ -196,7 +250,12 @@ impl Session {
                 deferred.get_or_insert(delivered);
             }
         }
-        let is_for_none = refused.len() == envelope.recipients.len();
+        let is_for_none = !is_accepted;
+        if let (true, Some(Delivered { outcome, .. })) = (is_accepted, &mut deferred) {
+            // Others were accepted, so it is no sign of the transport.
+            let reason = outcome.reason().to_owned();
+            *outcome = MessageOutcome::RecipientDeferred { reason };
+        }
         let waits = is_for_none || envelope.attempts < PATIENCE && !envelope.is_last_attempt;
         let decision = match deferred {
             Some(delivered) if waits => Some(delivered),
@@ -227,6 +286,7 @@ impl Session {
         &mut self,
         envelope: &Envelope<'_>,
         answers: &mut Answers,
+        last_reply: Duration,
         before_end: &mut (dyn FnMut() + Send),
     ) -> Box<Delivered> {
         let stage = envelope.text_stage();
@@ -267,6 +327,8 @@ impl Session {
             };
         }
         before_end();
+        // Without this reply the message may be sent twice, and a server may take its time (RFC 5321, section 4.5.3.2.6).
+        self.wire.extend_deadline(Instant::now() + last_reply);
         let reply = match self.wire.write(b".\r\n").await {
             Ok(()) => self.wire.reply().await,
             Err(broke) => Err(broke),

@@ -81,6 +81,11 @@ impl Wire {
         self.deadline = deadline;
     }
 
+    /// Sets the deadline unless it is later.
+    pub fn extend_deadline(&mut self, deadline: Instant) {
+        self.deadline = self.deadline.max(deadline);
+    }
+
     /// The stream, to start TLS on it.
     ///
     /// # Errors

@@ -69,6 +69,29 @@ fn one_that_the_server_has_closed_is_replaced() {
     }
 }
 
+/// Some servers say so only when they are to take a mail.
+#[test]
+fn one_that_the_server_closes_at_mail_is_replaced() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let script = Script {
+            says: |connection, mail, line| {
+                let is_second = connection == 1 && mail == 2 && line.starts_with("MAIL");
+                is_second.then_some("421 4.4.2 idle for too long")
+            },
+            extensions,
+            ..Script::default()
+        };
+        run(async {
+            let (relay, seen) = relay(script).await;
+            for number in 1..=2 {
+                let delivered = relay.send(&fixture::plain(number), now()).await;
+                assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+            }
+            assert_eq!((seen.connections(), seen.mails()), (2, 2));
+        });
+    }
+}
+
 #[test]
 fn it_is_replaced_once() {
     run(async {

@@ -68,6 +68,43 @@ fn lost_after_the_end_it_may_have_been() {
     assert_eq!(delivered.outcome, MessageOutcome::Ambiguous { reason });
 }
 
+/// A server that is slow from its greeting on still has half of the timeout for the reply to the content.
+#[test]
+fn the_last_reply_has_time_of_its_own() {
+    let says: Says = |_, _, line| {
+        let wait = match line {
+            "connect" => 3400,
+            "." => 1500,
+            _ => 0,
+        };
+        std::thread::sleep(Duration::from_millis(wait));
+        None
+    };
+    let (port, _seen) = elsewhere(Script {
+        says,
+        ..Script::default()
+    });
+    let delivered = run(async {
+        let mut settings = settings(port);
+        settings.timeout = Duration::from_millis(4500);
+        let relay = Relay::new(settings).unwrap();
+        relay.send(&fixture::plain(1), now()).await
+    });
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+}
+
+/// Starts a server in a thread of its own, which may sleep.
+fn elsewhere(script: Script) -> (u16, Arc<Seen>) {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        run(async {
+            tell.send(start(script).await).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    told.recv().unwrap()
+}
+
 #[test]
 fn a_server_that_takes_its_time() {
     // It says nothing: each reply is the beginning of a longer one.

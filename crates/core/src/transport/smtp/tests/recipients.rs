@@ -97,6 +97,76 @@ fn one_that_is_put_off_is_waited_for_a_few_times() {
     assert_eq!(delivered.refused.len(), 1);
 }
 
+/// A greylisting server's reply to one of several says nothing about the transport.
+#[test]
+fn one_that_is_put_off_is_no_sign_of_the_transport_beside_an_accepted_one() {
+    for reply in ["451 4.7.1 greylisted", "450 later"] {
+        let says: Says = match reply {
+            "450 later" => |_, _, line| (line == "RCPT TO:<r2@example.com>").then_some("450 later"),
+            _ => {
+                |_, _, line| (line == "RCPT TO:<r2@example.com>").then_some("451 4.7.1 greylisted")
+            }
+        };
+        let script = Script {
+            says,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &to_many(3));
+        assert!(
+            matches!(delivered.outcome, MessageOutcome::RecipientDeferred { .. }),
+            "{delivered:?}"
+        );
+        assert_eq!(seen.mails(), 0);
+    }
+}
+
+/// A server that takes two recipients a transaction.
+fn takes_two(_: usize, _: usize, line: &str) -> Option<&'static str> {
+    static COUNT: std::sync::Mutex<usize> = std::sync::Mutex::new(0);
+    let mut count = COUNT.lock().unwrap();
+    if line.starts_with("MAIL") {
+        *count = 0;
+    }
+    if !line.starts_with("RCPT") {
+        return None;
+    }
+    *count += 1;
+    (*count > 2).then_some("452 4.5.3 too many recipients")
+}
+
+#[test]
+fn those_that_are_too_many_get_it_in_further_transactions() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let script = Script {
+            extensions,
+            says: takes_two,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &to_many(5));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+        assert_eq!(delivered.refused, []);
+        assert_eq!((seen.connections(), seen.mails()), (1, 3));
+        assert_eq!(seen.commands("MAIL").len(), 3);
+        assert_eq!(seen.commands("RCPT TO:<r5@").len(), 3);
+    }
+}
+
+#[test]
+fn those_that_are_too_many_count_as_refused_when_the_rest_cannot_be_sent() {
+    let script = Script {
+        says: |_, mail, line| match line {
+            "RCPT TO:<r2@example.com>" if mail == 1 => Some("452 4.5.3 too many recipients"),
+            "." if mail == 2 => Some("451 4.3.0 later"),
+            _ => None,
+        },
+        ..Script::default()
+    };
+    let (delivered, _) = deliver(script, &to_many(2));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+    let refused: Vec<_> = delivered.refused.iter().map(|one| one.code).collect();
+    assert_eq!(refused, [452]);
+}
+
 #[test]
 fn when_all_are_refused_the_gravest_reason_counts() {
     let outcome = |says: Says| {

@@ -92,7 +92,15 @@ fn what_they_mean() {
     };
     use Stage::*;
     for (text, stage, expected) in [
-        ("421 4.3.2", Hello, "retry"),
+        ("421 4.3.2", Hello, "throttled"),
+        ("421", Hello, "throttled"),
+        ("421", Sender, "throttled"),
+        ("421", Recipient, "retry"),
+        ("450", Hello, "retry"),
+        ("454", Sender, "throttled"),
+        ("454", TextToOne, "throttled"),
+        ("432 4.3.2", TextToSeveral, "throttled"),
+        ("451 4.3.2", TextToOne, "throttled"),
         ("421 4.7.0", Hello, "throttled"),
         ("554", Hello, "broken"),
         ("454 4.7.0", Tls, "retry"),

@@ -221,7 +221,7 @@ fn what_a_server_may_say() {
     let cases: [(Says, MessageOutcome); 9] = [
         (
             |_, _, line| (line == "connect").then_some("421 4.3.2 busy with ada@example.com"),
-            retry("smtp 421 4.3.2"),
+            throttled("smtp 421 4.3.2"),
         ),
         (
             |_, _, line| line.starts_with("EHLO").then_some("550 go away"),
@@ -232,7 +232,7 @@ fn what_a_server_may_say() {
                 line.starts_with("MAIL")
                     .then_some("421 4.3.2 shutting down")
             },
-            retry("smtp 421 4.3.2"),
+            throttled("smtp 421 4.3.2"),
         ),
         (
             |_, _, line| line.starts_with("RCPT").then_some("451 4.7.1 greylisted"),
@@ -243,7 +243,7 @@ fn what_a_server_may_say() {
                 line.starts_with("RCPT")
                     .then_some("421 4.3.2 shutting down")
             },
-            retry("smtp 421 4.3.2"),
+            throttled("smtp 421 4.3.2"),
         ),
         (
             |_, _, line| (line == "DATA").then_some("451 4.3.0 later"),
