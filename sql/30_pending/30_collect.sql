@@ -152,6 +152,7 @@ DECLARE
     failed bigint[] := ARRAY[]::bigint[];
     states text[] := ARRAY[]::text[];
     reasons text[] := ARRAY[]::text[];
+    hint text;
 BEGIN
     IF wanted < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
@@ -172,6 +173,7 @@ BEGIN
                 IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
+                GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
                 SELECT e.* INTO part FROM @extschema@._insert_outbox_one_by_one(picked) e;
                 failed := failed || part.failed;
                 states := states || part.states;
@@ -192,7 +194,8 @@ BEGIN
             ERRCODE = states[1],
             MESSAGE = reasons[1],
             DETAIL = format('None of %s tokens could be written to the outbox.', cardinality(failed)),
-            HINT = 'Look for triggers or constraints that were added to the outbox.';
+            -- Of an unreadable key file, for example.
+            HINT = coalesce(@extschema@._mask_error(nullif(hint, '')), 'Look for triggers, policies or constraints that were added to the outbox.');
     END IF;
     FOR i IN 1 .. cardinality(failed) LOOP
         IF NOT @extschema@._fail_token(failed[i], states[i], reasons[i]) AND collected = 0 THEN

@@ -7,7 +7,7 @@ use crate::receiver::{Receiver, status};
 /// A trigger that refuses each new row of a table for which this condition holds, as a policy does.
 fn refuse_new(table: &str, condition: &str) -> String {
     format!(
-        "CREATE FUNCTION refuse_new() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege; END $$; \
+        "CREATE FUNCTION refuse_new() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE insufficient_privilege USING HINT = 'Ask a@example.com'; END $$; \
          CREATE TRIGGER refuse_new BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse_new()"
     )
 }
@@ -25,7 +25,9 @@ fn a_token_that_the_outbox_refuses_holds_up_no_other() {
     // Alone, it may be a missing privilege.
     let collect = "SELECT mailroom_collect()::bigint";
     let error = client.query(collect, &[]).unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "42501", "{error:?}");
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "42501", "{error:?}");
+    assert_eq!(error.hint(), Some("Ask [address]"));
     assert_eq!(number(&mut client, "SELECT count(*) FROM pending"), 1);
     client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('b@example.com', 'b')")
