@@ -283,17 +283,10 @@ fn row_level_security_of_any_table_stops_nothing_of_ours() {
             .unwrap();
     }
     // A worker that starts with row-level security works as well, and where sessions begin with row_security = off.
-    people
-        .post
-        .client
-        .batch_execute("ALTER DATABASE app SET row_security = off")
-        .unwrap();
     let old = people.post.worker();
-    people
-        .post
-        .client
-        .execute("SELECT pg_terminate_backend($1)", &[&old])
-        .unwrap();
+    let restart =
+        format!("ALTER DATABASE app SET row_security = off; SELECT pg_terminate_backend({old})");
+    people.post.client.batch_execute(&restart).unwrap();
     another_worker(&mut people.post.client, old);
     assert_eq!(people.day("all"), usual, "on all tables");
 
