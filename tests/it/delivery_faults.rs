@@ -34,6 +34,23 @@ fn answering_as_many_as_told() -> (Receiver, Arc<AtomicUsize>) {
     (receiver, quota)
 }
 
+/// A deferred trigger of the application fires at COMMIT, where no row can be passed by.
+#[test]
+fn a_mail_that_a_deferred_trigger_refuses_holds_up_no_other() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(&receiver, &[]);
+    post.client
+        .batch_execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+             CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED \
+             FOR EACH ROW WHEN (NEW.subject = 'bad') EXECUTE FUNCTION refuse(); \
+             SELECT mailroom_send('a@example.com', s, 'T') FROM unnest('{bad,good,good}'::text[]) s",
+        )
+        .unwrap();
+    post.wait_for("state = 'sent' AND subject = 'good'", 2);
+    assert_eq!(post.count("state = 'scheduled'"), 1);
+}
+
 /// I1, I2: only mail that a killed worker had not settled is sent twice.
 #[test]
 fn killed_again_and_again_nothing_is_lost_and_little_is_sent_twice() {

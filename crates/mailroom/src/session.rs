@@ -51,7 +51,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSING: Duration = Duration::from_millis(200);
 const NO_ANSWER: &str = "the server did not answer in time";
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+/// Constraints are checked by the statement that violates them: at COMMIT no row could be passed by.
+const BEGIN: &str =
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET CONSTRAINTS ALL IMMEDIATE";
 
 /// A parameter of a statement, and its type.
 pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
