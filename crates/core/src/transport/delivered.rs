@@ -12,8 +12,8 @@ pub struct Delivered {
     pub outcome: MessageOutcome,
     /// The code of the reply that decided the outcome, if a reply did.
     pub status: Option<u16>,
-    /// The recipients that the server refused, in the order of the message. If the message was sent, all its other
-    /// recipients were accepted, and those that the server deferred (4yz) count as refused.
+    /// The recipients that the server refused, in that order. If the message was sent, all its other recipients were
+    /// accepted; those that the server deferred (4yz) count as refused, and those of a further transaction that failed.
     pub refused: Vec<Refused>,
 }
 

@@ -13,7 +13,8 @@
 //! | `session` | greeting, EHLO, STARTTLS |
 //! | `login` | AUTH |
 //! | `envelope` | MAIL and RCPT commands (pure) |
-//! | `transaction` | one message: MAIL, RCPT, DATA |
+//! | `transaction` | one transaction: MAIL, RCPT, DATA |
+//! | `further` | one message: a transaction, and further ones to recipients that are too many for it |
 //! | `outcome` | what a reply means for a message (pure) |
 //! | `pool` | kept connections, and their maximum number |
 
@@ -37,6 +38,7 @@ mod command;
 mod dial;
 mod envelope;
 mod extensions;
+mod further;
 mod login;
 mod outcome;
 mod pool;

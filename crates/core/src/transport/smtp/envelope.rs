@@ -43,10 +43,11 @@ impl<'m> Envelope<'m> {
         }
     }
 
-    /// The same message to some of its recipients.
+    /// The same message to some of its recipients, after others got it: there is no later attempt for these.
     pub fn to<'r>(&'r self, recipients: impl Iterator<Item = &'r str>) -> Envelope<'r> {
         Envelope {
             recipients: recipients.collect(),
+            is_last_attempt: true,
             ..*self
         }
     }

@@ -13,6 +13,8 @@
 //! | a code of [`NAMES_RECIPIENT`] to RCPT, or to the content if there is one recipient | `RecipientRefused` |
 //! | any other 5yz | `Refused` |
 //! | any other code | `Retry` |
+//!
+//! Beside an accepted recipient, any 4yz to RCPT but 421 is `RecipientDeferred`, which `transaction` decides.
 
 use super::reply::Reply;
 use crate::transport::providers::MessageOutcome;

@@ -1,4 +1,4 @@
-//! Sends one message over a session: MAIL, RCPT, DATA.
+//! One transaction over a session: MAIL, RCPT, DATA.
 
 use std::time::Duration;
 
@@ -80,43 +80,12 @@ impl Answers {
 }
 
 impl Session {
-    /// Sends one message. `before_end` is called before the final dot: until then, the message was not sent. The reply to
-    /// the final dot is waited for at least for `last_reply`.
-    ///
-    /// Recipients that are too many for one transaction get the message in further ones. If one of these fails, they count
-    /// as refused, because the others have the message.
+    /// One transaction. `before_end` is called before the final dot: until then, the message was not sent. The reply to the
+    /// final dot is waited for at least for `last_reply`. Also returns the recipients that were too many for it.
     ///
     /// # Errors
     /// When the connection was closed before the server accepted any part of the message.
-    pub async fn send(
-        &mut self,
-        envelope: &Envelope<'_>,
-        last_reply: Duration,
-        before_end: &mut (dyn FnMut() + Send),
-    ) -> Result<Delivered, Stale> {
-        let (mut delivered, mut rest) = self.transact(envelope, last_reply, before_end).await?;
-        while !rest.is_empty() && matches!(delivered.outcome, MessageOutcome::Sent { .. }) {
-            let others = envelope.to(rest.iter().map(|one| one.recipient.as_str()));
-            let further = match self.is_usable {
-                true => self.transact(&others, last_reply, before_end).await,
-                false => break,
-            };
-            match further {
-                Ok((further, left)) if matches!(further.outcome, MessageOutcome::Sent { .. }) => {
-                    delivered.refused.extend(further.refused);
-                    rest = left;
-                }
-                _ => break,
-            }
-        }
-        if matches!(delivered.outcome, MessageOutcome::Sent { .. }) {
-            delivered.refused.extend(rest);
-        }
-        Ok(delivered)
-    }
-
-    /// One transaction. Also returns the recipients that were too many for it.
-    async fn transact(
+    pub(super) async fn transact(
         &mut self,
         envelope: &Envelope<'_>,
         last_reply: Duration,

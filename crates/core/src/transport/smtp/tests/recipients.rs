@@ -151,20 +151,65 @@ fn those_that_are_too_many_get_it_in_further_transactions() {
     }
 }
 
+/// A server that takes one recipient in the first transaction.
+fn takes_one(mail: usize, line: &str) -> Option<&'static str> {
+    let is_further = line.starts_with("RCPT") && !line.contains("<r1@");
+    (mail == 1 && is_further).then_some("452 4.5.3 too many recipients")
+}
+
+/// The others have the mail, so there is no later attempt for these.
 #[test]
-fn those_that_are_too_many_count_as_refused_when_the_rest_cannot_be_sent() {
-    let script = Script {
-        says: |_, mail, line| match line {
-            "RCPT TO:<r2@example.com>" if mail == 1 => Some("452 4.5.3 too many recipients"),
-            "." if mail == 2 => Some("451 4.3.0 later"),
-            _ => None,
-        },
-        ..Script::default()
-    };
-    let (delivered, _) = deliver(script, &to_many(2));
-    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
-    let refused: Vec<_> = delivered.refused.iter().map(|one| one.code).collect();
-    assert_eq!(refused, [452]);
+fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said() {
+    let lost = "smtp 452 4.5.3, then after the end of the mail: the server closed the connection";
+    let left = "smtp 452 4.5.3, then smtp 421 4.7.0";
+    let cases: [(Says, &[(u16, &str)]); 5] = [
+        (
+            |_, mail, line| {
+                takes_one(mail, line)
+                    .or_else(|| (mail == 2 && line == ".").then_some("451 4.3.0 later"))
+            },
+            &[(451, "smtp 451 4.3.0"), (451, "smtp 451 4.3.0")],
+        ),
+        (
+            |_, mail, line| {
+                takes_one(mail, line).or_else(|| (mail == 2 && line == ".").then_some(CLOSE))
+            },
+            &[(452, lost), (452, lost)],
+        ),
+        (
+            |_, mail, line| {
+                let begins = mail == 2 && line.starts_with("MAIL");
+                takes_one(mail, line).or_else(|| begins.then_some("421 4.7.0 enough"))
+            },
+            &[(452, left), (452, left)],
+        ),
+        (
+            |_, mail, line| match line {
+                "RCPT TO:<r2@example.com>" if mail == 2 => Some("550 5.1.1 no"),
+                "RCPT TO:<r3@example.com>" if mail == 2 => Some("554 5.7.1 no"),
+                _ => takes_one(mail, line),
+            },
+            &[(550, "smtp 550 5.1.1"), (554, "smtp 554 5.7.1")],
+        ),
+        (
+            |_, mail, line| match line {
+                "RCPT TO:<r2@example.com>" if mail == 2 => Some("451 4.7.1 greylisted"),
+                _ => takes_one(mail, line),
+            },
+            &[(451, "smtp 451 4.7.1")],
+        ),
+    ];
+    for (says, expected) in cases {
+        let script = Script {
+            says,
+            ..Script::default()
+        };
+        let (delivered, _) = deliver(script, &to_many(3));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+        let refused = delivered.refused.iter();
+        let refused: Vec<_> = refused.map(|one| (one.code, &*one.reason)).collect();
+        assert_eq!(refused, expected);
+    }
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn what_they_mean() {
         ("454", TextToOne, "throttled"),
         ("432 4.3.2", TextToSeveral, "throttled"),
         ("451 4.3.2", TextToOne, "throttled"),
+        ("452 4.5.3", TextToSeveral, "retry"),
         ("421 4.7.0", Hello, "throttled"),
         ("554", Hello, "broken"),
         ("454 4.7.0", Tls, "retry"),

@@ -1,0 +1,64 @@
+//! Sends one message over a session, in further transactions to recipients that are too many for one.
+
+use std::time::Duration;
+
+use super::envelope::Envelope;
+use super::session::Session;
+use super::transaction::Stale;
+use crate::transport::delivered::{Delivered, Refused};
+use crate::transport::providers::MessageOutcome;
+
+impl Session {
+    /// Sends one message; see [`Session::transact`].
+    ///
+    /// Recipients that are too many for one transaction get the message in further ones (RFC 5321, section 4.5.3.1.10). If
+    /// one of these fails, they count as refused, because the others have the message.
+    ///
+    /// # Errors
+    /// When the connection was closed before the server accepted any part of the message.
+    pub async fn send(
+        &mut self,
+        envelope: &Envelope<'_>,
+        last_reply: Duration,
+        before_end: &mut (dyn FnMut() + Send),
+    ) -> Result<Delivered, Stale> {
+        let (mut delivered, mut rest) = self.transact(envelope, last_reply, before_end).await?;
+        while !rest.is_empty() && is_sent(&delivered) {
+            let others = envelope.to(rest.iter().map(|one| one.recipient.as_str()));
+            let further = self.transact(&others, last_reply, before_end).await;
+            let (further, left) = further.unwrap_or_else(|stale| (stale.unreached(), Vec::new()));
+            if !is_sent(&further) {
+                let failed = rest.into_iter().map(|one| unsent(one, &further));
+                delivered.refused.extend(failed);
+                break;
+            }
+            delivered.refused.extend(further.refused);
+            rest = left;
+        }
+        Ok(delivered)
+    }
+}
+
+fn is_sent(delivered: &Delivered) -> bool {
+    matches!(delivered.outcome, MessageOutcome::Sent { .. })
+}
+
+/// A recipient of a further transaction that failed, with the reason.
+fn unsent(one: Refused, further: &Delivered) -> Refused {
+    let mut refused = further.refused.iter();
+    if let Some(own) = refused.find(|refused| refused.recipient == one.recipient) {
+        return own.clone();
+    }
+    let reason = further.outcome.reason();
+    match further.status {
+        Some(code) => Refused {
+            code,
+            reason: reason.to_owned(),
+            ..one
+        },
+        None => Refused {
+            reason: format!("{}, then {reason}", one.reason),
+            ..one
+        },
+    }
+}
