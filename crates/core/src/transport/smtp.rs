@@ -107,7 +107,8 @@ pub struct Settings {
     pub networks: AllowedNetworks,
     /// The trusted certificate authorities, see [`super::tls::config`].
     pub tls_config: rustls::ClientConfig,
-    /// For one message, including a connection if a new one is needed. For the last reply there is half of it at least.
+    /// For one message, including a connection if a new one is needed. There is half of it at least for the last reply, and
+    /// for each further transaction.
     pub timeout: Duration,
     /// For look-up, connection and implicit TLS.
     pub connect_timeout: Duration,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::envelope::Envelope;
 use super::session::Session;
 use super::transaction::Stale;
@@ -11,8 +13,9 @@ use crate::transport::providers::MessageOutcome;
 impl Session {
     /// Sends one message; see [`Session::transact`].
     ///
-    /// Recipients that are too many for one transaction get the message in further ones (RFC 5321, section 4.5.3.1.10). If
-    /// one of these fails, they count as refused, because the others have the message.
+    /// Recipients that are too many for one transaction get the message in further ones (RFC 5321, section 4.5.3.1.10),
+    /// each with `last_reply` of time at least. If one of these fails, they count as refused, because the others have the
+    /// message.
     ///
     /// # Errors
     /// When the connection was closed before the server accepted any part of the message.
@@ -25,6 +28,7 @@ impl Session {
         let (mut delivered, mut rest) = self.transact(envelope, last_reply, before_end).await?;
         while !rest.is_empty() && is_sent(&delivered) {
             let others = envelope.to(rest.iter().map(|one| one.recipient.as_str()));
+            self.wire.extend_deadline(Instant::now() + last_reply);
             let further = self.transact(&others, last_reply, before_end).await;
             let (further, left) = further.unwrap_or_else(|stale| (stale.unreached(), Vec::new()));
             if !is_sent(&further) {

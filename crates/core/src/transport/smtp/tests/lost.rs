@@ -80,17 +80,39 @@ fn the_last_reply_has_time_of_its_own() {
         std::thread::sleep(Duration::from_millis(wait));
         None
     };
+    let delivered = deliver_slowly(says, 4500, &fixture::plain(1));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+}
+
+#[test]
+fn a_further_transaction_has_time_of_its_own() {
+    let says: Says = |_, mail, line| {
+        let wait = match line {
+            "." if mail == 1 => 2500,
+            "RCPT TO:<r2@example.com>" if mail == 1 => return Some("452 4.5.3 too many"),
+            "RCPT TO:<r2@example.com>" => 1000,
+            _ => 0,
+        };
+        std::thread::sleep(Duration::from_millis(wait));
+        None
+    };
+    let delivered = deliver_slowly(says, 3000, &to_many(2));
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+    assert_eq!(delivered.refused, []);
+}
+
+/// Sends a mail with this timeout in milliseconds to a server in a thread of its own, which may sleep.
+fn deliver_slowly(says: Says, timeout: u64, message: &Message) -> Delivered {
     let (port, _seen) = elsewhere(Script {
         says,
         ..Script::default()
     });
-    let delivered = run(async {
+    run(async {
         let mut settings = settings(port);
-        settings.timeout = Duration::from_millis(4500);
+        settings.timeout = Duration::from_millis(timeout);
         let relay = Relay::new(settings).unwrap();
-        relay.send(&fixture::plain(1), now()).await
-    });
-    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+        relay.send(message, now()).await
+    })
 }
 
 /// Starts a server in a thread of its own, which may sleep.
