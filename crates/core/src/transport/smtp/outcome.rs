@@ -102,9 +102,13 @@ fn names_recipient(reply: &Reply) -> bool {
         .is_some_and(|code| code.subject == MAILBOX || code.is_any(&NAMES_RECIPIENT))
 }
 
-/// Whether a recipient has to be named in another transaction (RFC 5321, section 4.5.3.1.10).
+/// Whether a reply to RCPT after an accepted one has the recipient named in another transaction (RFC 5321, section
+/// 4.5.3.1.10). 452 without an enhanced code is what Exim says and that section asks for; x.5.3 has both classes (RFC 3463).
 pub(super) fn is_one_too_many(reply: &Reply) -> bool {
-    reply.is_temporary() && reply.enhanced.is_some_and(|code| code.is_any(&TOO_MANY))
+    match reply.enhanced {
+        Some(code) => code.is_any(&TOO_MANY),
+        None => reply.code == 452,
+    }
 }
 
 fn of_final(reply: &Reply, stage: Stage) -> MessageOutcome {

@@ -212,6 +212,25 @@ fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said
     }
 }
 
+/// RFC 5321, section 4.5.3.1.10, asks for the code 452 alone, and has clients read 552 so.
+#[test]
+fn servers_say_in_several_ways_that_recipients_are_too_many() {
+    let cases: [Says; 2] = [
+        |_, mail, line| takes_one(mail, line).map(|_| "452 too many recipients"),
+        |_, mail, line| takes_one(mail, line).map(|_| "552 5.5.3 too many recipients"),
+    ];
+    for says in cases {
+        let script = Script {
+            says,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &to_many(3));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+        assert_eq!(delivered.refused, []);
+        assert_eq!(seen.mails(), 2);
+    }
+}
+
 #[test]
 fn when_all_are_refused_the_gravest_reason_counts() {
     let outcome = |says: Says| {
