@@ -24,11 +24,12 @@ const READER: u32 = 65534;
 pub const LOGIN: (&str, &str) = ("shop", "wJalrXUtnFEMI");
 
 /// The services, by the names of their transports, with the parameters that differ from main.cf.
-const SERVICES: [(&str, &[&str]); 13] = [
+const SERVICES: [(&str, &[&str]); 14] = [
     ("relay", &[]),
     ("implicit", &["smtpd_tls_wrappermode=yes"]),
     ("clear", &["smtpd_tls_security_level=none"]),
     ("ascii", &["smtputf8_enable=no"]),
+    ("few", &["smtpd_recipient_limit=2"]),
     (
         "login",
         &[
