@@ -3,7 +3,8 @@
 
 # What is run as root to install packages. Debian's server package makes a
 # cluster, and others start what they install as a service; nobody asked for
-# either, so they are told not to.
+# either, so they are told not to. Nothing of the machine's is removed: where a
+# package conflicts with one that is there, apt-get fails and says so.
 # shellcheck disable=SC2016
 install_as_root='
     set -e
@@ -19,7 +20,7 @@ install_as_root='
     fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
-    apt-get -o DPkg::Lock::Timeout=300 install --yes --no-install-recommends "$@"
+    apt-get -o DPkg::Lock::Timeout=300 install --yes --no-remove --no-install-recommends "$@"
 '
 
 # Installs those of the given packages that are not there.
