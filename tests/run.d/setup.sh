@@ -77,7 +77,7 @@ need_python() {
     python3 -c 'import venv, ensurepip' 2>/dev/null || need_packages python3 python3-venv
     rm -rf "$venv"
     quietly "${venv##*/}-venv" "making an environment of Python for ${venv##*/}" python3 -m venv "$venv"
-    quietly "${venv##*/}-pip" "installing ${*#"$root"/}" "$venv/bin/pip" install "${options[@]}" "$@"
+    quietly "${venv##*/}-pip" "installing ${*#"$root"/}" "$venv/bin/pip" install --no-cache-dir "${options[@]}" "$@"
     echo "$wanted" >"$venv/packages"
 }
 
