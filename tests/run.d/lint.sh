@@ -25,11 +25,12 @@ long_functions() {
 
 # What rustfmt and clippy say, what lies at the top of the tree, and how long functions are.
 lint_sources() {
-    local stray long
+    local tracked stray long
     need_component fmt rustfmt
     need_component clippy clippy
     echo "== top level"
-    stray=$(git -C "$root" ls-files | cut -d/ -f1 | sort -u | grep -vxF -f <(printf '%s\n' "${top_level[@]}") || true)
+    tracked=$(git -C "$root" ls-files) || fail "git does not list the files of $root"
+    stray=$(cut -d/ -f1 <<<"$tracked" | sort -u | grep -vxF -f <(printf '%s\n' "${top_level[@]}") || true)
     [ -z "$stray" ] || fail "not of the top level: $(tr '\n' ' ' <<<"$stray")"
     echo "== long functions"
     long=$(long_functions)
