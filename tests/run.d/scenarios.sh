@@ -75,24 +75,30 @@ leave_out() {
 # need_companions <subject...>: what they run beside the server: their files say which
 # of these variables they read. Adds to `without` what cannot run.
 need_companions() {
-    local name files=() file no_counterparts='' no_debezium=''
+    local name files=() file missing=()
     without=()
     for name in "$@"; do
         mapfile -t -O ${#files[@]} files < <(sources_of "$name")
     done
-    if grep -q MAILROOM_PYTHON "${files[@]}"; then need_senders; fi
+    if grep -q MAILROOM_PYTHON "${files[@]}"; then
+        if can "the SMTP server of tests" need_senders; then
+            export MAILROOM_PYTHON=$tools/senders/bin/python
+        else
+            missing+=(-e MAILROOM_PYTHON)
+        fi
+    fi
     if grep -q crate::counterparts "${files[@]}"; then
         if can "what delivery is tested against" need_counterparts; then
             export MAILROOM_COUNTERPARTS=$tools
         else
-            no_counterparts=crate::counterparts
+            missing+=(-e crate::counterparts)
         fi
     fi
     if grep -q MAILROOM_DEBEZIUM "${files[@]}"; then
         if can Debezium need_debezium; then
             export MAILROOM_DEBEZIUM=$tools/debezium/bin/python
         else
-            no_debezium=MAILROOM_DEBEZIUM
+            missing+=(-e MAILROOM_DEBEZIUM)
         fi
     fi
     if grep -q MAILROOM_SEND "${files[@]}"; then need_program; fi
@@ -102,8 +108,7 @@ need_companions() {
     fi
     for name in "$@"; do
         mapfile -t files < <(sources_of "$name")
-        if [ -n "$no_counterparts" ] && grep -q "$no_counterparts" "${files[@]}" ||
-            [ -n "$no_debezium" ] && grep -q "$no_debezium" "${files[@]}"; then
+        if [ ${#missing[@]} -gt 0 ] && grep -q "${missing[@]}" "${files[@]}"; then
             without+=("$name")
             skip "$name" "what it runs against could not be installed, and MAILROOM_SKIP_EXTERNAL is set"
         elif [ -z "${MAILROOM_SPECS:-}" ] && grep -q MAILROOM_SPECS "${files[@]}"; then
