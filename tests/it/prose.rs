@@ -257,6 +257,23 @@ fn the_book_says_who_does_what() {
     );
 }
 
+/// The test harness captures what a passing test prints by macros.
+#[test]
+fn what_is_skipped_is_told_past_the_harness() {
+    let mut looked = 0;
+    for path in ["tests", "src", "crates"]
+        .into_iter()
+        .flat_map(|folder| files(folder, "rs"))
+    {
+        let text = fs::read_to_string(&path).unwrap();
+        let code: String = text.split_whitespace().collect();
+        let captured = code.contains("println!(\"skipped");
+        assert!(!captured, "{}: use cluster::skip", path.display());
+        looked += 1;
+    }
+    assert!(looked > 100, "only {looked} files");
+}
+
 #[test]
 fn i11_no_statement_code_or_recipe_asks_for_the_words_of_a_message() {
     let mut asked = Vec::new();

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use super::{KEY_A, KEY_B, assert_tells_nothing, sign, told, verifies};
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::{Cluster, eventually, skip};
 
 /// Sets a path's owner and group, then its mode, which a change of owner can reduce.
 fn give(path: &Path, (uid, gid): (u32, u32), mode: u32) {
@@ -17,7 +17,7 @@ fn give(path: &Path, (uid, gid): (u32, u32), mode: u32) {
 fn is_root(scratch: &Path) -> bool {
     let root = chown(scratch.join("."), Some(0), None).is_ok();
     if !root {
-        eprintln!("skipped: only root can make a file of root's");
+        skip("only root can make a file of root's");
     }
     root
 }
