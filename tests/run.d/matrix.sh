@@ -12,8 +12,18 @@ debian_mirror() {
         'Origin: Debian' 'Component: main' "Release: $release" | sed -n 1p
 }
 
-# download_source <major>: the upstream tarball, as Debian's pool has it, into the
-# working directory, by the program with which apt downloads, which checks its sum.
+# download_first <url...>: from the first that has it; `download_source` names the file.
+download_first() {
+    local url
+    for url in "$@"; do
+        ! /usr/lib/apt/apt-helper "${private[@]}" download-file "$url" "$file" "SHA256:$sum" || return 0
+    done
+    return 1
+}
+
+# download_source <major>: the upstream tarball, into the working directory, by the
+# program with which apt downloads, which checks its sum. Debian's pool keeps the last
+# few minor releases; the archive of the PostgreSQL project keeps all.
 # What apt keeps on the way is kept here too, so that the machine's own is left as it was.
 download_source() {
     local mirror version sum file private=(
@@ -31,9 +41,8 @@ download_source() {
     [ -n "$mirror" ] || fail "found no Debian mirror in the configuration of apt"
     read -r version sum <<<"${sources[$1]}"
     file=postgresql-$1_$version.orig.tar.bz2
-    quietly "pg$1-download" "fetching the source of PostgreSQL $version" \
-        /usr/lib/apt/apt-helper "${private[@]}" download-file \
-        "${mirror%/}/pool/main/p/postgresql-$1/$file" "$file" "SHA256:$sum"
+    quietly "pg$1-download" "fetching the source of PostgreSQL $version" download_first \
+        "${mirror%/}/pool/main/p/postgresql-$1/$file" "$source_archive/v$version/postgresql-$version.tar.bz2"
 }
 
 # build_server <major>: PostgreSQL in target/pg<major>, if it is not
