@@ -169,6 +169,41 @@ fn every_named_file_exists() {
     assert!(named >= 40, "only {named} files were named");
 }
 
+/// Whether a source file has this method within an `impl` or a trait of this type.
+fn has_method(source: &str, of: &str, method: &str) -> bool {
+    let mut is_inside = false;
+    source.lines().any(|line| {
+        if line.starts_with("impl") || line.contains("trait ") {
+            is_inside = line
+                .split(|c: char| !c.is_alphanumeric())
+                .any(|word| word == of);
+        }
+        let name = line.split_once("fn ").map_or("", |(_, rest)| rest);
+        is_inside && name.split(['(', '<']).next() == Some(method)
+    })
+}
+
+#[test]
+fn every_named_method_exists() {
+    let sources: Vec<String> = ["src", "crates"]
+        .into_iter()
+        .flat_map(|folder| files(folder, "rs"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let is_there = |of: &str, method: &str| sources.iter().any(|text| has_method(text, of, method));
+    let mut named = 0;
+    for page in pages() {
+        for (of, method) in quoted(&page.text).filter_map(|name| name.split_once("::")) {
+            if of.starts_with(char::is_uppercase) && of.chars().all(char::is_alphanumeric) {
+                assert!(is_there(of, method), "{}: {of}::{method}", page.name);
+                named += 1;
+            }
+        }
+    }
+    assert!(named >= 20, "only {named} methods were named");
+    assert!(!is_there("Relay", "post") && !is_there("Nothing", "send"));
+}
+
 /// Returns the anchors that GitHub makes from the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut is_code = false;
