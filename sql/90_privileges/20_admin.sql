@@ -33,5 +33,5 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minute, @extschema@._spent_hour,
     @extschema@._spent_day, @extschema@._spent_month TO mailroom_admin;
 
--- The key file belongs to superusers: these functions refuse other roles, whatever is granted.
+-- The key file belongs to superusers: these functions refuse other roles, also with EXECUTE.
 REVOKE EXECUTE ON FUNCTION @extschema@.mailroom_rotate_key(), @extschema@._create_key_file() FROM mailroom_admin;
