@@ -290,4 +290,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS
-    'Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, and in more whether to call it again, in another transaction.';
+    'Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, not counting attempts, and in more whether to call it again, in another transaction.';
