@@ -127,18 +127,24 @@ fn a_database_is_restored_as_described() {
     client
         .batch_execute(
             "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom; \
-             INSERT INTO mailroom.accounts (email, login) VALUES ('a@example.com', 'a')",
+             INSERT INTO mailroom.accounts (email, login) VALUES ('a@example.com', 'a'); \
+             CREATE TABLE notes (note text); CREATE POLICY readers ON notes USING (true)",
         )
         .unwrap();
     let sign = "SELECT mailroom.mailroom_sign('activation', decode(repeat('07', 32), 'hex'))";
     let signed: String = client.query_one(sign, &[]).unwrap().get(0);
     let backup = block("docs/operations/backup.md", "sh backup");
     let (dump, restore) = backup.split_once("# On the other server").unwrap();
-    let copy = block("docs/operations/backup.md", "sh copy");
-    let copy = format!("its user\ncreatedb --template=template0 copy\n{copy}");
+    let into = |database: &str, block: &str| {
+        let script = block.replace("--dbname=app", &format!("--dbname={database}"));
+        format!("its user\ncreatedb --template=template0 {database}\n{script}")
+    };
+    let copy = into("copy", &block("docs/operations/backup.md", "sh copy"));
+    let listed = into("listed", &block("docs/operations/backup.md", "sh policies"));
     let shared = |name: &str| old.scratch().join(name).display().to_string();
     let run = |cluster: &Cluster, script: &str| {
         let script = script
+            .replace("app.list", &shared("app.list"))
             .replace("app.dump", &shared("app.dump"))
             .replace("mailroom.key.copy", &shared("mailroom.key.copy"));
         let mut shell = cluster.as_server_user(Command::new("sh"));
@@ -158,4 +164,12 @@ fn a_database_is_restored_as_described() {
     run(&new, &copy);
     let paused = "SELECT count(*) FROM mailroom.pauses WHERE paused_by = 'postgres'";
     assert_eq!(number(&mut new.connect("copy"), paused), 1);
+    run(&new, &listed);
+    for (database, policies) in [("app", 1), ("listed", 0)] {
+        let mut client = new.connect(database);
+        let own = "SELECT count(*) FROM pg_policies WHERE tablename = 'notes'";
+        assert_eq!(number(&mut client, own), policies, "{database}");
+        let ours = "SELECT count(*) FROM pg_policies WHERE policyname = 'mailroom'";
+        assert!(number(&mut client, ours) >= 12, "{database}");
+    }
 }

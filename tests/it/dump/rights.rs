@@ -101,6 +101,9 @@ fn a_database_with_row_level_security_is_restored_with_our_policies() {
     let mut restored = cluster.connect("restored");
     assert_eq!(contents(&mut restored), rows);
     assert_eq!(ask(&mut restored), ours);
+    // As docs/operations/backup.md says.
+    let enabled = "SELECT count(*) FROM pg_class WHERE relrowsecurity";
+    assert_eq!(number(&mut restored, enabled), 0);
 }
 
 /// pg_restore sets row_security = off, with which statements beside policies fail.
