@@ -185,19 +185,22 @@ impl Cluster {
 
     /// Starts a streaming standby of `primary`, from a base backup.
     pub fn follow(primary: &Self) -> Self {
-        let standby = Self {
+        let standby = Self::copy_of(primary, &["--write-recovery-conf"]);
+        standby.start_server();
+        standby
+    }
+
+    /// Makes a base backup of `original`, with these options, and does not start it.
+    pub fn copy_of(original: &Self, options: &[&str]) -> Self {
+        let copy = Self {
             root: fresh_directory(),
-            bin: primary.bin.clone(),
+            bin: original.bin.clone(),
         };
-        let output = primary
+        let output = original
             .program("pg_basebackup")
-            .args([
-                "--checkpoint=fast",
-                "--write-recovery-conf",
-                "--no-sync",
-                "-D",
-            ])
-            .arg(standby.data())
+            .args(options)
+            .args(["--checkpoint=fast", "--no-sync", "-D"])
+            .arg(copy.data())
             .output()
             .unwrap();
         assert!(
@@ -205,10 +208,9 @@ impl Cluster {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let socket = format!("unix_socket_directories = '{}'\n", standby.root.display());
-        standby.append("postgresql.auto.conf", &socket);
-        standby.start_server();
-        standby
+        let socket = format!("unix_socket_directories = '{}'\n", copy.root.display());
+        copy.append("postgresql.auto.conf", &socket);
+        copy
     }
 
     /// Stops the server; returns how long it took.

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 9] = [
+const ELSEWHERE: [(&str, &str, &str); 10] = [
     (
         "README.md",
         "console",
@@ -63,6 +63,11 @@ const ELSEWHERE: [(&str, &str, &str); 9] = [
         "docs/operations/backup.md",
         "sh policies",
         "book_commands::a_database_is_restored_as_described",
+    ),
+    (
+        "docs/operations/backup.md",
+        "sh clone",
+        "book_commands::a_copied_data_directory_sends_nothing",
     ),
 ];
 

@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 
 use crate::book::{block, blocks, read, run_sql};
 use crate::book_blocks::FLEETS;
-use crate::cluster::{self, Cluster, number};
+use crate::cluster::{self, Cluster, Stop, eventually, number};
+use crate::post::Post;
+use crate::receiver::{Receiver, status};
 
 /// Returns the standard output of a program, which must have succeeded.
 fn printed(output: Output, block: &str) -> String {
@@ -172,4 +174,46 @@ fn a_database_is_restored_as_described() {
         let ours = "SELECT count(*) FROM pg_policies WHERE policyname = 'mailroom'";
         assert!(number(&mut client, ours) >= 12, "{database}");
     }
+}
+
+#[test]
+fn a_copied_data_directory_sends_nothing() {
+    let receiver = Receiver::start(|_| status(503));
+    let mut original = Post::start(&receiver, &["wal_level = replica"]);
+    let sign = "SELECT mailroom_sign('activation', decode(repeat('07', 32), 'hex'))";
+    let signed: String = original.client.query_one(sign, &[]).unwrap().get(0);
+    original.send(1);
+    eventually("the original to try", || {
+        (receiver.requests() > 0).then_some(())
+    });
+    let copy = Cluster::copy_of(&original.cluster, &[]);
+    original.cluster.stop_server(Stop::Fast);
+    receiver.react(|_| status(204));
+
+    let configuration = fs::read_to_string(copy.data().join("postgresql.auto.conf")).unwrap();
+    let script = block("docs/operations/backup.md", "sh clone");
+    let mut shell = copy.as_server_user(Command::new("sh"));
+    shell.env("PGDATA", copy.data()).args(["-euc", &script]);
+    printed(shell.output().unwrap(), &script);
+    copy.start_server();
+    let mut client = copy.connect("app");
+    let again: String = client.query_one(sign, &[]).unwrap().get(0);
+    assert_ne!(again, signed);
+    let due = "SELECT count(*) FROM outbox WHERE state = 'scheduled' AND send_at <= now()";
+    eventually("the mail to be due", || {
+        (number(&mut client, due) == 1).then_some(())
+    });
+    // The worker is there, and sees what waits.
+    client
+        .batch_execute("INSERT INTO accounts (email, login) VALUES ('b@example.com', 'b')")
+        .unwrap();
+    eventually("the worker to collect", || {
+        (number(&mut client, due) == 2).then_some(())
+    });
+    assert_eq!(receiver.count(), 0);
+
+    // Only these settings hold the mail up.
+    fs::write(copy.data().join("postgresql.auto.conf"), configuration).unwrap();
+    copy.reload();
+    eventually("both mails", || (receiver.count() == 2).then_some(()));
 }
