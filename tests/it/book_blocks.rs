@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 10] = [
+const ELSEWHERE: [(&str, &str, &str); 12] = [
     (
         "README.md",
         "console",
@@ -68,6 +68,16 @@ const ELSEWHERE: [(&str, &str, &str); 10] = [
         "docs/operations/backup.md",
         "sh clone",
         "book_commands::a_copied_data_directory_sends_nothing",
+    ),
+    (
+        "docs/operations/upgrades.md",
+        "sh replicate",
+        "book_commands::a_subscriber_takes_over_as_described",
+    ),
+    (
+        "docs/operations/upgrades.md",
+        "sh switch",
+        "book_commands::a_subscriber_takes_over_as_described",
     ),
 ];
 

@@ -1,5 +1,7 @@
 //! The commands of the book that run programs: `mailroom`, psql, pg_dump, and the rotation of a key.
 
+mod replication;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Output};
