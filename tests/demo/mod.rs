@@ -67,10 +67,18 @@ impl<'a> Demo<'a> {
     /// Runs all steps.
     pub fn run(&mut self) {
         self.chapter("A new account: its mail goes out when the transaction commits");
-        self.sql("CREATE EXTENSION mailroom", "");
-        self.cluster.worker("app");
         self.sql(
-            "INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada')",
+            "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom",
+            "",
+        );
+        let client = &mut self.client;
+        eventually("a worker that waits", || {
+            let waits =
+                "SELECT count(*) FROM mailroom._worker_report() WHERE next_wake_at IS NOT NULL";
+            (number(client, waits) == 1).then_some(())
+        });
+        self.sql(
+            "INSERT INTO mailroom.accounts (email, login) VALUES ('ada@example.com', 'ada')",
             "",
         );
         let mail = self.mail(1, "activate");
@@ -78,11 +86,11 @@ impl<'a> Demo<'a> {
 
         self.chapter("The link is opened: :token is what follows token= in that mail");
         self.sql(
-            "SELECT outcome, action FROM mailroom_redeem(:'token')",
+            "SELECT outcome, action FROM mailroom.mailroom_redeem(:'token')",
             "ok | activation",
         );
         self.sql(
-            "SELECT email, status FROM accounts",
+            "SELECT email, status FROM mailroom.accounts",
             "ada@example.com | active",
         );
 
@@ -90,14 +98,17 @@ impl<'a> Demo<'a> {
         for status in ["suspended", "active"] {
             self.sql(
                 &format!(
-                    "UPDATE accounts SET status = '{status}' WHERE login = 'ada' RETURNING status"
+                    "UPDATE mailroom.accounts SET status = '{status}' WHERE login = 'ada' RETURNING status"
                 ),
                 status,
             );
         }
 
         self.chapter("A forgotten password: the link works only with the code");
-        self.sql("SELECT mailroom_request_recovery('ada@example.com')", "");
+        self.sql(
+            "SELECT mailroom.mailroom_request_recovery('ada@example.com')",
+            "",
+        );
         let mail = self.mail(2, "recover");
         let (request, code) = mail
             .lines()
@@ -106,23 +117,23 @@ impl<'a> Demo<'a> {
         let subject = mail.lines().find(|line| line.starts_with("Subject: "));
         self.quote(&format!("{}\n\n{request}", subject.unwrap_or_default()));
         self.sql(
-            "SELECT outcome FROM mailroom_redeem(:'token')",
+            "SELECT outcome FROM mailroom.mailroom_redeem(:'token')",
             "code_required",
         );
         self.sql(
-            &format!("SELECT outcome, action FROM mailroom_redeem(:'token', '{code}')"),
+            &format!("SELECT outcome, action FROM mailroom.mailroom_redeem(:'token', '{code}')"),
             "ok | password_recovery",
         );
 
         self.chapter("Scheduled for tomorrow, and cancelled today");
         self.sql(
-            "SELECT mailroom_send('ada@example.com', 'Reminder', 'See you at noon.', \
+            "SELECT mailroom.mailroom_send('ada@example.com', 'Reminder', 'See you at noon.', \
              send_at => now() + interval '1 day', item_key => 'noon') > 0",
             "t",
         );
-        self.sql("SELECT mailroom_cancel_item('noon')", "t");
+        self.sql("SELECT mailroom.mailroom_cancel_item('noon')", "t");
         self.sql(
-            "SELECT kind, state FROM outbox ORDER BY id",
+            "SELECT kind, state FROM mailroom.outbox ORDER BY id",
             "activation | sent\npassword_recovery | sent\nmessage | cancelled",
         );
         assert_eq!(self.smtp.files().len(), 2, "mails at the SMTP server");
@@ -185,7 +196,7 @@ impl<'a> Demo<'a> {
             .to_owned();
         let client = &mut self.client;
         eventually("the mail to be settled", || {
-            let sent = "SELECT count(*) FROM outbox WHERE state = 'sent'";
+            let sent = "SELECT count(*) FROM mailroom.outbox WHERE state = 'sent'";
             (usize::try_from(number(client, sent)) == Ok(count)).then_some(())
         });
         self.show(&format!(
