@@ -47,9 +47,6 @@ fn run(old: &Cluster, new: &Cluster, mark: &str) {
     printed(shell.output().unwrap(), &script);
 }
 
-/// As in docs/start/install.md.
-const INSTALL: &str = "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom";
-
 /// Connects, with the extension's schema on the search_path.
 fn connect(cluster: &Cluster) -> Client {
     let mut client = cluster.connect("app");
@@ -57,6 +54,24 @@ fn connect(cluster: &Cluster) -> Client {
         .batch_execute("SET search_path = public, mailroom")
         .unwrap();
     client
+}
+
+/// Starts the publisher, with the extension as in docs/start/install.md.
+fn publisher(receiver: &Receiver) -> (Cluster, Client) {
+    let cluster = start(receiver, &["wal_level = logical"]);
+    let mut client = connect(&cluster);
+    client
+        .batch_execute("CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom")
+        .unwrap();
+    (cluster, client)
+}
+
+/// Restarts the server with the library preloaded.
+fn preload(cluster: &Cluster) {
+    let setting = "shared_preload_libraries = 'mailroom'\n";
+    cluster.append("postgresql.auto.conf", setting);
+    cluster.stop_server(Stop::Fast);
+    cluster.start_server();
 }
 
 /// The tables of the extension that are not in the publication.
@@ -67,9 +82,7 @@ const LEFT_OUT: &str = "SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FRO
 #[test]
 fn a_subscriber_takes_over_as_described() {
     let receiver = Receiver::start(|_| status(204));
-    let old = start(&receiver, &["wal_level = logical"]);
-    let mut client = connect(&old);
-    client.batch_execute(INSTALL).unwrap();
+    let (old, mut client) = publisher(&receiver);
     client
         .batch_execute(
             "CREATE TABLE people (id integer PRIMARY KEY, mail text); SELECT mailroom_attach('people', 'mail'); \
@@ -111,12 +124,7 @@ fn a_subscriber_takes_over_as_described() {
     assert_eq!(receiver.count(), 2);
     old.stop_server(Stop::Fast);
     drop(copy);
-    new.append(
-        "postgresql.auto.conf",
-        "shared_preload_libraries = 'mailroom'\n",
-    );
-    new.stop_server(Stop::Fast);
-    new.start_server();
+    preload(&new);
     eventually("what waited", || (receiver.count() == 4).then_some(()));
     let mut copy = connect(&new);
     // New rows get ids of their own, and a row of the attached table keeps its account.
@@ -138,9 +146,7 @@ fn a_subscriber_takes_over_as_described() {
 #[test]
 fn a_worker_of_a_subscriber_sends_what_waits_in_the_publisher() {
     let receiver = Receiver::start(|_| status(204));
-    let old = start(&receiver, &["wal_level = logical"]);
-    let mut client = connect(&old);
-    client.batch_execute(INSTALL).unwrap();
+    let (old, mut client) = publisher(&receiver);
     client
         .batch_execute(
             "SELECT mailroom_pause(); SELECT mailroom_send('a@example.com', 'Hello', 'Text')",
