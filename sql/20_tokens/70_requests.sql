@@ -201,7 +201,7 @@ DECLARE
     asked record;
     answered integer := 0;
     made integer := 0;
-    refused_with text;
+    doubtful bigint[] := ARRAY[]::bigint[];
     -- Before rows of link_requests are locked: TRUNCATE locks in this order.
     locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
@@ -231,7 +231,9 @@ BEGIN
                 IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                refused_with := SQLSTATE;
+                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
+                    doubtful := doubtful || asked.requests;
+                END IF;
                 -- The message may quote values from a constraint or trigger of the application.
                 RAISE WARNING USING
                     MESSAGE = 'mailroom could not answer a request',
@@ -239,13 +241,9 @@ BEGIN
                     HINT = 'Look for triggers or constraints that were added to tokens.';
         END;
     END LOOP;
-    -- No success shows that the account is the cause.
-    IF made = 0 AND NOT @extschema@._is_row_at_fault(refused_with) THEN
-        RAISE EXCEPTION USING
-            ERRCODE = refused_with,
-            MESSAGE = 'mailroom could not answer requests',
-            DETAIL = format('SQLSTATE %s, and no token could be created.', refused_with),
-            HINT = 'Look for triggers, policies or constraints that were added to tokens.';
+    IF made = 0 THEN
+        -- No success shows that the accounts are the cause, so these are tried again by a later call.
+        busy := busy || doubtful;
     END IF;
     DELETE FROM @extschema@.link_requests r
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));

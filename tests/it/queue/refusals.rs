@@ -50,13 +50,17 @@ fn an_account_whose_token_is_refused_holds_up_no_answer() {
         .batch_execute(&refuse_new("tokens", "NEW.account = 1"))
         .unwrap();
     let answer = "SELECT mailroom_answer_requests()::bigint";
-    let error = client.query(answer, &[]).unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "42501", "{error:?}");
+    let left = "SELECT count(*) FROM link_requests";
+    // Alone, it may be a missing privilege: it stays, and holds up no request that needs no answer.
+    client
+        .batch_execute("SELECT mailroom_request_recovery('unknown@example.com')")
+        .unwrap();
+    assert_eq!(number(&mut client, answer), 0);
+    assert_eq!(number(&mut client, left), 1);
     client
         .batch_execute("SELECT mailroom_request_recovery('2@example.com')")
         .unwrap();
     assert_eq!(number(&mut client, answer), 1);
-    let left = "SELECT count(*) FROM link_requests";
     assert_eq!(number(&mut client, left), 0);
 }
 

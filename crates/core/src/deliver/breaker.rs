@@ -12,9 +12,10 @@
 //! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
 //!
 //! A long wait that the provider asks for, with a throttle or a failure, is believed when two responses say so; the
-//! transport is then probed once a minute. Throttles in a row, of different messages, pause it as well. A message that is throttled may have met a rate limit: its attempts count only if it was throttled in the first
-//! request after a wait, again and again, and others were accepted in between. A message that is refused for its contents or
-//! addresses may be refused because of our configuration as long as no other message is accepted.
+//! transport is then probed once a minute. Throttles in a row, of different messages, pause it as well. A message that
+//! is throttled may have met a rate limit: its attempts count only if it was throttled in the first request after a
+//! wait, again and again, and others were accepted in between. A message that is refused for its contents or addresses
+//! may be refused because of our configuration as long as no other message is accepted.
 
 use std::collections::HashSet;
 use std::time::Duration;
