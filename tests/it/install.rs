@@ -76,7 +76,7 @@ fn a_server_without_mailroom_has_it_after_make_install() {
     );
     for step in [
         "shared_preload_libraries = 'mailroom'",
-        "CREATE EXTENSION mailroom;",
+        "CREATE EXTENSION mailroom SCHEMA mailroom;",
     ] {
         assert!(told.contains(step), "{told}");
     }
