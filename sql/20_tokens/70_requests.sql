@@ -201,7 +201,6 @@ DECLARE
     asked record;
     answered integer := 0;
     made integer := 0;
-    doubtful bigint[] := ARRAY[]::bigint[];
     -- Before rows of link_requests are locked: TRUNCATE locks in this order.
     locked CONSTANT boolean := @extschema@._lock_accounts_and_tokens(true);
 BEGIN
@@ -231,9 +230,6 @@ BEGIN
                 IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                IF NOT @extschema@._is_row_at_fault(SQLSTATE) THEN
-                    doubtful := doubtful || asked.requests;
-                END IF;
                 -- The message may quote values from a constraint or trigger of the application.
                 RAISE WARNING USING
                     MESSAGE = 'mailroom could not answer a request',
@@ -241,10 +237,6 @@ BEGIN
                     HINT = 'Look for triggers or constraints that were added to tokens.';
         END;
     END LOOP;
-    IF made = 0 THEN
-        -- No success shows that the accounts are the cause, so these are tried again by a later call.
-        busy := busy || doubtful;
-    END IF;
     DELETE FROM @extschema@.link_requests r
     WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
     PERFORM @extschema@._walk_back('answers'::text, min(k) - 1) FROM unnest(busy || left_over) k;

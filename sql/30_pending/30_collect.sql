@@ -94,7 +94,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._insert_outbox_one_by_one(bigint[]) IS
     'Internal. As _insert_outbox, one token at a time; also returns those that failed, each with its SQLSTATE and reason.';
 
-CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_for text) RETURNS boolean
+CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_for text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -113,23 +113,19 @@ BEGIN
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
             FROM @extschema@._token_verdicts v
             WHERE v.token_id = failed;
-            RETURN true;
+            RETURN;
         EXCEPTION
             WHEN OTHERS THEN
-                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
+                -- A token whose failure cannot be recorded is not dropped: all wait until the cause is removed (I1).
+                IF address IS NOT NULL OR NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
         END;
     END LOOP;
-    RAISE WARNING USING
-        MESSAGE = format('mailroom could not write token %s to the outbox', failed),
-        DETAIL = format('SQLSTATE %s. It gets no mail, and no row says so.', failed_with),
-        HINT = 'Look for triggers, policies or constraints that were added to the outbox.';
-    RETURN false;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._fail_token(bigint, text, text) IS
-    'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8). Returns false, with a warning, if that is refused as well.';
+    'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8).';
 
 -- Long because rows that fail are counted over all rounds, and what they mean is decided after the last one.
 CREATE FUNCTION @extschema@._collect(
@@ -198,13 +194,7 @@ BEGIN
             HINT = coalesce(@extschema@._mask_error(nullif(hint, '')), 'Look for triggers, policies or constraints that were added to the outbox.');
     END IF;
     FOR i IN 1 .. cardinality(failed) LOOP
-        IF NOT @extschema@._fail_token(failed[i], states[i], reasons[i]) AND collected = 0 THEN
-            RAISE EXCEPTION USING
-                ERRCODE = states[i],
-                MESSAGE = reasons[i],
-                DETAIL = 'The token could not be recorded as failed either.',
-                HINT = 'Look for triggers, policies or constraints that were added to the outbox.';
-        END IF;
+        PERFORM @extschema@._fail_token(failed[i], states[i], reasons[i]);
         skipped := skipped + 1;
     END LOOP;
     IF highest IS NOT NULL THEN

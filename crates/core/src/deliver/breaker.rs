@@ -83,9 +83,10 @@ pub struct CircuitBreaker {
     evidence_from: u64,
     /// The number of the latest request.
     latest: u64,
-    /// First messages of the requests that were refused, or failed or were throttled, since a message was last accepted.
+    /// First messages of the requests that were refused, failed or were throttled since a message was last accepted.
     refused: HashSet<i64>,
     failed: HashSet<i64>,
+    throttled: HashSet<i64>,
     /// Number of failed requests, of those that did not reach the provider, and of refusals of messages for their contents
     /// or addresses since a message was last accepted.
     failures: usize,
@@ -231,6 +232,7 @@ impl CircuitBreaker {
 
     fn forget_failures(&mut self) {
         self.failed.clear();
+        self.throttled.clear();
         (self.failures, self.unreachable, self.rejections) = (0, 0, 0);
         self.waits_in_vain = 0;
     }

@@ -4,6 +4,10 @@ use serde::Serialize;
 
 use super::providers::MessageOutcome;
 
+/// Is told that from now on the message may have been sent, or with a result, that it was sent to some recipients: this is
+/// the result if nothing more is heard of the attempt.
+pub type Tell<'a> = dyn FnMut(Option<&Delivered>) + Send + 'a;
+
 /// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {

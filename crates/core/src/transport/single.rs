@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::capabilities::Capabilities;
-use super::delivered::Delivered;
+use super::delivered::{Delivered, Tell};
 use super::file::Directory;
 use super::log;
 use super::smtp::Relay;
@@ -38,16 +38,16 @@ impl Single {
         &self,
         message: &Message,
         now: SystemTime,
-        before_end: &mut (dyn FnMut() + Send),
+        before_end: &mut Tell<'_>,
     ) -> (Delivered, Option<String>) {
         match self {
             Self::Smtp(relay) => (relay.send_telling(message, now, before_end).await, None),
             Self::File(directory) => {
-                before_end();
+                before_end(None);
                 (directory.deliver(message, now), None)
             }
             Self::Log => {
-                before_end();
+                before_end(None);
                 let (delivered, line) = log::deliver(message);
                 (delivered, Some(line))
             }

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::delivered::Delivered;
+use super::delivered::{Delivered, Tell};
 use super::invalid::Invalid;
 use super::mime;
 use super::network_policy::AllowedNetworks;
@@ -205,16 +205,16 @@ impl Relay {
 
     /// Sends one message. `now` becomes its `Date`.
     pub async fn send(&self, message: &Message, now: SystemTime) -> Delivered {
-        self.send_telling(message, now, &mut || ()).await
+        self.send_telling(message, now, &mut |_| ()).await
     }
 
     /// As [`Relay::send`]. `before_end` is called before the final dot: if the returned future is dropped earlier, the
-    /// message was not sent.
+    /// message was not sent. It is called again with the result so far before a further transaction.
     pub async fn send_telling(
         &self,
         message: &Message,
         now: SystemTime,
-        before_end: &mut (dyn FnMut() + Send),
+        before_end: &mut Tell<'_>,
     ) -> Delivered {
         let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
             Ok(ready) => ready,
@@ -276,7 +276,7 @@ impl Relay {
         &self,
         mut session: Session,
         envelope: &Envelope<'_>,
-        before_end: &mut (dyn FnMut() + Send),
+        before_end: &mut Tell<'_>,
     ) -> Result<Delivered, transaction::Stale> {
         if let Err(outcome) = envelope.fits(session.extensions()) {
             self.pool.give_back(session);

@@ -155,10 +155,10 @@ impl CircuitBreaker {
         if is_at_fault && of.is_single {
             return Disposition::Settle;
         }
-        self.failed.insert(of.leader);
+        self.throttled.insert(of.leader);
         if self.throttle.is_none() {
             self.waits_in_vain += 1;
-            if self.waits_in_vain >= MAX_WAITS_IN_VAIN && self.failed.len() > 1 {
+            if self.waits_in_vain >= MAX_WAITS_IN_VAIN && self.throttled.len() > 1 {
                 return self.pause_for_throttle(now, of, reason, named);
             }
             // Once for all requests that were in flight at the same time.
@@ -200,7 +200,8 @@ impl CircuitBreaker {
         self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE)
     }
 
-    /// Pauses because of a throttle. The next probe is not sent before the time that the provider named.
+    /// Pauses because of a throttle. The next probe is not sent before the time that the provider named, unless urgent mail
+    /// has it sent at once.
     fn pause_for_throttle(
         &mut self,
         now: Time,
@@ -208,8 +209,9 @@ impl CircuitBreaker {
         reason: &str,
         named: Option<Duration>,
     ) -> Disposition {
+        let is_evidence = of.request >= self.evidence_from;
         let disposition = self.pause_after(now, of, reason, LONGEST_PAUSE);
-        if let (Some(pause), Some(named)) = (&mut self.pause, named) {
+        if let (Some(pause), Some(named), true) = (&mut self.pause, named, is_evidence) {
             pause.probe_at = pause.probe_at.max(now.saturating_add(named));
         }
         disposition

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::request::{Completion, RequestFuture, RequestHandle};
 use crate::deliver::events::{LogEvent, RequestResult};
 use crate::deliver::mail::Mail;
+use crate::transport::delivered::Delivered;
 use crate::transport::providers::MessageOutcome;
 use crate::transport::single::Single;
 
@@ -50,8 +51,8 @@ async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut completion: Com
     };
     let id = mail.message.id;
     let (delivered, line) = single
-        .deliver(&mail.message, SystemTime::now(), &mut || {
-            completion.settle(RequestResult::default());
+        .deliver(&mail.message, SystemTime::now(), &mut |sent| {
+            completion.settle(sent.cloned().map_or_else(RequestResult::default, result));
         })
         .await;
     // Makes the deliverer the only owner, so that it need not copy the mail.
@@ -68,9 +69,13 @@ async fn deliver(single: Arc<Single>, mails: Arc<Vec<Mail>>, mut completion: Com
             reason: first.reason.clone(),
         });
     }
-    completion.complete(RequestResult {
+    completion.complete(result(delivered));
+}
+
+fn result(delivered: Delivered) -> RequestResult {
+    RequestResult {
         outcomes: vec![delivered.outcome],
         status: delivered.status,
         refused: delivered.refused,
-    });
+    }
 }

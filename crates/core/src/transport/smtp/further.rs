@@ -7,8 +7,11 @@ use tokio::time::Instant;
 use super::envelope::Envelope;
 use super::session::Session;
 use super::transaction::Stale;
-use crate::transport::delivered::{Delivered, Refused};
+use crate::transport::delivered::{Delivered, Refused, Tell};
 use crate::transport::providers::MessageOutcome;
+
+/// No further transaction begins after this many times `last_reply`.
+const LONGEST: u32 = 4;
 
 impl Session {
     /// Sends one message; see [`Session::transact`].
@@ -17,19 +20,30 @@ impl Session {
     /// each with `last_reply` of time at least. If one of these fails, they count as refused, because the others have the
     /// message.
     ///
+    /// `tell` is called before the final dot, and with the result so far before each further transaction.
+    ///
     /// # Errors
     /// When the connection was closed before the server accepted any part of the message.
     pub async fn send(
         &mut self,
         envelope: &Envelope<'_>,
         last_reply: Duration,
-        before_end: &mut (dyn FnMut() + Send),
+        tell: &mut Tell<'_>,
     ) -> Result<Delivered, Stale> {
-        let (mut delivered, mut rest) = self.transact(envelope, last_reply, before_end).await?;
+        let end = Instant::now() + LONGEST * last_reply;
+        let mut before_end = || tell(None);
+        let first = self.transact(envelope, last_reply, &mut before_end);
+        let (mut delivered, mut rest) = first.await?;
         while !rest.is_empty() && is_sent(&delivered) {
+            let mut so_far = delivered.clone();
+            so_far.refused.extend(rest.iter().cloned());
+            if Instant::now() >= end {
+                return Ok(so_far);
+            }
+            tell(Some(&so_far));
             let others = envelope.to(rest.iter().map(|one| one.recipient.as_str()));
             self.wire.extend_deadline(Instant::now() + last_reply);
-            let further = self.transact(&others, last_reply, before_end).await;
+            let further = self.transact(&others, last_reply, &mut || ()).await;
             let (further, left) = further.unwrap_or_else(|stale| (stale.unreached(), Vec::new()));
             if !is_sent(&further) {
                 let failed = rest.into_iter().map(|one| unsent(one, &further));

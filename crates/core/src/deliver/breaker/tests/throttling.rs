@@ -175,6 +175,8 @@ fn throttles_of_different_messages_in_a_row_pause_and_are_probed_every_half_minu
     // The provider's time is kept.
     breaker.note_probe(20);
     breaker.record_single(now, 20, 20, throttle(Some(seconds(50))));
+    // What was sent before shows nothing.
+    breaker.record_single(now, 3, 3, throttle(Some(seconds(60))));
     assert_eq!(
         breaker.permit(now),
         SendPermit::WaitUntil(now + seconds(50))

@@ -88,15 +88,15 @@ fn the_last_reply_has_time_of_its_own() {
 fn a_further_transaction_has_time_of_its_own() {
     let says: Says = |_, mail, line| {
         let wait = match line {
-            "." if mail == 1 => 2500,
+            "." if mail == 1 => 5500,
             "RCPT TO:<r2@example.com>" if mail == 1 => return Some("452 4.5.3 too many"),
-            "RCPT TO:<r2@example.com>" => 1000,
+            "RCPT TO:<r2@example.com>" => 3000,
             _ => 0,
         };
         std::thread::sleep(Duration::from_millis(wait));
         None
     };
-    let delivered = deliver_slowly(says, 3000, &to_many(2));
+    let delivered = deliver_slowly(says, 8000, &to_many(2));
     assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
     assert_eq!(delivered.refused, []);
 }

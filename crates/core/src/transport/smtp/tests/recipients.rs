@@ -212,6 +212,34 @@ fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said
     }
 }
 
+/// A deliverer that stops then knows that the mail was sent.
+#[test]
+fn what_is_abandoned_in_a_further_transaction_was_sent_to_the_others() {
+    let says: Says = |_, mail, line| {
+        // The beginning of a longer reply.
+        let hangs = mail == 2 && line.starts_with("MAIL");
+        takes_one(mail, line).or_else(|| hangs.then_some("250-wait"))
+    };
+    let script = Script {
+        says,
+        ..Script::default()
+    };
+    run(async {
+        let (relay, _seen) = relay(script).await;
+        let message = to_many(2);
+        let mut told = Vec::new();
+        let mut tell = |sent: Option<&Delivered>| told.push(sent.cloned());
+        let sending = relay.send_telling(&message, now(), &mut tell);
+        let abandoned = tokio::time::timeout(Duration::from_secs(2), sending).await;
+        assert!(abandoned.is_err());
+        let [None, Some(so_far)] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!(so_far.outcome, sent(Some("4F1B2C")));
+        assert_eq!(so_far.refused.len(), 1);
+    });
+}
+
 /// RFC 5321, section 4.5.3.1.10, asks for the code 452 alone, and has clients read 552 so.
 #[test]
 fn servers_say_in_several_ways_that_recipients_are_too_many() {
