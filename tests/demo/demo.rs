@@ -34,18 +34,7 @@ fn psql() {
         "mailroom.link_base_url = 'https://example.com'",
     ];
     let cluster = Cluster::start_with_file(&settings, "transports.toml", transports);
-    cluster
-        .connect("postgres")
-        .batch_execute("CREATE DATABASE app")
-        .unwrap();
-    // As in docs/start/install.md.
-    cluster
-        .connect("app")
-        .batch_execute(
-            "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom; \
-             ALTER DATABASE app SET search_path = \"$user\", public, mailroom",
-        )
-        .unwrap();
+    drop(cluster.create_database_with_schema("app"));
     println!(
         "Mail goes to the server's log, {}/log",
         cluster.socket().display()

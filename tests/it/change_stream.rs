@@ -34,19 +34,7 @@ fn prepare() -> (Cluster, Client) {
         "mailroom.batch_timeout = 0",
         "mailroom.link_base_url = 'https://links.example.com'",
     ]);
-    cluster
-        .connect("postgres")
-        .batch_execute("CREATE DATABASE app")
-        .unwrap();
-    // As the README installs the extension.
-    cluster
-        .connect("app")
-        .batch_execute(
-            "CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom; \
-             ALTER DATABASE app SET search_path = \"$user\", public, mailroom",
-        )
-        .unwrap();
-    let mut client = cluster.connect("app");
+    let mut client = cluster.create_database_with_schema("app");
     client.batch_execute(&block("sql cdc")).unwrap();
     (cluster, client)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::cluster::{Halts, eventually, number, signal};
 use crate::post::Post;
+use crate::queue::refusals::BAD_AND_DEFERRED;
 use crate::receiver::{Reaction, Receiver, status};
 
 /// Number of requests that were accepted for messages that had been accepted before.
@@ -39,14 +40,7 @@ fn answering_as_many_as_told() -> (Receiver, Arc<AtomicUsize>) {
 fn a_mail_that_a_deferred_trigger_refuses_holds_up_no_other() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);
-    post.client
-        .batch_execute(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
-             CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED \
-             FOR EACH ROW WHEN (NEW.subject = 'bad') EXECUTE FUNCTION refuse(); \
-             SELECT mailroom_send('a@example.com', s, 'T') FROM unnest('{bad,good,good}'::text[]) s",
-        )
-        .unwrap();
+    post.client.batch_execute(BAD_AND_DEFERRED).unwrap();
     post.wait_for("state = 'sent' AND subject = 'good'", 2);
     assert_eq!(post.count("state = 'scheduled'"), 1);
 }

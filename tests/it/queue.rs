@@ -9,7 +9,7 @@ mod kills;
 mod lapses;
 mod obstacles;
 mod random;
-mod refusals;
+pub mod refusals;
 mod retries;
 
 use crate::cluster::Cluster;

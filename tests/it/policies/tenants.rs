@@ -1,29 +1,19 @@
 //! The guide on tenants with row-level security.
 
 use super::People;
+use crate::book::block;
 use crate::cluster::number;
 
 #[test]
 fn the_guide_keeps_tenants_apart() {
     let mut people = People::start();
-    let guide = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/docs/guides/tenants.md"
-    ))
-    .unwrap();
-    let script = guide
-        .split("```sql\n")
-        .nth(1)
-        .unwrap()
-        .split("```")
-        .next()
-        .unwrap();
+    let script = block("docs/guides/tenants.md", "sql");
     people
         .post
         .client
         .batch_execute("DROP POLICY application ON accounts")
         .unwrap();
-    people.post.client.batch_execute(script).unwrap();
+    people.post.client.batch_execute(&script).unwrap();
 
     let mut sign_up = |tenant: &str, login: &str| {
         people

@@ -117,18 +117,17 @@ fn deferred_constraints_stop_no_delivery() {
     assert!(!log.contains("deferred"), "{log}");
 }
 
+/// A deferred trigger that refuses every change of one mail, that mail, and two others.
+pub const BAD_AND_DEFERRED: &str = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
+    CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED \
+    FOR EACH ROW WHEN (NEW.subject = 'bad') EXECUTE FUNCTION refuse(); \
+    SELECT mailroom_send('a@example.com', s, 'T') FROM unnest('{bad,good,good}'::text[]) s";
+
 /// As docs/guides/consumers.md says.
 #[test]
 fn a_client_claims_beside_a_deferred_trigger() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    client
-        .batch_execute(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$; \
-             CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON outbox DEFERRABLE INITIALLY DEFERRED \
-             FOR EACH ROW WHEN (NEW.subject = 'bad') EXECUTE FUNCTION refuse(); \
-             SELECT mailroom_send('a@example.com', s, 'T') FROM unnest('{bad,good,good}'::text[]) s",
-        )
-        .unwrap();
+    client.batch_execute(BAD_AND_DEFERRED).unwrap();
     let claim =
         "BEGIN; SET CONSTRAINTS ALL IMMEDIATE; SELECT mailroom_claim(10, '1 h', 'me'); COMMIT";
     client.batch_execute(claim).unwrap_err();
