@@ -211,8 +211,8 @@ impl<H: Host> JobRunner<H> {
         match job {
             Job::ReloadConfig => {
                 let loaded = self.host.load();
-                if is_empty(&loaded) {
-                    // Perhaps the file is being written. Only a reload removes the last transport.
+                if self.publisher.loses_any(&loaded) {
+                    // Perhaps the file is being written. Only a reload removes a transport.
                     self.thread.keep_config();
                 } else {
                     self.configure(loaded);

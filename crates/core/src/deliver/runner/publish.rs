@@ -10,7 +10,7 @@ use crate::deliver::Time;
 use crate::deliver::events::TransportStatus;
 use crate::deliver::store::{Store, StoreError};
 use crate::deliver::thread::DeliveryThread;
-use crate::transport::config::TransportConfig;
+use crate::transport::config::{ConfigError, TransportConfig};
 
 /// The minimum time between two publications: a state may change many times a second.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -61,6 +61,14 @@ impl Publisher {
     /// Whether the file has been unreadable from the start.
     pub(super) fn has_no_transports(&self) -> bool {
         self.file_error.is_some() && self.transports.is_empty()
+    }
+
+    /// Whether the file was read and lacks a transport of before.
+    pub(super) fn loses_any(&self, loaded: &Result<Vec<TransportConfig>, ConfigError>) -> bool {
+        loaded.as_ref().is_ok_and(|transports| {
+            let mut names = self.transports.keys();
+            names.any(|known| transports.iter().all(|one| one.name != *known))
+        })
     }
 
     /// The file was read. Returns whether to log it: its transports changed, or it was unreadable before.
