@@ -283,7 +283,9 @@ impl Relay {
             return Ok(Delivered::decided(outcome, None));
         }
         let last_reply = self.timeout / 2;
-        let delivered = session.send(envelope, last_reply, before_end).await?;
+        let delivered = session
+            .send(&self.peer, envelope, last_reply, before_end)
+            .await?;
         self.pool.give_back(session);
         Ok(delivered)
     }

@@ -161,7 +161,7 @@ fn takes_one(mail: usize, line: &str) -> Option<&'static str> {
 #[test]
 fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said() {
     let lost = "smtp 452 4.5.3, then after the end of the mail: the server closed the connection";
-    let left = "smtp 452 4.5.3, then smtp 421 4.7.0";
+    let left = "smtp 421 4.7.0";
     let cases: [(Says, &[(u16, &str)]); 5] = [
         (
             |_, mail, line| {
@@ -177,11 +177,11 @@ fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said
             &[(452, lost), (452, lost)],
         ),
         (
-            |_, mail, line| {
-                let begins = mail == 2 && line.starts_with("MAIL");
+            |connection, mail, line| {
+                let begins = (connection > 1 || mail == 2) && line.starts_with("MAIL");
                 takes_one(mail, line).or_else(|| begins.then_some("421 4.7.0 enough"))
             },
-            &[(452, left), (452, left)],
+            &[(421, left), (421, left)],
         ),
         (
             |_, mail, line| match line {
@@ -209,6 +209,42 @@ fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said
         let refused = delivered.refused.iter();
         let refused: Vec<_> = refused.map(|one| (one.code, &*one.reason)).collect();
         assert_eq!(refused, expected);
+    }
+}
+
+#[test]
+fn another_connection_replaces_one_that_ends_before_a_further_transaction() {
+    let cases: [Says; 4] = [
+        |connection, mail, line| match (connection, line) {
+            (1, "RSET") => Some(CLOSE),
+            (1, _) => takes_one(mail, line),
+            _ => None,
+        },
+        |connection, mail, line| match (connection, mail) {
+            (1, 2) => line.starts_with("MAIL").then_some("421 4.7.0 enough"),
+            (1, _) => takes_one(mail, line),
+            _ => None,
+        },
+        |connection, mail, line| match (connection, mail) {
+            (1, 2) => line.starts_with("RCPT").then_some(CLOSE),
+            (1, _) => takes_one(mail, line),
+            _ => None,
+        },
+        |connection, mail, line| match (connection, mail) {
+            (1, 2) => (line == ".").then_some("421 4.3.2 enough"),
+            (1, _) => takes_one(mail, line),
+            _ => None,
+        },
+    ];
+    for says in cases {
+        let script = Script {
+            says,
+            ..Script::default()
+        };
+        let (delivered, seen) = deliver(script, &to_many(3));
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+        assert_eq!(delivered.refused, []);
+        assert_eq!(seen.connections(), 2);
     }
 }
 
