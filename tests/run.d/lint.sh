@@ -43,7 +43,7 @@ lint_sources() {
 
 check() {
     lint_sources
-    tier 0 "unit tests" --workspace --lib --bins
+    unit_tests "unit tests" --workspace --lib --bins
 }
 
 # statements <script>: without comments, which pgrx adds its own to, and empty lines.

@@ -84,6 +84,11 @@ tier() {
     done < <(sed -n 's/^skipped: //p' "$log" | sort -u)
 }
 
+# unit_tests <what> <selection...>: tier 0. More at a time than there are processors, because some wait for a timeout.
+unit_tests() {
+    tier 0 "$@" -- --test-threads=$((4 * $(nproc))) --exact ${alone:+"$alone"}
+}
+
 # What the requests of transports are compared with needs no server: leaves the test
 # in `unit_selection` if it can run.
 need_anymail() {
@@ -101,7 +106,7 @@ all_tiers() {
     mapfile -t subjects < <(subjects)
     need_companions "${subjects[@]}"
     need_anymail
-    tier 0 "unit tests" "${unit_selection[@]}"
+    unit_tests "unit tests" "${unit_selection[@]}"
     stage all
     tier 1 "in the database" --test pg_test
     tier 2 "regression" --test regress
@@ -118,10 +123,10 @@ one_tier() {
         set -- "${1%%::*}"
     fi
     case $1 in
-        lib) tier 0 "unit tests" --workspace --lib --bins ;;
+        lib) unit_tests "unit tests" --workspace --lib --bins ;;
         anymail)
             need_anymail
-            [ ${#unit_selection[@]} -eq 1 ] || tier 0 "$1" "${unit_selection[@]}"
+            [ ${#unit_selection[@]} -eq 1 ] || unit_tests "$1" "${unit_selection[@]}"
             ;;
         pg_test) stage all; tier 1 "$1" --test "$1" ;;
         regress) stage release; tier 2 "$1" --test "$1" ;;
