@@ -157,6 +157,8 @@ CREATE FUNCTION @extschema@._others_deliver(own_transports text[]) RETURNS boole
     SET enable_bitmapscan = off
 AS $$
 DECLARE
+    -- A variable, as in _next_wake.
+    moment CONSTANT timestamptz := clock_timestamp();
     others boolean;
 BEGIN
     IF own_transports = '{}' OR EXISTS (
@@ -186,7 +188,12 @@ BEGIN
                 ) w
             )
             OR EXISTS (
-                SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' AND o.transport <> ALL (own_transports)
+                -- Claims that have expired were taken back before.
+                SELECT
+                FROM @extschema@.outbox o
+                WHERE o.state = 'claimed'
+                  AND o.claimed_until > moment
+                  AND o.transport <> ALL (own_transports)
             );
     END IF;
     PERFORM @extschema@._walk_end('others'::text, NULL::bigint);

@@ -46,7 +46,8 @@ thread_local! {
 }
 
 /// Whether other senders must be notified of due mail: this worker has no deliverer, other deliverers have published
-/// transports, or there is mail whose transport none has published, which is left to clients.
+/// transports, or there is mail whose transport none has published, which is left to clients. Once that is so, it stays so
+/// until a reload.
 pub fn others_deliver() -> bool {
     !DELIVERS.get() || OTHERS.get()
 }

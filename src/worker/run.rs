@@ -240,6 +240,7 @@ impl Worker {
         if let Err(failure) = self.session.listen() {
             failure.warn("mailroom worker could not change its channel");
         }
+        senders::set_others(false);
         match self.deliverer.as_mut().map(Deliverer::reload) {
             Some(true) => {}
             Some(false) => self.stop_deliverer(),

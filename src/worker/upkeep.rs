@@ -137,11 +137,13 @@ impl Worker {
         Ok(())
     }
 
-    /// The transports that this worker delivers through.
+    /// The transports that this worker delivers through; none if others are known to deliver too, so that their mail is
+    /// not searched for: while a session holds an old snapshot, that would read all that they have sent.
     fn own_transports(&self) -> Vec<String> {
-        self.deliverer
-            .as_ref()
-            .map_or_else(Vec::new, Deliverer::transports)
+        match &self.deliverer {
+            Some(deliverer) if !senders::others_deliver() => deliverer.transports(),
+            _ => Vec::new(),
+        }
     }
 
     /// Reads what commits announced about the outbox.

@@ -59,6 +59,32 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
+/// Whether others deliver is not looked up among all claims that the worker has settled.
+#[test]
+fn i4_others_are_looked_for_in_few_pages_while_a_snapshot_is_held() {
+    let (cluster, mut client) = untidied();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
+        .unwrap();
+    let mut worker = cluster.connect("app");
+    // Fills its caches.
+    pages(&mut worker, "SELECT _others_deliver('{main}')");
+    for _ in 0..20 {
+        client
+            .batch_execute(
+                "INSERT INTO outbox (transport, kind, recipients, subject, body_text) \
+                 SELECT 'main', 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 250); \
+                 SELECT mailroom_mark_sent_many( \
+                     ARRAY(SELECT id FROM mailroom_claim(250, '1 ms', 'me', '{main}')), claimant => 'me')",
+            )
+            .unwrap();
+    }
+    let looked = pages(&mut worker, "SELECT _others_deliver('{main}')");
+    assert!(looked < 100, "{looked} pages");
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
 /// Has so many thousand mails claimed and settled, until this session's sweeps are expensive.
 fn settle_thousands(client: &mut Client, rounds: u64) {
     // The order of send_at is not that of the rows in the table.
