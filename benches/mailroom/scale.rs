@@ -237,7 +237,7 @@ fn under_snapshot(effort: Effort, cluster: &Cluster) -> Vec<Row> {
 /// Milliseconds of the longest statement of a worker that the log tells of, which is shown; those below 20 ms are not in it.
 fn longest_of_worker(log: &str) -> f64 {
     let mut longest = 20.0;
-    let mut lines = log.lines();
+    let mut lines = log.lines().peekable();
     while let Some(line) = lines.next() {
         let duration = line
             .contains(" mailroom worker ")
@@ -246,8 +246,13 @@ fn longest_of_worker(log: &str) -> f64 {
             .and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
         if let Some(took) = duration.filter(|took| *took > longest) {
             longest = took;
-            let statement = lines.next().unwrap_or_default();
-            eprintln!("   the worker, {took} ms: {}", statement.trim());
+            let mut statement = String::new();
+            while let Some(part) = lines.next_if(|part| part.starts_with('\t')) {
+                statement.push_str(part.trim());
+                statement.push(' ');
+            }
+            let statement: String = statement.chars().take(400).collect();
+            eprintln!("   the worker, {took} ms: {statement}");
         }
     }
     longest

@@ -168,7 +168,15 @@ BEGIN
     END IF;
     -- As in _next_lapse, an expensive search is made in a twentieth of the time only.
     IF @extschema@._walk_begin('others'::text) IS NULL THEN
-        others := EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND o.transport = '')
+        -- From the end: dead entries of what was claimed are at the beginning.
+        others := (
+                SELECT true
+                FROM @extschema@.outbox o
+                WHERE o.state = 'scheduled'
+                  AND o.transport = ''
+                ORDER BY o.priority DESC, o.send_at DESC, o.id DESC
+                LIMIT 1
+            ) IS NOT NULL
             OR EXISTS (
                 -- Between the names of the worker's transports, whose mail may be any number of rows; ~ is after any name.
                 SELECT
