@@ -23,6 +23,8 @@ const MOST: usize = 50;
 const BATCH: usize = 500;
 /// Maximum bytes of a mail in a batch: 500 of them are well below the limit of 50 MB.
 const SHARED_BYTES: usize = 64 * 1024;
+/// Maximum bytes of the addresses of a mail in a batch: the answer repeats them, and 4 KiB of it are read for each mail.
+const SHARED_ADDRESSES: usize = 3 * 1024;
 const TOKEN: HeaderName = HeaderName::from_static("x-postmark-server-token");
 
 /// The provider; see the module.
@@ -80,7 +82,16 @@ impl Capabilities for Postmark {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
+        let is_small = |message: &Message| {
+            let addresses = message
+                .recipients
+                .iter()
+                .chain(&message.cc)
+                .chain(&message.bcc);
+            bodies::bytes(message) <= SHARED_BYTES
+                && addresses.map(String::len).sum::<usize>() <= SHARED_ADDRESSES
+        };
+        is_small(first) && is_small(other)
     }
 
     fn idempotency_window(&self) -> Option<Duration> {
