@@ -52,8 +52,8 @@ const LONGEST_UNCERTAIN_PAUSE: Duration = Duration::from_secs(10);
 const FIRST_THROTTLE: Duration = Duration::from_millis(250);
 /// A longer wait that a provider asks for is believed only when two responses say so.
 pub const LONGEST_THROTTLE: Duration = Duration::from_secs(60);
-/// The wait is doubled up to here, which is [`LONGEST_THROTTLE`].
-const MAX_THROTTLE_DOUBLINGS: u32 = 9;
+/// The wait is doubled up to here, which is [`LONGEST_PAUSE`].
+const MAX_THROTTLE_DOUBLINGS: u32 = 8;
 /// The minimum time between two lines of the log about throttles.
 const THROTTLE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Throttles in a row, each after a wait and with none accepted in between, that pause the transport: the last wait was 16 s.
@@ -114,6 +114,8 @@ pub struct CircuitBreaker {
     /// Accepted requests since `concurrency` last changed.
     accepted: usize,
     throttle_logged_at: Option<Time>,
+    /// When the throttle that was logged began, until a message is accepted.
+    throttled_since: Option<Time>,
     changes: Vec<LogEvent>,
 }
 
@@ -142,17 +144,23 @@ impl CircuitBreaker {
     /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.
     pub fn retry_now(&mut self, now: Time) {
         self.throttle = None;
-        self.probe_now(now);
+        self.pull_probe(now);
         if self.is_paused() {
             self.pauses = 0;
         }
     }
 
     /// Makes the next probe of a paused transport due. The back-off goes on after it. A throttle goes on: the provider named
-    /// its end.
-    pub fn probe_now(&mut self, now: Time) {
+    /// its end. Returns when the probe would have been due, if that is later.
+    pub fn pull_probe(&mut self, now: Time) -> Option<Time> {
+        let pause = self.pause.as_mut().filter(|pause| pause.probe_at > now)?;
+        Some(std::mem::replace(&mut pause.probe_at, now))
+    }
+
+    /// Makes the next probe of a paused transport due at this time.
+    pub fn put_off_probe(&mut self, at: Time) {
         if let Some(pause) = &mut self.pause {
-            pause.probe_at = pause.probe_at.min(now);
+            pause.probe_at = at;
         }
     }
 
@@ -164,6 +172,12 @@ impl CircuitBreaker {
     /// When the transport was paused, if it is.
     pub fn paused_since(&self) -> Option<Time> {
         self.pause.as_ref().map(|pause| pause.since)
+    }
+
+    /// Whether the transport is paused, and a probe is due and not in flight.
+    pub fn is_probe_due(&self, now: Time) -> bool {
+        let pause = self.pause.as_ref();
+        pause.is_some_and(|pause| !pause.is_probing && pause.probe_at <= now)
     }
 
     /// What may be sent now.
@@ -254,7 +268,7 @@ impl CircuitBreaker {
         self.pauses = self.pauses.saturating_add(1);
         let wait = doubled(FIRST_PAUSE, self.pauses, longest);
         let earlier = self.pause.take();
-        if earlier.as_ref().is_none_or(|pause| pause.reason != why) {
+        if earlier.is_none() {
             self.changes.push(LogEvent::Paused(why.to_owned(), wait));
         }
         self.throttle = None;

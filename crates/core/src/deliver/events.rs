@@ -101,7 +101,7 @@ pub enum LogEvent {
     Paused(String, Duration),
     /// The provider throttles for this reason; the next request follows after this time.
     Throttled(String, Duration),
-    /// Sending resumed after a pause of this length.
+    /// Sending resumed after a pause, or a throttle in the log, of this length.
     Resumed(Duration),
     /// Number of mails that ended as `error` since the last such event, and the reason of the latest.
     Failed(u64, String),

@@ -67,6 +67,19 @@ impl Queue {
         self.mails.remove(&position)
     }
 
+    /// Takes a later mail of a group whose first one waits, for which the predicate is true. The first one follows it.
+    pub(super) fn take_later(&mut self, is_wanted: impl Fn(&Mail) -> bool) -> Option<Mail> {
+        let (head, place) = self.mails.iter().find_map(|(head, first)| {
+            let later = self.groups.get(first.group_key.as_ref()?)?;
+            let (place, _) = later.iter().find(|(_, mail)| is_wanted(mail))?;
+            Some((*head, *place))
+        })?;
+        let first = self.mails.remove(&head)?;
+        let later = self.groups.get_mut(first.group_key.as_ref()?)?;
+        later.insert(head, first);
+        later.remove(&place)
+    }
+
     /// If this mail waits, replaces it by its later claim.
     pub(super) fn renew(&mut self, mut mail: Mail) {
         mail.batch = None;

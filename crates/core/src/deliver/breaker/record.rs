@@ -84,6 +84,14 @@ impl CircuitBreaker {
             self.suspects.probed.clear();
             let paused_for = now.saturating_sub(since);
             self.changes.push(LogEvent::Resumed(paused_for));
+            self.throttled_since = None;
+        }
+        if self.throttle.is_none()
+            && of.request >= self.first_after_throttle
+            && let Some(since) = self.throttled_since.take()
+        {
+            let throttled_for = now.saturating_sub(since);
+            self.changes.push(LogEvent::Resumed(throttled_for));
         }
         self.pauses = 0;
         // Counts requests, so only the leader.
@@ -166,7 +174,7 @@ impl CircuitBreaker {
             self.accepted = 0;
             self.throttles = (self.throttles + 1).min(MAX_THROTTLE_DOUBLINGS);
         }
-        let own = doubled(FIRST_THROTTLE, self.throttles, LONGEST_THROTTLE);
+        let own = doubled(FIRST_THROTTLE, self.throttles, LONGEST_PAUSE);
         let wait = named.unwrap_or(own).max(FIRST_THROTTLE);
         let until = now.saturating_add(wait);
         let logged_at = self.throttle_logged_at;
@@ -174,6 +182,7 @@ impl CircuitBreaker {
             let change = LogEvent::Throttled(reason.to_owned(), wait);
             self.changes.push(change);
             self.throttle_logged_at = Some(now);
+            self.throttled_since.get_or_insert(now);
         }
         let (known, _) = self
             .throttle

@@ -68,8 +68,9 @@ impl Deliverer {
         }
         let mails = match self.breaker.permit(now) {
             SendPermit::Requests(concurrency) => {
-                let urgent = self.claim_is_urgent.then_some(URGENT_CLAIM);
-                self.free_places(concurrency).or(urgent)?
+                let target = self.held_target(concurrency);
+                self.free_places(target)
+                    .or_else(|| self.urgent_places(target))?
             }
             // With a configuration that was just read.
             SendPermit::Probe
@@ -93,14 +94,24 @@ impl Deliverer {
         })
     }
 
-    /// How many more mails to hold at this number of concurrent requests; `None` if too few to be worth a claim.
-    fn free_places(&self, concurrency: usize) -> Option<usize> {
+    /// How many mails to hold at this number of concurrent requests.
+    fn held_target(&self, concurrency: usize) -> usize {
         let target = concurrency
             .saturating_mul(PREFETCH)
             .saturating_mul(self.batch_limit())
             .max(self.throughput.within(self.exchange_time.prefetch()))
             .min(MAX_HELD);
-        let target = rate_limiter::limit_held(self.rate(), self.batch_limit(), target);
+        rate_limiter::limit_held(self.rate(), self.batch_limit(), target)
+    }
+
+    /// How many more mails to claim in spite of a full queue because one of them is urgent.
+    fn urgent_places(&self, target: usize) -> Option<usize> {
+        let free = (target + URGENT_CLAIM).saturating_sub(self.held.len());
+        (self.claim_is_urgent && free > 0).then_some(free.min(URGENT_CLAIM))
+    }
+
+    /// How many more mails to hold; `None` if too few to be worth a claim.
+    fn free_places(&self, target: usize) -> Option<usize> {
         let free = target.saturating_sub(self.held.len());
         let is_worth_it = free >= target.div_ceil(4) && self.held.bytes < MAX_HELD_BYTES;
         is_worth_it.then_some(free.min(MAX_CLAIM))
@@ -123,6 +134,7 @@ impl Deliverer {
         let Some((limit, claimed)) = result.claimed else {
             return;
         };
+        self.claimed_at = self.exchange_time.began;
         let count = claimed.mails.len() + claimed.surplus;
         self.claim_wanted = count >= limit.mails as usize || claimed.surplus > 0;
         if let Some(budget) = claimed.budget {

@@ -98,9 +98,15 @@ impl Deliverer {
         let only_others = self.breaker.has_open_refusals() && !self.breaker.is_paused();
         loop {
             let breaker = &self.breaker;
-            let other = self.queue.take(|mail| !breaker.is_suspect(mail.message.id));
-            let mail = match other {
+            let is_other = |mail: &Mail| !breaker.is_suspect(mail.message.id);
+            let mail = match self.queue.take(is_other) {
                 None if only_others => None,
+                // The first mail of a group keeps no other from being the probe.
+                None if breaker.is_paused()
+                    && let Some(later) = self.queue.take_later(is_other) =>
+                {
+                    Some(later)
+                }
                 None => self
                     .queue
                     .take(|mail| !breaker.was_throttled_last(mail.message.id))

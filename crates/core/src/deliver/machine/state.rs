@@ -51,6 +51,8 @@ pub struct Deliverer {
 
     /// Whether mail may be due.
     pub(super) claim_wanted: bool,
+    /// When the latest claim began that ended.
+    pub(super) claimed_at: Time,
     /// Whether it includes urgent mail.
     pub(super) claim_is_urgent: bool,
     /// When to claim again because a spent budget has room again.
@@ -61,6 +63,8 @@ pub struct Deliverer {
     pub(super) probe_doublings: u32,
     /// When urgent mail last caused a probe.
     pub(super) urgent_probe_at: Option<Time>,
+    /// When the probe that urgent mail caused would be due otherwise.
+    pub(super) pulled_from: Option<Time>,
     /// Whether [`crate::deliver::events::Action::ReloadConfig`] waits for its event.
     pub(super) config_is_loading: bool,
     /// Whether the configuration was read for the next probe.
@@ -107,6 +111,11 @@ impl Deliverer {
     /// Since when the transport is paused, if it is.
     pub fn paused_since(&self) -> Option<Time> {
         self.breaker.paused_since()
+    }
+
+    /// Whether the transport is paused and has to claim the mail of its next probe: no other may take all of it.
+    pub fn wants_probe(&self, now: Time) -> bool {
+        !self.is_halted && self.has_mail() && self.breaker.is_probe_due(now)
     }
 
     /// Whether this configuration names the account that is in use.

@@ -369,3 +369,4 @@ mod lost;
 mod network;
 mod outbox;
 mod policy;
+mod probes;

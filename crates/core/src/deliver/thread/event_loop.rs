@@ -289,7 +289,8 @@ impl EventLoop {
         self.transports[index].deliverer.paused_since()
     }
 
-    /// The other paused transports, and for how long they have been paused; none for a transport that is paused itself.
+    /// The other paused transports, and for how long they have been paused; none for a transport that is paused itself. One
+    /// that is about to claim the mail of a probe is left out: without mail, it would never be found to work again.
     fn others_paused(&self, index: usize) -> Vec<(Arc<str>, Duration)> {
         if self.paused_since(index).is_some() {
             return Vec::new();
@@ -297,6 +298,7 @@ impl EventLoop {
         let now = self.origin.elapsed();
         let others = self.transports.iter().filter(|other| !other.is_removed);
         others
+            .filter(|other| !other.deliverer.wants_probe(now))
             .filter_map(|other| {
                 let since = other.deliverer.paused_since()?;
                 Some((Arc::clone(&other.name), now.saturating_sub(since)))
@@ -325,8 +327,12 @@ impl EventLoop {
         }
     }
 
+    /// Paused transports come first, since what falls back on the others may be their mail for a probe.
     fn handle_all(&mut self, event: impl Fn() -> Event) {
-        for index in 0..self.transports.len() {
+        let all = 0..self.transports.len();
+        let (paused, others): (Vec<usize>, Vec<usize>) =
+            all.partition(|index| self.paused_since(*index).is_some());
+        for index in paused.into_iter().chain(others) {
             self.handle(index, event());
         }
     }

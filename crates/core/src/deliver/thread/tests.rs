@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::deliver::events::LogEvent;
 
+mod fallback;
 mod single;
 mod world;
 

@@ -132,7 +132,7 @@ fn a_long_wait_is_believed_from_two_messages_told_of_and_probed_each_minute() {
     }
     assert_eq!(breaker.take_changes(), []);
     // Urgent mail has a paused transport tried at once, and a probe that goes through ends the pause.
-    breaker.probe_now(now);
+    breaker.pull_probe(now);
     breaker.note_probe(8);
     breaker.record_single(now, 8, 8, SENT);
     assert_eq!(
@@ -237,7 +237,7 @@ fn urgent_mail_does_not_cut_a_throttle_short() {
     let mut breaker = CircuitBreaker::new(64);
     let asks = throttle(Some(seconds(30)));
     breaker.record_single(seconds(0), 1, 1, asks);
-    breaker.probe_now(seconds(1));
+    breaker.pull_probe(seconds(1));
     assert_eq!(
         breaker.permit(seconds(1)),
         SendPermit::WaitUntil(seconds(30))

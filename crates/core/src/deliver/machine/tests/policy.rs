@@ -37,7 +37,7 @@ impl World {
             .count()
     }
 
-    fn told(&self, is_wanted: impl Fn(&LogEvent) -> bool) -> usize {
+    pub(super) fn told(&self, is_wanted: impl Fn(&LogEvent) -> bool) -> usize {
         self.log.iter().filter(|event| is_wanted(event)).count()
     }
 }
