@@ -143,12 +143,7 @@ impl Deliverer {
     fn advance(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         self.claim_wanted |= self.claim_at.take_if(|at| *at <= now).is_some();
-        let claimed_at = if self.claim_wanted {
-            self.claimed_at
-        } else {
-            now
-        };
-        let expired = self.retry_batches.take_expired(claimed_at);
+        let expired = self.retry_batches.take_expired(now);
         self.split(expired);
         if self.is_halted {
             self.release_waiting();

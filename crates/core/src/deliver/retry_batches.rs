@@ -55,11 +55,10 @@ impl RetryBatches {
         }
     }
 
-    /// Takes the mails of the batches that have waited for the rest of their mails for too long, and still did when all due
-    /// mail, or more of it, was claimed, at this time.
-    pub(super) fn take_expired(&mut self, claimed_at: Time) -> Vec<Mail> {
+    /// Takes the mails of the batches that have waited for the rest of their mails for too long.
+    pub(super) fn take_expired(&mut self, now: Time) -> Vec<Mail> {
         let is_expired = |_: &String, batch: &mut (Time, Vec<Mail>)| {
-            claimed_at.saturating_sub(batch.0) >= COLLECT_TIMEOUT
+            now.saturating_sub(batch.0) >= COLLECT_TIMEOUT
         };
         let expired = self.incomplete.extract_if(is_expired);
         expired.flat_map(|(_, (_, mails))| mails).collect()

@@ -21,6 +21,9 @@ const MAX_HELD: usize = 2_048;
 const MAX_CLAIM: usize = 512;
 /// The maximum total size of held mails in bytes, unless one mail is larger.
 const MAX_HELD_BYTES: usize = 32 << 20;
+/// The size of a mail in bytes that the first claim expects; later ones expect that of the latest claim. The server sends
+/// all that is claimed before its size is looked at.
+const FIRST_MAIL_SIZE: usize = 256 << 10;
 /// Number of mails that are claimed to choose a probe from.
 const PROBE_CANDIDATES: usize = 8;
 /// Number of mails that are claimed in spite of a full queue when one of them is urgent.
@@ -85,8 +88,8 @@ impl Deliverer {
             }
         };
         let bytes = MAX_HELD_BYTES.saturating_sub(self.held.bytes).max(1);
-        let average_size = self.held.bytes / self.held.len().max(1);
-        let mails = mails.min(bytes / average_size.max(1)).max(1);
+        let mail_size = self.mail_size.unwrap_or(FIRST_MAIL_SIZE).max(1);
+        let mails = mails.min(bytes / mail_size).max(1);
         Some(ClaimLimit {
             mails: u32::try_from(mails).unwrap_or(u32::MAX),
             bytes,
@@ -134,7 +137,8 @@ impl Deliverer {
         let Some((limit, claimed)) = result.claimed else {
             return;
         };
-        self.claimed_at = self.exchange_time.began;
+        let size: usize = claimed.mails.iter().map(|mail| mail.size).sum();
+        self.mail_size = size.checked_div(claimed.mails.len()).or(self.mail_size);
         let count = claimed.mails.len() + claimed.surplus;
         self.claim_wanted = count >= limit.mails as usize || claimed.surplus > 0;
         if let Some(budget) = claimed.budget {

@@ -51,8 +51,8 @@ pub struct Deliverer {
 
     /// Whether mail may be due.
     pub(super) claim_wanted: bool,
-    /// When the latest claim began that ended.
-    pub(super) claimed_at: Time,
+    /// The average size in bytes of the mails of the latest claim.
+    pub(super) mail_size: Option<usize>,
     /// Whether it includes urgent mail.
     pub(super) claim_is_urgent: bool,
     /// When to claim again because a spent budget has room again.
