@@ -70,6 +70,8 @@ struct Pause {
     probe_at: Time,
     is_probing: bool,
     reason: String,
+    /// Whether an operator has changed something since: another reason is worth another line of the log.
+    is_retried: bool,
 }
 
 /// The circuit breaker of one transport.
@@ -145,7 +147,8 @@ impl CircuitBreaker {
     pub fn retry_now(&mut self, now: Time) {
         self.throttle = None;
         self.pull_probe(now);
-        if self.is_paused() {
+        if let Some(pause) = &mut self.pause {
+            pause.is_retried = true;
             self.pauses = 0;
         }
     }
@@ -268,7 +271,8 @@ impl CircuitBreaker {
         self.pauses = self.pauses.saturating_add(1);
         let wait = doubled(FIRST_PAUSE, self.pauses, longest);
         let earlier = self.pause.take();
-        if earlier.is_none() {
+        let is_known = |pause: &Pause| !pause.is_retried || pause.reason == why;
+        if !earlier.as_ref().is_some_and(is_known) {
             self.changes.push(LogEvent::Paused(why.to_owned(), wait));
         }
         self.throttle = None;
@@ -277,6 +281,7 @@ impl CircuitBreaker {
             probe_at: now.saturating_add(wait),
             is_probing: false,
             reason: why.to_owned(),
+            is_retried: false,
         });
         // Only the next probe shows something about the transport.
         self.evidence_from = u64::MAX;
