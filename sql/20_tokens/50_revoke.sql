@@ -9,6 +9,7 @@ CREATE FUNCTION @extschema@._withdraw_mail(ended bigint[], reason text) RETURNS 
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     -- For an empty array, the planner accepts any partial index, and scans all of it.
@@ -43,6 +44,7 @@ CREATE FUNCTION @extschema@._open_tokens(holders bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     RETURN ARRAY(
@@ -91,6 +93,7 @@ CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
@@ -121,6 +124,7 @@ CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     PERFORM FROM @extschema@.accounts a WHERE a.id = mailroom_revoke.account FOR NO KEY UPDATE;
@@ -137,6 +141,7 @@ CREATE FUNCTION @extschema@._tokens_withdraw() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     -- SKIP LOCKED: a consumer that holds a row, or the next one, checks the token itself, and deleting an account must

@@ -35,15 +35,19 @@ pub fn is_block() -> bool {
 
 /// Calls a STABLE function from `bigint[]` to `bigint[]` with the latest snapshot. It sees what other transactions have
 /// committed, even if this one keeps its first snapshot (REPEATABLE READ, SERIALIZABLE). The function is
-/// given by OID, because a name would be in the encoding of the database.
+/// given by OID, because a name would be in the encoding of the database. Returns `None` if it has other types.
 pub fn call_with_latest_snapshot(
     function: pg_sys::Oid,
     argument: Vec<Option<i64>>,
 ) -> Option<Vec<Option<i64>>> {
-    // SAFETY: in a transaction. The snapshot is pushed and popped as a pair; after an error, the end of the
-    // (sub)transaction pops it. The server checks that the function exists; the only caller passes one with
-    // these types, which returns no NULL.
+    // SAFETY: in a transaction. The server checks that the function exists, and its types are checked here. The snapshot is
+    // pushed and popped as a pair; after an error, the end of the (sub)transaction pops it.
     unsafe {
+        let (mut types, mut count) = (std::ptr::null_mut(), 0);
+        let result = pg_sys::get_func_signature(function, &raw mut types, &raw mut count);
+        if result != pg_sys::INT8ARRAYOID || count != 1 || *types != pg_sys::INT8ARRAYOID {
+            return None;
+        }
         let argument = argument.into_datum()?;
         pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
         let value = pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, argument);

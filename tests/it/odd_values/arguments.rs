@@ -40,6 +40,7 @@ impl Argument {
             "_text" | "_varchar" => "'{a@example.com}'",
             "_int8" | "_int4" => "'{1}'",
             "regclass" => "'accounts'",
+            "regprocedure" => "'pg_backend_pid()'",
             "tid" => "'(0,1)'",
             _ => "NULL",
         };
