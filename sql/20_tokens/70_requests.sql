@@ -75,6 +75,7 @@ CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.tok
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
@@ -140,6 +141,7 @@ CREATE FUNCTION @extschema@._lock_requests(after bigint, looked integer) RETURNS
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET jit = off
 AS $$
 BEGIN
     RETURN ARRAY(
@@ -161,6 +163,7 @@ RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[]
     SET search_path = pg_catalog, pg_temp
     -- One index lookup for each request, independent of the number of accounts: statistics of a queue mean nothing.
     SET enable_seqscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
@@ -187,6 +190,7 @@ CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
@@ -194,8 +198,11 @@ DECLARE
     looked CONSTANT integer := greatest(wanted, 1000);
     -- NULL for all. A request that commits late can have a lower id than requests that were answered before.
     after bigint;
+    seen bigint;
     picked bigint[];
+    -- One for each account that another transaction holds.
     busy bigint[] := ARRAY[]::bigint[];
+    stayed integer;
     -- Requests of accounts beyond the limit.
     left_over bigint[] := ARRAY[]::bigint[];
     asked record;
@@ -209,36 +216,45 @@ BEGIN
     END IF;
     PERFORM @extschema@._refuse_while_restoring();
     after := @extschema@._walk_begin('answers'::text);
-    picked := @extschema@._lock_requests(coalesce(after, 0), looked);
-    PERFORM @extschema@._walk_end('answers'::text, picked[cardinality(picked)]);
-    FOR asked IN SELECT r.* FROM @extschema@._requested(picked) r
-    LOOP
-        IF answered >= wanted THEN
-            left_over := left_over || asked.requests;
-            CONTINUE;
-        END IF;
-        BEGIN
-            answered := answered + 1;
-            IF @extschema@._answer_request(asked.holder, asked.action) THEN
-                made := made + 1;
+    seen := coalesce(after, 0);
+    -- Behind requests for accounts that are held there may be others: go on for a while.
+    FOR round IN 1..10 LOOP
+        picked := @extschema@._lock_requests(seen, looked);
+        seen := coalesce(picked[cardinality(picked)], seen);
+        stayed := cardinality(busy);
+        FOR asked IN SELECT r.* FROM @extschema@._requested(picked) r
+        LOOP
+            IF answered >= wanted THEN
+                left_over := left_over || asked.requests;
+                CONTINUE;
             END IF;
-        EXCEPTION
-            WHEN lock_not_available THEN
-                busy := busy || asked.requests;
-                answered := answered - 1;
-            WHEN OTHERS THEN
-                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
-                    RAISE;
+            BEGIN
+                answered := answered + 1;
+                IF @extschema@._answer_request(asked.holder, asked.action) THEN
+                    made := made + 1;
                 END IF;
-                -- The message may quote values from a constraint or trigger of the application.
-                RAISE WARNING USING
-                    MESSAGE = 'mailroom could not answer a request',
-                    DETAIL = format('Account %s, %s: SQLSTATE %s.', asked.holder, asked.action, SQLSTATE),
-                    HINT = 'Look for triggers or constraints that were added to tokens.';
-        END;
+            EXCEPTION
+                WHEN lock_not_available THEN
+                    -- The others are answered with it.
+                    busy := busy || asked.requests[1];
+                    answered := answered - 1;
+                WHEN OTHERS THEN
+                    IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
+                        RAISE;
+                    END IF;
+                    -- The message may quote values from a constraint or trigger of the application.
+                    RAISE WARNING USING
+                        MESSAGE = 'mailroom could not answer a request',
+                        DETAIL = format('Account %s, %s: SQLSTATE %s.', asked.holder, asked.action, SQLSTATE),
+                        HINT = 'Look for triggers or constraints that were added to tokens.';
+            END;
+        END LOOP;
+        DELETE FROM @extschema@.link_requests r
+        WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
+        stayed := cardinality(busy) - stayed;
+        EXIT WHEN cardinality(picked) < looked OR left_over <> '{}' OR stayed < looked / 2;
     END LOOP;
-    DELETE FROM @extschema@.link_requests r
-    WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
+    PERFORM @extschema@._walk_end('answers'::text, CASE WHEN seen > coalesce(after, 0) THEN seen END);
     PERFORM @extschema@._walk_back('answers'::text, min(k) - 1) FROM unnest(busy || left_over) k;
     IF after IS NOT NULL AND cardinality(picked) < looked THEN
         -- Other requests may be before this session's position, where looking is too expensive now.
@@ -246,7 +262,7 @@ BEGIN
     END IF;
     -- A caller that finds fewer tokens than were announced assumes that nothing is left, but most requests may create
     -- none; so announce that there is more. Not if all of them are busy: that would repeat without end.
-    IF left_over <> '{}' OR (cardinality(picked) = looked AND cardinality(busy) < looked) THEN
+    IF left_over <> '{}' OR (cardinality(picked) = looked AND stayed < looked) THEN
         PERFORM @extschema@._announce_request(0::smallint);
     END IF;
     RETURN made;

@@ -173,3 +173,50 @@ fn everything_at_once_ends_in_no_deadlock() {
     );
     cluster.verify();
 }
+
+/// However many requests there are for accounts that another transaction holds, those behind them are answered.
+#[test]
+fn accounts_that_are_held_do_not_hold_up_those_behind_them() {
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) \
+             SELECT 'a' || i || '@example.com', 'a' || i, 'active' FROM generate_series(0, 1500) i; \
+             SELECT mailroom_request_recovery('a1@example.com') FROM generate_series(1, 1500); \
+             SELECT mailroom_request_recovery('a0@example.com')",
+        )
+        .unwrap();
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute("BEGIN; SELECT FROM accounts WHERE login <> 'a0' FOR UPDATE")
+        .unwrap();
+    // Many for one account, of which one stays.
+    let answer = "SELECT mailroom_answer_requests()";
+    let made: i32 = client.query_one(answer, &[]).unwrap().get(0);
+    assert_eq!(made, 0);
+    let made: i32 = client.query_one(answer, &[]).unwrap().get(0);
+    assert_eq!(made, 1);
+    let left = "SELECT count(*) FROM link_requests";
+    assert_eq!(number(&mut client, left), 1);
+    // One for each of many accounts.
+    client
+        .batch_execute(
+            "UPDATE tokens SET created_at = created_at - 7200, expires_at = created_at - 3600; \
+             SELECT mailroom_request_recovery('a' || i || '@example.com') FROM generate_series(2, 1500) i; \
+             SELECT mailroom_request_recovery('a0@example.com')",
+        )
+        .unwrap();
+    let made: i32 = cluster
+        .connect("app")
+        .query_one(answer, &[])
+        .unwrap()
+        .get(0);
+    assert_eq!(made, 1);
+    assert_eq!(number(&mut client, left), 1500);
+    holder.batch_execute("ROLLBACK").unwrap();
+    while number(&mut client, left) > 0 {
+        client.batch_execute(answer).unwrap();
+    }
+    let tokens = "SELECT count(DISTINCT account) FROM tokens";
+    assert_eq!(number(&mut client, tokens), 1501);
+}
