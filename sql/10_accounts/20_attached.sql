@@ -123,10 +123,28 @@ CREATE CONSTRAINT TRIGGER attached_settled
     WHEN (NEW.is_displaced)
     EXECUTE FUNCTION @extschema@._attached_settled();
 
+CREATE FUNCTION @extschema@._refuse_attached_twice(relation oid, address text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF address IS NOT NULL THEN
+        RAISE unique_violation USING
+            MESSAGE = format('two rows of %s cannot have the address "%s"', relation::regclass, address),
+            DETAIL = 'The account of the other row has another address since it was edited.',
+            HINT = 'Give the rows different addresses.',
+            CONSTRAINT = 'accounts_email_key';
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_attached_twice(oid, text) IS
+    'Internal. Raises a unique violation unless the address is NULL: nothing would tell which account belongs to which row.';
+
 CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     names record;
@@ -155,6 +173,19 @@ BEGIN
       AND t.email = @extschema@._fold(former)
     ORDER BY t.is_displaced DESC
     LIMIT 1;
+    IF former IS DISTINCT FROM present THEN
+        PERFORM @extschema@._refuse_attached_twice(TG_RELID, (
+            SELECT t.email
+            FROM @extschema@.attached t
+            WHERE t.relation = TG_RELID
+              AND t.email = @extschema@._fold(present)
+              AND t.account_id IS DISTINCT FROM holder.account_id
+              AND NOT t.is_displaced
+              -- Otherwise the account tells.
+              AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.id = t.account_id AND a.email = t.email)
+            LIMIT 1
+        ));
+    END IF;
     IF former IS NULL AND present IS NOT NULL THEN
         PERFORM @extschema@._displace(TG_RELID, NULL::bigint, @extschema@._fold(present), @extschema@._fold(present_login));
         INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
@@ -278,6 +309,7 @@ CREATE FUNCTION @extschema@._attached_insert() RETURNS trigger
 AS $$
 DECLARE
     names record;
+    twice text;
 BEGIN
     -- The accounts come with the dump.
     IF @extschema@._is_restoring() THEN
@@ -289,8 +321,12 @@ BEGIN
             'n.%1$I::text, coalesce(nullif(n.%2$I::text, ''''), n.%1$I::text) FROM new_rows n WHERE nullif(n.%1$I::text, '''') IS NOT NULL',
             names.email, names.login
         )
-        || ' RETURNING id, email) INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m'
+        || ' RETURNING id, email), linked AS (INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m RETURNING email)'
+        -- The snapshot has earlier rows only.
+        || ' SELECT min(l.email) FROM linked l JOIN @extschema@.attached t ON t.relation = $1 AND t.email = l.email AND NOT t.is_displaced'
+    INTO twice
     USING TG_RELID::regclass;
+    PERFORM @extschema@._refuse_attached_twice(TG_RELID, twice);
     RETURN NULL;
 END;
 $$;

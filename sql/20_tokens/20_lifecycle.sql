@@ -35,6 +35,7 @@ CREATE FUNCTION @extschema@._tokens_activate_account() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     UPDATE @extschema@.accounts

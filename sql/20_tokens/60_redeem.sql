@@ -31,6 +31,7 @@ CREATE FUNCTION @extschema@._find_token_by_link(link text) RETURNS @extschema@._
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET enable_sort = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -89,6 +90,7 @@ CREATE FUNCTION @extschema@.mailroom_redeem(
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

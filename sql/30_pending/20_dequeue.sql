@@ -58,6 +58,7 @@ CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -183,6 +184,7 @@ RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, log
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column

@@ -11,6 +11,7 @@ CREATE FUNCTION @extschema@._insert_outbox(tokens bigint[], OUT collected intege
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
@@ -55,6 +56,7 @@ CREATE FUNCTION @extschema@._insert_outbox_one_by_one(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     one bigint;
@@ -98,6 +100,7 @@ CREATE FUNCTION @extschema@._fail_token(failed bigint, failed_with text, failed_
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     address text;

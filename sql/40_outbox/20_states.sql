@@ -18,6 +18,7 @@ CREATE FUNCTION @extschema@._outbox_check() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     live CONSTANT boolean := NEW.state < 'sent';

@@ -110,6 +110,7 @@ CREATE FUNCTION @extschema@._template(
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

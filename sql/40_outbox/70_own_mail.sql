@@ -74,6 +74,7 @@ RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueue
     LANGUAGE sql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
     SELECT o.item_key, o.id, o.state, o.enqueued_by, coalesce(o.state = 'scheduled' AND o.expires_at <= clock_timestamp(), false)
     FROM @extschema@.outbox o
@@ -88,6 +89,7 @@ RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
     LANGUAGE sql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
     SELECT o.message_id, o.id, o.enqueued_by
     FROM @extschema@.outbox o
@@ -99,6 +101,7 @@ CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -137,6 +140,7 @@ CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) 
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -54,6 +54,7 @@ CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS big
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     todo @extschema@._message[] := messages;
@@ -163,7 +164,7 @@ BEGIN
                 ON l.item_key = (m.mail).item_key
             WHERE (m.on_conflict = 'error' AND NOT l.has_expired)
                OR (m.on_conflict = 'replace' AND l.state = 'claimed')
-               OR ((m.on_conflict = 'replace' OR l.has_expired) AND NOT @extschema@._is_callers_role(l.enqueued_by))
+               OR NOT @extschema@._is_callers_role(l.enqueued_by)
             ORDER BY m.ordinal
             LIMIT 1;
             IF FOUND AND bad.on_conflict = 'error' AND NOT bad.has_expired THEN

@@ -72,6 +72,7 @@ CREATE FUNCTION @extschema@._next_lapse(moment timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     lapse timestamptz;
@@ -100,6 +101,7 @@ CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     -- A variable, because an index is not used for a comparison with a volatile function.
@@ -137,6 +139,7 @@ CREATE FUNCTION @extschema@._first_due(
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET jit = off
 AS $$
 DECLARE
     looked record;
@@ -201,6 +204,7 @@ CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET enable_sort = off
+    SET jit = off
 AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();

@@ -85,6 +85,7 @@ RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

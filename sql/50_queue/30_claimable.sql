@@ -8,6 +8,7 @@ CREATE FUNCTION @extschema@._end_useless(doomed tid[], moment timestamptz) RETUR
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
@@ -56,6 +57,7 @@ CREATE FUNCTION @extschema@._filter_claimable(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

@@ -29,6 +29,7 @@ CREATE FUNCTION @extschema@._lock_due_skipping_groups(
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET enable_bitmapscan = off
+    SET jit = off
 AS $$
 DECLARE
     bad CONSTANT bigint[] := @extschema@._bad_rows(of_transport);

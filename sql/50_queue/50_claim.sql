@@ -109,6 +109,7 @@ CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment times
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
@@ -215,6 +216,7 @@ CREATE FUNCTION @extschema@.mailroom_claim(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

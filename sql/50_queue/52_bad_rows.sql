@@ -40,6 +40,7 @@ CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -77,6 +78,7 @@ CREATE FUNCTION @extschema@._end_useless_one_by_one(doomed tid[], moment timesta
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     one tid;

@@ -115,6 +115,7 @@ CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET jit = off
 AS $$
 DECLARE
     ctids tid[];
@@ -186,6 +187,7 @@ CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integ
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     mine CONSTANT text := 'mailroom worker/' || timeline || '/';
@@ -236,6 +238,7 @@ CREATE FUNCTION @extschema@._set_lease_end(ids bigint[], claimant text, tries in
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
@@ -300,6 +303,7 @@ CREATE FUNCTION @extschema@.mailroom_release_many(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM @extschema@.budgets) THEN

@@ -15,6 +15,7 @@ CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) 
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     -- Expired claims hold nothing, so a search skips only claims, dead ones too, that were made within a lease. One
@@ -40,6 +41,7 @@ CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer, O
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     held text[] := @extschema@._held_groups(candidates, clock_timestamp());
@@ -73,6 +75,7 @@ CREATE FUNCTION @extschema@._lock_group_due(wanted text, of_transports text[], m
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
     SELECT array_agg(s.place)
     FROM (
@@ -109,6 +112,7 @@ CREATE FUNCTION @extschema@.mailroom_claim_group(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

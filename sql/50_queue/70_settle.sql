@@ -14,6 +14,7 @@ CREATE FUNCTION @extschema@._lock_claimed(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     -- SKIP LOCKED: a claim that another session is taking back is lost.
@@ -52,6 +53,7 @@ CREATE FUNCTION @extschema@._redact(error text, mail bigint) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     address text;
@@ -89,6 +91,7 @@ CREATE FUNCTION @extschema@._record_late(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     IF items = '{}' THEN
@@ -127,6 +130,7 @@ CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

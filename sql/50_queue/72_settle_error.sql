@@ -45,6 +45,7 @@ CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);

@@ -7,6 +7,7 @@ CREATE FUNCTION @extschema@._retry(ids bigint[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     retried integer;
@@ -51,6 +52,7 @@ CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
     SET enable_seqscan = off
     SET enable_hashjoin = off
     SET enable_mergejoin = off
+    SET jit = off
 AS $$
 DECLARE
     retried integer;
@@ -104,6 +106,7 @@ CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     violated text;
@@ -165,6 +168,7 @@ CREATE FUNCTION @extschema@.mailroom_retry_failed(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     ids bigint[];

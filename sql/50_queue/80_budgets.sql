@@ -260,6 +260,7 @@ CREATE FUNCTION @extschema@._refund_unclaimed(ids bigint[], moment timestamptz) 
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     PERFORM @extschema@._refund_budget(
@@ -278,6 +279,7 @@ CREATE FUNCTION @extschema@._within_budgets(INOUT ctids tid[], OUT ids bigint[],
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     ordered tid[];
@@ -309,6 +311,7 @@ CREATE FUNCTION @extschema@._wait_for_budgets(beyond tid[], of_groups boolean) R
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     -- The scan that found them has gone past them.

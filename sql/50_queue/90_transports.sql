@@ -40,6 +40,7 @@ COMMENT ON COLUMN @extschema@.transports.updated_at IS 'When its deliverer publi
 CREATE TABLE @extschema@.deliverers (
     name text,
     transports_error text,
+    published_by name NOT NULL DEFAULT session_user,
     updated_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT deliverers_pkey PRIMARY KEY (name),
     CONSTRAINT deliverers_name_must_not_be_empty CHECK (name <> '')
@@ -48,6 +49,7 @@ COMMENT ON TABLE @extschema@.deliverers IS 'The deliverers: the worker of this d
 COMMENT ON COLUMN @extschema@.deliverers.name IS 'The claimant.';
 COMMENT ON COLUMN @extschema@.deliverers.transports_error IS
     'The error in its transports file, which keeps the earlier transports in force; NULL if there is none.';
+COMMENT ON COLUMN @extschema@.deliverers.published_by IS 'The role that it logs in as; no other may publish for it.';
 COMMENT ON COLUMN @extschema@.deliverers.updated_at IS 'When it published this last.';
 
 CREATE VIEW @extschema@.mailroom_transports AS
@@ -65,6 +67,12 @@ BEGIN
     IF starts_with(deliverer, 'mailroom worker/') AND NOT pg_has_role(session_user, 'mailroom_collector', 'MEMBER') THEN
         RAISE insufficient_privilege USING
             MESSAGE = 'permission denied to publish the transports of the worker',
+            DETAIL = format('The deliverer is "%s".', deliverer),
+            HINT = 'Use another name for the deliverer.';
+    END IF;
+    IF EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = deliverer AND d.published_by <> session_user) THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'permission denied to publish the transports of another role',
             DETAIL = format('The deliverer is "%s".', deliverer),
             HINT = 'Use another name for the deliverer.';
     END IF;
@@ -155,6 +163,7 @@ CREATE FUNCTION @extschema@._others_deliver(own_transports text[]) RETURNS boole
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET enable_bitmapscan = off
+    SET jit = off
 AS $$
 DECLARE
     -- A variable, as in _next_wake.

@@ -79,6 +79,7 @@ CREATE FUNCTION @extschema@._move(ctids tid[], to_transport text, moment timesta
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     careful boolean;

@@ -35,6 +35,7 @@ CREATE FUNCTION @extschema@._pending_summary(batch_limit integer, OUT waiting in
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
+    SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE

@@ -39,6 +39,7 @@ CREATE FUNCTION @extschema@._delete_rows(source text, places tid[]) RETURNS inte
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     deleted integer := 0;
@@ -199,6 +200,7 @@ CREATE FUNCTION @extschema@._purge_by_id(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     reached CONSTANT regclass := '@extschema@.' || quote_ident('_purged_' || source);
@@ -206,14 +208,19 @@ DECLARE
     after CONSTANT bigint := greatest(@extschema@._walk_begin(source), round);
     last bigint;
     places tid[];
+    end_of_row CONSTANT text := CASE
+        -- Some never expire.
+        WHEN source = 'tokens' THEN 'least(t.expires_at, t.consumed_at, t.revoked_at)'
+        ELSE 't.' || quote_ident(ended)
+    END;
 BEGIN
     EXECUTE 'WITH looked AS MATERIALIZED (SELECT t.ctid AS place, t.id,'
         || ' t.' || quote_ident(began) || ' < ' || quote_literal(horizon) || ' AS is_past,'
-        || ' t.' || quote_ident(ended) || ' < ' || quote_literal(horizon) || ' AS has_ended'
+        || ' ' || end_of_row || ' < ' || quote_literal(horizon) || ' AS has_ended'
         || ' FROM @extschema@.' || quote_ident(source) || ' t WHERE t.id > $1 ORDER BY t.id LIMIT $2)'
         || ' SELECT ARRAY(SELECT t.ctid FROM @extschema@.' || quote_ident(source) || ' t'
         || ' WHERE t.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.has_ended))'
-        || ' AND t.' || quote_ident(ended) || ' < ' || quote_literal(horizon)
+        || ' AND ' || end_of_row || ' < ' || quote_literal(horizon)
         -- The attempts of a mail tell whether it may have been sent, for as long as it is kept.
         || CASE WHEN source = 'outbox_attempts' THEN ' AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = t.outbox_id OFFSET 0)' ELSE '' END
         || ' FOR UPDATE OF t SKIP LOCKED),'
@@ -256,7 +263,7 @@ BEGIN
     INTO requests
     FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, 'requested_at'::text, moment, batch_limit, starts_over) p;
     SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit, starts_over) p;
-    -- A token that was created later cannot have expired before.
+    -- A token that was created later cannot have ended before.
     SELECT p.*
     INTO tokens
     FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, 'expires_at'::text, seconds, batch_limit, starts_over) p;

@@ -14,6 +14,7 @@ CREATE FUNCTION @extschema@._pause_if_copied(here oid, since xid) RETURNS boolea
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET jit = off
 AS $$
 DECLARE
     life CONSTANT integer := age(since);

@@ -103,6 +103,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._purge_by_id(text, text, text, text, integer, boolean),
     @extschema@._attachment(oid),
     @extschema@._displace(oid, bigint, text, text),
+    @extschema@._refuse_attached_twice(oid, text),
     @extschema@._is_text(oid),
     @extschema@._lock_budgets(),
     @extschema@._unlock_budgets(),

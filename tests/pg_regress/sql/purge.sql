@@ -106,6 +106,16 @@ TABLE left_over;
 DROP VIEW left_over;
 DROP TABLE audit;
 
+-- What has ended otherwise is purged before it expires.
+CALL start_over();
+INSERT INTO accounts (email, login, status) VALUES ('e@example.com', 'e', 'active');
+INSERT INTO tokens (account, action, created_at, expires_at, consumed_at, revoked_at)
+SELECT a.id, 'password_recovery', 1000, 4000000000, e.consumed_at, e.revoked_at
+FROM accounts a CROSS JOIN (VALUES (2000, NULL), (NULL, 2000), (NULL, NULL)) e (consumed_at, revoked_at)
+WHERE a.login = 'e';
+SELECT purged FROM mailroom_purge();
+SELECT count(*), count(*) FILTER (WHERE consumed_at IS NULL AND revoked_at IS NULL) AS open FROM tokens;
+
 DROP FUNCTION refuse;
 DROP PROCEDURE start_over;
 DROP VIEW remaining;
