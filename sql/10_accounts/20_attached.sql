@@ -140,6 +140,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse_attached_twice(oid, text) IS
     'Internal. Raises a unique violation unless the address is NULL: nothing would tell which account belongs to which row.';
 
+-- Long because an address may come, go or change, and another row may have it.
 CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp

@@ -71,6 +71,7 @@ $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
     'Requests a password recovery for an address; the result and the work are the same for every address. An active account gets its open link again after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour, or a new one if none is open.';
 
+-- Long because each reason to send nothing has a condition.
 CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
