@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::deliverer::Deliverer;
 use super::session::{Failure, OutboxState, Session, Tell, Waiting};
 use super::state::{POLL_PAUSE, Worker};
 use crate::pg::process;
