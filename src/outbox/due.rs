@@ -32,6 +32,7 @@ mod tests;
 use std::cell::RefCell;
 use std::time::Instant;
 
+use mailroom_core::deliver::mail::URGENT_PRIORITY;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -102,9 +103,6 @@ thread_local! {
 fn with_due<T>(transport: &[u8], groups: bool, work: impl FnOnce(&mut Due) -> T) -> T {
     MEMORY.with_borrow_mut(|memory| work(memory.of(transport, groups)))
 }
-
-/// Mail of this priority or less is urgent: password recoveries have it, and budgets may reserve a share for it.
-const URGENT_PRIORITY: i16 = -10;
 
 #[pg_extern(sql = false)]
 fn _urgent_priority() -> i16 {

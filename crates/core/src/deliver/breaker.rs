@@ -68,6 +68,8 @@ const LONGEST_AFTER: u32 = 16;
 struct Pause {
     since: Time,
     probe_at: Time,
+    /// When the probe would be due if urgent mail had not made it due.
+    pulled_from: Option<Time>,
     is_probing: bool,
     reason: String,
     /// Whether an operator has changed something since: another reason is worth another line of the log.
@@ -146,23 +148,35 @@ impl CircuitBreaker {
     /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.
     pub fn retry_now(&mut self, now: Time) {
         self.throttle = None;
-        self.pull_probe(now);
         if let Some(pause) = &mut self.pause {
+            pause.probe_at = pause.probe_at.min(now);
+            pause.pulled_from = None;
             pause.is_retried = true;
             self.pauses = 0;
         }
     }
 
     /// Makes the next probe of a paused transport due. The back-off goes on after it. A throttle goes on: the provider named
-    /// its end. Returns when the probe would have been due, if that is later.
-    pub fn pull_probe(&mut self, now: Time) -> Option<Time> {
-        let pause = self.pause.as_mut().filter(|pause| pause.probe_at > now)?;
-        Some(std::mem::replace(&mut pause.probe_at, now))
+    /// its end.
+    pub fn pull_probe(&mut self, now: Time) {
+        if let Some(pause) = &mut self.pause
+            && pause.probe_at > now
+        {
+            pause.pulled_from = Some(std::mem::replace(&mut pause.probe_at, now));
+        }
     }
 
-    /// Makes the next probe of a paused transport due at this time.
-    pub fn put_off_probe(&mut self, at: Time) {
-        if let Some(pause) = &mut self.pause {
+    /// Whether the next probe is due because of [`Self::pull_probe`].
+    pub fn is_probe_pulled(&self) -> bool {
+        let pause = self.pause.as_ref();
+        pause.is_some_and(|pause| pause.pulled_from.is_some())
+    }
+
+    /// Takes [`Self::pull_probe`] back.
+    pub fn put_off_probe(&mut self) {
+        if let Some(pause) = &mut self.pause
+            && let Some(at) = pause.pulled_from.take()
+        {
             pause.probe_at = at;
         }
     }
@@ -209,6 +223,7 @@ impl CircuitBreaker {
         self.note_request(request);
         if let Some(pause) = &mut self.pause {
             pause.is_probing = true;
+            pause.pulled_from = None;
             self.evidence_from = request;
         }
     }
@@ -279,6 +294,7 @@ impl CircuitBreaker {
         self.pause = Some(Pause {
             since: earlier.map_or(now, |pause| pause.since),
             probe_at: now.saturating_add(wait),
+            pulled_from: None,
             is_probing: false,
             reason: why.to_owned(),
             is_retried: false,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::Time;
 use super::breaker::SendPermit;
 use super::events::{Action, Event, RequestResult};
-use super::mail::Mail;
+use super::mail::{Mail, URGENT_PRIORITY};
 use crate::transport::capabilities::DeliveryConfig;
 
 mod claims;
@@ -33,8 +33,6 @@ pub use self::state::Deliverer;
 
 /// While the transport waits no longer than this, held mail is not released.
 const SHORT_WAIT: Duration = Duration::from_secs(5);
-/// Mail with this priority or a smaller one is urgent.
-const URGENT_PRIORITY: i16 = -10;
 /// The minimum time between two probes that urgent mail causes.
 const URGENT_PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -55,7 +53,6 @@ impl Deliverer {
             Event::MailDue { urgent } => self.note_mail_due(now, urgent),
             Event::RetryNow => {
                 self.breaker.retry_now(now);
-                self.pulled_from = None;
                 self.check_budgets = true;
                 self.claim_wanted = true;
             }
@@ -108,7 +105,6 @@ impl Deliverer {
             self.config_is_fresh = true;
         } else {
             self.breaker.reset(now, concurrency);
-            self.pulled_from = None;
             self.config_is_fresh = self.breaker.is_paused();
         }
         if is_first {
@@ -125,14 +121,14 @@ impl Deliverer {
             .is_none_or(|at| now.saturating_sub(at) >= URGENT_PROBE_INTERVAL);
         if urgent && may_probe {
             self.urgent_probe_at = Some(now);
-            self.pulled_from = self.breaker.pull_probe(now).or(self.pulled_from);
+            self.breaker.pull_probe(now);
         }
     }
 
     /// Whether a probe is due because of urgent mail, and that is another transport's: what was claimed is not urgent.
     fn has_no_urgent_mail(&self) -> bool {
         let is_claiming = self.claim_wanted || self.exchange_is_running;
-        self.pulled_from.is_some()
+        self.breaker.is_probe_pulled()
             && match self.queue.first() {
                 Some(mail) => mail.priority > URGENT_PRIORITY,
                 None => !is_claiming,
@@ -178,18 +174,16 @@ impl Deliverer {
                 }
             }
             SendPermit::Probe if self.has_no_urgent_mail() => {
-                let probe_at = self.pulled_from.take();
-                self.breaker.put_off_probe(probe_at.unwrap_or(now));
+                self.breaker.put_off_probe();
                 self.release_waiting();
             }
             SendPermit::Probe => {
                 if let Some(mails) = self.next_probe(now) {
                     self.config_is_fresh = false;
-                    self.pulled_from = None;
                     self.send(mails, actions);
                     self.breaker.note_probe(self.latest_request);
                     // Nothing is claimed until the result is known, so these would wait for the others in vain.
-                    let incomplete = self.retry_batches.take_incomplete();
+                    let incomplete = self.retry_batches.take_incomplete(|_, _| true);
                     incomplete.iter().for_each(|mail| self.release(mail));
                 }
             }

@@ -114,6 +114,9 @@ fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
 }
 
+/// Mail with this priority or a smaller one is urgent: password recoveries have it, and budgets may reserve a share for it.
+pub const URGENT_PRIORITY: i16 = -10;
+
 /// Position in the queue, the order of claims: priority, `send_at`, `id`.
 pub type Position = (i16, i64, i64);
 

@@ -57,25 +57,25 @@ impl RetryBatches {
 
     /// Takes the mails of the batches that have waited for the rest of their mails for too long.
     pub(super) fn take_expired(&mut self, now: Time) -> Vec<Mail> {
-        let is_expired = |_: &String, batch: &mut (Time, Vec<Mail>)| {
-            now.saturating_sub(batch.0) >= COLLECT_TIMEOUT
-        };
-        let expired = self.incomplete.extract_if(is_expired);
-        expired.flat_map(|(_, (_, mails))| mails).collect()
+        self.take_incomplete(|since, _| now.saturating_sub(since) >= COLLECT_TIMEOUT)
     }
 
-    /// Takes the mails of the batches that are not complete.
-    pub(super) fn take_incomplete(&mut self) -> Vec<Mail> {
-        let batches = std::mem::take(&mut self.incomplete).into_values();
-        batches.flat_map(|(_, mails)| mails).collect()
+    /// Takes the mails of the batches that are not complete and for which the predicate is true; its arguments are when the
+    /// first mail was claimed again, and the mails.
+    pub(super) fn take_incomplete(
+        &mut self,
+        is_taken: impl Fn(Time, &[Mail]) -> bool,
+    ) -> Vec<Mail> {
+        let is_taken = |_: &String, (since, mails): &mut (Time, Vec<Mail>)| is_taken(*since, mails);
+        let taken = self.incomplete.extract_if(is_taken);
+        taken.flat_map(|(_, (_, mails))| mails).collect()
     }
 
     /// Takes the mails of all batches for which the predicate is true.
     pub(super) fn take_where(&mut self, is_taken: impl Fn(&[Mail]) -> bool) -> Vec<Mail> {
         let complete = self.complete.extract_if(.., |mails| is_taken(mails));
         let mut taken: Vec<Mail> = complete.flatten().collect();
-        let incomplete = self.incomplete.extract_if(|_, (_, mails)| is_taken(mails));
-        taken.extend(incomplete.flat_map(|(_, (_, mails))| mails));
+        taken.extend(self.take_incomplete(|_, mails| is_taken(mails)));
         taken
     }
 

@@ -63,8 +63,6 @@ pub struct Deliverer {
     pub(super) probe_doublings: u32,
     /// When urgent mail last caused a probe.
     pub(super) urgent_probe_at: Option<Time>,
-    /// When the probe that urgent mail caused would be due otherwise.
-    pub(super) pulled_from: Option<Time>,
     /// Whether [`crate::deliver::events::Action::ReloadConfig`] waits for its event.
     pub(super) config_is_loading: bool,
     /// Whether the configuration was read for the next probe.

@@ -270,9 +270,10 @@ impl EventLoop {
     /// and at intervals while one is.
     fn announce_fallback(&mut self) {
         let now = self.origin.elapsed();
-        let known = (0..self.transports.len()).filter(|index| !self.transports[*index].is_removed);
-        let (paused, others): (Vec<usize>, Vec<usize>) =
-            known.partition(|index| self.paused_since(*index).is_some());
+        let (mut paused, mut others) = self.paused_and_others();
+        for known in [&mut paused, &mut others] {
+            known.retain(|index| !self.transports[*index].is_removed);
+        }
         let is_new = paused.len() > std::mem::replace(&mut self.paused, paused.len());
         let is_active = self.is_sending_allowed && !self.is_stopping;
         if paused.is_empty() || others.is_empty() || !is_active {
@@ -283,6 +284,10 @@ impl EventLoop {
                 self.handle(index, Event::MailDue { urgent: false });
             }
         }
+    }
+
+    fn paused_and_others(&self) -> (Vec<usize>, Vec<usize>) {
+        (0..self.transports.len()).partition(|index| self.paused_since(*index).is_some())
     }
 
     fn paused_since(&self, index: usize) -> Option<Time> {
@@ -329,9 +334,7 @@ impl EventLoop {
 
     /// Paused transports come first, since what falls back on the others may be their mail for a probe.
     fn handle_all(&mut self, event: impl Fn() -> Event) {
-        let all = 0..self.transports.len();
-        let (paused, others): (Vec<usize>, Vec<usize>) =
-            all.partition(|index| self.paused_since(*index).is_some());
+        let (paused, others) = self.paused_and_others();
         for index in paused.into_iter().chain(others) {
             self.handle(index, event());
         }
