@@ -190,7 +190,7 @@ COMMENT ON SEQUENCE @extschema@._purged_job_runs IS
 CREATE FUNCTION @extschema@._purge_by_id(
     source text,
     began text,
-    ended text,
+    ended text[],
     horizon text,
     row_limit integer,
     starts_over boolean,
@@ -208,11 +208,8 @@ DECLARE
     after CONSTANT bigint := greatest(@extschema@._walk_begin(source), round);
     last bigint;
     places tid[];
-    end_of_row CONSTANT text := CASE
-        -- Some never expire.
-        WHEN source = 'tokens' THEN 'least(t.expires_at, t.consumed_at, t.revoked_at)'
-        ELSE 't.' || quote_ident(ended)
-    END;
+    -- Of up to three columns.
+    end_of_row CONSTANT text := format('least(t.%I, t.%I, t.%I)', ended[1], coalesce(ended[2], ended[1]), coalesce(ended[3], ended[1]));
 BEGIN
     EXECUTE 'WITH looked AS MATERIALIZED (SELECT t.ctid AS place, t.id,'
         || ' t.' || quote_ident(began) || ' < ' || quote_literal(horizon) || ' AS is_past,'
@@ -236,8 +233,8 @@ BEGIN
     PERFORM @extschema@._walk_end(source, last);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text, text, integer, boolean) IS
-    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before this time by one column, and deletes those that ended before it by another, but passes by those that stay, and may start over when there are no more. Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, integer, boolean) IS
+    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before this time by one column, and deletes those that ended before it by the earliest of others, but passes by those that stay, and may start over when there are no more. Returns how many, and whether there are more to look at.';
 
 CREATE FUNCTION @extschema@._purge(batch_limit integer, starts_over boolean, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -261,20 +258,20 @@ BEGIN
     -- Requests that were never answered, because the worker is paused or does not run.
     SELECT p.*
     INTO requests
-    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, 'requested_at'::text, moment, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, ARRAY['requested_at'], moment, batch_limit, starts_over) p;
     SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit, starts_over) p;
     -- A token that was created later cannot have ended before.
     SELECT p.*
     INTO tokens
-    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, 'expires_at'::text, seconds, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, ARRAY['expires_at', 'consumed_at', 'revoked_at'], seconds, batch_limit, starts_over) p;
     -- Attempts of mail that was deleted otherwise, or that was settled after its purge. Another purge may be deleting
     -- them with their mail, and may be about to wait for rows of this one.
     SELECT p.*
     INTO attempts
-    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, 'ended_at'::text, moment, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, ARRAY['ended_at'], moment, batch_limit, starts_over) p;
     SELECT p.*
     INTO runs
-    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, 'started_at'::text, moment, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, batch_limit, starts_over) p;
     purged := requests.purged + mails.purged + tokens.purged + runs.purged;
     more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
 END;

@@ -35,5 +35,5 @@ GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minut
 
 -- The key file belongs to superusers: these functions refuse other roles, also with EXECUTE.
 REVOKE EXECUTE ON FUNCTION @extschema@.mailroom_rotate_key(), @extschema@._create_key_file() FROM mailroom_admin;
--- It calls any function, whoever may.
+-- It calls the function that it is given, and does not ask whether the role may.
 REVOKE EXECUTE ON FUNCTION @extschema@._committed_open_tokens(regprocedure, bigint[]) FROM mailroom_admin;

@@ -100,7 +100,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._walk_back(text, bigint),
     @extschema@._delete_rows(text, tid[]),
     @extschema@._purge_mails(timestamptz, integer, boolean),
-    @extschema@._purge_by_id(text, text, text, text, integer, boolean),
+    @extschema@._purge_by_id(text, text, text[], text, integer, boolean),
     @extschema@._attachment(oid),
     @extschema@._displace(oid, bigint, text, text),
     @extschema@._refuse_attached_twice(oid, text),

@@ -379,17 +379,6 @@ RESET search_path;
 RESET ROLE;
 SELECT count(*) FROM tokens;
 
--- A deliverer is published by one role only.
-CREATE ROLE mail_sender_a IN ROLE mailroom_sender;
-CREATE ROLE mail_sender_b IN ROLE mailroom_sender;
-SET SESSION AUTHORIZATION mail_sender_a;
-SELECT _publish_transports('mine', '[{"name": "t", "provider": "smtp"}]');
-SET SESSION AUTHORIZATION mail_sender_b;
-SELECT _publish_transports('mine', '[]');
-SET SESSION AUTHORIZATION mail_sender_a;
-SELECT _publish_transports('mine', '[]');
-RESET SESSION AUTHORIZATION;
-
 -- Settings: mail is what the superuser says it is.
 SET ROLE mail_nobody;
 SET mailroom.batch_limit = 1;
@@ -407,5 +396,4 @@ RESET ROLE;
 
 DROP SCHEMA mine CASCADE;
 DROP EXTENSION mailroom;
-DROP ROLE mail_sender_a, mail_sender_b;
 DROP ROLE mail_nobody;

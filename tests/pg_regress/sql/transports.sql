@@ -321,5 +321,18 @@ DELETE FROM routes;
 INSERT INTO routes (position, kind_pattern, transport) VALUES (1, 'x', 'one');
 INSERT INTO outbox (kind, recipients) VALUES ('x', '{a@example.com}') RETURNING transport;
 RESET ROLE;
+
+-- A deliverer is published by one role only.
+CREATE ROLE mail_sender_a IN ROLE mailroom_sender;
+CREATE ROLE mail_sender_b IN ROLE mailroom_sender;
+SET SESSION AUTHORIZATION mail_sender_a;
+SELECT _publish_transports('mine', '[{"name": "t", "provider": "smtp"}]');
+SET SESSION AUTHORIZATION mail_sender_b;
+SELECT _publish_transports('mine', '[]');
+SET SESSION AUTHORIZATION mail_sender_a;
+SELECT _publish_transports('mine', '[]');
+RESET SESSION AUTHORIZATION;
+
 DROP VIEW mails;
 DROP EXTENSION mailroom;
+DROP ROLE mail_sender_a, mail_sender_b;
