@@ -55,6 +55,17 @@ fn rounds(client: &mut Client, prefix: &str, rounds: usize) -> Vec<BTreeMap<&'st
         .collect()
 }
 
+/// A session whose snapshot keeps what is deleted in this table.
+fn hold_snapshot(cluster: &Cluster, table: &str) -> Client {
+    let mut holder = cluster.connect("app");
+    holder
+        .batch_execute(&format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {table}"
+        ))
+        .unwrap();
+    holder
+}
+
 /// A database without a worker and without autovacuum.
 fn untidied() -> (Cluster, Client) {
     let (cluster, mut client) =

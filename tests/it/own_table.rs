@@ -1,6 +1,7 @@
 //! A table that mailroom did not create: its rows have accounts, no matter how they are changed.
 
 mod attaching;
+mod edited;
 mod orders;
 mod rows;
 mod surroundings;

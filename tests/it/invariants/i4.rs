@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{STEPS, pages, rounds, untidied};
+use super::{STEPS, hold_snapshot, pages, rounds, untidied};
 use crate::cluster::{Cluster, eventually_or_tell, number};
 use postgres::Client;
 
@@ -41,10 +41,7 @@ fn i4_a_batch_looks_at_as_many_pages_behind_many_processed_rows() {
 #[test]
 fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
     let (cluster, mut client) = untidied();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pending")
-        .unwrap();
+    let mut holder = hold_snapshot(&cluster, "pending");
     let costs = rounds(&mut client, "a", 300);
     assert_eq!(costlier(&costs), Vec::<String>::new());
     // Vacuum could remove none of it.
@@ -116,10 +113,7 @@ fn i4_an_empty_list_costs_no_scan_while_a_snapshot_is_held() {
         )
         .unwrap();
     client.batch_execute("VACUUM (ANALYZE) outbox").unwrap();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
-        .unwrap();
+    let mut holder = hold_snapshot(&cluster, "outbox");
     client
         .batch_execute(
             "INSERT INTO outbox (kind, recipients, subject, body_text, group_key) \

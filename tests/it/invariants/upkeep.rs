@@ -2,7 +2,7 @@
 
 use postgres::Client;
 
-use super::{pages, untidied};
+use super::{hold_snapshot, pages, untidied};
 use crate::cluster::{eventually_or_tell, number};
 
 /// The worker's upkeep and a purge, with 250 more mails in each round that were claimed and settled.
@@ -10,10 +10,7 @@ use crate::cluster::{eventually_or_tell, number};
 fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     const ROUNDS: usize = 80;
     let (cluster, mut client) = untidied();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
-        .unwrap();
+    let mut holder = hold_snapshot(&cluster, "outbox");
     client.batch_execute("SET mailroom.retention = 0").unwrap();
     let steps = [
         "SELECT _maintain_outbox()",
@@ -63,10 +60,7 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
 #[test]
 fn i4_others_are_looked_for_in_few_pages_while_a_snapshot_is_held() {
     let (cluster, mut client) = untidied();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
-        .unwrap();
+    let mut holder = hold_snapshot(&cluster, "outbox");
     let mut worker = cluster.connect("app");
     // Fills its caches.
     pages(&mut worker, "SELECT _others_deliver('{main}')");
@@ -114,10 +108,7 @@ fn settle_thousands(client: &mut Client, rounds: u64) {
 fn i4_what_came_in_late_is_found_piece_by_piece_while_a_snapshot_is_held() {
     const ROUNDS: u64 = 60;
     let (cluster, mut client) = untidied();
-    let mut holder = cluster.connect("app");
-    holder
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox")
-        .unwrap();
+    let mut holder = hold_snapshot(&cluster, "outbox");
     settle_thousands(&mut client, ROUNDS);
     // A scan of everything accesses a page for each row.
     let all = 1_000 * ROUNDS;

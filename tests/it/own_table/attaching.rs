@@ -379,32 +379,3 @@ fn a_column_that_is_not_stored_is_refused() {
     let error = client.query_one(attach, &[]).unwrap_err();
     assert_eq!(error.code().unwrap().code(), "0A000", "{error:?}");
 }
-
-/// Otherwise nothing would tell which account belongs to which row.
-#[test]
-fn two_rows_have_no_address_in_common_though_an_account_was_edited() {
-    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    let (mut client, _web) = prepare(&cluster, client);
-    client
-        .batch_execute(
-            "CREATE TABLE people (id integer PRIMARY KEY, mail text, nick text); \
-             SELECT mailroom_attach('people', 'mail', 'nick'); \
-             INSERT INTO people VALUES (1, 'm@example.com', 'one'), (2, 'o@example.com', 'two'), (3, NULL, 'three'); \
-             UPDATE accounts SET email = 'n@example.com' WHERE login = 'one'",
-        )
-        .unwrap();
-    let before = accounts(&mut client);
-    for change in [
-        "INSERT INTO people VALUES (4, 'M@example.com', 'four')",
-        "UPDATE people SET mail = 'm@example.com' WHERE id = 2",
-        "UPDATE people SET mail = 'm@example.com' WHERE id = 3",
-    ] {
-        let error = client.batch_execute(change).unwrap_err();
-        assert_eq!(error.code(), Some(&SqlState::UNIQUE_VIOLATION), "{error:?}");
-        assert_eq!(accounts(&mut client), before);
-    }
-    client
-        .batch_execute("UPDATE people SET mail = 'p@example.com' WHERE id = 1; INSERT INTO people VALUES (4, 'm@example.com', 'four')")
-        .unwrap();
-    assert_eq!(accounts(&mut client).len(), 3);
-}

@@ -210,35 +210,6 @@ fn a_table_reaches_the_accounts_of_its_own_rows_only() {
     cluster.verify();
 }
 
-#[test]
-fn an_account_that_is_edited_stays_with_its_row() {
-    let (cluster, client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    let (mut client, mut web) = prepare(&cluster, client);
-    attach(&cluster, "shop.users", "'mail', 'nick'").unwrap();
-    web.batch_execute(
-        "INSERT INTO shop.users (mail, nick) VALUES ('One@example.com', 'one'), ('two@example.com', 'two'), ('three@example.com', 'three')",
-    )
-    .unwrap();
-    client
-        .batch_execute("UPDATE accounts SET email = 'edited.' || email")
-        .unwrap();
-    // Only what changes in the row changes in the account.
-    web.batch_execute(
-        "UPDATE shop.users SET nick = 'first' WHERE nick = 'one'; \
-         UPDATE shop.users SET mail = 'second@example.com' WHERE nick = 'two'; \
-         DELETE FROM shop.users WHERE nick = 'three'",
-    )
-    .unwrap();
-    assert_eq!(
-        accounts(&mut client),
-        [
-            "edited.one@example.com first provisioned",
-            "second@example.com two provisioned"
-        ]
-    );
-    cluster.verify();
-}
-
 /// Frameworks store an empty string where there is no address.
 #[test]
 fn an_empty_address_is_none() {

@@ -70,11 +70,15 @@ pub(crate) fn deliver(script: Script, message: &Message) -> (Delivered, Arc<Seen
 
 /// The same for a server that says something else now and then.
 fn deliver_to(says: Says) -> (Delivered, Arc<Seen>) {
+    deliver_saying(says, &fixture::plain(1))
+}
+
+fn deliver_saying(says: Says, message: &Message) -> (Delivered, Arc<Seen>) {
     let script = Script {
         says,
         ..Script::default()
     };
-    deliver(script, &fixture::plain(1))
+    deliver(script, message)
 }
 
 fn sent(id: Option<&str>) -> MessageOutcome {

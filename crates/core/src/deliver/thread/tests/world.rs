@@ -148,6 +148,8 @@ pub(super) struct TestRunner {
     pub(super) file: Option<String>,
     /// It does not answer when asked for the settings.
     pub(super) is_slow_to_configure: bool,
+    /// For how long a transport has to be paused until its mail falls back on the one that claims.
+    pub(super) fallback_after: Duration,
     next_id: i64,
 }
 
@@ -166,6 +168,7 @@ impl TestRunner {
             asked: 0,
             file: Some(file),
             is_slow_to_configure: false,
+            fallback_after: Duration::MAX,
             next_id: 1,
         };
         runner.configure();
@@ -219,6 +222,9 @@ impl TestRunner {
             paused,
         } = exchange;
         let name = transport.to_string();
+        if let Some(claim) = claim {
+            self.fall_back(&name, claim.mails as usize, &paused);
+        }
         let released = &settlements.released;
         let failed = &settlements.failed;
         let waiting = self.waiting.entry(name.clone()).or_default();
@@ -259,6 +265,18 @@ impl TestRunner {
             ..ExchangeResult::default()
         };
         self.thread.exchanged(&transport, exchanged);
+    }
+
+    fn fall_back(&mut self, to: &str, most: usize, paused: &[(Arc<str>, Duration)]) {
+        let mut moved = Vec::new();
+        for (from, since) in paused {
+            if *since >= self.fallback_after {
+                let waiting = self.waiting.entry(from.to_string()).or_default();
+                let count = waiting.len().min(most - moved.len());
+                moved.extend(waiting.drain(..count));
+            }
+        }
+        self.waiting.entry(to.to_owned()).or_default().extend(moved);
     }
 
     pub(super) fn turn(&mut self) {

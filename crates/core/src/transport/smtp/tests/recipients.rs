@@ -107,11 +107,7 @@ fn one_that_is_put_off_is_no_sign_of_the_transport_beside_an_accepted_one() {
                 |_, _, line| (line == "RCPT TO:<r2@example.com>").then_some("451 4.7.1 greylisted")
             }
         };
-        let script = Script {
-            says,
-            ..Script::default()
-        };
-        let (delivered, seen) = deliver(script, &to_many(3));
+        let (delivered, seen) = deliver_saying(says, &to_many(3));
         assert!(
             matches!(delivered.outcome, MessageOutcome::RecipientDeferred { .. }),
             "{delivered:?}"
@@ -152,9 +148,9 @@ fn those_that_are_too_many_get_it_in_further_transactions() {
 }
 
 /// A server that takes one recipient in the first transaction.
-fn takes_one(mail: usize, line: &str) -> Option<&'static str> {
+fn takes_one(connection: usize, mail: usize, line: &str) -> Option<&'static str> {
     let is_further = line.starts_with("RCPT") && !line.contains("<r1@");
-    (mail == 1 && is_further).then_some("452 4.5.3 too many recipients")
+    ((connection, mail) == (1, 1) && is_further).then_some("452 4.5.3 too many recipients")
 }
 
 /// The others have the mail, so there is no later attempt for these.
@@ -164,47 +160,44 @@ fn those_that_are_too_many_count_as_refused_with_what_a_further_transaction_said
     let left = "smtp 421 4.7.0";
     let cases: [(Says, &[(u16, &str)]); 5] = [
         (
-            |_, mail, line| {
-                takes_one(mail, line)
+            |connection, mail, line| {
+                takes_one(connection, mail, line)
                     .or_else(|| (mail == 2 && line == ".").then_some("451 4.3.0 later"))
             },
             &[(451, "smtp 451 4.3.0"), (451, "smtp 451 4.3.0")],
         ),
         (
-            |_, mail, line| {
-                takes_one(mail, line).or_else(|| (mail == 2 && line == ".").then_some(CLOSE))
+            |connection, mail, line| {
+                takes_one(connection, mail, line)
+                    .or_else(|| (mail == 2 && line == ".").then_some(CLOSE))
             },
             &[(452, lost), (452, lost)],
         ),
         (
             |connection, mail, line| {
                 let begins = (connection > 1 || mail == 2) && line.starts_with("MAIL");
-                takes_one(mail, line).or_else(|| begins.then_some("421 4.7.0 enough"))
+                takes_one(connection, mail, line).or_else(|| begins.then_some("421 4.7.0 enough"))
             },
             &[(421, left), (421, left)],
         ),
         (
-            |_, mail, line| match line {
+            |connection, mail, line| match line {
                 "RCPT TO:<r2@example.com>" if mail == 2 => Some("550 5.1.1 no"),
                 "RCPT TO:<r3@example.com>" if mail == 2 => Some("554 5.7.1 no"),
-                _ => takes_one(mail, line),
+                _ => takes_one(connection, mail, line),
             },
             &[(550, "smtp 550 5.1.1"), (554, "smtp 554 5.7.1")],
         ),
         (
-            |_, mail, line| match line {
+            |connection, mail, line| match line {
                 "RCPT TO:<r2@example.com>" if mail == 2 => Some("451 4.7.1 greylisted"),
-                _ => takes_one(mail, line),
+                _ => takes_one(connection, mail, line),
             },
             &[(451, "smtp 451 4.7.1")],
         ),
     ];
     for (says, expected) in cases {
-        let script = Script {
-            says,
-            ..Script::default()
-        };
-        let (delivered, _) = deliver(script, &to_many(3));
+        let (delivered, _) = deliver_saying(says, &to_many(3));
         assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         let refused = delivered.refused.iter();
         let refused: Vec<_> = refused.map(|one| (one.code, &*one.reason)).collect();
@@ -217,31 +210,23 @@ fn another_connection_replaces_one_that_ends_before_a_further_transaction() {
     let cases: [Says; 4] = [
         |connection, mail, line| match (connection, line) {
             (1, "RSET") => Some(CLOSE),
-            (1, _) => takes_one(mail, line),
-            _ => None,
+            _ => takes_one(connection, mail, line),
         },
         |connection, mail, line| match (connection, mail) {
             (1, 2) => line.starts_with("MAIL").then_some("421 4.7.0 enough"),
-            (1, _) => takes_one(mail, line),
-            _ => None,
+            _ => takes_one(connection, mail, line),
         },
         |connection, mail, line| match (connection, mail) {
             (1, 2) => line.starts_with("RCPT").then_some(CLOSE),
-            (1, _) => takes_one(mail, line),
-            _ => None,
+            _ => takes_one(connection, mail, line),
         },
         |connection, mail, line| match (connection, mail) {
             (1, 2) => (line == ".").then_some("421 4.3.2 enough"),
-            (1, _) => takes_one(mail, line),
-            _ => None,
+            _ => takes_one(connection, mail, line),
         },
     ];
     for says in cases {
-        let script = Script {
-            says,
-            ..Script::default()
-        };
-        let (delivered, seen) = deliver(script, &to_many(3));
+        let (delivered, seen) = deliver_saying(says, &to_many(3));
         assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         assert_eq!(delivered.refused, []);
         assert_eq!(seen.connections(), 2);
@@ -251,10 +236,10 @@ fn another_connection_replaces_one_that_ends_before_a_further_transaction() {
 /// A deliverer that stops then knows that the mail was sent.
 #[test]
 fn what_is_abandoned_in_a_further_transaction_was_sent_to_the_others() {
-    let says: Says = |_, mail, line| {
+    let says: Says = |connection, mail, line| {
         // The beginning of a longer reply.
         let hangs = mail == 2 && line.starts_with("MAIL");
-        takes_one(mail, line).or_else(|| hangs.then_some("250-wait"))
+        takes_one(connection, mail, line).or_else(|| hangs.then_some("250-wait"))
     };
     let script = Script {
         says,
@@ -280,15 +265,15 @@ fn what_is_abandoned_in_a_further_transaction_was_sent_to_the_others() {
 #[test]
 fn servers_say_in_several_ways_that_recipients_are_too_many() {
     let cases: [Says; 2] = [
-        |_, mail, line| takes_one(mail, line).map(|_| "452 too many recipients"),
-        |_, mail, line| takes_one(mail, line).map(|_| "552 5.5.3 too many recipients"),
+        |connection, mail, line| {
+            takes_one(connection, mail, line).map(|_| "452 too many recipients")
+        },
+        |connection, mail, line| {
+            takes_one(connection, mail, line).map(|_| "552 5.5.3 too many recipients")
+        },
     ];
     for says in cases {
-        let script = Script {
-            says,
-            ..Script::default()
-        };
-        let (delivered, seen) = deliver(script, &to_many(3));
+        let (delivered, seen) = deliver_saying(says, &to_many(3));
         assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
         assert_eq!(delivered.refused, []);
         assert_eq!(seen.mails(), 2);
@@ -298,11 +283,7 @@ fn servers_say_in_several_ways_that_recipients_are_too_many() {
 #[test]
 fn when_all_are_refused_the_gravest_reason_counts() {
     let outcome = |says: Says| {
-        let script = Script {
-            says,
-            ..Script::default()
-        };
-        let (delivered, seen) = deliver(script, &to_many(2));
+        let (delivered, seen) = deliver_saying(says, &to_many(2));
         assert_eq!(seen.mails(), 0);
         delivered.outcome
     };
