@@ -55,6 +55,15 @@ impl RetryBatches {
         }
     }
 
+    /// Takes the most urgent complete batch for which the predicate is true; of several, the one that has been complete for
+    /// longest.
+    pub(super) fn take_next(&mut self, is_taken: impl Fn(&[Mail]) -> bool) -> Option<Vec<Mail>> {
+        let batches = self.complete.iter().enumerate();
+        let candidates = batches.filter(|(_, mails)| is_taken(mails));
+        let (index, _) = candidates.min_by_key(|(_, mails)| mails[0].priority)?;
+        Some(self.complete.remove(index))
+    }
+
     /// Takes the mails of the batches that have waited for the rest of their mails for too long.
     pub(super) fn take_expired(&mut self, now: Time) -> Vec<Mail> {
         self.take_incomplete(|since, _| now.saturating_sub(since) >= COLLECT_TIMEOUT)
@@ -91,6 +100,24 @@ impl RetryBatches {
 mod tests {
     use super::*;
     use crate::deliver::fixture::mail;
+
+    #[test]
+    fn the_most_urgent_batch_is_next_then_the_oldest() {
+        let of = |id, priority| Mail {
+            priority,
+            ..mail(id)
+        };
+        let mut batches = RetryBatches {
+            complete: vec![vec![of(1, 0)], vec![of(2, -10)], vec![of(3, -10)]],
+            ..RetryBatches::default()
+        };
+        let mut order = Vec::new();
+        while let Some(mails) = batches.take_next(|mails| mails[0].message.id != 3) {
+            order.push(mails[0].message.id);
+        }
+        assert_eq!(order, [2, 1]);
+        assert_eq!(batches.complete.len(), 1);
+    }
 
     #[test]
     fn the_key_depends_on_the_mails_and_on_the_account() {

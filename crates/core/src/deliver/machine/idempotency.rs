@@ -22,13 +22,15 @@ impl Deliverer {
         mail.ambiguous_attempts > self.max_ambiguous() && self.may_be_forgotten(mail, now)
     }
 
-    /// Splits the batches that the provider may no longer recognize.
-    pub(super) fn split_forgotten_batches(&mut self, now: Time) {
+    /// Splits the batches that cannot be repeated with exactly their mails any more: the provider may no longer recognize
+    /// them, or one of the mails has expired.
+    pub(super) fn split_unrepeatable_batches(&mut self, now: Time) {
         if let Some(window) = self
             .idempotency_window()
             .filter(|_| !self.retry_batches.complete.is_empty())
         {
-            self.split_batches(|mails| mails.iter().any(|mail| mail.is_older(window, now)));
+            let is_past = |mail: &Mail| mail.is_older(window, now) || mail.is_expired(now);
+            self.split_batches(|mails| mails.iter().any(is_past));
         }
     }
 
@@ -191,6 +193,15 @@ mod tests {
             assert!(often.sent.is_empty());
             assert_eq!(often.failed, [(1, true, false)]);
         }
+    }
+
+    #[test]
+    fn a_batch_with_a_mail_that_has_expired_is_parted() {
+        let mut mails = again(1);
+        mails[0].expires_in = Some(Duration::ZERO);
+        let told = deliver(SOON, mails);
+        assert_eq!(told.sent, [[2]]);
+        assert_eq!(told.failed, [(2, false, false)]);
     }
 
     #[test]

@@ -12,16 +12,16 @@ const MAX_PROBE_DOUBLINGS: u32 = 6;
 impl Deliverer {
     /// The next request, if the rate admits one.
     pub(super) fn next_request(&mut self, now: Time) -> Option<Vec<Mail>> {
-        self.split_forgotten_batches(now);
+        self.split_unrepeatable_batches(now);
         let waiting = self.queue.first().map(|mail| mail.priority);
-        let is_next = |batch: &mut Vec<Mail>| {
+        let is_next = |batch: &[Mail]| {
             let first = &batch[0];
             waiting.is_none_or(|priority| {
                 first.priority <= priority && !self.breaker.is_suspect(first.message.id)
             })
         };
         if !self.breaker.has_open_refusals()
-            && let Some(mails) = self.retry_batches.complete.pop_if(is_next)
+            && let Some(mails) = self.retry_batches.take_next(is_next)
         {
             return self.admit(now, mails);
         }
@@ -50,7 +50,7 @@ impl Deliverer {
 
     /// The probe of a paused transport: a mail that was not refused before, or else a batch that may have been sent.
     pub(super) fn next_probe(&mut self, now: Time) -> Option<Vec<Mail>> {
-        self.split_forgotten_batches(now);
+        self.split_unrepeatable_batches(now);
         let next = self.next_mail(now);
         let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
         // A larger claim may find a mail that was not refused before.
@@ -61,7 +61,7 @@ impl Deliverer {
         if let Some(mail) = next {
             return self.admit(now, vec![mail]);
         }
-        let mails = self.retry_batches.complete.pop()?;
+        let mails = self.retry_batches.take_next(|_| true)?;
         self.admit(now, mails)
     }
 
