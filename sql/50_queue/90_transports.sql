@@ -168,54 +168,51 @@ AS $$
 DECLARE
     -- A variable, as in _next_wake.
     moment CONSTANT timestamptz := clock_timestamp();
-    others boolean;
 BEGIN
     IF own_transports = '{}' OR EXISTS (
         SELECT FROM @extschema@.deliverers d WHERE NOT starts_with(d.name, 'mailroom worker/')
     ) THEN
         RETURN true;
     END IF;
-    -- As in _next_lapse, an expensive search is made in a twentieth of the time only.
-    IF @extschema@._walk_begin('others'::text) IS NULL THEN
-        -- From the end: dead entries of what was claimed are at the beginning.
-        others := (
-                SELECT true
+    IF own_transports IS NULL THEN
+        RETURN NULL;
+    END IF;
+    -- From the end: dead entries of what was claimed are at the beginning.
+    RETURN (
+            SELECT true
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = ''
+            ORDER BY o.priority DESC, o.send_at DESC, o.id DESC
+            LIMIT 1
+        ) IS NOT NULL
+        OR EXISTS (
+            -- Between the names of the worker's transports, whose mail may be any number of rows; ~ is after any name.
+            SELECT
+            FROM (
+                SELECT
+                    u.name COLLATE "C" AS low,
+                    lead(u.name, 1, '~') OVER (ORDER BY u.name COLLATE "C") COLLATE "C" AS high
+                FROM unnest(own_transports || ''::text) u (name)
+            ) g
+            CROSS JOIN LATERAL (
+                SELECT
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
-                  AND o.transport = ''
-                ORDER BY o.priority DESC, o.send_at DESC, o.id DESC
+                  AND o.transport > g.low
+                  AND o.transport < g.high
                 LIMIT 1
-            ) IS NOT NULL
-            OR EXISTS (
-                -- Between the names of the worker's transports, whose mail may be any number of rows; ~ is after any name.
-                SELECT
-                FROM (
-                    SELECT
-                        u.name COLLATE "C" AS low,
-                        lead(u.name, 1, '~') OVER (ORDER BY u.name COLLATE "C") COLLATE "C" AS high
-                    FROM unnest(own_transports || ''::text) u (name)
-                ) g
-                CROSS JOIN LATERAL (
-                    SELECT
-                    FROM @extschema@.outbox o
-                    WHERE o.state = 'scheduled'
-                      AND o.transport > g.low
-                      AND o.transport < g.high
-                    LIMIT 1
-                ) w
-            )
-            OR EXISTS (
-                -- Claims that have expired were taken back before.
-                SELECT
-                FROM @extschema@.outbox o
-                WHERE o.state = 'claimed'
-                  AND o.claimed_until > moment
-                  AND o.transport <> ALL (own_transports)
-            );
-    END IF;
-    PERFORM @extschema@._walk_end('others'::text, NULL::bigint);
-    RETURN others;
+            ) w
+        )
+        OR EXISTS (
+            -- Claims that have expired were taken back before.
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.claimed_until > moment
+              AND o.transport <> ALL (own_transports)
+        );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._others_deliver(text[]) IS
-    'Internal. Whether there are senders besides a worker with these transports: other deliverers, or clients, for mail of other transports is still to be sent. NULL if it was not searched for.';
+    'Internal. Whether there are senders besides a worker with these transports: other deliverers, or clients, for mail of other transports is still to be sent. NULL if no transports are given, and there are no other deliverers: clients were not searched for.';

@@ -34,6 +34,7 @@ impl Worker {
             polled_at: Time::ZERO,
             poll_pause: POLL_PAUSE,
             search: true,
+            search_others: true,
             next_due: None,
             due_now: false,
             urgent_due: false,
@@ -241,6 +242,7 @@ impl Worker {
             failure.warn("mailroom worker could not change its channel");
         }
         senders::set_others(false);
+        self.search_others = true;
         match self.deliverer.as_mut().map(Deliverer::reload) {
             Some(true) => {}
             Some(false) => self.stop_deliverer(),

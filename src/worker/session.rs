@@ -214,12 +214,12 @@ impl Session {
         )
     }
 
-    /// Reads the queue and maintains the outbox, in one statement. `own`: the transports that the worker delivers
-    /// through.
+    /// Reads the queue and maintains the outbox, in one statement. `own`: the transports that the worker delivers through, to
+    /// search for mail of others.
     pub fn poll(
         &self,
         limit: u32,
-        own: Vec<String>,
+        own: Option<Vec<String>>,
         tell: Tell,
     ) -> Result<(Waiting, OutboxState), Failure> {
         let poll = include_str!("../../sql/queries/poll.sql");
@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// Maintains the outbox only, and notifies senders that mail is due.
-    pub fn maintain_outbox(&self, own: Vec<String>) -> Result<OutboxState, Failure> {
+    pub fn maintain_outbox(&self, own: Option<Vec<String>>) -> Result<OutboxState, Failure> {
         let maintain = include_str!("../../sql/queries/maintain_outbox.sql");
         self.unless_restoring(STATEMENT_TIMEOUT, || {
             call(maintain, &[own.into()], |row| {

@@ -79,6 +79,9 @@ pub struct Worker {
     /// Whether there may be tokens and mail that were not announced: of commits without a worker, of a restore, of
     /// prepared transactions, or from before a pause. The next poll notifies senders and listeners.
     pub(super) search: bool,
+    /// Whether mail of transports that the worker does not deliver through must be searched for. Once that was done, commits
+    /// announce such mail.
+    pub(super) search_others: bool,
     /// When the outbox next needs the worker, in microseconds since 2000-01-01.
     pub(super) next_due: Option<i64>,
     /// Whether there is due mail of which senders have not been notified.

@@ -30,6 +30,7 @@ impl Worker {
     /// Reads the queue and maintains the outbox, in one statement.
     pub(super) fn poll(&mut self, rule: Rule) -> Result<Backlog, Failure> {
         self.search |= self.wakeup.take_search();
+        self.search_others |= self.search;
         self.take_due_times();
         // The statement returns the next due time after now, so senders must be notified here of mail due by now.
         let tells = self.due_now || self.search || self.is_past_due();
@@ -136,12 +137,14 @@ impl Worker {
         Ok(())
     }
 
-    /// The transports that this worker delivers through; none if others are known to deliver too, so that their mail is
-    /// not searched for: while a session holds an old snapshot, that would read all that they have sent.
-    fn own_transports(&self) -> Vec<String> {
+    /// The transports that this worker delivers through, if mail of others must be searched for. While a session holds an old
+    /// snapshot, the search reads all that others have sent.
+    fn own_transports(&self) -> Option<Vec<String>> {
         match &self.deliverer {
-            Some(deliverer) if !senders::others_deliver() => deliverer.transports(),
-            _ => Vec::new(),
+            Some(deliverer) if !senders::others_deliver() => {
+                self.search_others.then(|| deliverer.transports())
+            }
+            _ => Some(Vec::new()),
         }
     }
 
@@ -158,6 +161,7 @@ impl Worker {
     }
 
     pub(super) fn note_maintained(&mut self, state: &OutboxState) {
+        self.search_others &= state.others.is_none();
         self.next_due = state.next_due;
         self.echo |= state.told;
         self.poll_pause = if state.more {

@@ -14,7 +14,7 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     client.batch_execute("SET mailroom.retention = 0").unwrap();
     let steps = [
         "SELECT _maintain_outbox()",
-        "SELECT _others_deliver('{main}')",
+        "SELECT _others_deliver(NULL)",
         "SELECT mailroom_purge(250)",
     ];
     let costs: Vec<[u64; 3]> = (0..ROUNDS)
