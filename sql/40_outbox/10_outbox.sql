@@ -160,15 +160,15 @@ CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'c
 -- For purges, and for people.
 CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at, id) WHERE ended_at IS NOT NULL;
 CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';
--- Whether a later mail of a token, or with the same item_key, failed as well.
-CREATE INDEX outbox_failed_again ON @extschema@.outbox (token_id, item_key)
+-- Whether a later mail of a token, or with the same item_key of its role, failed as well.
+CREATE INDEX outbox_failed_again ON @extschema@.outbox (token_id, item_key, enqueued_by)
     WHERE state = 'error' AND (token_id IS NOT NULL OR item_key IS NOT NULL);
 CREATE INDEX outbox_provider_id ON @extschema@.outbox (provider_id) WHERE provider_id IS NOT NULL;
 -- In the predicates, what is rarely true comes first: each update evaluates all of them. A token is live in one row at
 -- most (I2); the index also finds the mail of a deleted token.
 CREATE UNIQUE INDEX outbox_live_token ON @extschema@.outbox (token_id)
     WHERE token_id IS NOT NULL AND state IN ('scheduled', 'claimed');
-CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key)
+CREATE UNIQUE INDEX outbox_live_item_key ON @extschema@.outbox (item_key, enqueued_by)
     WHERE item_key IS NOT NULL AND state IN ('scheduled', 'claimed');
 -- Groups: the order in which they are claimed, their rows, and whether a claimant holds one.
 CREATE INDEX outbox_group_due ON @extschema@.outbox (transport, priority, send_at, id)

@@ -64,7 +64,6 @@ DECLARE
     samples CONSTANT jsonb := jsonb_build_object('login', 'alice') || @extschema@._sample_secrets(kind);
     template record;
     error text;
-    remedy text := 'Pass what the template needs in data, or let it do without: {{ name | default("", true) }}.';
 BEGIN
     IF jsonb_typeof(data) IS DISTINCT FROM 'object' THEN
         RAISE invalid_parameter_value USING
@@ -74,25 +73,26 @@ BEGIN
     END IF;
     SELECT t.* INTO template FROM @extschema@._template(kind, coalesce(locale, data ->> 'locale')) t;
     IF template.locale IS NULL THEN
-        error := format('there is no template for kind "%s"', kind);
-        remedy := 'The templates in force are in mailroom_templates.';
-    ELSE
-        SELECT r.subject, r.body_text, r.body_html, CASE WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', kind, template.locale, r.error) END
-        INTO subject, body_text, body_html, error
-        FROM @extschema@._render(
-            template.subject, template.body_text, template.body_html,
-            @extschema@._template_variables(
-                coalesce(samples, '{}') || data || CASE WHEN locale IS NULL THEN '{}' ELSE jsonb_build_object('locale', locale) END,
-                CASE WHEN samples IS NOT NULL THEN '2030-01-01 12:15:00+00'::timestamptz END,
-                kind, template.locale, '00000000-0000-0000-0000-000000000000'::uuid, '{recipient@example.com}'::text[]
-            )
-        ) r;
+        RAISE no_data_found USING
+            MESSAGE = format('mail of kind "%s" cannot be rendered', kind),
+            DETAIL = format('There is no template for kind "%s".', kind),
+            HINT = 'The templates in force are in mailroom_templates.';
     END IF;
+    SELECT r.subject, r.body_text, r.body_html, CASE WHEN r.error IS NOT NULL THEN format('template %s/%s, %s', kind, template.locale, r.error) END
+    INTO subject, body_text, body_html, error
+    FROM @extschema@._render(
+        template.subject, template.body_text, template.body_html,
+        @extschema@._template_variables(
+            coalesce(samples, '{}') || data || CASE WHEN locale IS NULL THEN '{}' ELSE jsonb_build_object('locale', locale) END,
+            CASE WHEN samples IS NOT NULL THEN '2030-01-01 12:15:00+00'::timestamptz END,
+            kind, template.locale, '00000000-0000-0000-0000-000000000000'::uuid, '{recipient@example.com}'::text[]
+        )
+    ) r;
     IF error IS NOT NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('mail of kind "%s" cannot be rendered', kind),
             DETAIL = error,
-            HINT = remedy;
+            HINT = 'Pass what the template needs in data, or let it do without: {{ name | default("", true) }}.';
     END IF;
 END;
 $$;

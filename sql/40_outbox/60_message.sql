@@ -22,7 +22,7 @@ COMMENT ON COLUMN @extschema@.outbox.expires_at IS 'The mail is not sent after t
 COMMENT ON COLUMN @extschema@.outbox.priority IS
     'From -100 to 100, smaller goes first; 0 is normal, -10 and less is urgent.';
 COMMENT ON COLUMN @extschema@.outbox.max_attempts IS 'Number of attempts after which the row ends as error.';
-COMMENT ON COLUMN @extschema@.outbox.item_key IS 'Key of the application''s own; unique among live rows.';
+COMMENT ON COLUMN @extschema@.outbox.item_key IS 'Key of the application''s own; unique among the live rows of a role.';
 COMMENT ON COLUMN @extschema@.outbox.group_key IS 'Rows of one group are claimed by one sender at a time.';
 COMMENT ON COLUMN @extschema@.outbox.message_id IS
     'Idempotency key for providers and recipients, the same over all attempts. A UUID of version 7 (RFC 9562) unless the application passed one.';
@@ -70,25 +70,28 @@ COMMENT ON FUNCTION @extschema@._max_message_size() IS 'Internal. The setting ma
 
 CREATE FUNCTION @extschema@._recipients_problem(mail @extschema@._mail) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN coalesce(cardinality(mail.recipients), 0) = 0 THEN 'recipients is empty'
+    WHEN cardinality(mail.recipients) + cardinality(mail.cc) + cardinality(mail.bcc) > 50 THEN format(
+        'recipients, cc and bcc have %s addresses, at most 50 are allowed',
+        cardinality(mail.recipients) + cardinality(mail.cc) + cardinality(mail.bcc)
+    )
+    WHEN cardinality(mail.reply_to) > 10
+        THEN format('reply_to has %s addresses, at most 10 are allowed', cardinality(mail.reply_to))
+END;
+COMMENT ON FUNCTION @extschema@._recipients_problem IS
+    'Internal. Why a message cannot be sent to as many recipients; NULL if it can.';
+
+CREATE FUNCTION @extschema@._bad_address(mail @extschema@._mail) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(
-    CASE
-        WHEN coalesce(cardinality(mail.recipients), 0) = 0 THEN 'recipients is empty'
-        WHEN cardinality(mail.recipients) + cardinality(mail.cc) + cardinality(mail.bcc) > 50 THEN format(
-            'recipients, cc and bcc have %s addresses, at most 50 are allowed',
-            cardinality(mail.recipients) + cardinality(mail.cc) + cardinality(mail.bcc)
-        )
-    END,
     'recipients' || @extschema@._addresses_problem(mail.recipients),
     'cc' || @extschema@._addresses_problem(mail.cc),
     'bcc' || @extschema@._addresses_problem(mail.bcc),
-    'reply_to' || @extschema@._addresses_problem(mail.reply_to),
-    CASE
-        WHEN cardinality(mail.reply_to) > 10
-            THEN format('reply_to has %s addresses, at most 10 are allowed', cardinality(mail.reply_to))
-    END
+    'reply_to' || @extschema@._addresses_problem(mail.reply_to)
 );
-COMMENT ON FUNCTION @extschema@._recipients_problem IS
-    'Internal. Why a message cannot be sent to these recipients; NULL if it can.';
+COMMENT ON FUNCTION @extschema@._bad_address IS
+    'Internal. Which address of a message is not valid, and why; NULL if all are.';
 
 CREATE FUNCTION @extschema@._message_problem(mail @extschema@._mail) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE

@@ -39,6 +39,7 @@ BEGIN
           AND o.token_id IS NULL
           AND @extschema@._is_callers_role(o.enqueued_by)
           AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
+          AND @extschema@._bad_address($view$ || mail || $view$) IS NULL
           AND @extschema@._recipients_problem($view$ || mail || $view$) IS NULL
           AND @extschema@._message_problem($view$ || mail || $view$) IS NULL
           AND @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
@@ -69,20 +70,15 @@ WHERE (o.state IN ('scheduled', 'cancelled') OR (o.state = 'expired' AND o.expir
 WITH CASCADED CHECK OPTION;
 COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled, cancelled or expired.';
 
-CREATE FUNCTION @extschema@._live_item_keys(keys text[])
-RETURNS TABLE (item_key text, id bigint, state @extschema@.outbox_state, enqueued_by name, has_expired boolean)
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET jit = off
-AS $$
-    SELECT o.item_key, o.id, o.state, o.enqueued_by, coalesce(o.state = 'scheduled' AND o.expires_at <= clock_timestamp(), false)
-    FROM @extschema@.outbox o
-    WHERE o.item_key = ANY (keys)
-      AND o.state IN ('scheduled', 'claimed')
-$$;
-COMMENT ON FUNCTION @extschema@._live_item_keys(text[]) IS
-    'Internal. The live mails with these item_keys, of any role, and whether they can no longer be sent because they have expired.';
+-- Keys are a role's own: no role can take, learn of, or make another wait for a key of that role.
+CREATE VIEW @extschema@._own_item_keys WITH (security_barrier) AS
+SELECT o.item_key, o.id, o.state, coalesce(o.state = 'scheduled' AND o.expires_at <= clock_timestamp(), false) AS has_expired
+FROM @extschema@.outbox o
+WHERE o.item_key IS NOT NULL
+  AND o.enqueued_by = current_user
+  AND o.state IN ('scheduled', 'claimed');
+COMMENT ON VIEW @extschema@._own_item_keys IS
+    'Internal. The item_keys of live mail that the current user itself scheduled, and whether that mail can no longer be sent because it has expired.';
 
 CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
 RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
@@ -125,16 +121,18 @@ COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
 CREATE FUNCTION @extschema@.mailroom_cancel_item(item_key text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     RETURN coalesce(
-        (SELECT @extschema@.mailroom_cancel(l.id) FROM @extschema@._live_item_keys(ARRAY[mailroom_cancel_item.item_key]) l),
+        (SELECT @extschema@.mailroom_cancel(k.id) FROM @extschema@._own_item_keys k WHERE k.item_key = mailroom_cancel_item.item_key),
         false
     );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_cancel_item(text) IS
-    'As mailroom_cancel, for the mail with this item_key that is still to be sent.';
+    'As mailroom_cancel, for the mail that the current user scheduled with this item_key and that is still to be sent.';
 
 CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
@@ -162,7 +160,7 @@ BEGIN
         RETURN false;
     END IF;
     IF expiry <= mailroom_reschedule.send_at THEN
-        RAISE invalid_parameter_value USING
+        RAISE object_not_in_prerequisite_state USING
             MESSAGE = 'mail cannot be rescheduled',
             DETAIL = format('It expires at %s, which is not after %s.', expiry, mailroom_reschedule.send_at),
             HINT = 'Pass an earlier time, or cancel the mail and schedule another.';
@@ -181,16 +179,19 @@ COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
 CREATE FUNCTION @extschema@.mailroom_reschedule_item(item_key text, send_at timestamptz) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
 AS $$
 BEGIN
     RETURN coalesce(
         (
-            SELECT @extschema@.mailroom_reschedule(l.id, mailroom_reschedule_item.send_at)
-            FROM @extschema@._live_item_keys(ARRAY[mailroom_reschedule_item.item_key]) l
+            SELECT @extschema@.mailroom_reschedule(k.id, mailroom_reschedule_item.send_at)
+            FROM @extschema@._own_item_keys k
+            WHERE k.item_key = mailroom_reschedule_item.item_key
         ),
         false
     );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reschedule_item(text, timestamptz) IS
-    'As mailroom_reschedule, for the mail with this item_key that is still to be sent.';
+    'As mailroom_reschedule, for the mail that the current user scheduled with this item_key and that is still to be sent.';

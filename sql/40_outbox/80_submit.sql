@@ -1,7 +1,7 @@
 -- Submitting: messages become rows of the outbox, in the caller's transaction.
 --
 -- mailroom_send and mailroom_send_many (90_send.sql) call _submit, which inserts through _new_mail and replaces through
--- _own_mail (70_own_mail.sql). Invariants: an item_key is in one live row at most, also when sessions race for it;
+-- _own_mail (70_own_mail.sql). Invariants: an item_key of a role is in one live row at most, also when sessions race for it;
 -- every reason against a message is found before anything is written.
 
 CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
@@ -85,22 +85,21 @@ BEGIN
                OR NOT EXISTS (SELECT FROM unnest(known) k (message_id) WHERE k.message_id = (m.mail).message_id)
         );
     END IF;
-    SELECT m.ordinal, r.reason, r.remedy
+    SELECT m.ordinal, r.code, r.reason, r.remedy
     INTO bad
     FROM unnest(unknown) m
     CROSS JOIN LATERAL (
         SELECT
             1,
-            @extschema@._recipients_problem(m.mail),
-            CASE
-                WHEN cardinality((m.mail).recipients) > 0
-                    AND cardinality((m.mail).recipients) + cardinality((m.mail).cc) + cardinality((m.mail).bcc) <= 50
-                    THEN 'An address is local@domain, without a name; several are separated by commas.'
-            END
+            '22P02'::text,
+            @extschema@._bad_address(m.mail),
+            'An address is local@domain, without a name; several are separated by commas.'
         UNION ALL
         SELECT
             2,
+            '22023'::text,
             coalesce(
+                @extschema@._recipients_problem(m.mail),
                 @extschema@._message_problem(m.mail),
                 CASE
                     WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
@@ -111,20 +110,22 @@ BEGIN
         UNION ALL
         SELECT
             3,
+            '42704'::text,
             CASE WHEN NOT @extschema@._knows_transport(m.transport) THEN format('There is no transport "%s"', m.transport) END,
             'Transports are listed in mailroom_transports and in routes; leave it out for that of the kind.'
         WHERE m.transport IS NOT NULL
         UNION ALL
         SELECT
             4,
+            'P0002'::text,
             @extschema@._contents_problem((m.mail).subject, (m.mail).body_text, (m.mail).body_html, (m.mail).kind, (m.mail).data),
             'Pass subject and body_text or body_html, or insert a row into templates.'
-    ) r (place, reason, remedy)
+    ) r (place, code, reason, remedy)
     WHERE r.reason IS NOT NULL
     ORDER BY m.ordinal, r.place
     LIMIT 1;
     IF FOUND THEN
-        PERFORM @extschema@._refuse(bad.ordinal, '22023'::text, NULL::text, bad.reason, bad.remedy);
+        PERFORM @extschema@._refuse(bad.ordinal, bad.code, NULL::text, bad.reason, bad.remedy);
     END IF;
 
     LOOP
@@ -153,31 +154,24 @@ BEGIN
         END IF;
         keys := ARRAY(SELECT DISTINCT (m.mail).item_key FROM unnest(todo) m WHERE (m.mail).item_key IS NOT NULL);
         IF cardinality(keys) > 0 THEN
-            holders := (SELECT jsonb_agg(l) FROM @extschema@._live_item_keys(keys) l);
+            holders := (SELECT jsonb_agg(k) FROM @extschema@._own_item_keys k WHERE k.item_key = ANY (keys));
         END IF;
         IF holders IS NOT NULL THEN
             -- A holder that has expired cannot be sent any more and gives the key up with each on_conflict.
-            SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id, l.has_expired, @extschema@._is_callers_role(l.enqueued_by) AS own
+            SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id
             INTO bad
             FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, enqueued_by name, has_expired boolean)
+            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, has_expired boolean)
                 ON l.item_key = (m.mail).item_key
             WHERE (m.on_conflict = 'error' AND NOT l.has_expired)
                OR (m.on_conflict = 'replace' AND l.state = 'claimed')
-               OR NOT @extschema@._is_callers_role(l.enqueued_by)
             ORDER BY m.ordinal
             LIMIT 1;
-            IF FOUND AND bad.on_conflict = 'error' AND NOT bad.has_expired THEN
+            IF FOUND AND bad.on_conflict = 'error' THEN
                 PERFORM @extschema@._refuse(
                     bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
                     format('Mail %s has it and is still to be sent', bad.id),
                     'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
-                );
-            ELSIF FOUND AND NOT bad.own THEN
-                PERFORM @extschema@._refuse(
-                    bad.ordinal, '42501'::text, format('item_key "%s" is taken by another role', bad.item_key),
-                    format('Mail %s has it and ' || CASE WHEN bad.has_expired THEN 'has expired' ELSE 'is still to be sent' END, bad.id),
-                    'Use another item_key, or the role that scheduled the mail.'::text
                 );
             ELSIF FOUND THEN
                 PERFORM @extschema@._refuse(

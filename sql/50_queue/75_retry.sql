@@ -144,7 +144,7 @@ EXCEPTION
         SELECT o.item_key, l.id AS holder
         INTO taken
         FROM @extschema@.outbox o
-        LEFT JOIN @extschema@.outbox l ON l.item_key = o.item_key AND l.state IN ('scheduled', 'claimed')
+        LEFT JOIN @extschema@.outbox l ON l.item_key = o.item_key AND l.enqueued_by = o.enqueued_by AND l.state IN ('scheduled', 'claimed')
         WHERE o.id = mailroom_retry.id;
         RAISE unique_violation USING
             MESSAGE = format('item_key "%s" is taken', taken.item_key),
@@ -175,7 +175,7 @@ DECLARE
     retried integer;
 BEGIN
     IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
-        RAISE invalid_parameter_value USING
+        RAISE null_value_not_allowed USING
             MESSAGE = 'mailroom_retry_failed needs a condition',
             DETAIL = 'Without a condition it would retry all mail that has ever failed.',
             HINT = 'Pass kind, transport, outcome, response_code or since.';
@@ -222,12 +222,14 @@ BEGIN
                       SELECT
                       FROM @extschema@.outbox l
                       WHERE l.item_key = o.item_key
+                        AND l.enqueued_by = o.enqueued_by
                         AND l.state IN ('scheduled', 'claimed')
                   )
                   OR EXISTS (
                       SELECT
                       FROM @extschema@.outbox l
                       WHERE l.item_key = o.item_key
+                        AND l.enqueued_by = o.enqueued_by
                         -- Token mail has no item_key.
                         AND l.token_id IS NULL
                         AND l.state = 'error'

@@ -25,7 +25,7 @@ BEGIN
         ) THEN coalesce(from_transport, 'null')
     END;
     IF unknown IS NOT NULL THEN
-        RAISE invalid_parameter_value USING
+        RAISE undefined_object USING
             MESSAGE = 'mail cannot be rerouted',
             DETAIL = format('There is no transport "%s".', unknown),
             HINT = 'Transports are listed in mailroom_transports and in routes.';

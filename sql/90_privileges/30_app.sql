@@ -22,6 +22,7 @@ TO mailroom_app;
 GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (transport) ON @extschema@._new_mail TO mailroom_app;
 GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
+GRANT SELECT ON @extschema@._own_item_keys TO mailroom_app;
 GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
@@ -38,11 +39,11 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._address_fields(),
     @extschema@._message_id(),
     @extschema@._refuse(integer, text, text, text, text),
-    @extschema@._live_item_keys(text[]),
     @extschema@._scheduled(uuid[]),
     @extschema@._is_callers_role(name),
     @extschema@._addresses_problem(text[]),
     @extschema@._recipients_problem(@extschema@._mail),
+    @extschema@._bad_address(@extschema@._mail),
     @extschema@._message_problem(@extschema@._mail),
     @extschema@._contents_problem(text, text, text, text, jsonb),
     @extschema@._default_transport(),

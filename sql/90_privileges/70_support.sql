@@ -12,6 +12,7 @@ GRANT SELECT (subject, item_key, group_key, enqueued_by, provider_id) ON @extsch
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT SELECT (id, state, send_at, expires_at, item_key), UPDATE (state, send_at, last_error, updated_at)
     ON @extschema@._own_mail TO mailroom_support;
+GRANT SELECT ON @extschema@._own_item_keys TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_cancel(bigint),
@@ -24,7 +25,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text),
     @extschema@.mailroom_revoke(bigint),
     @extschema@._retry(bigint[]),
-    @extschema@._live_item_keys(text[]),
     @extschema@._is_callers_role(name),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._mail_due(timestamptz),

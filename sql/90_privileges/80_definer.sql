@@ -1,7 +1,7 @@
 -- mailroom_definer: what the functions need that it owns.
 --
 -- Triggers on accounts, tokens and outbox work for people who may not write the tables behind them; an application
--- redeems and requests links without seeing a token, asks who holds an item_key, and previews what a template makes of
+-- redeems and requests links without seeing a token, asks who has a message_id, and previews what a template makes of
 -- its data; a purge deletes what a sender may not; the rows of an attached table create, change and delete their
 -- accounts; the worker pauses itself in a copy; senders count what they claim and publish their transports. It signs nothing: a trigger that an application puts on one of the
 -- tables runs with its rights.

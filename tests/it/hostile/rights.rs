@@ -186,7 +186,7 @@ fn rights_on_a_table_are_no_way_to_more() {
         "ALTER FUNCTION _tokens_enqueue() SECURITY INVOKER",
         "ALTER FUNCTION _tokens_enqueue() SET search_path = mallory",
         "ALTER FUNCTION mailroom_redeem(text, text) OWNER TO mallory",
-        "CREATE OR REPLACE FUNCTION public._live_item_keys(keys text[]) RETURNS TABLE (item_key text, id bigint, state outbox_state, enqueued_by name, has_expired boolean) LANGUAGE sql AS 'SELECT NULL::text, NULL::bigint, NULL::outbox_state, NULL::name, NULL::boolean'",
+        "CREATE OR REPLACE FUNCTION public._scheduled(message_ids uuid[]) RETURNS TABLE (message_id uuid, id bigint, enqueued_by name) LANGUAGE sql AS 'SELECT NULL::uuid, NULL::bigint, NULL::name'",
         "DROP FUNCTION mailroom_peek(text)",
         "CREATE TRIGGER mine BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
         "CREATE TRIGGER mine BEFORE INSERT ON tokens FOR EACH ROW EXECUTE FUNCTION mallory.trap()",

@@ -182,6 +182,13 @@ pub(super) fn sqlstates(client: &mut Client) -> String {
     let mut page = head("SQLSTATEs", introduction.unwrap_or_default().trim());
     page.push_str("\n| SQLSTATE | condition | means | raised by |\n|---|---|---|---|\n");
     let functions = notes("functions");
+    for (_, name, note) in &functions.sections {
+        let mut codes: Vec<&str> = codes(note).collect();
+        codes.sort_unstable();
+        let all = codes.len();
+        codes.dedup();
+        assert_eq!(codes.len(), all, "{name} has one SQLSTATE for two errors");
+    }
     let mut explained = BTreeSet::new();
     for row in rows(&notes_on.introduction).iter().skip(1) {
         let [code, condition, meaning] = &row[..] else {
@@ -194,11 +201,7 @@ pub(super) fn sqlstates(client: &mut Client) -> String {
         let raised_by: Vec<String> = functions
             .sections
             .iter()
-            .filter(|(_, _, note)| {
-                note.lines()
-                    .filter_map(|line| line.strip_prefix("- ")?.split_once(':'))
-                    .any(|(codes, _)| codes.split(", ").any(|found| found == code))
-            })
+            .filter(|(_, _, note)| codes(note).any(|found| found == code))
             .map(|(_, name, _)| format!("[`{name}`](functions.md#{name})"))
             .collect();
         let _ = writeln!(
@@ -209,6 +212,20 @@ pub(super) fn sqlstates(client: &mut Client) -> String {
     }
     assert_eq!(explained, raised(client), "explained, and raised");
     page
+}
+
+/// The SQLSTATEs in the list of errors of a function, in backticks.
+fn codes(note: &str) -> impl Iterator<Item = &str> {
+    let is_code = |found: &&str| {
+        found.len() == 7
+            && found
+                .chars()
+                .all(|c| c == '`' || c.is_ascii_uppercase() || c.is_ascii_digit())
+    };
+    note.lines()
+        .filter_map(|line| line.strip_prefix("- ")?.split_once(':'))
+        .flat_map(|(codes, _)| codes.split(", "))
+        .filter(is_code)
 }
 
 /// The SQLSTATE of a condition of PL/pgSQL.

@@ -1,5 +1,5 @@
--- Who may do what: every function, table, column, sequence and type against PUBLIC and the five roles, so that a grant which
--- comes or goes is seen here.
+-- Who may do what: every function, table, column, sequence and type against PUBLIC and the roles of mailroom, so that a
+-- grant which comes or goes is seen here.
 
 SET client_min_messages = error;
 \set SHOW_CONTEXT never
@@ -130,12 +130,32 @@ FROM pg_auth_members a
 JOIN pg_roles r ON r.oid = a.member
 JOIN pg_roles g ON g.oid = a.roleid
 WHERE r.rolname LIKE 'mailroom%';
-SELECT c.oid::regclass, x.grantee::regrole
+CREATE TEMPORARY VIEW lists AS
+SELECT m.classid, m.objid, 0 AS attnum, c.relowner AS owner, c.relacl AS list
 FROM members m
 JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass
-CROSS JOIN LATERAL aclexplode(c.relacl) x
-WHERE x.is_grantable AND x.grantee <> c.relowner;
+UNION ALL
+SELECT m.classid, m.objid, a.attnum, c.relowner, a.attacl
+FROM members m
+JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass
+JOIN pg_attribute a ON a.attrelid = c.oid
+UNION ALL
+SELECT m.classid, m.objid, 0, p.proowner, p.proacl
+FROM members m
+JOIN pg_proc p ON p.oid = m.objid AND m.classid = 'pg_proc'::regclass
+UNION ALL
+SELECT m.classid, m.objid, 0, t.typowner, t.typacl
+FROM members m
+JOIN pg_type t ON t.oid = m.objid AND m.classid = 'pg_type'::regclass;
+SELECT classid::regclass AS kind, attnum > 0 AS column, bool_or(list IS NOT NULL) AS has_lists
+FROM lists
+GROUP BY classid, attnum > 0
+ORDER BY classid::regclass::text, attnum > 0;
+SELECT pg_describe_object(l.classid, l.objid, l.attnum), x.grantee::regrole, x.privilege_type
+FROM lists l
+CROSS JOIN LATERAL aclexplode(l.list) x
+WHERE x.is_grantable AND x.grantee <> l.owner;
 
-DROP VIEW members;
+DROP VIEW lists, members;
 DROP EXTENSION mailroom;
 DROP ROLE mail_nobody;

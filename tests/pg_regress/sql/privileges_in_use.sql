@@ -48,7 +48,7 @@ SELECT * FROM templates;
 SELECT * FROM _own_mail;
 -- Not read: an older minor release names a function of the view that it may not call, instead.
 SELECT has_table_privilege('_new_mail', 'SELECT');
-SELECT * FROM _live_item_keys('{a}');
+SELECT * FROM _own_item_keys;
 SELECT mailroom_attach('tokens', 'code');
 SELECT mailroom_detach('tokens');
 SELECT * FROM mailroom_attached;
@@ -108,8 +108,8 @@ SET ROLE mail_shop;
 SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'shop') AS shop \gset
 SELECT count(*) FROM mailroom_send_many('[{"recipients": "shop@example.com", "subject": "S", "body_text": "T", "item_key": "shop-2"}]');
 SELECT mailroom_cancel(900), mailroom_cancel_item('foreign'), mailroom_reschedule(900, now()), mailroom_reschedule_item('foreign', now());
-SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'foreign', on_conflict => 'replace');
-SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'foreign', on_conflict => 'ignore');
+BEGIN; SELECT mailroom_send('shop@example.com', 'S', 'T', item_key => 'foreign', on_conflict => 'replace') <> 900 AS key_of_its_own;
+SELECT mailroom_cancel_item('foreign'), (SELECT count(*) FROM _own_item_keys) AS still_has; ROLLBACK;
 SELECT subject FROM mailroom_preview('activation');
 INSERT INTO templates (kind, locale, subject, body_text) VALUES ('activation', 'en', 'S', 'T');
 UPDATE templates SET subject = 'S';
@@ -149,7 +149,7 @@ SELECT setval('outbox_id_seq', 1);
 SET ROLE mailroom_app;
 SELECT mailroom_cancel(:shop), mailroom_cancel_item('shop');
 SET ROLE mail_clerk;
-SELECT mailroom_reschedule(:shop, '2040-01-01 00:00:00+00'), mailroom_cancel_item('shop');
+SELECT mailroom_reschedule(:shop, '2040-01-01 00:00:00+00'), mailroom_cancel_item('shop') AS by_key, mailroom_cancel(:shop);
 SET ROLE mail_shop;
 UPDATE _own_mail SET state = 'scheduled' WHERE id = :shop;
 UPDATE _own_mail SET last_error = repeat('x', 1001) WHERE id = :shop;

@@ -146,7 +146,7 @@ UPDATE outbox SET send_at = '2000-01-01', expires_at = '2000-01-02', state = 'cl
 WHERE item_key = 'late' AND state = 'scheduled';
 SELECT o.recipients FROM outbox o WHERE o.id = mailroom_send('8@example.com', 'S', 'T', item_key => 'late', on_conflict => 'ignore');
 SELECT mailroom_release(id, 'me') FROM outbox WHERE claimed_by = 'me';
--- By an application, for its own mail; that of another role has to be ended by a claim.
+-- By an application, for its own mail; a key of another role's is not taken.
 BEGIN;
 CREATE ROLE another IN ROLE mailroom_app;
 SET LOCAL ROLE another;
@@ -160,9 +160,9 @@ ROLLBACK TO before;
 UPDATE _own_mail SET state = 'cancelled' WHERE state = 'scheduled';
 UPDATE _own_mail SET state = 'scheduled' WHERE state = 'expired';
 ROLLBACK TO before;
-SELECT mailroom_send('9@example.com', 'S', 'T', item_key => 'late', on_conflict => 'ignore');
-ROLLBACK TO before;
-SELECT mailroom_send('9@example.com', 'S', 'T', item_key => 'late');
+SELECT mailroom_send('9@example.com', 'S', 'T', item_key => 'late') IS NOT NULL AS scheduled;
+SELECT mailroom_send('9@example.com', 'S', 'T', item_key => 'late', on_conflict => 'replace') IS NOT NULL AS replaced;
+SELECT mailroom_cancel_item('late'), mailroom_cancel_item('late') AS again;
 ROLLBACK;
 DROP VIEW holders;
 DELETE FROM outbox WHERE item_key = 'late';
@@ -322,5 +322,37 @@ FROM mailroom_send_many((
 SELECT count(*), max(id) - min(id) AS span, bool_and(o.recipients[1] = s.place || '@example.com') AS in_order
 FROM scheduled s
 JOIN outbox o USING (id);
+
+-- Each cause has an SQLSTATE of its own.
+TRUNCATE outbox;
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('greeting', 'en', 'S', 'Hello, {{ name }}.');
+CREATE FUNCTION pg_temp.state_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+    RETURN 'none';
+EXCEPTION
+    WHEN OTHERS THEN
+        RETURN SQLSTATE;
+END;
+$$;
+SELECT c.what, pg_temp.state_of('SELECT * FROM ' || c.call) AS state
+FROM (VALUES
+    ('no recipient', $$mailroom_send('', 'S', 'T')$$),
+    ('no address', $$mailroom_send('nobody', 'S', 'T')$$),
+    ('no address, in a list', $$mailroom_send_many('[{"recipients": "a@example.com", "cc": "nobody", "subject": "S", "body_text": "T"}]')$$),
+    ('a priority', $$mailroom_send('a@example.com', 'S', 'T', priority => 101)$$),
+    ('no transport', $$mailroom_send('a@example.com', 'S', 'T', transport => 'nowhere')$$),
+    ('no template', $$mailroom_send('a@example.com', kind => 'nothing')$$),
+    ('an item', $$mailroom_send('a@example.com', 'S', 'T', item_key => 'k', expires_at => '2040-01-01')$$),
+    ('its key', $$mailroom_send('a@example.com', 'S', 'T', item_key => 'k')$$),
+    ('to an infinite time', $$mailroom_reschedule_item('k', 'infinity')$$),
+    ('to a time after its end', $$mailroom_reschedule_item('k', '2041-01-01')$$),
+    ('preview without a template', $$mailroom_preview('nothing')$$),
+    ('preview without a variable', $$mailroom_preview('greeting')$$),
+    ('retry without a condition', $$mailroom_retry_failed()$$),
+    ('retry of none', $$mailroom_retry_failed('own', batch_limit => 0)$$),
+    ('reroute to nowhere', $$mailroom_reroute('', 'nowhere')$$),
+    ('reroute to where it is', $$mailroom_reroute('', '')$$)
+) c (what, call);
 
 DROP EXTENSION mailroom;
