@@ -33,7 +33,7 @@ BEGIN
           -- For the index of live tokens; as text, since o.state = 'scheduled' would fit other indexes as well.
           AND o.state IN ('scheduled', 'claimed')
           AND o.state::text = 'scheduled'
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     ));
 END;
 $$;

@@ -158,7 +158,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._lock_requests(bigint, integer) IS
     'Internal. Locks the oldest requests after this id, up to the given number, skips those that other transactions hold, and returns their ids.';
 
-CREATE FUNCTION @extschema@._requested(picked bigint[])
+CREATE FUNCTION @extschema@._requested(picked bigint[], wanted integer)
 RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[])
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -179,12 +179,12 @@ BEGIN
     FROM asked q
     CROSS JOIN LATERAL (SELECT s.id FROM @extschema@.accounts s WHERE s.email = q.email OFFSET 0) a
     GROUP BY a.id, q.action
-    -- The same order in all sessions, so that two that answer requests cannot deadlock.
-    ORDER BY a.id, q.action;
+    -- Those that asked first; among them the same order in all sessions, so that two that answer requests cannot deadlock.
+    ORDER BY row_number() OVER (ORDER BY min(q.id)) > wanted, a.id, q.action;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._requested(bigint[]) IS
-    'Internal. The accounts that these requests are for, each with the action and the ids of its requests.';
+COMMENT ON FUNCTION @extschema@._requested(bigint[], integer) IS
+    'Internal. The accounts that these requests are for, each with the action and the ids of its requests: as many as wanted that asked first, then the others.';
 
 -- Long because what becomes of each request is decided in one loop.
 CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT NULL) RETURNS integer
@@ -223,7 +223,7 @@ BEGIN
         picked := @extschema@._lock_requests(seen, looked);
         seen := coalesce(picked[cardinality(picked)], seen);
         stayed := cardinality(busy);
-        FOR asked IN SELECT r.* FROM @extschema@._requested(picked) r
+        FOR asked IN SELECT r.* FROM @extschema@._requested(picked, wanted - answered) r
         LOOP
             IF answered >= wanted THEN
                 left_over := left_over || asked.requests;

@@ -4,7 +4,7 @@
 -- leave them nothing to do. Claims read the secrets through the view. Invariants: a live row has no end; a claimed row,
 -- and no other, has a lease, and says whose and since when; a row in a final state has no secrets, and a reason if it
 -- failed; a row with secrets has their token, by which dumps leave it out and claims and revocations find it; a sender
--- writes no link, and schedules no mail again that has ended.
+-- writes no link, schedules no mail again that has ended, and dates no end back.
 -- The numbers of attempts are checked here as well: with a domain, an array of them would be of another type than the
 -- functions take.
 
@@ -14,6 +14,7 @@ FROM @extschema@.outbox o;
 COMMENT ON VIEW @extschema@._mail_secrets IS
     'Internal. The secrets of each mail, for claims by roles that cannot read the column.';
 
+-- Long because each rule has an error of its own.
 CREATE FUNCTION @extschema@._outbox_check() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -22,10 +23,12 @@ CREATE FUNCTION @extschema@._outbox_check() RETURNS trigger
 AS $$
 DECLARE
     live CONSTANT boolean := NEW.state < 'sent';
+    -- Not current_user, which is the owner of this function.
+    caller CONSTANT name := coalesce(nullif(current_setting('role'), 'none'), session_user);
     rule text;
 BEGIN
-    IF NEW.failed_attempts < 0 THEN
-        rule := 'outbox_failed_attempts_must_not_be_negative';
+    IF least(NEW.failed_attempts, NEW.ambiguous_attempts) < 0 OR greatest(NEW.failed_attempts, NEW.ambiguous_attempts) > 1000000 THEN
+        rule := 'outbox_attempts_must_be_within_bounds';
     ELSIF NEW.max_attempts <= 0 THEN
         rule := 'outbox_max_attempts_must_be_positive';
     ELSIF live AND NEW.ended_at IS NOT NULL THEN
@@ -42,6 +45,15 @@ BEGIN
             MESSAGE = 'permission denied to write secrets or to schedule mail that has ended',
             DETAIL = format('It is mail %s. A role that claims and settles mail may do neither.', NEW.id),
             HINT = 'Use mailroom_retry, or become a member of mailroom_admin.';
+    ELSIF NEW.ended_at < now() - interval '1 minute'
+        AND NEW.ended_at IS DISTINCT FROM OLD.ended_at
+        AND TG_OP = 'UPDATE'
+        AND NOT has_table_privilege(caller, TG_RELID, 'DELETE')
+    THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'permission denied to date the end of mail back',
+            DETAIL = format('It is mail %s. A purge would delete it too early.', NEW.id),
+            HINT = 'Set ended_at to clock_timestamp(), or leave it out.';
     ELSIF NEW.state = 'error' AND NEW.last_error IS NULL AND NEW.token_id IS NULL THEN
         rule := 'outbox_error_must_have_a_reason';
     END IF;
@@ -54,7 +66,7 @@ BEGIN
                 WHEN 'outbox_claim_must_have_claimant_and_end' THEN 'Set claimed_until, claimed_by and claimed_at with the state, or use mailroom_claim and mailroom_release.'
                 WHEN 'outbox_secrets_must_have_their_token' THEN 'Set secrets to NULL, too, or cancel the mail.'
                 WHEN 'outbox_error_must_have_a_reason' THEN 'Set last_error.'
-                ELSE 'Set failed_attempts to 0 or more, and max_attempts to 1 or more.'
+                ELSE 'Set failed_attempts and ambiguous_attempts to 0 or more and to 1000000 at most, and max_attempts to 1 or more.'
             END,
             SCHEMA = TG_TABLE_SCHEMA,
             TABLE = TG_TABLE_NAME,
@@ -84,7 +96,8 @@ CREATE TRIGGER outbox_check
         OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL)
         OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR NEW.token_id IS NULL)
         OR NEW.last_error IS NULL AND NEW.state = 'error'
-        OR NEW.failed_attempts < 0
+        OR least(NEW.failed_attempts, NEW.ambiguous_attempts) < 0
+        OR greatest(NEW.failed_attempts, NEW.ambiguous_attempts) > 1000000
         OR NEW.max_attempts <= 0
     )
     EXECUTE FUNCTION @extschema@._outbox_check();
@@ -98,12 +111,14 @@ CREATE TRIGGER outbox_check_update
         OR NEW.claimed_until IS NOT NULL AND (NEW.claimed_by IS NULL OR NEW.claimed_at IS NULL)
         OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR (NEW.token_id = OLD.token_id) IS NOT TRUE)
         OR NEW.last_error IS NULL AND NEW.state = 'error'
-        OR NEW.failed_attempts < 0
+        OR least(NEW.failed_attempts, NEW.ambiguous_attempts) < 0
+        OR greatest(NEW.failed_attempts, NEW.ambiguous_attempts) > 1000000
         OR NEW.max_attempts <= 0
         -- A sender may update these columns, but only to remove secrets and to end mail. Who may delete a mail may do more.
         OR (
             NEW.secrets IS NOT NULL AND NEW.secrets IS DISTINCT FROM OLD.secrets
             OR OLD.ended_at IS NOT NULL AND NEW.ended_at IS NULL
+            OR NEW.ended_at < now() - interval '1 minute' AND NEW.ended_at IS DISTINCT FROM OLD.ended_at
         )
         AND NOT has_table_privilege('@extschema@.outbox'::regclass, 'DELETE')
     )

@@ -110,7 +110,7 @@ BEGIN
         FROM @extschema@._own_mail s
         WHERE s.id = mailroom_cancel.id
           AND s.state = 'scheduled'
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     );
     RETURN FOUND;
 END;
@@ -155,7 +155,7 @@ BEGIN
     FROM @extschema@._own_mail s
     WHERE s.id = mailroom_reschedule.id
       AND s.state = 'scheduled'
-    FOR UPDATE SKIP LOCKED;
+    FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
     END IF;

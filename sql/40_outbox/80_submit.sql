@@ -203,7 +203,7 @@ BEGIN
                 FROM @extschema@._own_mail o
                 WHERE o.id = ANY (replaced || lapsed)
                 ORDER BY o.id
-                FOR UPDATE;
+                FOR NO KEY UPDATE;
                 -- For an empty array, the planner accepts any partial index, and scans all of it.
                 IF lapsed <> '{}' THEN
                     -- As a claim ends them.

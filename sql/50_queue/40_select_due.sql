@@ -107,7 +107,7 @@ BEGIN
         WHERE o.ctid = ANY (ARRAY(SELECT seen.ctids[p] FROM unnest(passed) p))
           -- As text, since o.state = 'scheduled' could be answered by a scan of outbox_due as well.
           AND o.state::text = 'scheduled'
-        FOR UPDATE OF o SKIP LOCKED
+        FOR NO KEY UPDATE OF o SKIP LOCKED
     ) s;
 END;
 $$;
@@ -228,7 +228,7 @@ BEGIN
                           AND o.id NOT IN (SELECT unnest(bad))
                         ORDER BY o.priority, o.send_at, o.id
                         LIMIT wanted - cardinality(ctids)
-                        FOR UPDATE OF o SKIP LOCKED
+                        FOR NO KEY UPDATE OF o SKIP LOCKED
                     ) s;
                 ELSE
                     SELECT p.*

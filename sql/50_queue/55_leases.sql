@@ -138,7 +138,7 @@ BEGIN
               AND o.claimed_until <= part.until
             ORDER BY o.claimed_until
             LIMIT row_limit - coalesce(cardinality(ctids), 0)
-            FOR UPDATE SKIP LOCKED
+            FOR NO KEY UPDATE SKIP LOCKED
         ) s;
         ctids := ctids || looked.ctids;
         -- There may be more with the same lease end as the last.
@@ -204,7 +204,7 @@ BEGIN
         WHERE c.state = 'claimed'
           AND c.claimed_until > moment
           AND starts_with(c.claimed_by, mine)
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     );
     -- This happens once, so it does not fail first for a row that cannot be changed.
     BEGIN

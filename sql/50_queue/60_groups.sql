@@ -91,7 +91,7 @@ AS $$
               AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(of_transports) b (name))
             ORDER BY o.priority, o.send_at, o.id
             LIMIT row_limit
-            FOR UPDATE OF o SKIP LOCKED
+            FOR NO KEY UPDATE OF o SKIP LOCKED
         ) l
         ORDER BY l.priority, l.send_at, l.id
         LIMIT row_limit

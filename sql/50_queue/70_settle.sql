@@ -27,7 +27,7 @@ BEGIN
     WHERE o.claimed_until IS NOT NULL
       AND o.claimed_by = claimant
       AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
-    FOR UPDATE OF o SKIP LOCKED;
+    FOR NO KEY UPDATE OF o SKIP LOCKED;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._lock_claimed(bigint[], text, integer[]) IS

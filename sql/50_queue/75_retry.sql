@@ -30,7 +30,7 @@ BEGIN
         WHERE e.id = ANY (ids)
           -- As text, since e.state = 'error' could be answered by a scan of outbox_failed as well.
           AND e.state::text = 'error'
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     ))
       AND o.token_id IS NULL
       AND (o.expires_at > clock_timestamp()) IS NOT FALSE;
@@ -46,6 +46,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._retry(bigint[]) IS
     'Internal. Returns these rows from error to scheduled, due now, except token mail; returns how many there were.';
 
+-- Long because one query names all that keeps a token from being sent again.
 CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -55,6 +56,13 @@ CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
     SET jit = off
 AS $$
 DECLARE
+    -- As long as its token is locked, no request puts the token into pending: a collector would wait for this row.
+    held CONSTANT bigint[] := ARRAY(
+        SELECT t.id
+        FROM @extschema@.tokens t
+        WHERE t.id = ANY (ARRAY(SELECT o.token_id FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL))
+        FOR NO KEY UPDATE SKIP LOCKED
+    );
     retried integer;
 BEGIN
     -- Signed in the statement that stores it (I7). A token that is pending or in another live mail is skipped.
@@ -73,6 +81,7 @@ BEGIN
     FROM @extschema@._token_verdicts v
     WHERE o.id = ANY (ids)
       AND o.state::text = 'error'
+      AND o.token_id = ANY (held)
       AND v.token_id = o.token_id
       AND v.eligible
       AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
@@ -153,7 +162,7 @@ EXCEPTION
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
-    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error or has expired.';
+    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error, has expired, or is locked by another transaction.';
 
 -- Long because it asks for all conditions in one query.
 CREATE FUNCTION @extschema@.mailroom_retry_failed(

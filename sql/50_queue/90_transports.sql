@@ -59,20 +59,18 @@ FROM @extschema@.transports t;
 COMMENT ON VIEW @extschema@.mailroom_transports IS
     'The transports of each deliverer, with state, reason and next probe, as the deliverer published them last.';
 
+-- Long because it writes two tables, column by column.
 CREATE FUNCTION @extschema@._publish_transports(deliverer text, transports jsonb, problem text DEFAULT NULL) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    is_empty CONSTANT boolean := transports = '[]' AND problem IS NULL;
+    is_foreign boolean;
 BEGIN
     IF starts_with(deliverer, 'mailroom worker/') AND NOT pg_has_role(session_user, 'mailroom_collector', 'MEMBER') THEN
         RAISE insufficient_privilege USING
             MESSAGE = 'permission denied to publish the transports of the worker',
-            DETAIL = format('The deliverer is "%s".', deliverer),
-            HINT = 'Use another name for the deliverer.';
-    END IF;
-    IF EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = deliverer AND d.published_by <> session_user) THEN
-        RAISE insufficient_privilege USING
-            MESSAGE = 'permission denied to publish the transports of another role',
             DETAIL = format('The deliverer is "%s".', deliverer),
             HINT = 'Use another name for the deliverer.';
     END IF;
@@ -82,14 +80,26 @@ BEGIN
             DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(transports), 'NULL')),
             HINT = 'Pass an array of objects with name, provider, allow_from, state, reason, next_probe_at and ambiguous.';
     END IF;
-    IF transports = '[]' AND problem IS NULL THEN
-        DELETE FROM @extschema@.deliverers d WHERE d.name = deliverer;
+    IF is_empty THEN
+        is_foreign := EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = deliverer AND d.published_by <> session_user);
     ELSE
-        INSERT INTO @extschema@.deliverers (name, transports_error)
+        -- One statement, because another role may be publishing the same name.
+        INSERT INTO @extschema@.deliverers AS d (name, transports_error)
         VALUES (deliverer, problem)
         ON CONFLICT ON CONSTRAINT deliverers_pkey DO UPDATE
             SET transports_error = EXCLUDED.transports_error,
-                updated_at = clock_timestamp();
+                updated_at = clock_timestamp()
+            WHERE d.published_by = session_user;
+        is_foreign := NOT FOUND;
+    END IF;
+    IF is_foreign THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = 'permission denied to publish the transports of another role',
+            DETAIL = format('The deliverer is "%s".', deliverer),
+            HINT = 'Use another name for the deliverer.';
+    END IF;
+    IF is_empty THEN
+        DELETE FROM @extschema@.deliverers d WHERE d.name = deliverer;
     END IF;
     DELETE FROM @extschema@.transports t
     WHERE t.deliverer = _publish_transports.deliverer

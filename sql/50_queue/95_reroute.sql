@@ -41,7 +41,7 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           AND o.transport = from_transport COLLATE "C"
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     ), changed AS (
         UPDATE @extschema@.outbox o
         SET transport = to_transport,
@@ -60,7 +60,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reroute(text, text) IS
-    'Moves the scheduled mail of one transport to another and returns how many there were. Claimed mail, and rows that another transaction has locked, stay.';
+    'Moves the scheduled mail of one transport to another and returns how many there were. Claimed mail, and rows that another transaction has locked or changed meanwhile, stay.';
 
 CREATE FUNCTION @extschema@._fallback_cursor(transport text, OUT priority smallint, OUT send_at timestamptz, OUT id bigint)
     RETURNS SETOF record
@@ -208,7 +208,7 @@ BEGIN
               AND o.state::text = 'scheduled'
               AND o.ambiguous_attempts = 0
               AND o.batch IS NULL
-            FOR UPDATE SKIP LOCKED
+            FOR NO KEY UPDATE SKIP LOCKED
         ), came_to AS (
             -- Up to the last chosen row if that is as many as wanted; else up to the last one.
             (SELECT c.send_at, c.id FROM chosen c WHERE (SELECT count(*) FROM chosen) = wanted - moved ORDER BY c.send_at DESC, c.id DESC LIMIT 1)

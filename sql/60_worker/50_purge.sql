@@ -40,6 +40,8 @@ CREATE FUNCTION @extschema@._delete_rows(source text, places tid[]) RETURNS inte
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
+    -- For rows of the application that refer to them.
+    SET lock_timeout = '100ms'
 AS $$
 DECLARE
     deleted integer := 0;
@@ -60,6 +62,9 @@ BEGIN
     END IF;
     RETURN deleted;
 EXCEPTION
+    WHEN lock_not_available THEN
+        -- Another transaction holds a row that refers to one of them. They stay for the next round.
+        RETURN 0;
     WHEN OTHERS THEN
         IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
             RAISE;

@@ -80,7 +80,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._request(text, @extschema@.token_action),
     @extschema@._answer_request(bigint, @extschema@.token_action),
     @extschema@._lock_requests(bigint, integer),
-    @extschema@._requested(bigint[]),
+    @extschema@._requested(bigint[], integer),
     @extschema@._request_interval(),
     @extschema@._requests_per_hour(),
     @extschema@._batch_limit(),

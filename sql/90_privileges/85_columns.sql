@@ -14,6 +14,10 @@ BEGIN
             'GRANT SELECT (ctid, xmin, '
                 || string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) FILTER (WHERE o.attname <> 'secrets')
                 || ') ON @extschema@.outbox TO mailroom_sender, mailroom_definer',
+            -- Collecting writes all but the id.
+            'GRANT INSERT ('
+                || string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) FILTER (WHERE o.attname <> 'id')
+                || ') ON @extschema@.outbox TO mailroom_collector',
             -- Applications schedule through the view, whose owner writes the table.
             'GRANT INSERT (' || string_agg(quote_ident(m.attname), ', ') || ') ON @extschema@._new_mail TO mailroom_app',
             'GRANT INSERT (' || string_agg(quote_ident(m.attname), ', ') || ') ON @extschema@.outbox TO mailroom_definer',

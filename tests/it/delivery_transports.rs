@@ -305,32 +305,3 @@ fn those_of_the_worker_stay_however_long_nothing_changes() {
         (number(&mut post.client, left) == 1 && number(&mut post.client, &own) == 0).then_some(())
     });
 }
-
-/// The search for mail of others reads all that was sent while a session holds an old snapshot. Afterwards, commits announce
-/// such mail.
-#[test]
-fn mail_of_others_is_searched_for_once() {
-    let receiver = Receiver::start(|_| status(200));
-    let mut post = Post::start(
-        &receiver,
-        &[
-            "shared_preload_libraries = 'mailroom, auto_explain'",
-            "auto_explain.log_min_duration = 0",
-            "auto_explain.log_nested_statements = on",
-            "mailroom.poll_interval = '1s'",
-        ],
-    );
-    let count = |post: &Post, part: &str| post.log().matches(part).count();
-    let polls = |post: &Post, least: usize| {
-        eventually("polls", || {
-            (count(post, "FROM _pending_summary") >= least).then_some(())
-        });
-    };
-    polls(&post, 3);
-    let searched = count(&post, "o.transport > g.low");
-    assert!(searched > 0, "the log has no search");
-    polls(&post, 8);
-    post.send(3);
-    post.wait_until_ended(3);
-    assert_eq!(count(&post, "o.transport > g.low"), searched);
-}

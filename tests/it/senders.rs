@@ -22,7 +22,7 @@ impl Drop for Running {
 fn start_sender(cluster: &Cluster, smtp: &Smtp) -> Running {
     let program = cluster.scratch().join("sender.py");
     let text = block("docs/guides/consumers.md", "python");
-    assert!(text.lines().count() <= 25);
+    assert!(text.lines().count() <= 26);
     let text = text.replace(
         "\"localhost\", 25",
         &format!("\"127.0.0.1\", {}", smtp.port),
@@ -71,6 +71,36 @@ fn the_python_sender_needs_no_worker() {
         (sent(&mut client) == 4).then_some(())
     });
     assert_eq!(smtp.messages().len(), 4);
+}
+
+/// A row that a trigger of the application does not let go, first in the queue, costs each session one failed claim.
+#[test]
+fn the_python_sender_passes_by_a_row_that_cannot_be_claimed() {
+    let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    client
+        .batch_execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$; \
+             CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW \
+                 WHEN (OLD.subject = 'bad') EXECUTE FUNCTION refuse(); \
+             SELECT mailroom_send('a@example.com', s, 'T') FROM unnest(ARRAY['bad', 'good', 'good']) s",
+        )
+        .unwrap();
+    let smtp = Smtp::start();
+    let _sender = start_sender(&cluster, &smtp);
+    eventually("the others to be sent", || {
+        (number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'sent'",
+        ) == 2)
+            .then_some(())
+    });
+    assert_eq!(
+        number(
+            &mut client,
+            "SELECT count(*) FROM outbox WHERE state = 'scheduled'"
+        ),
+        1
+    );
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn no_setting_of_a_session_changes_what_a_body_means() {
     let error = client
         .batch_execute("SELECT mailroom_send('no address', 'S', 'T')")
         .unwrap_err();
-    assert_eq!(code(&error), &SqlState::INVALID_PARAMETER_VALUE);
+    assert_eq!(code(&error), &SqlState::INVALID_TEXT_REPRESENTATION);
     let hint = error.as_db_error().unwrap().hint();
     assert!(
         hint.is_some_and(|hint| hint.starts_with("An address")),
