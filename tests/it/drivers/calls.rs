@@ -261,13 +261,13 @@ pub fn calls() -> Vec<Call> {
         (
             "SELECT mailroom_send($1, $2, $3)",
             json!(["nobody", "S", "T"]),
-            "22023",
+            "22P02",
         ),
         (
             "SELECT mailroom_reschedule($1, $2)",
             json!([1, null]),
             "22023",
         ),
-        ("SELECT mailroom_retry_failed()", json!([]), "22023"),
+        ("SELECT mailroom_retry_failed()", json!([]), "22004"),
     ]
 }
