@@ -11,6 +11,7 @@ use crate::pg::{log, notify, process};
 use crate::settings;
 use crate::shared_memory::wakeup::Next;
 use mailroom_core::batching::Time;
+use mailroom_core::deliver::runner::EXTEND_RETRY;
 
 /// How long a check is delayed after a notification that is probably the worker's own, or soon after another one.
 const ECHO: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ impl Worker {
             Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
             Err(failure) => {
                 failure.warn("mailroom worker could not extend its claims");
-                Delivery::Next(None)
+                Delivery::Next(Some(now.saturating_add(EXTEND_RETRY)))
             }
         }
     }
@@ -109,7 +110,7 @@ impl Worker {
                     ControlFlow::Continue(next) => next,
                 }
             } else {
-                (wait.until, wait.next)
+                self.deliver_meanwhile(now, wait)
             };
             self.wakeup
                 .publish_wait(reason, next.saturating_sub(now), self.failures.count());
@@ -129,6 +130,27 @@ impl Worker {
                 process::report_statistics();
             }
             process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::jobs_fd));
+        }
+    }
+
+    /// Has the deliverer claim due mail during a back-off. Returns until when to wait and for what. The next attempt notifies
+    /// other senders, and reads when mail is due next.
+    fn deliver_meanwhile(&mut self, now: Time, wait: &Wait) -> (Time, Next) {
+        let Some(deliverer) = &self.deliverer else {
+            return (wait.until, wait.next);
+        };
+        let is_past = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        let is_next_due = is_past(self.maintain_at(now));
+        if is_next_due || is_past(self.notify_at()) {
+            deliverer.mail_due(std::mem::take(&mut self.urgent_due));
+            self.maintained_at = now;
+            self.next_due = self.next_due.filter(|_| !is_next_due);
+            (self.due_now, self.search) = (false, true);
+        }
+        let due_at = [self.notify_at(), self.maintain_at(now)];
+        match due_at.into_iter().flatten().min() {
+            Some(at) if at < wait.until => (at, Next::Due),
+            _ => (wait.until, wait.next),
         }
     }
 

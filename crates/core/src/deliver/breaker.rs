@@ -218,6 +218,11 @@ impl CircuitBreaker {
         self.latest = request;
     }
 
+    /// This is the first message of the probe that was sent: the next probe is another message, if there is one.
+    pub fn remember_probe(&mut self, id: i64) {
+        self.suspects.add_probed(id, self.latest);
+    }
+
     /// A probe is sent.
     pub fn note_probe(&mut self, request: u64) {
         self.note_request(request);
@@ -239,11 +244,16 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether other messages are to be sent before this one, because it was refused or throttled, or was a probe that
-    /// failed in this pause. While the transport is healthy, that ends as soon as another message is accepted.
+    /// Whether other messages are to be sent before this one, because it was refused or throttled, or was a probe in this
+    /// pause. While the transport is healthy, that ends as soon as another message is accepted.
     pub fn is_suspect(&self, id: i64) -> bool {
         let is_doubtful = self.is_paused() || self.has_open_refusals();
         self.suspects.contains(id, is_doubtful)
+    }
+
+    /// The number of the latest request in which this message was a probe in this pause; 0 if it was none.
+    pub fn last_probe(&self, id: i64) -> u64 {
+        self.suspects.probed.get(&id).copied().unwrap_or_default()
     }
 
     /// Whether this is the first message of the latest request that was throttled. Another suspect goes before it.
@@ -259,7 +269,7 @@ impl CircuitBreaker {
     /// Pauses because of open refusals: no other message can show whether the refused messages are at fault.
     pub fn attribute_refusals(&mut self, now: Time) {
         let reason = std::mem::take(&mut self.refusal);
-        self.pause_for(now, &reason, self.longest_refusal_pause());
+        self.pause_for(now, &reason, self.longest_refusal_pause(), None);
     }
 
     fn forget_failures(&mut self) {
@@ -279,12 +289,13 @@ impl CircuitBreaker {
 
     /// Pauses, or extends a pause, for a reason that concerns all messages.
     pub fn pause(&mut self, now: Time, why: &str) {
-        self.pause_for(now, why, LONGEST_PAUSE);
+        self.pause_for(now, why, LONGEST_PAUSE, None);
     }
 
-    fn pause_for(&mut self, now: Time, why: &str, longest: Duration) {
+    /// The next probe is not sent before the time that the provider named, if it did.
+    fn pause_for(&mut self, now: Time, why: &str, longest: Duration, named: Option<Duration>) {
         self.pauses = self.pauses.saturating_add(1);
-        let wait = doubled(FIRST_PAUSE, self.pauses, longest);
+        let wait = doubled(FIRST_PAUSE, self.pauses, longest).max(named.unwrap_or_default());
         let earlier = self.pause.take();
         let is_known = |pause: &Pause| !pause.is_retried || pause.reason == why;
         if !earlier.as_ref().is_some_and(is_known) {

@@ -87,6 +87,14 @@ impl Deliverer {
             return self.configure(now, config);
         }
         self.breaker.resize(config.concurrency);
+        self.set_config(config);
+    }
+
+    /// What waits for the old rate does not wait for it any more.
+    fn set_config(&mut self, config: DeliveryConfig) {
+        if self.rate() != config.rate {
+            self.rate_limiter.waits_until = None;
+        }
         self.config = Some(config);
     }
 
@@ -94,7 +102,7 @@ impl Deliverer {
         let is_first = self.config.is_none();
         let has_new_account = !self.uses_account_of(&config);
         let concurrency = config.concurrency;
-        self.config = Some(config);
+        self.set_config(config);
         if has_new_account {
             self.last_request_to_old_account = self.latest_request;
             self.split_batches(|_| true);
@@ -128,9 +136,15 @@ impl Deliverer {
     /// Whether a probe is due because of urgent mail, and that is another transport's: what was claimed is not urgent.
     fn has_no_urgent_mail(&self) -> bool {
         let is_claiming = self.claim_wanted || self.exchange_is_running;
+        let batches = self.retry_batches.complete.iter();
+        let waiting = self
+            .queue
+            .first()
+            .into_iter()
+            .chain(batches.map(|mails| &mails[0]));
         self.breaker.is_probe_pulled()
-            && match self.queue.first() {
-                Some(mail) => mail.priority > URGENT_PRIORITY,
+            && match waiting.map(|mail| mail.priority).min() {
+                Some(priority) => priority > URGENT_PRIORITY,
                 None => !is_claiming,
             }
     }
@@ -140,7 +154,12 @@ impl Deliverer {
         let mut actions = Vec::new();
         self.claim_wanted |= self.claim_at.take_if(|at| *at <= now).is_some();
         let expired = self.retry_batches.take_expired(now);
-        self.split(expired);
+        if expired.is_empty() || self.has_room(now) {
+            self.split(expired);
+        } else {
+            // The rest of them could not be claimed. They are claimed together later.
+            expired.iter().for_each(|mail| self.release(mail));
+        }
         if self.is_halted {
             self.release_waiting();
         } else if self.leases_end_at.is_none_or(|end| now < end) {
@@ -155,6 +174,7 @@ impl Deliverer {
     fn send_requests(&mut self, now: Time, actions: &mut Vec<Action>) {
         match self.breaker.permit(now) {
             SendPermit::Requests(concurrency) => {
+                self.probe_doublings = 0;
                 while self.requests.len() < concurrency
                     && !self.rate_limiter.is_waiting(now)
                     && let Some(mails) = self.next_request(now)
@@ -180,8 +200,10 @@ impl Deliverer {
             SendPermit::Probe => {
                 if let Some(mails) = self.next_probe(now) {
                     self.config_is_fresh = false;
+                    let leader = mails[0].message.id;
                     self.send(mails, actions);
                     self.breaker.note_probe(self.latest_request);
+                    self.breaker.remember_probe(leader);
                     // Nothing is claimed until the result is known, so these would wait for the others in vain.
                     let incomplete = self.retry_batches.take_incomplete(|_, _| true);
                     incomplete.iter().for_each(|mail| self.release(mail));

@@ -55,6 +55,13 @@ impl Queue {
         self.mails.values().next()
     }
 
+    /// Takes the mail with the smallest key; of several, the first.
+    pub(super) fn take_first_by(&mut self, key: impl Fn(&Mail) -> u64) -> Option<Mail> {
+        let mail = self.mails.values().min_by_key(|mail| key(mail))?;
+        let position = mail.position();
+        self.mails.remove(&position)
+    }
+
     /// Takes the next mail.
     pub(super) fn pop(&mut self) -> Option<Mail> {
         self.mails.pop_first().map(|(_, mail)| mail)

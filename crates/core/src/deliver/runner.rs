@@ -38,6 +38,8 @@ use crate::transport::config::{ConfigError, TransportConfig};
 
 /// How long the last settlements may take at the end, after the requests in flight were abandoned.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time after which [`JobRunner::run_jobs`] is called again if claims could not be extended.
+pub const EXTEND_RETRY: Duration = Duration::from_secs(5);
 /// How often an unreadable transports file is read again while there is no transport.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mailroom_core::batching::Look;
 use mailroom_core::deliver::Time;
-use mailroom_core::deliver::runner::JobRunner;
+use mailroom_core::deliver::runner::{EXTEND_RETRY, JobRunner};
 use tokio::runtime::Runtime;
 
 use super::collector::Collector;
@@ -286,7 +286,7 @@ impl Database {
             Err(failure) => {
                 let what = format!("mailroom send could not extend its claims: {failure}");
                 self.plan.log.warn(&what, "", failure.hint());
-                Ok(None)
+                Ok(Some(now.saturating_add(EXTEND_RETRY)))
             }
         }
     }

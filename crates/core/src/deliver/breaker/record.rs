@@ -117,7 +117,7 @@ impl CircuitBreaker {
     ) -> Disposition {
         let is_paused = self.is_paused();
         if is_paused {
-            self.suspects.add_probed(of.id);
+            self.suspects.add_probed(of.id, of.request);
         }
         if self.is_long_wait_believed(of, after) {
             return self.pause_for_long(now, of, reason);
@@ -218,12 +218,10 @@ impl CircuitBreaker {
         reason: &str,
         named: Option<Duration>,
     ) -> Disposition {
-        let is_evidence = of.request >= self.evidence_from;
-        let disposition = self.pause_after(now, of, reason, LONGEST_PAUSE);
-        if let (Some(pause), Some(named), true) = (&mut self.pause, named, is_evidence) {
-            pause.probe_at = pause.probe_at.max(now.saturating_add(named));
+        if of.request >= self.evidence_from {
+            self.pause_for(now, reason, LONGEST_PAUSE, named);
         }
-        disposition
+        Disposition::Release
     }
 
     fn note_account_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
@@ -254,23 +252,23 @@ impl CircuitBreaker {
         if self.is_paused() {
             return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
         }
+        if !of.is_beside_accepted {
+            self.rejections += 1;
+            if self.rejections >= MAX_REJECTED {
+                return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
+            }
+        }
         if was_refused {
-            return Disposition::End;
+            Disposition::End
+        } else {
+            Disposition::Settle
         }
-        if of.is_beside_accepted {
-            return Disposition::Settle;
-        }
-        self.rejections += 1;
-        if self.rejections >= MAX_REJECTED {
-            return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
-        }
-        Disposition::Settle
     }
 
     /// Pauses, or extends the pause, unless the request was sent before it. No attempt counts.
     fn pause_after(&mut self, now: Time, of: Origin, why: &str, longest: Duration) -> Disposition {
         if of.request >= self.evidence_from {
-            self.pause_for(now, why, longest);
+            self.pause_for(now, why, longest, None);
         }
         Disposition::Release
     }

@@ -1,6 +1,6 @@
 //! Messages that were refused or throttled while it is not known whether the message or the transport is at fault.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// The maximum number of messages in each of the collections.
 const MAX_SUSPECTS: usize = 10_000;
@@ -13,26 +13,27 @@ pub(super) struct Suspects {
     refused: HashMap<i64, (u32, u64)>,
     /// The number of the latest request when each message was first refused for its contents or addresses.
     rejected: HashMap<i64, u64>,
-    /// The messages whose probe has failed in this pause.
-    pub(super) probed: HashSet<i64>,
+    /// The number of the latest request with each message in this pause that was a probe, or failed.
+    pub(super) probed: HashMap<i64, u64>,
     /// The number of the latest request of which a message was accepted.
     pub(super) accepted: u64,
 }
 
 impl Suspects {
-    /// Whether it was a probe that failed, or was refused or throttled: since it was last accepted if `ever`, otherwise since
+    /// Whether it was a probe, or failed, in this pause, or was refused or throttled: since it was last accepted if `ever`, otherwise since
     /// another message was accepted that was sent later.
     pub(super) fn contains(&self, id: i64, ever: bool) -> bool {
         let refused = self.refused.get(&id);
         let is_refused = refused.is_some_and(|(_, latest)| ever || self.accepted <= *latest);
-        is_refused || self.probed.contains(&id)
+        is_refused || self.probed.contains_key(&id)
     }
 
-    /// The probe of a paused transport with this message failed.
-    pub(super) fn add_probed(&mut self, id: i64) {
-        if self.probed.len() < MAX_SUSPECTS {
-            self.probed.insert(id);
+    /// This message is the probe of a paused transport, or failed while it was paused.
+    pub(super) fn add_probed(&mut self, id: i64, request: u64) {
+        if self.probed.len() >= MAX_SUSPECTS {
+            self.probed.clear();
         }
+        self.probed.insert(id, request);
     }
 
     /// This message was accepted.

@@ -97,6 +97,17 @@ impl Deliverer {
         })
     }
 
+    /// Whether more mails would be held if there were any.
+    pub(super) fn has_room(&mut self, now: Time) -> bool {
+        match self.breaker.permit(now) {
+            SendPermit::Requests(concurrency) => {
+                let target = self.held_target(concurrency);
+                self.free_places(target).is_some()
+            }
+            _ => true,
+        }
+    }
+
     /// How many mails to hold at this number of concurrent requests.
     fn held_target(&self, concurrency: usize) -> usize {
         let target = concurrency

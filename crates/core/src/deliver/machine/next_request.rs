@@ -53,11 +53,10 @@ impl Deliverer {
         self.split_unrepeatable_batches(now);
         let next = self.next_mail(now);
         let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
-        // A larger claim may find a mail that was not refused before.
-        self.probe_doublings = match &next {
-            Some(mail) if !is_suspect(mail) => 0,
-            _ => (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS),
-        };
+        if next.as_ref().is_none_or(is_suspect) {
+            // A larger claim may find a mail that was not refused before.
+            self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
+        }
         if let Some(mail) = next {
             return self.admit(now, vec![mail]);
         }
@@ -107,6 +106,10 @@ impl Deliverer {
                 {
                     Some(later)
                 }
+                // The one that was the probe longest ago, or never.
+                None if breaker.is_paused() => self
+                    .queue
+                    .take_first_by(|mail| breaker.last_probe(mail.message.id)),
                 None => self
                     .queue
                     .take(|mail| !breaker.was_throttled_last(mail.message.id))

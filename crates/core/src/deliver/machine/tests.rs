@@ -145,6 +145,8 @@ struct World {
     sizes: Vec<usize>,
     /// What the provider responds to these mails, instead of what its mood says.
     respond: Option<Respond>,
+    /// Added to the time of each response.
+    slow: Duration,
 }
 
 type Respond = Box<dyn FnMut(Time, &[Mail]) -> (Option<u16>, Vec<MessageOutcome>)>;
@@ -169,6 +171,7 @@ impl World {
             allowance: (0.0, Duration::from_secs(1)),
             sizes: Vec::new(),
             respond: None,
+            slow: Duration::ZERO,
         };
         let limits = world.limits();
         world.say(Event::Configured(Box::new(limits)));
@@ -364,6 +367,7 @@ impl World {
 mod deeds;
 mod fairness;
 mod few;
+mod held;
 mod identity;
 mod lost;
 mod network;

@@ -4,6 +4,7 @@ use super::outcome::{self, Stage};
 use super::reply::Reply;
 use super::wire::{Broke, Wire};
 use crate::transport::delivered::Delivered;
+use crate::transport::providers::MessageOutcome;
 
 /// The result of a message whose session could not be opened. Boxed because it is large and rare.
 pub(super) type Stopped = Box<Delivered>;
@@ -35,10 +36,11 @@ pub(super) async fn reply(wire: &mut Wire) -> Result<Reply, Stopped> {
     wire.reply().await.map_err(|broke| lost(&broke))
 }
 
-/// The result of a message whose connection was lost before it was sent.
+/// The result of a message whose connection was lost before there was a session.
 pub(super) fn lost(broke: &Broke) -> Stopped {
-    Box::new(Delivered::not_sent(format!(
-        "no session: {}",
-        broke.reason()
-    )))
+    let reason = format!("no session: {}", broke.reason());
+    Box::new(Delivered::decided(
+        MessageOutcome::NoConnection { reason },
+        None,
+    ))
 }

@@ -277,6 +277,8 @@ impl Session {
         self.is_usable = false;
         let written = self.wire.write(&double_dots(envelope.content)).await;
         let quiet = match written {
+            // The process may have stood still for longer than its claim was valid.
+            Ok(()) if self.wire.is_late() => Err(Broke::Late),
             Ok(()) => self.wire.is_quiet().await,
             Err(broke) => Err(broke),
         };

@@ -81,6 +81,11 @@ impl Wire {
         self.deadline = deadline;
     }
 
+    /// Whether the deadline has passed: what need not wait succeeds nevertheless.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// Sets the deadline unless it is later.
     pub fn extend_deadline(&mut self, deadline: Instant) {
         self.deadline = self.deadline.max(deadline);

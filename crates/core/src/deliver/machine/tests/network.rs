@@ -29,7 +29,7 @@ impl World {
         }
         self.check_rate(&mails);
         self.sizes.push(mails.len());
-        let delay = Duration::from_millis(1 + self.random(300));
+        let delay = self.slow + Duration::from_millis(1 + self.random(300));
         let sent = Sent {
             at: self.now + delay,
             mails,

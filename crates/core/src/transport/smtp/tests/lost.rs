@@ -2,9 +2,7 @@ use super::*;
 
 #[test]
 fn lost_before_the_end_it_was_not_sent() {
-    let cases: [Says; 5] = [
-        |_, _, line| (line == "connect").then_some(CLOSE),
-        |_, _, line| line.starts_with("EHLO").then_some(CLOSE),
+    let cases: [Says; 3] = [
         |_, _, line| line.starts_with("MAIL").then_some(CLOSE),
         |_, _, line| line.starts_with("RCPT").then_some(CLOSE),
         |_, _, line| (line == "DATA").then_some(CLOSE),
@@ -15,6 +13,24 @@ fn lost_before_the_end_it_was_not_sent() {
         assert!(
             shown.contains("the server closed the connection"),
             "{shown}"
+        );
+        assert_eq!((seen.connections(), seen.mails()), (1, 0));
+    }
+}
+
+/// A load balancer without a backend, or the wrong `tls`.
+#[test]
+fn without_a_session_there_is_no_connection() {
+    let cases: [Says; 2] = [
+        |_, _, line| (line == "connect").then_some(CLOSE),
+        |_, _, line| line.starts_with("EHLO").then_some(CLOSE),
+    ];
+    for says in cases {
+        let (delivered, seen) = deliver_to(says);
+        assert!(
+            matches!(&delivered.outcome, MessageOutcome::NoConnection { reason }
+                if reason.contains("the server closed the connection")),
+            "{delivered:?}"
         );
         assert_eq!((seen.connections(), seen.mails()), (1, 0));
     }
@@ -161,4 +177,46 @@ fn a_server_that_takes_its_time() {
             assert!(unreached(&delivered).ends_with(": timeout"));
         }
     }
+}
+
+/// The process is frozen, as by SIGSTOP, for longer than a message may take: its claim may have been given to another. All
+/// replies are there when it goes on.
+#[test]
+fn a_client_that_stood_still_does_not_end_the_message() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let script = Script {
+        says: |_, _, line| {
+            if line.starts_with("MAIL") {
+                std::thread::sleep(TIMEOUT / 10);
+            }
+            None
+        },
+        ..Script::default()
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    // The server does not stand still.
+    std::thread::spawn(move || {
+        run(async {
+            tell.send(start(script).await).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    let (port, seen) = told.recv().unwrap();
+    let watched = Arc::clone(&seen);
+    let delivered = run(async move {
+        let relay = Relay::new(Settings {
+            timeout: TIMEOUT,
+            ..settings(port)
+        });
+        tokio::spawn(async move {
+            watched
+                .until(|seen| !seen.commands("MAIL").is_empty())
+                .await;
+            std::thread::sleep(3 * TIMEOUT);
+        });
+        relay.unwrap().send(&fixture::plain(1), now()).await
+    });
+    let shown = unreached(&delivered);
+    assert!(shown.starts_with("before the end of the mail: "), "{shown}");
+    assert_eq!(seen.mails(), 0);
 }

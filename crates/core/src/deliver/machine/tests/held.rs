@@ -1,0 +1,243 @@
+//! What could hold mail for too long: pauses whose probe is always the same message, rates of before a reload, and batches
+//! that are not complete.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::identity::Hand;
+use super::policy::{MINUTE, shape};
+use super::*;
+use crate::deliver::retry_batches::batch_key;
+
+/// A world where the provider refuses everything so until the returned value is set; then only message 1 is refused.
+fn first_is_bad(shape: Shape, refusal: MessageOutcome) -> (World, Rc<Cell<bool>>) {
+    let mut world = World::new(shape, 3);
+    let works = Rc::new(Cell::new(false));
+    let does_work = Rc::clone(&works);
+    world.respond = Some(Box::new(move |_, mails| {
+        let outcome_of = |mail: &Mail| {
+            if does_work.get() && mail.message.id != 1 {
+                MessageOutcome::Sent { provider_id: None }
+            } else {
+                refusal.clone()
+            }
+        };
+        (Some(200), mails.iter().map(outcome_of).collect())
+    }));
+    world.schedule(Row {
+        priority: -1,
+        ..Row::default()
+    });
+    (world, works)
+}
+
+/// More messages were refused together than a probe claims to choose from.
+#[test]
+fn a_pause_ends_although_the_first_of_many_refused_messages_is_bad() {
+    let reason = || "http 400".to_owned();
+    for (batch, concurrency, refusal) in [
+        (500, 64, MessageOutcome::AccountRefused { reason: reason() }),
+        (500, 64, MessageOutcome::Refused { reason: reason() }),
+        (1, 1_000, MessageOutcome::Refused { reason: reason() }),
+    ] {
+        let shape = Shape {
+            batch,
+            concurrency,
+            ..shape()
+        };
+        let (mut world, works) = first_is_bad(shape, refusal);
+        world.schedule_many(4_999);
+        let end = world.now + 10 * MINUTE;
+        world.run_until(end);
+        assert_eq!(world.deliverer.status().state, "paused");
+        assert!(world.rows.values().all(|row| row.ended.is_none()));
+        works.set(true);
+        let end = world.now + 10 * MINUTE;
+        world.run_until(end);
+        assert_eq!(world.count("sent"), 4_999, "batches of {batch}");
+    }
+}
+
+#[test]
+fn each_probe_is_another_message() {
+    let reason = "http 503".to_owned();
+    let (mut world, works) = first_is_bad(
+        shape(),
+        MessageOutcome::Retry {
+            reason,
+            after: None,
+        },
+    );
+    let probes: Rc<RefCell<Vec<i64>>> = Rc::default();
+    let seen = Rc::clone(&probes);
+    let mut respond = world.respond.take().unwrap();
+    world.respond = Some(Box::new(move |now, mails| {
+        if now > Duration::from_secs(20) {
+            seen.borrow_mut().push(mails[0].message.id);
+        }
+        respond(now, mails)
+    }));
+    world.schedule_many(2_000);
+    let end = world.now + 60 * MINUTE;
+    world.run_until(end);
+    let different: HashSet<i64> = probes.borrow().iter().copied().collect();
+    assert!(different.len() > 100);
+    assert_eq!(different.len(), probes.borrow().len());
+    works.set(true);
+    let end = world.now + Duration::from_secs(32);
+    world.run_until(end);
+    assert!(world.count("sent") > 0, "{:?}", world.stuck());
+}
+
+/// What was refused once is refused again after one message was taken: fewer than ten end before the transport is paused.
+#[test]
+fn a_configuration_that_is_wrong_for_a_second_time_ends_fewer_than_ten() {
+    for (batch, seed) in (1..7).flat_map(|seed| [(1, seed), (100, seed)]) {
+        let shape = Shape {
+            batch,
+            concurrency: 64,
+            ..shape()
+        };
+        let mut world = World::new(shape, seed);
+        let left = Rc::new(Cell::new(0_usize));
+        let count = Rc::clone(&left);
+        world.respond = Some(Box::new(move |_, mails| {
+            let outcome = if count.get() > 0 {
+                count.set(count.get() - 1);
+                MessageOutcome::Sent { provider_id: None }
+            } else {
+                let reason = "http 400".to_owned();
+                MessageOutcome::Refused { reason }
+            };
+            (Some(200), vec![outcome; mails.len()])
+        }));
+        world.schedule_many(10_000);
+        let end = world.now + 2 * MINUTE;
+        world.run_until(end);
+        assert_eq!(world.count("refused"), 0);
+        left.set(1);
+        let end = world.now + 10 * MINUTE;
+        world.run_until(end);
+        assert_eq!(left.get(), 0);
+        assert!(
+            world.count("refused") < 10,
+            "batches of {batch}, seed {seed}"
+        );
+        assert_eq!(world.deliverer.status().state, "paused");
+    }
+}
+
+/// As many mails as possible are held, and the provider takes longer for each batch than one waits for the rest of its mails.
+#[test]
+fn batches_that_are_known_again_stay_together_at_a_slow_provider() {
+    for (concurrency, size, batches) in [(64, 100, 40), (1, 60, 6), (4, 70, 30)] {
+        let shape = Shape {
+            batch: 100,
+            idempotent: true,
+            concurrency,
+            ..shape()
+        };
+        let mut world = World::new(shape, 7);
+        world.slow = Duration::from_secs(12);
+        for batch in 0..batches {
+            let ids: Vec<i64> = (batch * size + 1..=(batch + 1) * size).collect();
+            let mails: Vec<Mail> = ids.iter().map(|id| mail(*id)).collect();
+            let key = batch_key("fake", mails.iter());
+            // The provider took it, and the response was lost.
+            world.known.insert(ids.clone());
+            for id in ids {
+                let row = Row {
+                    attempts: 1,
+                    ambiguous: 1,
+                    copies: 1,
+                    batch: Some(key.clone()),
+                    ..Row::default()
+                };
+                world.rows.insert(id, row);
+            }
+        }
+        world.say(Event::MailDue { urgent: false });
+        let end = world.now + 60 * MINUTE;
+        world.run_until(end);
+        assert_eq!(world.count("sent"), world.rows.len());
+        let most = world.rows.values().map(|row| row.copies).max();
+        assert_eq!(most, Some(1), "{concurrency} batches at a time");
+    }
+}
+
+#[test]
+fn a_higher_rate_is_in_force_at_once() {
+    for (old, new) in [
+        ("1 messages/h", Some("100 messages/s")),
+        ("10 messages/h", None),
+    ] {
+        let shape = Shape {
+            rate: Some(old),
+            ..shape()
+        };
+        let mut world = World::new(shape, 1);
+        world.schedule_many(30);
+        let end = world.now + Duration::from_secs(5);
+        world.run_until(end);
+        world.shape.rate = new;
+        let config = world.limits();
+        world.say(Event::Configured(Box::new(config)));
+        let end = world.now + Duration::from_secs(5);
+        world.run_until(end);
+        assert_eq!(world.count("sent"), 30, "{old}, then {new:?}");
+    }
+}
+
+#[test]
+fn an_urgent_batch_is_the_probe_that_it_asked_for() {
+    for (priority, requests) in [(-10, 1), (0, 0)] {
+        let mut hand = Hand::of(Fake {
+            batch: 100,
+            idempotent: true,
+        });
+        hand.say(Event::SendingAllowed(true));
+        if hand.exchange.is_some() {
+            hand.end_exchange(&[], Vec::new());
+        }
+        for _ in 0..6 {
+            hand.deliverer.breaker.pause(hand.at, "http 503");
+        }
+        hand.at += Duration::from_secs(2);
+        hand.say(Event::MailDue { urgent: true });
+        hand.say(Event::ReloadFailed);
+        let mails: Vec<Mail> = (11..=14).map(mail).collect();
+        let key = batch_key("fake", mails.iter());
+        let repeated = |id| Mail {
+            ambiguous_attempts: 1,
+            ambiguous_alone: false,
+            batch: Some(key.clone()),
+            priority,
+            ..mail(id)
+        };
+        hand.end_exchange(&[], (11..=14).map(repeated).collect());
+        assert_eq!(hand.sent.len(), requests, "priority {priority}");
+    }
+}
+
+#[test]
+fn the_log_names_the_next_probe_after_a_throttle() {
+    let mut world = World::new(shape(), 1);
+    world.respond = Some(Box::new(|_, mails| {
+        let throttled = MessageOutcome::Throttled {
+            reason: "http 429".to_owned(),
+            after: Some(Duration::from_secs(50)),
+        };
+        (Some(429), vec![throttled; mails.len()])
+    }));
+    world.schedule_many(20);
+    let paused = |event: &LogEvent| matches!(event, LogEvent::Paused(..));
+    while world.told(paused) == 0 {
+        world.step(false);
+    }
+    let wait = Duration::from_secs(50);
+    assert!(
+        world
+            .log
+            .contains(&LogEvent::Paused("http 429".to_owned(), wait))
+    );
+}
