@@ -76,7 +76,7 @@ BEGIN
             -- The first time at once: most often it was not the mail that ended the sender.
             SELECT CASE
                 WHEN l.in_a_row % 5 = 1 THEN l.send_at
-                ELSE @extschema@._due_again((l.in_a_row % 5)::integer, NULL::interval, l.expires_at, moment)
+                ELSE @extschema@._due_again((l.in_a_row % 5)::integer, NULL::integer, NULL::interval, l.expires_at, moment)
             END AS again
             OFFSET 0
         ) w

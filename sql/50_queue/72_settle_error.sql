@@ -6,26 +6,37 @@
 
 -- Exponential back-off with full jitter: uniform from 0 rather than around a mean, because mails that failed together,
 -- as in an outage of a provider, would otherwise return together.
-CREATE FUNCTION @extschema@._backoff(attempts integer, time_left interval) RETURNS double precision
+CREATE FUNCTION @extschema@._backoff(attempts integer, attempts_left integer, time_left interval) RETURNS double precision
     LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN random() * least(
-    CASE WHEN time_left <= interval '1 hour' THEN 60 ELSE 3600 END,
+    CASE
+        -- The attempts that are left must last until it expires: on average, each wait is half as long as this.
+        WHEN time_left <= interval '1 hour'
+            THEN greatest(60, CASE WHEN attempts_left IS NOT NULL THEN 2 * extract(epoch FROM time_left) / greatest(attempts_left, 1) END)::double precision
+        ELSE 3600
+    END,
     2 ^ least(greatest(attempts, 1), 20)
 );
-COMMENT ON FUNCTION @extschema@._backoff(integer, interval) IS
-    'Internal. Seconds to wait after this many failed attempts of a mail with this time left (NULL: unlimited): uniform between 0 and 1 s doubled with each attempt, at most a minute in its last hour and otherwise an hour.';
+COMMENT ON FUNCTION @extschema@._backoff(integer, integer, interval) IS
+    'Internal. Seconds to wait after this many failed attempts of a mail with this many attempts (NULL: any number) and this time (NULL: unlimited) left: uniform between 0 and 1 s doubled with each attempt, at most an hour; in its last hour at most a minute, or what makes its attempts last.';
 
 -- The last attempt comes shortly before the mail expires.
-CREATE FUNCTION @extschema@._due_again(attempts integer, wait interval, expires_at timestamptz, moment timestamptz) RETURNS timestamptz
+CREATE FUNCTION @extschema@._due_again(
+    attempts integer,
+    attempts_left integer,
+    wait interval,
+    expires_at timestamptz,
+    moment timestamptz
+) RETURNS timestamptz
     LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN least(
     moment + greatest(
-        make_interval(secs => @extschema@._backoff(attempts, CASE WHEN isfinite(expires_at) THEN expires_at - moment END)),
+        make_interval(secs => @extschema@._backoff(attempts, attempts_left, CASE WHEN isfinite(expires_at) THEN expires_at - moment END)),
         wait
     ),
     CASE WHEN expires_at - interval '5 s' > moment THEN expires_at - interval '5 s' ELSE expires_at END
 );
-COMMENT ON FUNCTION @extschema@._due_again(integer, interval, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION @extschema@._due_again(integer, integer, interval, timestamptz, timestamptz) IS
     'Internal. When a mail that failed at this moment is due again: after _backoff, and not before the given wait (NULL: none), but 5 s before it expires at the latest.';
 
 -- Long because it has ten arrays, and one statement that decides about each mail.
@@ -113,6 +124,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT @extschema@._due_again(
                 o.failed_attempts + 1,
+                o.max_attempts - o.failed_attempts - 1,
                 CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END,
                 o.expires_at, moment
             ) AS again

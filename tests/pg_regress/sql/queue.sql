@@ -345,18 +345,32 @@ SELECT left(last_error, 60), length(last_error), send_at < now() + interval '31 
 SELECT mailroom_claim(1, '400000 years');
 
 -- The wait before another try: anything between nothing and 2 s, doubled with each failure, and an hour at most, or a minute
--- in the last hour.
+-- in the last hour, if that makes the attempts that are left last until its end.
 SELECT attempts, bool_and(wait BETWEEN 0 AND most) AS within, max(wait) > 0.9 * most AS up_to_it, min(wait) < 0.1 * most AS from_0
 FROM (
-    SELECT v.attempts, v.most, v.time_left, _backoff(v.attempts, v.time_left) AS wait
+    SELECT v.attempts, v.most, v.time_left, _backoff(v.attempts, v.attempts_left, v.time_left) AS wait
     FROM (
         VALUES
-            (0, 2, NULL::interval), (1, 2, NULL), (2, 4, NULL), (11, 2048, '2 h'), (12, 3600, NULL), (2147483647, 3600, NULL),
-            (5, 32, '1 h'), (6, 60, '1 h'), (20, 60, '10 s')
-    ) v (attempts, most, time_left), generate_series(1, 500)
+            (0, 2, NULL::interval, NULL::integer), (1, 2, NULL, 9), (2, 4, NULL, 9), (11, 2048, '2 h', 9), (12, 3600, NULL, 9),
+            (2147483647, 3600, NULL, 9), (5, 32, '1 h', 9), (6, 60, '1 h', NULL), (20, 60, '10 s', 9), (20, 60, '-10 s', 0),
+            (7, 100, '10 min', 12), (8, 60, '10 min', 20)
+    ) v (attempts, most, time_left, attempts_left), generate_series(1, 500)
 ) w
 GROUP BY attempts, most, time_left
 ORDER BY attempts, most;
+
+-- A link that is valid for a quarter of an hour is tried until its end, 25 times at most.
+WITH RECURSIVE tries AS (
+    SELECT run, 1 AS attempt, timestamptz '2000-01-01 00:00' AS at
+    FROM generate_series(1, 1000) run
+    UNION ALL
+    SELECT run, attempt + 1, _due_again(attempt, 25 - attempt, NULL, '2000-01-01 00:15', at)
+    FROM tries
+    WHERE attempt < 25
+      AND at < '2000-01-01 00:14:55'
+)
+SELECT count(*) FILTER (WHERE t.latest > '2000-01-01 00:14') > 900 AS most_until_the_last_minute, min(t.latest) > '2000-01-01 00:10' AS and_all_for_long
+FROM (SELECT max(at) AS latest FROM tries GROUP BY run) t;
 
 -- The last try comes shortly before a mail is of no use any more, and it ends as expired only when that time is past.
 TRUNCATE outbox, outbox_attempts;
