@@ -27,7 +27,10 @@ DECLARE
     caller CONSTANT name := coalesce(nullif(current_setting('role'), 'none'), session_user);
     rule text;
 BEGIN
-    IF least(NEW.failed_attempts, NEW.ambiguous_attempts) < 0 OR greatest(NEW.failed_attempts, NEW.ambiguous_attempts) > 1000000 THEN
+    IF least(NEW.failed_attempts, NEW.ambiguous_attempts) < 0
+        OR greatest(NEW.failed_attempts, NEW.ambiguous_attempts) > 1000000
+        AND coalesce(greatest(NEW.failed_attempts - OLD.failed_attempts, NEW.ambiguous_attempts - OLD.ambiguous_attempts), 2) > 1
+    THEN
         rule := 'outbox_attempts_must_be_within_bounds';
     ELSIF NEW.max_attempts <= 0 THEN
         rule := 'outbox_max_attempts_must_be_positive';
@@ -49,6 +52,8 @@ BEGIN
         AND NEW.ended_at IS DISTINCT FROM OLD.ended_at
         AND TG_OP = 'UPDATE'
         AND NOT has_table_privilege(caller, TG_RELID, 'DELETE')
+        -- Not in an apply worker, whose rows are those of another server.
+        AND current_setting('session_replication_role') <> 'replica'
     THEN
         RAISE insufficient_privilege USING
             MESSAGE = 'permission denied to date the end of mail back',
@@ -112,7 +117,9 @@ CREATE TRIGGER outbox_check_update
         OR NEW.secrets IS NOT NULL AND (NEW.ended_at IS NOT NULL OR (NEW.token_id = OLD.token_id) IS NOT TRUE)
         OR NEW.last_error IS NULL AND NEW.state = 'error'
         OR least(NEW.failed_attempts, NEW.ambiguous_attempts) < 0
+        -- A further attempt is always counted.
         OR greatest(NEW.failed_attempts, NEW.ambiguous_attempts) > 1000000
+            AND greatest(NEW.failed_attempts - OLD.failed_attempts, NEW.ambiguous_attempts - OLD.ambiguous_attempts) > 1
         OR NEW.max_attempts <= 0
         -- A sender may update these columns, but only to remove secrets and to end mail. Who may delete a mail may do more.
         OR (

@@ -137,7 +137,7 @@ BEGIN
         IF @extschema@._retry_tokens(ARRAY[id]) = 0 THEN
             RAISE object_not_in_prerequisite_state USING
                 MESSAGE = 'token mail cannot be retried',
-                DETAIL = 'The token has ended, is in another mail, or is about to be mailed again.',
+                DETAIL = 'The token has ended, is in another mail, is about to be mailed again, or is in use by another transaction.',
                 HINT = 'Send a new link by mailroom_request_activation or mailroom_request_recovery.';
         END IF;
         RETURN true;
@@ -162,7 +162,7 @@ EXCEPTION
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
-    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error, has expired, or is locked by another transaction.';
+    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error, has expired, or is locked by another transaction; token mail raises an error instead.';
 
 -- Long because it asks for all conditions in one query.
 CREATE FUNCTION @extschema@.mailroom_retry_failed(

@@ -66,7 +66,6 @@ CREATE FUNCTION @extschema@._publish_transports(deliverer text, transports jsonb
 AS $$
 DECLARE
     is_empty CONSTANT boolean := transports = '[]' AND problem IS NULL;
-    is_foreign boolean;
 BEGIN
     IF starts_with(deliverer, 'mailroom worker/') AND NOT pg_has_role(session_user, 'mailroom_collector', 'MEMBER') THEN
         RAISE insufficient_privilege USING
@@ -81,7 +80,9 @@ BEGIN
             HINT = 'Pass an array of objects with name, provider, allow_from, state, reason, next_probe_at and ambiguous.';
     END IF;
     IF is_empty THEN
-        is_foreign := EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = deliverer AND d.published_by <> session_user);
+        DELETE FROM @extschema@.deliverers d
+        WHERE d.name = deliverer
+          AND d.published_by = session_user;
     ELSE
         -- One statement, because another role may be publishing the same name.
         INSERT INTO @extschema@.deliverers AS d (name, transports_error)
@@ -90,16 +91,15 @@ BEGIN
             SET transports_error = EXCLUDED.transports_error,
                 updated_at = clock_timestamp()
             WHERE d.published_by = session_user;
-        is_foreign := NOT FOUND;
     END IF;
-    IF is_foreign THEN
-        RAISE insufficient_privilege USING
-            MESSAGE = 'permission denied to publish the transports of another role',
-            DETAIL = format('The deliverer is "%s".', deliverer),
-            HINT = 'Use another name for the deliverer.';
-    END IF;
-    IF is_empty THEN
-        DELETE FROM @extschema@.deliverers d WHERE d.name = deliverer;
+    IF NOT FOUND THEN
+        IF EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = deliverer) THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = 'permission denied to publish the transports of another role',
+                DETAIL = format('The deliverer is "%s".', deliverer),
+                HINT = 'Use another name for the deliverer.';
+        END IF;
+        RETURN;
     END IF;
     DELETE FROM @extschema@.transports t
     WHERE t.deliverer = _publish_transports.deliverer

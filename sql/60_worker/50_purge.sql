@@ -62,14 +62,13 @@ BEGIN
     END IF;
     RETURN deleted;
 EXCEPTION
-    WHEN lock_not_available THEN
-        -- Another transaction holds a row that refers to one of them. They stay for the next round.
-        RETURN 0;
     WHEN OTHERS THEN
-        IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
+        IF SQLSTATE <> '55P03' AND NOT @extschema@._may_pass_by(SQLSTATE) THEN
             RAISE;
         END IF;
-        IF cardinality(places) = 1 THEN
+        -- Rows to which rows refer that other transactions hold (55P03) stay for the next round, a hundred at a time, because each
+        -- try takes time.
+        IF cardinality(places) = 1 OR (SQLSTATE = '55P03' AND cardinality(places) <= 100) THEN
             RETURN 0;
         END IF;
         -- The application does not let one of them go. In tenths, few statements find it among many, and not many more

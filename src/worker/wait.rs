@@ -142,7 +142,8 @@ impl Worker {
         let is_past = |at: Option<Time>| at.is_some_and(|at| at <= now);
         let is_next_due = is_past(self.maintain_at(now));
         if is_next_due || is_past(self.notify_at()) {
-            deliverer.mail_due(std::mem::take(&mut self.urgent_due));
+            // The next attempt tells other senders whether it is urgent.
+            deliverer.mail_due(self.urgent_due);
             self.maintained_at = now;
             self.next_due = self.next_due.filter(|_| !is_next_due);
             (self.due_now, self.search) = (false, true);

@@ -153,13 +153,7 @@ impl Deliverer {
     fn advance(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         self.claim_wanted |= self.claim_at.take_if(|at| *at <= now).is_some();
-        let expired = self.retry_batches.take_expired(now);
-        if expired.is_empty() || self.has_room(now) {
-            self.split(expired);
-        } else {
-            // The rest of them could not be claimed. They are claimed together later.
-            expired.iter().for_each(|mail| self.release(mail));
-        }
+        self.end_collecting(now);
         if self.is_halted {
             self.release_waiting();
         } else if self.leases_end_at.is_none_or(|end| now < end) {

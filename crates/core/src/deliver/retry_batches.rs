@@ -1,7 +1,7 @@
 //! Requests with several mails that are repeated with exactly these mails, because the provider recognizes a repeated
 //! request only then.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -41,7 +41,12 @@ pub(super) struct RetryBatches {
     pub(super) complete: Vec<Vec<Mail>>,
     /// Other batches by their keys, each with the time at which its first mail was claimed again.
     incomplete: HashMap<String, (Time, Vec<Mail>)>,
+    /// The keys of those that were released because the rest of their mails could not be claimed.
+    released: HashSet<String>,
 }
+
+/// The maximum number of keys in [`RetryBatches::released`].
+const MAX_RELEASED: usize = 1_000;
 
 impl RetryBatches {
     /// Adds a claimed mail to its batch.
@@ -51,6 +56,7 @@ impl RetryBatches {
         mails.push(mail);
         let is_complete = account.is_some_and(|account| batch_key(account, mails.iter()) == key);
         if is_complete && let Some((_, mails)) = self.incomplete.remove(&key) {
+            self.released.remove(&key);
             self.complete.push(mails);
         }
     }
@@ -67,6 +73,20 @@ impl RetryBatches {
     /// Takes the mails of the batches that have waited for the rest of their mails for too long.
     pub(super) fn take_expired(&mut self, now: Time) -> Vec<Mail> {
         self.take_incomplete(|since, _| now.saturating_sub(since) >= COLLECT_TIMEOUT)
+    }
+
+    /// Whether this batch, which is released, is to be collected once more. It is split the next time, because the rest of its
+    /// mails may have ended.
+    pub(super) fn may_wait_again(&mut self, key: &str) -> bool {
+        if self.released.len() >= MAX_RELEASED {
+            self.released.clear();
+        }
+        self.released.insert(key.to_owned())
+    }
+
+    /// Forgets that a batch was released.
+    pub(super) fn forget_released(&mut self, key: &str) {
+        self.released.remove(key);
     }
 
     /// Takes the mails of the batches that are not complete and for which the predicate is true; its arguments are when the

@@ -236,12 +236,23 @@ impl Relay {
         }
         let session = match Session::open(&self.peer, deadline).await {
             Ok(session) => session,
-            Err(delivered) => return *delivered,
+            Err(delivered) => return self.without_session(*delivered),
         };
         *self.known() = Some(session.extensions());
         match self.send_over(session, &envelope, before_end).await {
             Ok(delivered) => delivered,
             Err(stale) => stale.unreached(),
+        }
+    }
+
+    /// A server that closes a connection before there is a session, and has no other one of this relay, is not there. Otherwise
+    /// it may be one connection too many.
+    fn without_session(&self, delivered: Delivered) -> Delivered {
+        match delivered.outcome {
+            MessageOutcome::NotSent { reason } if self.pool.is_single() => {
+                Delivered::decided(MessageOutcome::NoConnection { reason }, None)
+            }
+            _ => delivered,
         }
     }
 

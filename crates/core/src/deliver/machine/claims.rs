@@ -97,14 +97,16 @@ impl Deliverer {
         })
     }
 
-    /// Whether more mails would be held if there were any.
-    pub(super) fn has_room(&mut self, now: Time) -> bool {
+    /// Whether more mails would be claimed if there were any.
+    pub(super) fn may_claim(&mut self, now: Time) -> bool {
         match self.breaker.permit(now) {
+            _ if now < self.exchange_retry_at => false,
             SendPermit::Requests(concurrency) => {
                 let target = self.held_target(concurrency);
                 self.free_places(target).is_some()
             }
-            _ => true,
+            SendPermit::WaitUntil(_) => false,
+            SendPermit::Probe | SendPermit::ProbeInFlight => true,
         }
     }
 

@@ -71,7 +71,7 @@ impl Deliverer {
             return Some(mails);
         }
         if is_repeated(&mails) {
-            self.retry_batches.complete.push(mails);
+            self.retry_batches.complete.insert(0, mails);
         } else {
             mails.into_iter().for_each(|mail| self.queue.put_back(mail));
         }

@@ -1,8 +1,10 @@
 //! How a held mail is put among the settlements without a response, and how batches are split.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::state::Deliverer;
+use crate::deliver::Time;
 use crate::deliver::mail::Mail;
 use crate::deliver::settlements::{Ambiguity, FailedAttempt, FailedMail};
 
@@ -62,6 +64,28 @@ impl Deliverer {
     /// Splits the batches for which the predicate is true.
     pub(super) fn split_batches(&mut self, is_split: impl Fn(&[Mail]) -> bool) {
         let mails = self.retry_batches.take_where(is_split);
+        self.split(mails);
+    }
+
+    /// Ends the wait for the rest of the batches that are not complete. Each is split, but released once if the rest could not be
+    /// claimed, to be claimed together later.
+    pub(super) fn end_collecting(&mut self, now: Time) {
+        let mut mails = self.retry_batches.take_expired(now);
+        if !mails.is_empty() && !self.may_claim(now) {
+            let keys: HashSet<String> =
+                mails.iter().filter_map(|mail| mail.batch.clone()).collect();
+            let again: HashSet<String> = keys
+                .into_iter()
+                .filter(|key| self.retry_batches.may_wait_again(key))
+                .collect();
+            let is_again = |mail: &Mail| mail.batch.as_ref().is_some_and(|key| again.contains(key));
+            for mail in mails.extract_if(.., |mail| is_again(mail)) {
+                self.release(&mail);
+            }
+        }
+        for key in mails.iter().filter_map(|mail| mail.batch.as_ref()) {
+            self.retry_batches.forget_released(key);
+        }
         self.split(mails);
     }
 

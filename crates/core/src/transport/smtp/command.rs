@@ -4,7 +4,6 @@ use super::outcome::{self, Stage};
 use super::reply::Reply;
 use super::wire::{Broke, Wire};
 use crate::transport::delivered::Delivered;
-use crate::transport::providers::MessageOutcome;
 
 /// The result of a message whose session could not be opened. Boxed because it is large and rare.
 pub(super) type Stopped = Box<Delivered>;
@@ -38,9 +37,8 @@ pub(super) async fn reply(wire: &mut Wire) -> Result<Reply, Stopped> {
 
 /// The result of a message whose connection was lost before there was a session.
 pub(super) fn lost(broke: &Broke) -> Stopped {
-    let reason = format!("no session: {}", broke.reason());
-    Box::new(Delivered::decided(
-        MessageOutcome::NoConnection { reason },
-        None,
-    ))
+    Box::new(Delivered::not_sent(format!(
+        "no session: {}",
+        broke.reason()
+    )))
 }

@@ -15,6 +15,7 @@ pub(super) const IDLE: Duration = Duration::from_secs(20);
 pub(super) struct Pool {
     kept: Mutex<Kept>,
     permits: Semaphore,
+    connections: usize,
     idle: Duration,
 }
 
@@ -28,12 +29,14 @@ struct Kept {
 impl Pool {
     /// A pool of at most `connections` connections, closed after `idle` without use.
     pub fn new(connections: usize, idle: Duration) -> Self {
+        let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             kept: Mutex::new(Kept {
                 sessions: Vec::new(),
                 is_watched: false,
             }),
-            permits: Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)),
+            permits: Semaphore::new(connections),
+            connections,
             idle,
         }
     }
@@ -42,6 +45,11 @@ impl Pool {
     pub async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
         self.permits.acquire().await.ok()
+    }
+
+    /// Whether there is at most one permit in use.
+    pub fn is_single(&self) -> bool {
+        self.permits.available_permits() + 1 >= self.connections
     }
 
     /// Permits that are free.

@@ -127,6 +127,28 @@ fn a_configuration_that_is_wrong_for_a_second_time_ends_fewer_than_ten() {
     }
 }
 
+/// A world with batches that the provider has taken, and whose response was lost.
+fn taken_before(shape: Shape, size: i64, batches: i64) -> World {
+    let mut world = World::new(shape, 7);
+    for batch in 0..batches {
+        let ids: Vec<i64> = (batch * size + 1..=(batch + 1) * size).collect();
+        let mails: Vec<Mail> = ids.iter().map(|id| mail(*id)).collect();
+        let key = batch_key("fake", mails.iter());
+        world.known.insert(ids.clone());
+        for id in ids {
+            let row = Row {
+                attempts: 1,
+                ambiguous: 1,
+                copies: 1,
+                batch: Some(key.clone()),
+                ..Row::default()
+            };
+            world.rows.insert(id, row);
+        }
+    }
+    world
+}
+
 /// As many mails as possible are held, and the provider takes longer for each batch than one waits for the rest of its mails.
 #[test]
 fn batches_that_are_known_again_stay_together_at_a_slow_provider() {
@@ -137,31 +159,38 @@ fn batches_that_are_known_again_stay_together_at_a_slow_provider() {
             concurrency,
             ..shape()
         };
-        let mut world = World::new(shape, 7);
+        let mut world = taken_before(shape, size, batches);
         world.slow = Duration::from_secs(12);
-        for batch in 0..batches {
-            let ids: Vec<i64> = (batch * size + 1..=(batch + 1) * size).collect();
-            let mails: Vec<Mail> = ids.iter().map(|id| mail(*id)).collect();
-            let key = batch_key("fake", mails.iter());
-            // The provider took it, and the response was lost.
-            world.known.insert(ids.clone());
-            for id in ids {
-                let row = Row {
-                    attempts: 1,
-                    ambiguous: 1,
-                    copies: 1,
-                    batch: Some(key.clone()),
-                    ..Row::default()
-                };
-                world.rows.insert(id, row);
-            }
-        }
         world.say(Event::MailDue { urgent: false });
         let end = world.now + 60 * MINUTE;
         world.run_until(end);
         assert_eq!(world.count("sent"), world.rows.len());
         let most = world.rows.values().map(|row| row.copies).max();
         assert_eq!(most, Some(1), "{concurrency} batches at a time");
+    }
+}
+
+/// One mail of each batch has ended meanwhile, or the rate is too low now to hold a whole batch: what is held can never be
+/// repeated as it was, and nothing else is claimed beside it.
+#[test]
+fn batches_that_will_never_be_complete_hold_up_no_other_mail() {
+    for (rate, is_cut) in [(None, true), (Some("10 messages/s"), false)] {
+        let shape = Shape {
+            batch: 100,
+            idempotent: true,
+            concurrency: 1,
+            rate,
+            ..shape()
+        };
+        let mut world = taken_before(shape, 100, 3);
+        for id in [1, 101, 201].into_iter().filter(|_| is_cut) {
+            world.rows.get_mut(&id).unwrap().ended = Some("cancelled");
+        }
+        world.schedule_many(100);
+        let end = world.now + 30 * MINUTE;
+        world.run_until(end);
+        let waiting = world.rows.values().filter(|row| row.ended.is_none());
+        assert_eq!(waiting.count(), 0, "{rate:?}: {:?}", world.stuck());
     }
 }
 

@@ -17,7 +17,7 @@ impl World {
             let row = &self.rows[&id];
             assert!(row.claimed && row.ended.is_none(), "{id} is not claimed");
             let is_late = row.expires_at.is_some_and(|end| end <= self.now);
-            assert!(!is_late || row.batch.is_some(), "{id} has expired");
+            assert!(!is_late, "{id} has expired");
             if let Some(group) = &row.group {
                 let busy = flying
                     .iter()
