@@ -270,3 +270,24 @@ fn the_log_names_the_next_probe_after_a_throttle() {
             .contains(&LogEvent::Paused("http 429".to_owned(), wait))
     );
 }
+
+/// From when a probe is due until it has its mail, no other transport may take all of it.
+#[test]
+fn a_paused_transport_wants_the_mail_of_its_probe() {
+    let mut hand = Hand::new(1);
+    hand.say(Event::SendingAllowed(true));
+    if hand.exchange.is_some() {
+        hand.end_exchange(&[], Vec::new());
+    }
+    assert!(!hand.deliverer.wants_probe(hand.at));
+    hand.deliverer.breaker.pause(hand.at, "http 503");
+    hand.say(Event::MailDue { urgent: false });
+    assert!(!hand.deliverer.wants_probe(hand.at), "it is not due yet");
+    hand.wait();
+    assert!(hand.deliverer.wants_probe(hand.at));
+    hand.say(Event::ReloadFailed);
+    assert!(hand.deliverer.wants_probe(hand.at));
+    hand.end_exchange(&[], vec![mail(1)]);
+    assert_eq!(hand.sent.len(), 1);
+    assert!(!hand.deliverer.wants_probe(hand.at));
+}

@@ -187,6 +187,13 @@ impl TestRunner {
         }
     }
 
+    /// Reads the file if that was asked for since the last time.
+    pub(super) fn configure_if_asked(&mut self) {
+        if std::mem::take(&mut self.asked) > 0 {
+            self.configure();
+        }
+    }
+
     pub(super) fn schedule(&mut self, transport: &str, count: usize) {
         let waiting = self.waiting.entry(transport.to_owned()).or_default();
         for _ in 0..count {
