@@ -283,3 +283,34 @@ fn line_with<'a>(log: &'a str, part: &str) -> &'a str {
         .find(|line| line.contains(part))
         .unwrap_or_default()
 }
+
+/// The search for mail of others reads all that was sent while a session holds an old snapshot. Afterwards, commits announce
+/// such mail.
+#[test]
+fn mail_of_others_is_searched_for_once() {
+    let receiver = Receiver::start(|_| status(200));
+    let mut post = Post::start(
+        &receiver,
+        &[
+            "shared_preload_libraries = 'mailroom, auto_explain'",
+            "auto_explain.log_min_duration = 0",
+            "auto_explain.log_nested_statements = on",
+            "mailroom.poll_interval = '1s'",
+        ],
+    );
+    let count = |post: &Post, part: &str| post.log().matches(part).count();
+    let polls = |post: &Post, least: usize| {
+        eventually("polls", || {
+            (count(post, "Query Text: SELECT w.waiting") >= least).then_some(())
+        });
+    };
+    eventually("a search", || {
+        (count(&post, "o.transport > g.low") > 0).then_some(())
+    });
+    polls(&post, 3);
+    let searched = count(&post, "o.transport > g.low");
+    polls(&post, 8);
+    post.send(3);
+    post.wait_until_ended(3);
+    assert_eq!(count(&post, "o.transport > g.low"), searched);
+}

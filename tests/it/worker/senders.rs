@@ -2,8 +2,6 @@
 
 use super::{drain, hear_on, insert_accounts, settle, with_mail_that_a_sender_heard_of};
 use crate::cluster::{Cluster, Stop, eventually, number};
-use crate::post::Post;
-use crate::receiver::{Receiver, status};
 use postgres::Client;
 
 #[test]
@@ -223,35 +221,4 @@ fn what_waits_is_told_after_a_start_whose_first_check_fails() {
     for (listener, channel) in &mut listeners {
         hear_on(listener, channel);
     }
-}
-
-/// The search for mail of others reads all that was sent while a session holds an old snapshot. Afterwards, commits announce
-/// such mail.
-#[test]
-fn mail_of_others_is_searched_for_once() {
-    let receiver = Receiver::start(|_| status(200));
-    let mut post = Post::start(
-        &receiver,
-        &[
-            "shared_preload_libraries = 'mailroom, auto_explain'",
-            "auto_explain.log_min_duration = 0",
-            "auto_explain.log_nested_statements = on",
-            "mailroom.poll_interval = '1s'",
-        ],
-    );
-    let count = |post: &Post, part: &str| post.log().matches(part).count();
-    let polls = |post: &Post, least: usize| {
-        eventually("polls", || {
-            (count(post, "Query Text: SELECT w.waiting") >= least).then_some(())
-        });
-    };
-    eventually("a search", || {
-        (count(&post, "o.transport > g.low") > 0).then_some(())
-    });
-    polls(&post, 3);
-    let searched = count(&post, "o.transport > g.low");
-    polls(&post, 8);
-    post.send(3);
-    post.wait_until_ended(3);
-    assert_eq!(count(&post, "o.transport > g.low"), searched);
 }

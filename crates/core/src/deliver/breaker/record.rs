@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::suspects::Earlier;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
     LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED,
@@ -248,20 +249,24 @@ impl CircuitBreaker {
     }
 
     fn note_message_refused(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
-        let was_refused = self.suspects.add_rejected(of.id, self.latest);
-        if self.is_paused() {
+        let is_paused = self.is_paused();
+        let earlier = self.suspects.add_rejected(of.id, self.latest, is_paused);
+        if is_paused {
             return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
+        }
+        if earlier == Earlier::Fault {
+            return Disposition::End;
         }
         if !of.is_beside_accepted {
             self.rejections += 1;
             if self.rejections >= MAX_REJECTED {
+                self.suspects.doubt_rejections();
                 return self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
             }
         }
-        if was_refused {
-            Disposition::End
-        } else {
-            Disposition::Settle
+        match earlier {
+            Earlier::Nothing => Disposition::Settle,
+            _ => Disposition::End,
         }
     }
 

@@ -11,8 +11,9 @@ pub(super) struct Suspects {
     /// How often each message was refused or throttled, with others accepted in between, and the number of the latest
     /// request at the last of these times.
     refused: HashMap<i64, (u32, u64)>,
-    /// The number of the latest request when each message was first refused for its contents or addresses.
-    rejected: HashMap<i64, u64>,
+    /// The number of the latest request when each message was first refused for its contents or addresses, and whether the
+    /// transport was paused, or that refusal helped to pause it.
+    rejected: HashMap<i64, (u64, bool)>,
     /// The number of the latest request with each message in this pause that was a probe, or failed.
     pub(super) probed: HashMap<i64, u64>,
     /// The number of the latest request of which a message was accepted.
@@ -61,12 +62,35 @@ impl Suspects {
         }
     }
 
-    /// As [`Self::add`], for its contents or addresses. Returns whether another message was accepted after the first time.
-    pub(super) fn add_rejected(&mut self, id: i64, request: u64) -> bool {
+    /// As [`Self::add`], for its contents or addresses. Returns what the earlier refusals of this message show.
+    pub(super) fn add_rejected(&mut self, id: i64, request: u64, is_paused: bool) -> Earlier {
         self.add(id, request);
         if self.rejected.len() >= MAX_SUSPECTS {
             self.rejected.clear();
         }
-        self.accepted > *self.rejected.entry(id).or_insert(request)
+        let (first, is_doubtful) = *self.rejected.entry(id).or_insert((request, is_paused));
+        match self.accepted > first {
+            false => Earlier::Nothing,
+            true if is_doubtful => Earlier::Doubt,
+            true => Earlier::Fault,
+        }
     }
+
+    /// The transport is paused because of the refusals since a message was last accepted.
+    pub(super) fn doubt_rejections(&mut self) {
+        for (first, is_doubtful) in self.rejected.values_mut() {
+            *is_doubtful |= *first >= self.accepted;
+        }
+    }
+}
+
+/// What earlier refusals of a message that is refused for its contents or addresses show.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Earlier {
+    /// It was not refused before another message was accepted.
+    Nothing,
+    /// It was, when the transport refused all messages.
+    Doubt,
+    /// It was, among messages that were accepted.
+    Fault,
 }
